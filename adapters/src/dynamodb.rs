@@ -1,15 +1,12 @@
-//! The ports over DynamoDB and DynamoDB Streams, through the SDK or, for the most frequent calls, around it. What a condition means and what follows from a
-//! refusal is decided in `tally_core`; here it is put into requests, and replies into our words.
+//! The ports over DynamoDB and DynamoDB Streams, through the SDK. What a condition means and what follows from a refusal is
+//! decided in `tally_core`; here it is put into requests, and replies into our words.
 
-mod batch;
 pub mod changes;
 mod checkpoints;
 mod clock;
 mod connection;
 pub mod counters;
-mod counts;
 mod cursor;
-mod direct;
 mod drift;
 mod endpoint;
 mod environment;
@@ -21,18 +18,18 @@ mod instance;
 mod item;
 mod likes;
 mod names;
-mod numbers;
 mod recounts;
 mod settings;
 mod streams;
 mod table_ids;
 mod tables;
 mod template;
+#[cfg(test)]
+mod told;
 mod watch;
 
-pub use checkpoints::{Checkpoints, Configuration, Rebuilding};
+pub use checkpoints::{Checkpoints, Configuration};
 pub use connection::{Connection, Missing};
-pub use counts::{Anew, Counts};
 pub use drift::inject_drift;
 pub use endpoint::check_endpoint;
 pub use environment::environment;
@@ -40,7 +37,6 @@ pub use examine::{Examined, Quotas};
 pub use get::Consistency;
 pub use likes::{Likes, Maps, Markers, Remains, Rows};
 pub use names::Tables;
-pub use numbers::{Behind, Numbers};
 pub use recounts::Recounts;
 pub use settings::{Access, Settings};
 pub use streams::Streams;

@@ -2,7 +2,6 @@
 
 mod deployment;
 pub mod dynamodb;
-pub mod faulty;
 pub mod kafka;
 pub mod memory;
 pub mod redis;

@@ -1,15 +1,10 @@
-//! In-memory twins of every port, over the decision functions of `tally_core`: what the real engines evaluate as
-//! conditions, these call directly. They share one state, so that rows written through one port appear in the change
-//! stream of another.
+//! In-memory twins of the rows, the configuration, the log and the cache, over the decision functions of `tally_core`: what
+//! the real engines evaluate as conditions, these call directly.
 
-mod cache;
 mod checkpoints;
-mod counts;
 mod likes;
 pub mod log;
 mod partitions;
-mod recounts;
-mod streams;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,18 +15,14 @@ use tally_core::ports::{Cursor, Outcome, Page};
 use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 
-pub use cache::Cache;
 pub use checkpoints::Checkpoints;
-pub use counts::Counts;
-pub use likes::{Likes, Maps, Markers, Rows};
+pub use likes::{Likes, Maps, Rows};
 pub use partitions::PartitionCache;
-pub use recounts::Recounts;
-pub use streams::Streams;
 
 /// How many items one page of a long answer has.
 const PAGE: usize = 100;
 
-/// All tables, their stream and a cache, in memory. Clones are handles to the same.
+/// The rows with their fences, and the configuration, in memory. Clones are handles to the same.
 #[derive(Clone, Debug)]
 pub struct Memory {
     state: Arc<Mutex<State>>,
@@ -39,28 +30,16 @@ pub struct Memory {
     origin: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     likes: likes::Tables,
-    stream: streams::Log,
-    counts: counts::Table,
     checkpoints: checkpoints::Table,
-    recounts: recounts::Table,
-    cache: cache::Slots,
 }
 
 impl Memory {
-    /// Empty tables whose clock shows `began` now and moves with tokio's; the stream begins with `shards` shards.
-    pub fn new(began: UnixMillis, shards: u16) -> Self {
-        let state = State {
-            likes: likes::Tables::default(),
-            stream: streams::Log::new(shards),
-            counts: counts::Table::default(),
-            checkpoints: checkpoints::Table::default(),
-            recounts: recounts::Table::default(),
-            cache: cache::Slots::default(),
-        };
-        Self { state: Arc::new(Mutex::new(state)), began, origin: Instant::now() }
+    /// Empty tables whose clock shows `began` now and moves with tokio's.
+    pub fn new(began: UnixMillis) -> Self {
+        Self { state: Arc::default(), began, origin: Instant::now() }
     }
 
     /// The likes table of a deployment whose posts have `shards` row keys each.
@@ -73,39 +52,14 @@ impl Memory {
         Rows::new(self.clone())
     }
 
-    /// The markers beside the rows.
-    pub fn markers(&self) -> Markers {
-        Markers::new(self.clone())
-    }
-
     /// The maps of sets.
     pub fn maps(&self) -> Maps {
         Maps::new(self.clone())
     }
 
-    /// The change stream of the likes table.
-    pub fn streams(&self) -> Streams {
-        Streams::new(self.clone())
-    }
-
-    /// The counts table.
-    pub fn counts(&self) -> Counts {
-        Counts::new(self.clone())
-    }
-
-    /// The checkpoints table.
+    /// What the deployment was created with.
     pub fn checkpoints(&self) -> Checkpoints {
         Checkpoints::new(self.clone())
-    }
-
-    /// The recounts table.
-    pub fn recounts(&self) -> Recounts {
-        Recounts::new(self.clone())
-    }
-
-    /// The cache.
-    pub fn cache(&self) -> Cache {
-        Cache::new(self.clone())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

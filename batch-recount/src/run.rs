@@ -77,7 +77,6 @@ impl Run {
             ended: None,
             scope,
             dry_run: of.rules.dry_run,
-            audit: None,
             summary: Summary::default(),
         };
         tracing::info!(run = %record.run, scope = record.scope_text(), "recount begins");

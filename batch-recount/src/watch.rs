@@ -134,7 +134,6 @@ mod tests {
             ended: Some(UnixMillis(at)),
             scope: RunScope::Audit,
             dry_run: false,
-            audit: None,
             summary: Summary::default(),
         }
     }

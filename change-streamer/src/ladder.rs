@@ -72,7 +72,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_ladder_is_raised_and_never_lowered_nor_changed() {
-        let deployment = Memory::new(UnixMillis(0), 1).checkpoints();
+        let deployment = Memory::new(UnixMillis(0)).checkpoints();
         deployment.config(None).await.unwrap();
         let host = Host::new("test").with_clock(Clock::starting_at(UnixMillis(0)));
         let raise = async |text: &str| {

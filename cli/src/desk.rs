@@ -12,7 +12,7 @@ use tally_consumer::{Fences, REPLAY_GROUP};
 use tally_core::event::KeyScheme;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{Checkpoints, DeploymentConfig, FencedRows};
+use tally_core::ports::{DeploymentConfig, FencedRows};
 use tally_service::{Chance, Clock, Host, Stop, StoreArgs};
 
 use crate::ended::Usage;
@@ -47,7 +47,7 @@ pub(crate) struct Where {
 pub(crate) struct Desk {
     pub(crate) connection: dynamodb::Connection,
     pub(crate) shards: ShardCount,
-    pub(crate) checkpoints: Arc<dyn Checkpoints>,
+    pub(crate) checkpoints: Arc<dyn DeploymentConfig>,
     pub(crate) recounts: dynamodb::Recounts,
     /// What the log of changes is folded into.
     pub(crate) counters: Counters,

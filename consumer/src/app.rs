@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::backoff::Backoff;
 use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{Checkpoints, CounterMaps, FencedRows, Intake, Outcome, Producer, TopicReader};
+use tally_core::ports::{CounterMaps, DeploymentConfig, FencedRows, Intake, Outcome, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Invalid, Listen, Program, Stage};
 use tokio::sync::{Semaphore, watch};
@@ -35,8 +36,8 @@ pub type OpenTopic = Box<dyn Fn(&str) -> Outcome<Arc<dyn TopicReader>> + Send>;
 
 /// The ports of a consumer.
 pub struct Ports {
-    /// What the deployment was created with, and open gaps.
-    pub checkpoints: Arc<dyn Checkpoints>,
+    /// What the deployment was created with.
+    pub checkpoints: Arc<dyn DeploymentConfig>,
     /// The rows of a deployment whose posts have so many shards.
     pub rows: Box<dyn FnOnce(ShardCount) -> Arc<dyn FencedRows> + Send>,
     /// The maps of sets.
@@ -230,10 +231,11 @@ impl App {
     }
 
     fn reset_fence(self, host: &Host, shards: ShardCount, reset: Reset) -> anyhow::Result<()> {
+        let changes = Changes::new(self.tables.as_ref().context("losses are written into tables")?);
         let fences = self.fences(shards)?;
         let now = host.clock().now();
         host.job("fence reset", move |stop| async move {
-            stop.unless_requested(fences.reset(reset, now)).await??;
+            stop.unless_requested(fences.reset(reset, &changes, now)).await??;
             Ok(Exit::CLEAN)
         });
         Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use tally_core::definitions::{Definition, Definitions, Entry};
-use tally_core::ports::Checkpoints;
+use tally_core::ports::DeploymentConfig;
 
 use crate::print;
 
@@ -16,7 +16,7 @@ const ATTEMPTS: usize = 5;
 
 /// The deployment's counters.
 pub struct Counters {
-    pub deployment: Arc<dyn Checkpoints>,
+    pub deployment: Arc<dyn DeploymentConfig>,
     /// The topic of the counters that name none.
     pub topic: String,
 }
@@ -114,7 +114,6 @@ fn described(entry: &Entry) -> String {
 mod tests {
     use tally_adapters::memory::Memory;
     use tally_core::ids::ShardCount;
-    use tally_core::ports::DeploymentConfig as _;
     use tally_core::time::UnixMillis;
 
     use super::*;
@@ -133,7 +132,7 @@ mod tests {
     "#;
 
     async fn deployed() -> Counters {
-        let deployment = Memory::new(UnixMillis(0), 1).checkpoints();
+        let deployment = Memory::new(UnixMillis(0)).checkpoints();
         deployment.config(Some(ShardCount::DEFAULT)).await.unwrap();
         Counters { deployment: Arc::new(deployment), topic: "likes".to_owned() }
     }

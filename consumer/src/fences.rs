@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use tally_adapters::dynamodb::changes::Changes;
 use tally_core::definitions::Definitions;
 use tally_core::fence::{self, Alarm, Fence, Log, Offset, Partition, Terms, TopicId, unfit};
 use tally_core::ids::{CounterKind, Lane};
-use tally_core::lineage::Loss;
-use tally_core::ports::{Checkpoints, FencedRows, TopicReader};
+use tally_core::ports::{DeploymentConfig, FencedRows, TopicReader};
 use tally_service::UnixMillis;
 
 use crate::args::{ResetTo, SumsAnew};
@@ -35,7 +35,7 @@ pub struct Reset {
 /// The fences of a topic, and the logs they count in.
 pub struct Fences {
     pub rows: Arc<dyn FencedRows>,
-    pub checkpoints: Arc<dyn Checkpoints>,
+    pub checkpoints: Arc<dyn DeploymentConfig>,
     pub reader: Arc<dyn TopicReader>,
     pub topic: String,
 }
@@ -110,9 +110,15 @@ impl Fences {
         Ok(())
     }
 
-    /// Moves the fences of a partition, or of all, or says what would be moved.
-    pub(crate) async fn reset(&self, reset: Reset, now: UnixMillis) -> anyhow::Result<()> {
-        for planned in self.plan(&reset).await? {
+    /// Moves the fences of a partition, or of all, or says what would be moved. A loss is opened before.
+    pub(crate) async fn reset(&self, reset: Reset, changes: &Changes, now: UnixMillis) -> anyhow::Result<()> {
+        let moves = self.plan(&reset).await?;
+        if !reset.dry_run {
+            let moved: Vec<String> = moves.iter().map(|planned| planned.partition.to_string()).collect();
+            let what = format!("the fence of {} was moved by hand", moved.join(", "));
+            changes.open_new_loss(now, "fence_reset", &what).await.context("cannot record the loss")?;
+        }
+        for planned in moves {
             if reset.dry_run {
                 let (offset, topic) = (planned.to.least().offset, planned.to.topic());
                 let (from, behind) = (planned.seen.least().offset, planned.log.end.0.saturating_sub(offset.0));
@@ -121,7 +127,7 @@ impl Fences {
                     "{partition}: would be moved from {from} to {offset} of topic {topic}, {behind} behind; nothing was changed"
                 ))?;
             } else {
-                self.carry_out(&planned, now).await?;
+                self.carry_out(&planned).await?;
                 report(&planned.partition, &planned.seen, &planned.to)?;
             }
         }
@@ -158,15 +164,13 @@ impl Fences {
         Ok(moves)
     }
 
-    /// Moves the fences of one partition. The loss is recorded first, so that no count is called exact in between. Safe to
-    /// repeat: the fences move only if they still are as they were read, and a loss recorded twice is one.
+    /// Moves the fences of one partition. The caller opens a loss before, so that no count is called exact in between. Safe to
+    /// repeat: the fences move only if they still are as they were read.
     ///
     /// # Errors
     /// They are not, or the store takes no write.
-    pub async fn carry_out(&self, planned: &Move, now: UnixMillis) -> anyhow::Result<()> {
+    pub async fn carry_out(&self, planned: &Move) -> anyhow::Result<()> {
         let Move { partition, seen, to, .. } = planned;
-        let loss = Loss::FenceReset(partition.to_string().into());
-        self.checkpoints.open_gap(&loss, now).await.context("cannot record the loss")?;
         let moved = self.rows.replace_fences(partition, seen, to).await.context("cannot move the fence")?;
         if !moved {
             bail!("the fence of {partition} was moved meanwhile: stop the consumers of this partition, or try again");

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tally_core::backoff::Backoff;
 use tally_core::consume::{Consume, Effect, Input, Setup};
 use tally_core::ids::ShardCount;
-use tally_core::ports::{Checkpoints, CounterMaps, FencedRows, OwnedPartition, Producer};
+use tally_core::ports::{CounterMaps, DeploymentConfig, FencedRows, OwnedPartition, Producer};
 use tally_service::{Clock, Host, Stop, Task};
 use tokio::sync::{Semaphore, watch};
 
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) maps: Arc<dyn CounterMaps>,
     /// How often changes of maps were announced, as far as this process has seen.
     pub(crate) announced: watch::Receiver<u64>,
-    pub(crate) deployment: Arc<dyn Checkpoints>,
+    pub(crate) deployment: Arc<dyn DeploymentConfig>,
     pub(crate) producer: Arc<dyn Producer>,
     pub(crate) settings: ReadSettings,
     pub(crate) shards: ShardCount,

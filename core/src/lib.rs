@@ -1,13 +1,11 @@
 #![doc = include_str!("../README.md")]
 
-pub mod apply;
 pub mod audit;
 pub mod backoff;
 pub mod batch;
 pub mod cached;
 pub mod changes;
 pub mod consume;
-pub mod counter;
 pub mod definitions;
 pub mod event;
 pub mod fault;
@@ -17,7 +15,6 @@ pub mod format;
 pub mod heat;
 pub mod homes;
 pub mod ids;
-pub mod ledger;
 pub mod lineage;
 pub mod milestone;
 pub mod ports;
@@ -26,12 +23,9 @@ pub mod relay;
 pub mod served;
 pub mod shards;
 pub mod spread;
-pub mod standing;
 pub mod tally;
 pub mod time;
-pub mod watermark;
 pub mod weight;
-pub mod window;
 
 /// A map whose iteration order depends on its contents and history alone, never on a seed drawn at start.
 pub type Map<K, V> = hashbrown::HashMap<K, V, foldhash::fast::FixedState>;

@@ -4,28 +4,23 @@
 //! write names the condition that makes it so. Object-safe, so that a service holds `Arc<dyn Port>` and its tests
 //! hand it another.
 
-mod cache;
-mod checkpoints;
-mod counts;
+mod deployment;
+mod leases;
 pub mod log;
 mod maps;
 mod recounts;
 mod rows;
 mod stream;
 
-pub use cache::{Cache, Cached, FillToken};
-pub use checkpoints::{
-    ChangesLedger, ChangesTerms, Checkpoints, DeploymentConfig, Gap, GapId, Gaps, Lease, LeaseTaken, Leases, Positions,
-    Registry, ShardState, Standing, StreamRegistry, Told, Worker,
-};
-pub use counts::{Applied, Counts, Judged, LedgerEntry, Mended};
+pub use deployment::DeploymentConfig;
+pub use leases::{Lease, LeaseTaken, Worker};
 pub use log::{Intake, OwnedPartition, Producer, TopicReader};
 pub use maps::CounterMaps;
 pub use recounts::{
-    AuditSegment, AuditSegments, Claimed, Claims, Ledger, Milestones, Operation, Operations, QueueReason, Queued,
-    Recorded, RecountQueue, Recounts, Reports, Runs,
+    AuditSegment, AuditSegments, Ledger, LedgerEntry, Milestones, Operation, Operations, QueueReason, Queued, Recorded,
+    RecountQueue, Recounts, Runs,
 };
-pub use rows::{FencedRows, Like, MarkerPut, Markers, Rows, ScannedRow, Segment};
+pub use rows::{FencedRows, Like, Rows, ScannedRow, Segment};
 pub use stream::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};
 
 use crate::fault::Fault;

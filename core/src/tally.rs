@@ -1,9 +1,301 @@
-//! The fold: from change records of the likes table to what each counter gains.
+//! From change records of the likes table to what each of them says: a row that was put, changed or deleted, a recount's
+//! marker, or a record of another shape.
 //!
-//! The streamer and the recount both read records with these functions, so that they cannot disagree on what a row is.
+//! The relay reads records with these functions, and the recount weighs rows by the same rules, so that they cannot disagree
+//! on what a row is.
 
-mod prefix;
-mod record;
+use thiserror::Error;
 
-pub use prefix::{Boundary, CounterRecords, Cut, CutRules, Fold, MAX_TOUCHED, Prefix, UpdateContext};
-pub use record::{Image, Quarantine, RawRecord, Record, RecordKind, Regions, Span, read};
+use crate::changes::Nonce;
+use crate::ids::{BadRowKey, MemberKey, Region, ReservedKey, RowKey, Sequence};
+use crate::time::UnixMillis;
+use crate::weight::{Stated, Weight};
+
+/// A change record as the stream gives it: the attributes that decide something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawRecord {
+    /// Its position, as the service writes it.
+    pub sequence: String,
+    /// When it was written, to the second.
+    pub written: UnixMillis,
+    /// `pk`, where it is a text.
+    pub pk: Option<String>,
+    /// `user_id`, where it is a text.
+    pub sort: Option<String>,
+    /// The item before; `None` where there was none.
+    pub before: Option<Image>,
+    /// The item after; `None` where there is none.
+    pub after: Option<Image>,
+}
+
+/// An item before or after a change: the attributes that decide something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// `run` of a marker.
+    pub run: Option<String>,
+    /// `n` of a row.
+    pub stated: Stated,
+    /// `to` of a cell.
+    pub to: Option<u64>,
+    /// `gen` of a cell; absent is 0.
+    pub generation: Option<u64>,
+    /// `region` of a member, where it is one.
+    pub region: Option<Region>,
+}
+
+/// A change record of a known shape, or the reason why it has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its position.
+    pub sequence: Sequence,
+    /// When it was written, to the second.
+    pub written: UnixMillis,
+    /// What it says.
+    pub kind: RecordKind,
+}
+
+/// The offsets whose events one write of a cell took in: from `from`, before `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// The generation of the offsets.
+    pub generation: u64,
+    /// The first.
+    pub from: u64,
+    /// The one behind the last.
+    pub to: u64,
+}
+
+/// Which region a set's row was and is counted in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Regions {
+    /// Before the change.
+    pub before: Option<Region>,
+    /// After it.
+    pub after: Option<Region>,
+}
+
+/// What a change record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A row that counts was put, changed or deleted.
+    Row {
+        /// Its partition key.
+        key: RowKey,
+        /// Its sort key.
+        member: MemberKey,
+        /// What it weighed.
+        before: Weight,
+        /// What it weighs now.
+        after: Weight,
+        /// Of a cell, where it is readable: which offsets the change took in.
+        span: Option<Span>,
+        /// Of a member whose row states a region, before or after.
+        regions: Option<Box<Regions>>,
+    },
+    /// A row that counts was put, changed or deleted, and what it weighed or weighs is no integer in its range: its counter is
+    /// not known until it is recounted.
+    Unreadable {
+        /// Its partition key.
+        key: RowKey,
+        /// Its sort key.
+        member: MemberKey,
+    },
+    /// A recount put its marker beside the rows.
+    Marker {
+        /// The row key recounted.
+        key: RowKey,
+        /// The number in the marker.
+        nonce: Nonce,
+    },
+    /// An item under another reserved sort key, which counts nothing.
+    Reserved,
+    /// A record of another shape: reported and passed over.
+    Foreign(Quarantine),
+}
+
+/// Why a change record is of no known shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Quarantine {
+    /// The key is not two texts.
+    #[error("its key is not a row key and a user id")]
+    NoKey,
+    /// `pk` is no row key.
+    #[error("{0}")]
+    BadRowKey(BadRowKey),
+    /// `user_id` is no id.
+    #[error("its user id is not valid")]
+    BadUser,
+    /// It has neither image, so the stream is not set up for counting.
+    #[error("it has neither an old nor a new image")]
+    NoImages,
+    /// A marker of a form this version does not know.
+    #[error("its recount marker is not readable")]
+    BadMarker,
+}
+
+impl Quarantine {
+    /// The reason, as a metric label.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NoKey => "no_key",
+            Self::BadRowKey(_) => "bad_row_key",
+            Self::BadUser => "bad_user",
+            Self::NoImages => "no_images",
+            Self::BadMarker => "bad_marker",
+        }
+    }
+}
+
+impl Record {
+    /// Weight gained or lost: from the images, never from the event's name alone.
+    pub fn delta(&self) -> i64 {
+        match self.kind {
+            RecordKind::Row { before, after, .. } => after.less(before),
+            _ => 0,
+        }
+    }
+}
+
+/// Reads a change record. `None` where its position is unreadable: nothing can be ordered behind it then.
+pub fn read(raw: &RawRecord) -> Option<Record> {
+    let sequence = raw.sequence.parse().ok()?;
+    Some(Record { sequence, written: raw.written, kind: kind(raw).unwrap_or_else(RecordKind::Foreign) })
+}
+
+fn kind(raw: &RawRecord) -> Result<RecordKind, Quarantine> {
+    let (Some(pk), Some(sort)) = (&raw.pk, &raw.sort) else { return Err(Quarantine::NoKey) };
+    let key: RowKey = pk.parse().map_err(Quarantine::BadRowKey)?;
+    if raw.before.is_none() && raw.after.is_none() {
+        return Err(Quarantine::NoImages);
+    }
+    match ReservedKey::read(sort) {
+        Some(ReservedKey::Recount) => return marker(key, raw.after.as_ref()),
+        Some(reserved) if !reserved.is_counted() => return Ok(RecordKind::Reserved),
+        Some(_) | None => {}
+    }
+    let member = MemberKey::new(sort).ok_or(Quarantine::BadUser)?;
+    let weight = |image: &Option<Image>| match image {
+        None => Some(Weight::ABSENT),
+        Some(image) => image.stated.weight(member.is_cell()),
+    };
+    Ok(match (weight(&raw.before), weight(&raw.after)) {
+        (Some(before), Some(after)) => {
+            let span = if member.is_cell() { span(raw) } else { None };
+            let regions = if member.is_cell() { None } else { regions(raw) };
+            RecordKind::Row { key, member, before, after, span, regions }
+        }
+        _ => RecordKind::Unreadable { key, member },
+    })
+}
+
+/// Which offsets a change of a cell took in: behind those it had, unless these were of an earlier generation.
+fn span(raw: &RawRecord) -> Option<Span> {
+    let after = raw.after.as_ref()?;
+    let (to, generation) = (after.to?, after.generation.unwrap_or(0));
+    let same = raw.before.as_ref().filter(|before| before.generation.unwrap_or(0) == generation);
+    let from = same.and_then(|before| before.to).unwrap_or(0);
+    (from < to).then_some(Span { generation, from, to })
+}
+
+fn regions(raw: &RawRecord) -> Option<Box<Regions>> {
+    let region = |image: &Option<Image>| image.as_ref().and_then(|image| image.region.clone());
+    let regions = Regions { before: region(&raw.before), after: region(&raw.after) };
+    (regions != Regions::default()).then(|| Box::new(regions))
+}
+
+fn marker(key: RowKey, image: Option<&Image>) -> Result<RecordKind, Quarantine> {
+    let Some(image) = image else { return Ok(RecordKind::Reserved) };
+    let nonce = image.run.as_ref().and_then(|run| run.parse().ok());
+    nonce.map(|nonce| RecordKind::Marker { key, nonce }).ok_or(Quarantine::BadMarker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARKER: &str = "\u{1}recount";
+
+    fn raw(pk: &str, sort: &str, before: bool, after: bool) -> RawRecord {
+        RawRecord {
+            sequence: "100000000000000000001".into(),
+            pk: Some(pk.into()),
+            sort: Some(sort.into()),
+            before: before.then(Image::default),
+            after: after.then(Image::default),
+            ..RawRecord::default()
+        }
+    }
+
+    fn kind_of(raw: &RawRecord) -> RecordKind {
+        read(raw).unwrap().kind
+    }
+
+    #[test]
+    fn a_delta_is_presence_after_less_presence_before() {
+        for (before, after, delta) in [(false, true, 1), (true, false, -1), (true, true, 0)] {
+            assert_eq!(read(&raw("p#1", "u", before, after)).unwrap().delta(), delta);
+        }
+    }
+
+    fn weighing(sort: &str, before: Stated, after: Stated) -> RawRecord {
+        let image = |stated| Some(Image { stated, ..Image::default() });
+        RawRecord { before: image(before), after: image(after), ..raw("p#+views.0", sort, true, true) }
+    }
+
+    #[test]
+    fn a_cell_changes_its_counter_by_the_difference_of_its_amounts() {
+        let amount = |n: &str| Stated::number(n);
+        let cell = "\u{1}cell/views/3";
+        assert_eq!(read(&weighing(cell, amount("7"), amount("-5"))).unwrap().delta(), -12);
+        let created = RawRecord { before: None, ..weighing(cell, Stated::Nothing, amount("7")) };
+        assert_eq!(read(&created).unwrap().delta(), 7);
+    }
+
+    #[test]
+    fn a_row_whose_weight_is_unreadable_before_or_after_changes_its_counter_by_nothing_that_is_known() {
+        let one = Stated::number("1");
+        for (sort, before, after) in [
+            ("u", Stated::Unreadable, one),
+            ("u", one, Stated::Unreadable),
+            ("\u{1}cell/views/3", one, Stated::Nothing),
+        ] {
+            let read = kind_of(&weighing(sort, before, after));
+            let (key, member) = ("p#+views.0".parse().unwrap(), MemberKey::new(sort).unwrap());
+            assert_eq!(read, RecordKind::Unreadable { key, member }, "{sort:?}");
+        }
+    }
+
+    #[test]
+    fn a_reserved_key_is_never_a_like() {
+        for sort in [MARKER, "\u{1}something else"] {
+            assert_eq!(read(&raw("p#1", sort, false, true)).unwrap().delta(), 0, "{sort:?}");
+        }
+        assert_eq!(kind_of(&raw("p#1", "\u{1}something else", false, true)), RecordKind::Reserved);
+    }
+
+    #[test]
+    fn a_marker_carries_the_number_of_a_look() {
+        let image = Image { run: Some(Nonce(7).to_string()), ..Image::default() };
+        let marker = RawRecord { after: Some(image), ..raw("p#1", MARKER, true, true) };
+        let RecordKind::Marker { key, nonce } = kind_of(&marker) else { panic!() };
+        assert_eq!((key.to_string().as_str(), nonce), ("p#1", Nonce(7)));
+    }
+
+    #[test]
+    fn what_is_none_of_our_rows_is_quarantined_with_its_reason() {
+        let reason = |raw: &RawRecord| match kind_of(raw) {
+            RecordKind::Foreign(quarantine) => quarantine.reason(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(reason(&RawRecord { pk: None, ..raw("", "u", false, true) }), "no_key");
+        assert_eq!(reason(&raw("order-7", "u", false, true)), "bad_row_key");
+        assert_eq!(reason(&raw("p#1", "", false, true)), "bad_user");
+        assert_eq!(reason(&raw("p#1", "u", false, false)), "no_images");
+        assert_eq!(reason(&raw("p#1", MARKER, false, true)), "bad_marker");
+    }
+
+    #[test]
+    fn a_record_without_a_readable_position_is_not_read_at_all() {
+        assert_eq!(read(&RawRecord { sequence: "x".into(), ..raw("p#1", "u", false, true) }), None);
+    }
+}

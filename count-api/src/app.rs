@@ -146,17 +146,10 @@ impl App {
         }
     }
 
-<<<<<<< HEAD
     /// The same, which checks and watches these tables first, and goes by their clock.
     #[must_use]
     pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
         Self { tables: Some(connection), ..self }
-=======
-    /// The same, which checks and watches these tables first, and goes by their clock.
-    #[must_use]
-    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
-        Self { tables: Some(connection), ..self }
->>>>>>> switch
     }
 
     /// Answers what is trending by the topic of boards.

@@ -10,7 +10,7 @@ use tally_core::event::partition_of;
 use tally_core::fence::least_of_each;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, Shard, ShardCount};
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{Counts as _, DeploymentConfig as _, FencedRows as _, TopicReader as _};
+use tally_core::ports::{DeploymentConfig as _, FencedRows as _, TopicReader as _};
 use tally_core::spread::{Spread, SumPolicy};
 use tally_emulator::{Fault, Rule};
 use tally_service::Chance;

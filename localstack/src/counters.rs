@@ -140,7 +140,7 @@ pub(crate) mod tests {
     }
 
     async fn deployed() -> impl DeploymentConfig {
-        let deployment = Memory::new(UnixMillis(0), 1).checkpoints();
+        let deployment = Memory::new(UnixMillis(0)).checkpoints();
         deployment.config(Some(ShardCount::DEFAULT)).await.unwrap();
         deployment
     }

@@ -174,9 +174,6 @@ pub struct Recount {
     pub ended: Option<u64>,
     /// Rows counted so far.
     pub rows: u64,
-    /// Parts of the tables that are settled, of how many.
-    pub segments_done: usize,
-    pub segments: u32,
     /// Row keys that moved or differ, and those of them that are settled.
     pub doubted: u64,
     pub settled: u64,

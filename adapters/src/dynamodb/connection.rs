@@ -22,10 +22,9 @@ use tally_core::time::UnixMillis;
 use tally_service::StoreClock;
 use tokio::time::Instant;
 
-use super::batch::Jitter;
 use super::clock::ReadDate;
-use super::direct::{Direct, Service};
 use super::fault::in_one_line;
+use super::get::Jitter;
 use super::instance;
 use super::names::Tables;
 use super::settings::{Access, Settings};
@@ -39,10 +38,7 @@ pub struct Connection {
     pub(super) client: aws_sdk_dynamodb::Client,
     /// Sends every request once, for writes whose repetition has to be decided by the caller.
     pub(super) once: aws_sdk_dynamodb::Client,
-    /// Without the SDK's machinery around each call.
-    pub(super) direct: Direct,
     pub(super) streams: aws_sdk_dynamodbstreams::Client,
-    pub(super) direct_streams: Direct,
     /// What tells these tables from those of any other deployment, once they were checked.
     pub(super) deployment: Arc<OnceLock<String>>,
     /// What is wrong with the tables, as far as this process has seen.
@@ -138,21 +134,17 @@ impl Connection {
         let store_clock = StoreClock::default();
         let tables = || aws_sdk_dynamodb::config::Builder::from(config).interceptor(ReadDate(store_clock.clone()));
         let once = tables().retry_config(RetryConfig::disabled()).build();
-        let (once, jitter) = (aws_sdk_dynamodb::Client::from_conf(once), Jitter::seeded(seed));
         let streams = aws_sdk_dynamodbstreams::config::Builder::from(config);
         let streams = streams.interceptor(ReadDate(store_clock.clone())).build();
-        let streams = aws_sdk_dynamodbstreams::Client::from_conf(streams);
         Self {
             tables: Arc::new(Tables::with_prefix(&settings.table_prefix)),
             client: aws_sdk_dynamodb::Client::from_conf(tables().build()),
-            direct: Direct::over(Service::Tables(once.clone()), settings, &jitter),
-            once,
-            direct_streams: Direct::over(Service::Streams(streams.clone()), settings, &jitter),
-            streams,
+            once: aws_sdk_dynamodb::Client::from_conf(once),
+            streams: aws_sdk_dynamodbstreams::Client::from_conf(streams),
             deployment: Arc::default(),
             watch: TablesWatch::default(),
             store_clock,
-            jitter,
+            jitter: Jitter::seeded(seed),
             region: config.region().cloned(),
             credentials: config.credentials_provider(),
         }

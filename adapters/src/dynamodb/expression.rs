@@ -48,21 +48,11 @@ impl Aliases {
         self.value(AttributeValue::N(number.to_string()))
     }
 
-    /// The values in the order of their aliases, where there is no name.
-    pub(super) fn into_values(self) -> Vec<AttributeValue> {
-        debug_assert!(self.names.is_empty(), "names would be lost");
-        self.values
-    }
-
     /// Both maps as a request takes them: none rather than an empty one.
     pub(super) fn finish(self) -> (Option<Names>, Option<Values>) {
         let names = (!self.names.is_empty()).then_some(self.names);
-        let values = (!self.values.is_empty()).then(|| by_alias(self.values));
+        let by_alias = |(nth, value)| (format!(":{nth}"), value);
+        let values = (!self.values.is_empty()).then(|| self.values.into_iter().enumerate().map(by_alias).collect());
         (names, values)
     }
-}
-
-/// Values in the order of their aliases, by alias.
-pub(super) fn by_alias(values: Vec<AttributeValue>) -> Values {
-    values.into_iter().enumerate().map(|(nth, value)| (format!(":{nth}"), value)).collect()
 }

@@ -8,15 +8,12 @@ use std::error::Error;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_get_items::TransactGetItemsError;
-use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::operation::transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput};
 use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, UpdateItemOutput};
 use aws_sdk_dynamodb::types::{BatchStatementError, BatchStatementErrorCodeEnum, CancellationReason};
-use serde::de::IgnoredAny;
 use tally_core::fault::Fault;
 use tally_core::fence::{Commit, Refused};
 use tally_core::ports::{Outcome, StreamFault};
-
-use super::direct::Failed;
 
 /// Classes the failure of a call about `what`, usually a table. `Poison` is kept for a request that the service will
 /// not look at: callers may give up a like over it, so an unknown error is fatal instead.
@@ -43,7 +40,7 @@ pub(super) fn in_one_line(error: &dyn Error) -> String {
 }
 
 /// The refusal of a call about `what`.
-pub(super) fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: u16) -> Fault {
+fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: u16) -> Fault {
     let (code, said) = (error.code().unwrap_or("no error code"), error.message().unwrap_or("no message"));
     let message = format!("{what}: {code}: {said}");
     match code {
@@ -104,14 +101,17 @@ pub(super) fn is_refused<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
 /// find it true. So a copy refused by its condition may well stand behind one that was carried out without an answer,
 /// and means reading the fence again; a last copy refused by a conflict or for want of capacity means sending it once
 /// more, and if an earlier one was carried out after all, the fence will say so.
-pub(super) fn commit(what: &str, result: Result<IgnoredAny, Failed>) -> Commit {
-    let Err(failed) = result else { return Commit::Done };
-    if let Failed::Refused(refusal) = &failed
-        && let Some(codes) = refusal.cancelled()
-    {
-        return Commit::Cancelled(codes.map(refused_for).collect());
+pub(super) fn commit(
+    what: &str,
+    result: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>,
+) -> Commit {
+    let Err(error) = result else { return Commit::Done };
+    match error.as_service_error() {
+        Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+            Commit::Cancelled(cancelled.cancellation_reasons().iter().map(refused).collect())
+        }
+        _ => of_fault(fault(what, &error)),
     }
-    of_fault(failed.into_fault(what))
 }
 
 /// What became of a fence's move that is no transaction: nothing else changes by it. What holds of [`commit`] holds of it.
@@ -137,11 +137,7 @@ fn of_fault(fault: Fault) -> Commit {
 
 /// Why one item of a cancelled transaction refused.
 pub(super) fn refused(reason: &CancellationReason) -> Refused {
-    refused_for(reason.code())
-}
-
-fn refused_for(code: Option<&str>) -> Refused {
-    match code {
+    match reason.code() {
         None | Some("None") => Refused::Nothing,
         Some("TransactionConflict") => Refused::Conflict,
         Some("ProvisionedThroughputExceeded" | "ThrottlingError") => Refused::Throttled,
@@ -204,22 +200,11 @@ fn of_reasons(reasons: &[Refused], message: String) -> Fault {
 
 /// Classes the failure of a read of the change stream.
 pub(super) fn stream<E: Error + ProvideErrorMetadata + 'static>(what: &str, error: &SdkError<E>) -> StreamFault {
-    let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
-    of_stream(code).unwrap_or_else(|| StreamFault::Fault(fault(what, error)))
-}
-
-/// The same of a page of records.
-pub(super) fn no_page(what: &str, failed: Failed) -> StreamFault {
-    let of_stream = if let Failed::Refused(refusal) = &failed { of_stream(refusal.meta.code()) } else { None };
-    of_stream.unwrap_or_else(|| StreamFault::Fault(failed.into_fault(what)))
-}
-
-fn of_stream(code: Option<&str>) -> Option<StreamFault> {
-    match code {
-        Some("TrimmedDataAccessException") => Some(StreamFault::Trimmed),
-        Some("ExpiredIteratorException") => Some(StreamFault::Expired),
-        Some("ResourceNotFoundException") => Some(StreamFault::Gone),
-        _ => None,
+    match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+        Some("TrimmedDataAccessException") => StreamFault::Trimmed,
+        Some("ExpiredIteratorException") => StreamFault::Expired,
+        Some("ResourceNotFoundException") => StreamFault::Gone,
+        _ => StreamFault::Fault(fault(what, error)),
     }
 }
 
@@ -233,7 +218,6 @@ mod tests {
     use aws_smithy_types::error::ErrorMetadata;
     use tally_core::fence::Next;
 
-    use super::super::direct::Refusal;
     use super::*;
 
     fn answer(status: u16) -> HttpResponse {
@@ -320,11 +304,14 @@ mod tests {
 
     #[test]
     fn a_transaction_without_an_answer_may_have_happened() {
-        let silences = [
-            Failed::Fault(Fault::Transient("reset, too late, or half an answer".to_owned())),
-            Failed::Refused(Box::new(Refusal::read(500, b"boom"))),
-            Failed::Refused(Box::new(Refusal::read(500, br#"{"__type":"x#InternalServerError","message":"m"}"#))),
-            Failed::Refused(Box::new(Refusal::read(400, br#"{"__type":"x#TransactionInProgressException"}"#))),
+        let meta = |code: &str| ErrorMetadata::builder().code(code).build();
+        let refusal = |status, meta| SdkError::service_error(TransactWriteItemsError::generic(meta), answer(status));
+        let silences: [SdkError<TransactWriteItemsError>; 5] = [
+            SdkError::dispatch_failure(ConnectorError::io("connection reset".into())),
+            SdkError::timeout_error("too late"),
+            SdkError::response_error("half an answer", answer(200)),
+            refusal(500, ErrorMetadata::builder().build()),
+            refusal(400, meta("TransactionInProgressException")),
         ];
         for silence in silences {
             let outcome = commit("likes", Err(silence));
@@ -348,12 +335,12 @@ mod tests {
         ];
         let names = codes.map(|(code, _)| code);
         let meanings = codes.map(|(_, meaning)| meaning);
-        let reasons = names.map(|code| format!(r#"{{"Code":"{code}","Message":"m"}}"#)).join(",");
-        let body = format!(r#"{{"__type":"x#TransactionCanceledException","CancellationReasons":[{reasons},{{}}]}}"#);
         let mut meanings = meanings.to_vec();
         meanings.push(Nothing);
-        let cancelled = Failed::Refused(Box::new(Refusal::read(400, body.as_bytes())));
-        assert_eq!(commit("likes", Err(cancelled)), Commit::Cancelled(meanings));
+        let mut cancelled = cancelled_for(&names);
+        cancelled.cancellation_reasons.get_or_insert_default().push(CancellationReason::builder().build());
+        let error = TransactWriteItemsError::TransactionCanceledException(cancelled);
+        assert_eq!(commit("likes", Err(SdkError::service_error(error, answer(400)))), Commit::Cancelled(meanings));
     }
 
     #[test]

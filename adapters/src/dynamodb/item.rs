@@ -86,15 +86,6 @@ impl<'a> Reader<'a> {
         self.item.get(name).map_or(Ok(false), |value| self.as_flag(name, value))
     }
 
-    /// The members of a set of texts; absent is empty.
-    pub(super) fn texts(&self, name: &str) -> Outcome<&'a [String]> {
-        match self.item.get(name) {
-            None => Ok(&[]),
-            Some(AttributeValue::Ss(texts)) => Ok(texts),
-            Some(_) => Err(self.malformed(name, "not a set of texts")),
-        }
-    }
-
     /// The members of a set of numbers, as they are written; absent is empty.
     pub(super) fn number_set(&self, name: &str) -> Outcome<&'a [String]> {
         match self.item.get(name) {
@@ -102,16 +93,6 @@ impl<'a> Reader<'a> {
             Some(AttributeValue::Ns(numbers)) => Ok(numbers),
             Some(_) => Err(self.malformed(name, "not a set of numbers")),
         }
-    }
-
-    /// The entries of a map of numbers, as they are written; absent is empty.
-    pub(super) fn numbers(&self, name: &str) -> Outcome<Vec<(&'a str, &'a str)>> {
-        let entries = self.map(name)?.into_iter().flatten();
-        let number = |(key, value): (&'a String, &'a AttributeValue)| match value {
-            AttributeValue::N(n) => Ok((key.as_str(), n.as_str())),
-            _ => Err(self.malformed(name, "not a map of numbers")),
-        };
-        entries.map(number).collect()
     }
 
     /// The elements of a list, if it is there.
@@ -130,12 +111,6 @@ impl<'a> Reader<'a> {
             Some(AttributeValue::M(entries)) => Ok(Some(entries)),
             Some(_) => Err(self.malformed(name, "not a map")),
         }
-    }
-
-    /// `value`, met under `name`, as a text of a form of its own.
-    pub(super) fn as_parsed<T: FromStr<Err: Display>>(&self, name: &str, value: &AttributeValue) -> Outcome<T> {
-        let AttributeValue::S(text) = value else { return Err(self.malformed(name, "not a text")) };
-        text.parse().map_err(|error| self.malformed(name, error))
     }
 
     /// `value`, met under `name`, as a number.

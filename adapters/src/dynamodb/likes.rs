@@ -7,7 +7,6 @@ mod markers;
 mod present;
 mod remains;
 mod rows;
-mod transaction;
 
 pub use maps::Maps;
 pub use markers::Markers;
@@ -15,7 +14,7 @@ pub use remains::Remains;
 pub use rows::Rows;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem};
+use aws_sdk_dynamodb::types::{AttributeValue, Delete, Get, Put, TransactGetItem, TransactWriteItem};
 use tally_core::batch::{BatchLimits, Change};
 use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Fence, Fences, Partition, Reached};
@@ -23,11 +22,9 @@ use tally_core::ids::{CounterId, Lane, LaneCount, ShardCount};
 use tally_core::ports::{FencedRows, Outcome};
 
 use self::fence::Moved;
-use self::transaction::{Row, Transaction, Write};
 use super::connection::Connection;
-use super::direct::TRANSACT_WRITE_ITEMS;
 use super::fault::{Cancelled, cancelled, cancelled_read, commit, commit_alone, fault, unless_refused};
-use super::item::{Item, Reader, item, text};
+use super::item::{Item, Reader, item, number, text};
 use super::names::{PK, checkpoints, likes};
 use super::table_ids::LIKES;
 
@@ -94,18 +91,25 @@ impl Likes {
     }
 
     /// A change of one row: a member's is absolute, a cell's is under a condition of its own.
-    fn write<'a>(&'a self, partition: &Partition, advance: &Advance, change: &'a Change<'_>) -> Write<'a> {
+    fn write(&self, partition: &Partition, advance: &Advance, change: &Change<'_>) -> TransactWriteItem {
         let pk = change.row_key(partition.index, self.shards).to_string();
         let table = &self.connection.tables.likes;
         match change {
             Change::Member { counter, user, present: true, at, region, .. } => {
-                let (user, post, region) = (user.as_str(), counter.post.as_str(), region.map(|region| region.as_str()));
-                Write::Put(table, Row { pk, user, post, liked_at: *at, region })
+                let mut row = row_key(pk, text(user.as_str()));
+                row.insert(likes::POST_ID.to_owned(), text(counter.post.as_str()));
+                row.insert(likes::LIKED_AT.to_owned(), number(at));
+                row.extend(region.map(|region| (likes::REGION.to_owned(), text(region.as_str()))));
+                let put = Put::builder().table_name(table).set_item(Some(row));
+                TransactWriteItem::builder().put(put.build().expect("table and item are set")).build()
             }
-            Change::Member { user, present: false, .. } => Write::Delete(table, pk, user.as_str()),
+            Change::Member { user, present: false, .. } => {
+                let delete = Delete::builder().table_name(table).set_key(Some(row_key(pk, text(user.as_str()))));
+                TransactWriteItem::builder().delete(delete.build().expect("table and key are set")).build()
+            }
             Change::Cell { add, from, .. } => {
                 let key = row_key(pk, text(cell::sort(partition)));
-                Write::Update(cell::add(table, key, *add, *from, advance))
+                TransactWriteItem::builder().update(cell::add(table, key, *add, *from, advance)).build()
             }
         }
     }
@@ -163,8 +167,8 @@ impl FencedRows for Likes {
         cell::read(&self.connection, partition, counters, self.shards).await
     }
 
-    /// Safe to repeat: the fence's condition holds for one copy. No token makes copies one request: it would end after ten
-    /// minutes, a zombie does not.
+    /// Safe to repeat: the fence's condition holds for one copy. (The token that the SDK gives the attempts of one call ends
+    /// after ten minutes; a zombie does not.)
     async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit {
         if changes.len() > BatchLimits::MAX_ROWS {
             return Commit::Invalid(format!("{} rows in one transaction", changes.len()));
@@ -178,8 +182,11 @@ impl FencedRows for Likes {
         let tables = &self.connection.tables;
         let fence = fence::advance(&tables.checkpoints, partition, &advance.from, &advance.reached());
         let rows = changes.iter().map(|change| self.write(partition, advance, change));
-        let transaction = Transaction::of(std::iter::once(Write::Update(fence)).chain(rows).collect());
-        commit(&tables.likes, self.connection.direct.call(TRANSACT_WRITE_ITEMS, &tables.likes, &transaction).await)
+        let items = std::iter::once(TransactWriteItem::builder().update(fence).build()).chain(rows).collect();
+        commit(
+            &tables.likes,
+            self.connection.client.transact_write_items().set_transact_items(Some(items)).send().await,
+        )
     }
 
     async fn fences(&self, topic: &str) -> Outcome<Vec<(Partition, Fence)>> {

@@ -10,9 +10,9 @@ pub struct Tables {
     pub likes: String,
     /// One item per counter.
     pub counts: String,
-    /// Fences, stream checkpoints, gaps, the deployment's configuration.
+    /// Fences, what is stored of the log `changes`, the deployment's configuration.
     pub checkpoints: String,
-    /// Runs, the queue, reports, the ledger.
+    /// Runs, the queue, the ledgers, milestones.
     pub recounts: String,
 }
 
@@ -55,7 +55,7 @@ pub(super) mod likes {
     /// Of a cell: the first offset that is not in it, and the generation that the offset is of.
     pub(in crate::dynamodb) const TO: &str = "to";
     pub(in crate::dynamodb) const GENERATION: &str = "gen";
-    /// Of a marker row.
+    /// Of a marker row: the random number of a look.
     pub(in crate::dynamodb) const RUN: &str = "run";
     /// Of a map: every shard count that rows may be under, the one where new rows are put, the one asked for, who or what
     /// decided, and when it was put.
@@ -64,30 +64,18 @@ pub(super) mod likes {
     pub(in crate::dynamodb) const ASKED: &str = "asked";
     pub(in crate::dynamodb) const DECIDED_BY: &str = "decided_by";
     pub(in crate::dynamodb) const AT: &str = "at";
-    /// Of a marker row.
-    pub(in crate::dynamodb) const PHASE: &str = "phase";
     /// The local index, and the attribute it sorts by, which no row carries: a table with a local index keeps the rows
     /// of one key in one partition, so in one open stream shard at a time.
     pub(in crate::dynamodb) const PIN: &str = "pin";
 }
 
-/// The attributes of `like_counts`. Those of one shard or stream shard carry its number.
+/// The attributes of `like_counts`. That of one shard carries its number.
 pub(super) mod counts {
     pub(in crate::dynamodb) const POST_ID: &str = "post_id";
     pub(in crate::dynamodb) const LIKES: &str = "likes";
     pub(in crate::dynamodb) const VERSION: &str = "version";
     pub(in crate::dynamodb) const UPDATED_AT: &str = "updated_at";
-    pub(in crate::dynamodb) const FLOOR: &str = "fl";
-    pub(in crate::dynamodb) const WATERMARK: &str = "w";
     pub(in crate::dynamodb) const ROWS: &str = "s";
-    pub(in crate::dynamodb) const FEEDER: &str = "o";
-    pub(in crate::dynamodb) const SWITCHES: &str = "x";
-    pub(in crate::dynamodb) const SUSPECT: &str = "sus";
-    pub(in crate::dynamodb) const WINDOW_RUN: &str = "hr";
-    pub(in crate::dynamodb) const WINDOW_ROWS: &str = "hs";
-    /// The greatest threshold that is recorded, and how many entries of the ladder are in force for the counter.
-    pub(in crate::dynamodb) const RECORDED: &str = "mt";
-    pub(in crate::dynamodb) const LADDER: &str = "ml";
     /// How many corrections are in, the last announcement of a loss, and the shards with a weight that could not be read.
     pub(in crate::dynamodb) const CORRECTIONS: &str = "c";
     pub(in crate::dynamodb) const GAP: &str = "gap";
@@ -112,38 +100,19 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const SUMS_FROM: &str = "sums_from";
     /// Of a topic: how many it had at first.
     pub(in crate::dynamodb) const PARTITIONS: &str = "partitions";
-    /// Of a stream shard's checkpoint.
-    pub(in crate::dynamodb) const ORDINAL: &str = "ordinal";
+    /// Of a stream shard.
     pub(in crate::dynamodb) const PARENT: &str = "parent";
-    pub(in crate::dynamodb) const SEQUENCE: &str = "sequence";
     pub(in crate::dynamodb) const CLOSED: &str = "closed";
     pub(in crate::dynamodb) const AT: &str = "at";
     pub(in crate::dynamodb) const OWNER: &str = "owner";
     pub(in crate::dynamodb) const BEAT: &str = "beat";
-    /// Of a stream shard's checkpoint: how far it is in the ledger of changes.
+    /// Of a stream shard: how far it is in the log `changes`.
     pub(in crate::dynamodb) const FED: &str = "fed";
     pub(in crate::dynamodb) const FED_AT: &str = "fed_at";
-    pub(in crate::dynamodb) const FED_END: &str = "fed_end";
-    /// Of a lapse of the ledger of changes: the stream shard, and its seconds.
-    pub(in crate::dynamodb) const G: &str = "g";
-    pub(in crate::dynamodb) const FIRST: &str = "first";
-    pub(in crate::dynamodb) const LAST: &str = "last";
-    /// Of the configuration: the terms of the ledger of changes. Beside `partitions`: the first stream shard that was numbered
-    /// under them, and since when the ledger is complete.
-    pub(in crate::dynamodb) const CHANGES: &str = "changes";
-    pub(in crate::dynamodb) const FROM: &str = "from";
-    pub(in crate::dynamodb) const SINCE: &str = "since";
-    /// Of a registry.
-    pub(in crate::dynamodb) const NEXT: &str = "next";
-    pub(in crate::dynamodb) const FLOOR: &str = "floor";
-    /// Of the gaps: the map, and what each entry has.
+    /// Of a standing and of a loss.
     pub(in crate::dynamodb) const OPEN: &str = "open";
     pub(in crate::dynamodb) const KIND: &str = "kind";
-    pub(in crate::dynamodb) const DETAIL: &str = "detail";
-    pub(in crate::dynamodb) const OPENED: &str = "opened";
-    /// Beside the gaps: how far the counters are, and how often that was said.
     pub(in crate::dynamodb) const AS_OF: &str = "as_of";
-    pub(in crate::dynamodb) const TOLD: &str = "told";
     /// Of the configuration.
     pub(in crate::dynamodb) const SHARDS: &str = "shards";
     /// Of the configuration: in which form everything is written.
@@ -167,8 +136,6 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const FILTER: &str = "filter";
     pub(in crate::dynamodb) const DEPLOYMENT: &str = "deployment";
 
-    /// The key of all open gaps.
-    pub(in crate::dynamodb) const GAPS: &str = "gaps";
     /// The key of the configuration.
     pub(in crate::dynamodb) const CONFIG: &str = "config";
 }
@@ -182,16 +149,10 @@ pub(super) mod recounts {
     pub(in crate::dynamodb) const REASON: &str = "reason";
     pub(in crate::dynamodb) const ASKED: &str = "asked";
     pub(in crate::dynamodb) const AT: &str = "at";
-    pub(in crate::dynamodb) const OWNER: &str = "owner";
     pub(in crate::dynamodb) const DONE: &str = "done";
     pub(in crate::dynamodb) const CURSOR: &str = "cursor";
     pub(in crate::dynamodb) const UNSETTLED: &str = "unsettled";
-    pub(in crate::dynamodb) const KEY: &str = "key";
-    pub(in crate::dynamodb) const PARTS: &str = "parts";
-    pub(in crate::dynamodb) const LIKING: &str = "liking";
-    pub(in crate::dynamodb) const NOT_LIKING: &str = "not_liking";
     /// Of a report's part: members of other weights than those of the two sets.
-    pub(in crate::dynamodb) const WEIGHTS: &str = "weights";
     pub(in crate::dynamodb) const TTL: &str = "ttl";
     pub(in crate::dynamodb) const SHARD: &str = "shard";
     pub(in crate::dynamodb) const RUN: &str = "run";

@@ -1,11 +1,9 @@
-//! The recounts table: runs, what is queued for one, claims, the reports of windows, and the ledger.
+//! The recounts table: runs, what is queued for one, the ledgers of corrections and of operations, and milestones.
 
-mod claim;
 mod codec;
-pub(super) mod ledger;
+mod ledger;
 pub(super) mod milestone;
 mod operations;
-mod report;
 
 use std::time::Duration;
 
@@ -17,11 +15,10 @@ use tally_core::audit::{AuditRun, RunRecord, Summary};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::{
-    AuditSegment, AuditSegments, Claimed, Claims, Cursor, Ledger, LedgerEntry, Milestones, Outcome, Page, QueueReason,
-    Queued, Recorded, RecountQueue, Reports, Runs, Worker,
+    AuditSegment, AuditSegments, Cursor, Ledger, LedgerEntry, Milestones, Outcome, Page, QueueReason, Queued, Recorded,
+    RecountQueue, Runs, Worker,
 };
 use tally_core::time::UnixMillis;
-use tally_core::window::{Report, WindowRun};
 
 use super::connection::Connection;
 use super::cursor::{after_one, half_units, start_one};
@@ -40,12 +37,9 @@ const AUDIT: &str = "audit";
 
 /// How often a request for an audit is tried while others make one.
 const ATTEMPTS: usize = 10;
-/// For how long a window's report is of use (a window waits for it for minutes, and then a new one begins), and
-/// for how long it can be looked up that a count was proved and nothing corrected. (Corrections stay.)
-const HOUR: Duration = Duration::from_secs(3600);
-/// What the longer times are made of.
-const DAY: Duration = Duration::from_secs(24 * HOUR.as_secs());
-/// For how long claims, and how far an audit has come, are of use.
+/// What the times below are made of.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// For how long it is of use how far an audit has come.
 const WEEK: Duration = Duration::from_secs(7 * DAY.as_secs());
 /// For how long a run can be looked up.
 const SEASON: Duration = Duration::from_secs(90 * DAY.as_secs());
@@ -264,17 +258,6 @@ impl RecountQueue for Recounts {
 }
 
 #[async_trait]
-impl Claims for Recounts {
-    async fn claim(&self, what: &str, worker: &Worker, now: UnixMillis, stale: UnixMillis) -> Outcome<Claimed> {
-        self.take(what, worker, now, stale).await
-    }
-
-    async fn settle(&self, what: &str, worker: &Worker, done: bool) -> Outcome<()> {
-        self.give_back(what, worker, done).await
-    }
-}
-
-#[async_trait]
 impl AuditSegments for Recounts {
     /// Safe to repeat, by any process: a segment that is done stays as it is.
     async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
@@ -287,17 +270,6 @@ impl AuditSegments for Recounts {
     async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>> {
         let found = self.all(&segments_of(run)).await?;
         found.iter().map(|found| codec::segment(&Reader::new(self.table(), found))).collect()
-    }
-}
-
-#[async_trait]
-impl Reports for Recounts {
-    async fn put_report(&self, report: &Report, now: UnixMillis) -> Outcome<()> {
-        self.write_report(report, now).await
-    }
-
-    async fn report(&self, key: &RowKey, run: WindowRun) -> Outcome<Option<Report>> {
-        self.read_report(key, run).await
     }
 }
 

@@ -16,10 +16,8 @@ use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault, 
 use tally_core::time::UnixMillis;
 use tokio::sync::OnceCell;
 
-use self::page::{GetRecords, Page};
 use super::connection::Connection;
-use super::direct::GET_RECORDS;
-use super::fault::{fault, no_page, stream};
+use super::fault::{fault, stream};
 
 /// The change stream of the likes table.
 #[derive(Clone, Debug)]
@@ -193,9 +191,11 @@ impl ChangeStream for Streams {
     }
 
     async fn records(&self, iterator: &Iterator, limit: u32) -> Result<Records, StreamFault> {
-        let get = GetRecords { shard_iterator: &iterator.0, limit };
-        let page = self.connection.direct_streams.call::<Page>(GET_RECORDS, self.table(), &get).await;
-        page.map(Page::records).map_err(|failed| no_page(self.table(), failed))
+        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+        let get = self.connection.streams.get_records().shard_iterator(&iterator.0).limit(limit);
+        let page = get.send().await.map_err(|error| stream(self.table(), &error))?;
+        let records = page.records.unwrap_or_default().into_iter().map(page::raw).collect();
+        Ok(Records { records, next: page.next_shard_iterator.map(Iterator) })
     }
 }
 
@@ -210,8 +210,8 @@ fn millis(at: &DateTime) -> UnixMillis {
 
 #[cfg(test)]
 mod tests {
-    use super::super::direct::tests::Told;
     use super::super::settings::Settings;
+    use super::super::told::Told;
     use super::*;
 
     /// A stream whose engine writes sequence numbers of 25 digits.
@@ -227,7 +227,6 @@ mod tests {
         let shards = streams.shards(&label).await.unwrap();
         let position = Position::After("0000000000000000000000034".parse().unwrap());
         streams.iterator(&label, &shards[0].id, position).await.unwrap();
-        let (_, request) = &told.asked()[2];
-        assert_eq!(request["SequenceNumber"], "0000000000000000000000034");
+        assert_eq!(told.asked()[2]["SequenceNumber"], "0000000000000000000000034");
     }
 }

@@ -10,13 +10,9 @@ use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Fence, Fences, Partition, Reached, Refused};
 use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterId, Lane, MemberKey, Region, ReservedKey, RowKey, ShardCount, UserId};
-use tally_core::ports::{
-    Cursor, FencedRows, Like, MarkerPut, Markers as MarkersPort, Outcome, Page, Rows as RowsPort, ScannedRow, Segment,
-};
-use tally_core::tally::Image;
+use tally_core::ports::{Cursor, FencedRows, Like, Outcome, Page, Rows as RowsPort, ScannedRow, Segment};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
-use tally_core::window::Marker;
 
 pub use maps::Maps;
 
@@ -50,12 +46,11 @@ impl Tables {
     }
 }
 
-/// A row, or the marker or the map that stands among rows.
+/// A row, or the map that stands among rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Row {
     Counted { at: UnixMillis, stated: Stated, region: Option<Region> },
     Cell { n: i64, reached: Reached },
-    Marker(Marker),
     Map(CounterMap),
 }
 
@@ -64,20 +59,7 @@ impl Row {
         match self {
             Self::Counted { stated, .. } => *stated,
             Self::Cell { n, .. } => Weight::new(*n).map_or(Stated::Unreadable, Stated::Amount),
-            Self::Marker(_) | Self::Map(_) => Stated::Nothing,
-        }
-    }
-
-    fn image(self) -> Image {
-        match self {
-            Self::Counted { stated, region, .. } => Image { stated, region, ..Image::default() },
-            Self::Map(_) => Image::default(),
-            Self::Cell { reached: Reached { to, generation }, .. } => {
-                Image { stated: self.stated(), to: Some(to.0), generation: Some(generation), ..Image::default() }
-            }
-            Self::Marker(Marker { run, phase }) => {
-                Image { run: Some(run.to_string()), phase: Some(phase.as_str().to_owned()), ..Image::default() }
-            }
+            Self::Map(_) => Stated::Nothing,
         }
     }
 }
@@ -91,13 +73,8 @@ impl State {
         }
     }
 
-    /// Sets or removes a row; a change that changes nothing leaves no record.
-    fn write(&mut self, pk: String, sort: String, row: Option<Row>, now: UnixMillis) {
-        let key = (pk, sort);
-        let before = self.likes.rows.get(&key).cloned();
-        if before != row {
-            self.stream.append(&key, before.map(Row::image), row.clone().map(Row::image), now);
-        }
+    /// Sets or removes a row.
+    fn write(&mut self, key: (String, String), row: Option<Row>) {
         match row {
             Some(row) => self.likes.rows.insert(key, row),
             None => self.likes.rows.remove(&key),
@@ -124,7 +101,7 @@ impl Likes {
     pub fn plant_stating(&self, pk: &str, sort: &str, stated: Stated) {
         let at = self.memory.now();
         let row = Row::Counted { at, stated, region: None };
-        self.memory.state().write(pk.to_owned(), sort.to_owned(), Some(row), at);
+        self.memory.state().write((pk.to_owned(), sort.to_owned()), Some(row));
     }
 }
 
@@ -154,21 +131,9 @@ impl Rows {
         let likes = of_key.filter(|((_, user), _)| user.as_str() > after).filter_map(|((_, user), row)| match row {
             Row::Counted { at, stated, .. } => Some((item(user, *at, *stated)?, user.clone())),
             Row::Cell { .. } => Some((item(user, UnixMillis(0), row.stated())?, user.clone())),
-            Row::Marker(_) | Row::Map(_) => None,
+            Row::Map(_) => None,
         });
         page(likes, limit)
-    }
-}
-
-/// The twin of the marker rows.
-#[derive(Clone, Debug)]
-pub struct Markers {
-    memory: Memory,
-}
-
-impl Markers {
-    pub(super) fn new(memory: Memory) -> Self {
-        Self { memory }
     }
 }
 
@@ -205,7 +170,6 @@ impl FencedRows for Likes {
         if changes.len() > BatchLimits::MAX_ROWS {
             return Commit::Invalid(format!("{} rows in one transaction", changes.len()));
         }
-        let now = self.memory.now();
         let mut state = self.memory.state();
         let place = (partition.clone(), advance.from.lane);
         if !advance.admitted_by(state.likes.lane(&place).as_ref()) {
@@ -233,7 +197,7 @@ impl FencedRows for Likes {
                 Change::Member { user, present, at, region, .. } => {
                     let (at, region) = (*at, region.cloned());
                     let row = present.then_some(Row::Counted { at, stated: Stated::Nothing, region });
-                    state.write(pk, user.to_string(), row, now);
+                    state.write((pk, user.to_string()), row);
                 }
                 Change::Cell { counter, add, .. } => {
                     let key = self.cell_key(partition, counter);
@@ -242,7 +206,7 @@ impl FencedRows for Likes {
                         _ => 0,
                     };
                     let cell = Row::Cell { n: before + add, reached: Reached { to: advance.to, generation } };
-                    state.write(key.0, key.1, Some(cell), now);
+                    state.write(key, Some(cell));
                 }
             }
         }
@@ -313,28 +277,5 @@ impl RowsPort for Rows {
             (ScannedRow { pk: pk.clone(), sort: sort.clone(), stated }, pair(pk, sort))
         });
         Ok(page(scanned, PAGE))
-    }
-}
-
-#[async_trait]
-impl MarkersPort for Markers {
-    async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>> {
-        let state = self.memory.state();
-        Ok(match state.likes.rows.get(&(key.to_string(), Marker::SORT_KEY.to_owned())) {
-            Some(Row::Marker(marker)) => Some(*marker),
-            _ => None,
-        })
-    }
-
-    async fn put_marker(&self, key: &RowKey, marker: Marker, required: Option<Marker>) -> Outcome<MarkerPut> {
-        let now = self.memory.now();
-        let (pk, sort) = (key.to_string(), Marker::SORT_KEY.to_owned());
-        let mut state = self.memory.state();
-        let found = state.likes.rows.get(&(pk.clone(), sort.clone())).cloned();
-        if found != required.map(Row::Marker) {
-            return Ok(MarkerPut::Unclear);
-        }
-        state.write(pk, sort, Some(Row::Marker(marker)), now);
-        Ok(MarkerPut::Put)
     }
 }

@@ -1,17 +1,14 @@
-//! The connection: one server, or a cluster whose commands are grouped by slot. The client reconnects by itself; a cluster's
-//! connection that answers nothing is replaced here.
+//! The connection: one server, or a cluster. The client reconnects by itself; a cluster's connection that answers nothing is
+//! replaced here.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::Slot;
-use redis::{Client, Pipeline, RedisError, RedisResult, Value};
-use tally_core::Map;
+use redis::{Client, RedisError, RedisResult, Value};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tokio::time::timeout;
@@ -19,9 +16,6 @@ use tokio::time::timeout;
 use super::settings::Settings;
 use super::silence::{Generation, Silence, Verdict};
 use super::{Command, is_unknown_script};
-
-/// Slots written to at once.
-const SIDE_BY_SIDE: usize = 64;
 
 /// Where commands go.
 #[derive(Clone)]
@@ -80,15 +74,20 @@ impl Link {
         Ok(Self { way, settings: settings.clone() })
     }
 
-    /// The commands' answers, in their order. One timeout bounds all of it, the wait for a connection included.
-    pub(super) async fn answers(&self, commands: &[Command<'_>]) -> RedisResult<Vec<Value>> {
-        let answers = async {
+    /// The command's answer. One timeout bounds all of it, the wait for a connection included.
+    pub(super) async fn answer(&self, command: &Command<'_>) -> RedisResult<Value> {
+        let answer = async {
             match &self.way {
-                Way::Single(connection) => pipeline(connection, &commands.iter().collect::<Vec<_>>()).await,
-                Way::Cluster(cluster) => by_slot(cluster, commands).await,
+                Way::Single(connection) => ask(connection, command).await,
+                Way::Cluster(cluster) => {
+                    let (connection, generation) = cluster.connection();
+                    let answer = ask(&connection, command).await;
+                    cluster.answered(generation, &answer);
+                    answer
+                }
             }
         };
-        timeout(patience(&self.settings), answers)
+        timeout(patience(&self.settings), answer)
             .await
             .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
     }
@@ -118,52 +117,11 @@ fn pending(client: &ClusterClient) -> ClusterConnection {
     client.get_pending_async_connection_with_config(redis::cluster::ClusterConfig::new())
 }
 
-/// Sends commands of one server together, scripts by their digests. A server that does not know a script has carried out
-/// none of the calls, and is sent the texts.
-async fn pipeline(connection: &(impl ConnectionLike + Clone), commands: &[&Command<'_>]) -> RedisResult<Vec<Value>> {
-    match send(connection.clone(), commands, false).await {
-        Err(error) if is_unknown_script(&error) => send(connection.clone(), commands, true).await,
+/// Sends a command, a script by its digest. A server that does not know the script has not carried it out, and is sent the text.
+async fn ask(connection: &(impl ConnectionLike + Clone), command: &Command<'_>) -> RedisResult<Value> {
+    let mut connection = connection.clone();
+    match command.spelled(false).query_async(&mut connection).await {
+        Err(error) if is_unknown_script(&error) => command.spelled(true).query_async(&mut connection).await,
         answered => answered,
     }
-}
-
-async fn send(
-    mut connection: impl ConnectionLike,
-    commands: &[&Command<'_>],
-    with_texts: bool,
-) -> RedisResult<Vec<Value>> {
-    let mut pipeline = Pipeline::new();
-    for command in commands {
-        pipeline.add_command(command.spelled(with_texts));
-    }
-    if pipeline.is_empty() {
-        return Ok(Vec::new());
-    }
-    pipeline.query_async(&mut connection).await
-}
-
-/// Sends commands slot by slot, some slots at once, and puts the answers back in order. An error of one slot fails the
-/// whole call; every command may be sent again.
-async fn by_slot(cluster: &Cluster, commands: &[Command<'_>]) -> RedisResult<Vec<Value>> {
-    let (connection, generation) = cluster.connection();
-    let mut slots: Map<Slot, Vec<usize>> = Map::default();
-    for (index, command) in commands.iter().enumerate() {
-        slots.entry(Slot::for_key(command.key())).or_default().push(index);
-    }
-    let mut answers = vec![Value::Nil; commands.len()];
-    let slots: Vec<_> = slots.into_values().collect();
-    for some in slots.chunks(SIDE_BY_SIDE) {
-        let calls = |indexes: &Vec<usize>| indexes.iter().map(|index| &commands[*index]).collect::<Vec<_>>();
-        let sent = some.iter().map(|indexes| {
-            let (connection, calls) = (&connection, calls(indexes));
-            async move { pipeline(connection, &calls).await }
-        });
-        for (indexes, answered) in some.iter().zip(join_all(sent).await) {
-            cluster.answered(generation, &answered);
-            for (index, answer) in indexes.iter().zip(answered?) {
-                answers[*index] = answer;
-            }
-        }
-    }
-    Ok(answers)
 }

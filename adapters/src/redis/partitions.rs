@@ -43,8 +43,7 @@ impl PartitionCache {
     }
 
     async fn answer(&self, command: Command<'_>) -> Outcome<Answer> {
-        let answers = self.link.answers(&[command]).await.map_err(|error| fault(&error))?;
-        answers.into_iter().next().ok_or_else(|| Fault::Transient("redis: no answer".to_owned()))
+        self.link.answer(&command).await.map_err(|error| fault(&error))
     }
 
     /// The lifetime of a value: values that are written together do not expire together.
@@ -72,7 +71,7 @@ impl Cache for PartitionCache {
     /// Safe to repeat: see the port.
     async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
         let keys = vec![self.prefix.standing(partition), self.prefix.value(partition, counter)];
-        let nonce = self.tokens.process.wrapping_add(u128::from(self.tokens.next()));
+        let nonce = self.tokens.nonce();
         let answer = self.call(&BEGIN, keys, vec![format!("{nonce:032x}"), millis(self.fill)]).await?;
         Ok(text(&answer).and_then(|token| token.parse().ok()))
     }

@@ -1,9 +1,13 @@
-//! The stores of the log `changes` over the emulator in this process: what each write leaves, what a repetition or a late
-//! copy of it changes, and what becomes of it when a request goes wrong.
+//! The stores over the emulator in this process: what each write leaves, what a repetition or a late copy of it changes, and what
+//! becomes of it when a request goes wrong.
 
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
 mod counters;
+#[cfg(test)]
+mod deployment;
+#[cfg(test)]
+mod rows;
 #[cfg(test)]
 mod tables;

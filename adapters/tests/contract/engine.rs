@@ -7,9 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use tally_adapters::dynamodb::{self, Access, Connection, Settings};
 use tally_adapters::memory::Memory;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{
-    ChangeStream, Checkpoints, CounterMaps, Counts, FencedRows, Markers, Operations, Recounts, Rows,
-};
+use tally_core::ports::{ChangeStream, CounterMaps, DeploymentConfig, FencedRows, Rows};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 
@@ -26,28 +24,28 @@ pub(crate) fn shards() -> ShardCount {
 pub(crate) struct Env {
     pub(crate) fenced: Arc<dyn FencedRows>,
     pub(crate) rows: Arc<dyn Rows>,
-    pub(crate) markers: Arc<dyn Markers>,
     pub(crate) maps: Arc<dyn CounterMaps>,
-    pub(crate) counts: Arc<dyn Counts>,
-    pub(crate) checkpoints: Arc<dyn Checkpoints>,
-    pub(crate) recounts: Arc<dyn Recounts>,
-    pub(crate) operations: Arc<dyn Operations>,
+    pub(crate) config: Arc<dyn DeploymentConfig>,
+    /// What has no twin.
+    real: Option<Real>,
+}
+
+/// What there is over tables alone.
+pub(crate) struct Real {
+    pub(crate) markers: dynamodb::Markers,
+    pub(crate) recounts: dynamodb::Recounts,
     pub(crate) stream: Arc<dyn ChangeStream>,
 }
 
 impl Env {
     pub(crate) fn twin() -> Self {
-        let memory = Memory::new(BEGAN, 2);
+        let memory = Memory::new(BEGAN);
         Self {
             fenced: Arc::new(memory.likes(shards())),
             rows: Arc::new(memory.rows()),
-            markers: Arc::new(memory.markers()),
             maps: Arc::new(memory.maps()),
-            counts: Arc::new(memory.counts()),
-            checkpoints: Arc::new(memory.checkpoints()),
-            recounts: Arc::new(memory.recounts()),
-            operations: Arc::new(memory.recounts()),
-            stream: Arc::new(memory.streams()),
+            config: Arc::new(memory.checkpoints()),
+            real: None,
         }
     }
 
@@ -57,14 +55,19 @@ impl Env {
         Self {
             fenced: Arc::new(dynamodb::Likes::new(connection, shards())),
             rows: Arc::new(dynamodb::Rows::new(connection)),
-            markers: Arc::new(dynamodb::Markers::new(connection)),
             maps: Arc::new(dynamodb::Maps::new(connection)),
-            counts: Arc::new(dynamodb::Counts::new(connection)),
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
-            recounts: Arc::new(dynamodb::Recounts::new(connection)),
-            operations: Arc::new(dynamodb::Recounts::new(connection)),
-            stream: Arc::new(dynamodb::Streams::new(connection)),
+            config: Arc::new(dynamodb::Checkpoints::new(connection)),
+            real: Some(Real {
+                markers: dynamodb::Markers::new(connection),
+                recounts: dynamodb::Recounts::new(connection),
+                stream: Arc::new(dynamodb::Streams::new(connection)),
+            }),
         }
+    }
+
+    /// What the twin has not.
+    pub(crate) fn real(&self) -> Option<&Real> {
+        self.real.as_ref()
     }
 }
 

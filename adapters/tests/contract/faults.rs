@@ -8,13 +8,10 @@ use tally_core::event::Action;
 use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Next, Offset, Reached, Refused};
 use tally_core::ids::RowKey;
-use tally_core::ports::{Applied, Judged, MarkerPut};
-use tally_core::window::{Form, Marker, Verdict};
 use tally_emulator::{Emulator, Fault as Injected, Rule};
 use tokio::time::Instant;
 
 use crate::cells::views;
-use crate::counts::{entry, touch, update};
 use crate::engine::{BEGAN, Env, in_process, shards};
 use crate::likes::{fence, partition, post, user, write};
 
@@ -61,45 +58,10 @@ async fn a_commit_is_unknown_where_no_answer_came_and_certain_where_one_did() {
 async fn one_lost_reply_is_repeated_and_changes_nothing_twice() {
     let (emulator, env) = env().await;
     env.fenced.create_fence(&partition("t", 0), &fence(0)).await.unwrap();
-    emulator.set_faults(vec![
-        Rule::new(Injected::DropReply).on("TransactWriteItems").nth(1),
-        Rule::new(Injected::DropReply).on("UpdateItem").nth(1),
-    ]);
+    emulator.set_faults(vec![Rule::new(Injected::DropReply).on("TransactWriteItems").nth(1)]);
     let outcome = commit(&env, 0).await;
     assert!(matches!(outcome.next(), Next::Go | Next::Reload), "{outcome:?}");
     assert_eq!(env.fenced.fence(&partition("t", 0)).await, Ok(Some(fence(1))));
-
-    let first = update(1, 1, 1, vec![touch(0, 1)]);
-    let Applied::Refused(Some(counter)) = env.counts.apply(&post("p"), &first).await.unwrap() else { panic!() };
-    assert_eq!((counter.likes, counter.version), (1, 1), "the repetition met what the first copy did");
-}
-
-#[tokio::test(start_paused = true)]
-async fn markers_and_verdicts_are_sent_once() {
-    let (emulator, env) = env().await;
-    let key = "p#0".parse().unwrap();
-    let lost = |operation| vec![Rule::new(Injected::DropReply).on(operation)];
-    emulator.set_faults(lost("PutItem"));
-    let before = sent(&emulator, "PutItem");
-    assert_eq!(env.markers.put_marker(&key, Marker::low(1.into()), None).await, Ok(MarkerPut::Unclear));
-    assert_eq!(sent(&emulator, "PutItem"), before + 1);
-    emulator.set_faults(vec![]);
-    assert_eq!(env.markers.marker(&key).await, Ok(Some(Marker::low(1.into()))), "unclear, and it stands");
-
-    let window = tally_core::counter::Touch { window: Some(7.into()), ..touch(0, 0) };
-    env.counts.apply(&post("p"), &update(1, 1, 1, vec![window])).await.unwrap();
-    emulator.set_faults(lost("TransactWriteItems"));
-    let before = sent(&emulator, "TransactWriteItems");
-    let verdict = Verdict { key, run: 7.into(), correction: 5, form: Form::Plain };
-    assert_eq!(env.counts.judge(&verdict, &entry(&post("p"), 7.into(), 1)).await, Ok(Judged::Void));
-    assert_eq!(sent(&emulator, "TransactWriteItems"), before + 1);
-    emulator.set_faults(vec![]);
-    assert_eq!(env.counts.counter(&post("p")).await.unwrap().unwrap().likes, 5, "void to its sender, and it stands");
-    emulator.set_faults(vec![Rule::new(Injected::Throttle).on("TransactWriteItems")]);
-    let throttled = env.counts.judge(&verdict, &entry(&post("p"), 7.into(), 1)).await;
-    assert!(matches!(throttled, Err(Fault::Throttled(_))), "{throttled:?}");
-    emulator.set_faults(vec![Rule::new(Injected::Conflict).on("TransactWriteItems")]);
-    assert_eq!(env.counts.judge(&verdict, &entry(&post("p"), 7.into(), 1)).await, Ok(Judged::NotDone));
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,19 +94,6 @@ async fn an_attempt_ends_in_paused_time_too() {
     let outcome = env.fenced.fence(&partition("t", 0)).await;
     assert!(matches!(outcome, Err(Fault::Transient(_))), "{outcome:?}");
     assert_eq!(began.elapsed(), settings.attempt_timeout);
-}
-
-#[tokio::test(start_paused = true)]
-async fn keys_that_a_batch_left_out_are_asked_for_again() {
-    let (emulator, env) = env().await;
-    let posts: Vec<_> = (0..20).map(|n| post(&format!("p-{n}"))).collect();
-    for post in &posts {
-        env.counts.apply(post, &update(1, 1, 1, vec![touch(0, 1)])).await.unwrap();
-    }
-    emulator.set_faults(vec![Rule::new(Injected::Unprocessed).on("BatchGetItem").calls(1, 2)]);
-    let found = env.counts.counters(&posts).await.unwrap();
-    assert!(found.iter().all(|counter| matches!(counter, Ok(Some(counter)) if counter.likes == 1)));
-    assert!(sent(&emulator, "BatchGetItem") >= 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,4 +142,27 @@ async fn cells_and_rows_that_a_batch_left_out_are_asked_for_again_after_a_wait_a
     }
     println!("{whole} read whole, {given_up} given up");
     assert!(whole > 0 && waits.len() > 20, "no two wait alike: {waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_pass_is_tried_as_often_as_the_settings_say_and_a_refusal_is_not() {
+    let (emulator, env) = env().await;
+    let attempts = u64::from(Settings::local("").attempts);
+    let key = "p#0".parse().unwrap();
+    let read = async |fault: Option<Injected>| {
+        emulator.set_faults(fault.map(|fault| Rule::new(fault).on("GetItem")).into_iter().collect());
+        let before = sent(&emulator, "GetItem");
+        let class = env.rows.like(&key, &user("u")).await.map_err(|fault| fault.class());
+        (class, sent(&emulator, "GetItem") - before)
+    };
+    assert!(attempts > 1);
+    assert_eq!(read(None).await, (Ok(None), 1));
+    assert_eq!(read(Some(Injected::Throttle)).await, (Err("throttled"), attempts));
+    for fault in [Injected::Outage, Injected::DropReply, Injected::InternalError { applied: Some(false) }] {
+        assert_eq!(read(Some(fault)).await, (Err("transient"), attempts), "{fault:?}");
+    }
+    emulator.set_faults(vec![]);
+    let before = sent(&emulator, "TransactWriteItems");
+    assert!(matches!(commit(&env, 0).await, Commit::Cancelled(_)), "there is no fence");
+    assert_eq!(sent(&emulator, "TransactWriteItems"), before + 1);
 }

@@ -1,23 +1,13 @@
-//! What every engine of a port has to do: one suite per port, run against the in-memory twin, the DynamoDB adapter over
-//! the emulator in this process and over HTTP, and over any endpoint that `TALLY_CONTRACT_ENDPOINT` names. The log's ports
-//! have a suite and engines of their own, and so have the forms that are stored.
+//! What every engine of a port has to do: one suite per port, run against the in-memory twin where there is one, the DynamoDB
+//! adapter over the emulator in this process and over HTTP, and over any endpoint that `TALLY_CONTRACT_ENDPOINT` names. The
+//! log's ports and the cache have suites and engines of their own.
 
-#[cfg(test)]
-mod agreement;
-#[cfg(test)]
-mod cache;
 #[cfg(test)]
 mod cells;
 #[cfg(test)]
-mod changes;
-#[cfg(test)]
-mod checkpoints;
-#[cfg(test)]
-mod counts;
+mod config;
 #[cfg(test)]
 mod engine;
-#[cfg(test)]
-mod expiry;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
@@ -34,8 +24,6 @@ mod partitions;
 mod recounts;
 #[cfg(test)]
 mod redis;
-#[cfg(test)]
-mod stored;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]
@@ -67,4 +55,5 @@ macro_rules! contract {
     };
 }
 
-contract!(twin, emulator_in_process, emulator_over_http, elsewhere => [likes, lanes, cells, maps, streams, counts, checkpoints, recounts]);
+contract!(twin => [likes, lanes, cells, maps, config]);
+contract!(emulator_in_process, emulator_over_http, elsewhere => [likes, lanes, cells, maps, config, streams, recounts]);

@@ -186,7 +186,7 @@ impl Recount {
             counter: key.counter.clone(),
             shard: (*cause != Cause::Total).then_some(key.shard),
             at: self.calls.now(),
-            run: self.run.to_string().parse().expect("the ids of runs are written alike"),
+            run: self.run,
             by: BY.to_owned(),
             before: *before,
             after: *after,

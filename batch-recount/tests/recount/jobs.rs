@@ -288,3 +288,22 @@ async fn a_counter_that_cannot_be_read_is_left_and_everything_else_is_corrected(
     assert!(world.latest().await.summary.left >= 1);
     assert_eq!(world.difference(&post(1)).await, None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_sum_that_stands_beyond_64_bits_is_in_doubt_and_comes_back_by_a_recount() {
+    let world = World::start().await;
+    let (small, large) = ("5", i64::MAX.to_string());
+    let key = RowKey { counter: views(), shard: shards().shard_of_cell(0) };
+    let other = (1..64).find(|n| shards().shard_of_cell(*n) == key.shard).unwrap();
+    let cell = async |partition: u32, n: &str| {
+        world.put_row(&key, &format!("\u{1}cell/likes/{partition}"), ("n", json!({"N": n}))).await;
+    };
+    cell(0, &large).await;
+    world.quiet().await;
+    cell(other, &large).await;
+    assert_eq!(world.run(&[]).await, Exit::FAILED);
+    cell(other, small).await;
+    cell(0, small).await;
+    assert_eq!(world.run(&["--force"]).await, Exit::CLEAN);
+    assert_eq!((world.difference(&views()).await, world.counter(&views()).await.unwrap().likes), (None, 10));
+}

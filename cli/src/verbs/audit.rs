@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Subcommand;
 use serde::Serialize;
 use tally_core::audit::{RunRecord, RunScope, Summary};
-use tally_core::ports::{AuditSegments, RecountQueue, Runs};
+use tally_core::ports::{RecountQueue, Runs};
 use tally_service::parse_duration;
 
 use crate::change::Writing;
@@ -57,9 +57,6 @@ struct Run {
     scope: String,
     began: u64,
     ended: Option<u64>,
-    /// Segments of the rows that are through, and how many there are.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    segments: Option<(usize, u32)>,
     summary: Summary,
     #[serde(skip)]
     age: String,
@@ -73,12 +70,8 @@ impl Answer for List {
     fn table(&self) -> String {
         let mut table =
             Table::headed(["run", "scope", "began", "state", "rows", "differed", "corrected", "withheld", "left"]);
-        for Run { run, scope, ended, segments, summary, age, .. } in &self.0 {
-            let state = match (ended, segments) {
-                (Some(_), _) => "ended".to_owned(),
-                (None, Some((done, of))) => format!("{done} of {of} segments"),
-                (None, None) => "under way".to_owned(),
-            };
+        for Run { run, scope, ended, summary, age, .. } in &self.0 {
+            let state = if ended.is_some() { "ended" } else { "under way" };
             let Summary { rows, corrected, withheld, left, .. } = summary;
             table.row([run, scope, &format!("{age} ago"), &state, rows, &summary.found(), corrected, withheld, left]);
         }
@@ -134,11 +127,7 @@ impl Verb {
             Self::List { limit, of } => {
                 let desk = Desk::open(of).await?;
                 let records = desk.recounts.runs(limit).await.context("cannot read the runs")?;
-                let mut runs = Vec::new();
-                for record in records {
-                    runs.push(seen(&desk, record).await?);
-                }
-                print(&List(runs), form)
+                print(&List(records.into_iter().map(|record| seen(&desk, record)).collect()), form)
             }
             Self::Watch { every, once, of } => {
                 let desk = Desk::open(of).await?;
@@ -158,28 +147,17 @@ impl Verb {
 async fn look(desk: &Desk) -> anyhow::Result<Watched> {
     let queued = desk.recounts.audit_queued().await.context("cannot read the queue")?.is_some();
     let records = desk.recounts.runs(RUNS).await.context("cannot read the runs")?;
-    let last = match records.into_iter().find(|record| record.scope == RunScope::Audit && !record.dry_run) {
-        Some(record) => Some(seen(desk, record).await?),
-        None => None,
-    };
-    Ok(Watched { queued, last })
+    let last = records.into_iter().find(|record| record.scope == RunScope::Audit && !record.dry_run);
+    Ok(Watched { queued, last: last.map(|record| seen(desk, record)) })
 }
 
-async fn seen(desk: &Desk, record: RunRecord) -> anyhow::Result<Run> {
-    let segments = match record.audit.as_ref().filter(|_| record.ended.is_none()) {
-        None => None,
-        Some(audit) => {
-            let segments = desk.recounts.segments(record.run).await.context("cannot read the segments")?;
-            Some((segments.iter().filter(|segment| segment.done).count(), audit.plan.rows))
-        }
-    };
-    Ok(Run {
+fn seen(desk: &Desk, record: RunRecord) -> Run {
+    Run {
         run: record.run.to_string(),
         scope: record.scope_text(),
         began: record.began.0,
         ended: record.ended.map(|ended| ended.0),
-        segments,
         summary: record.summary,
         age: ago(desk.clock.now().since(record.began)),
-    })
+    }
 }

@@ -125,7 +125,7 @@ impl ResetArgs {
             let moved: Vec<String> = moves.iter().map(|planned| planned.partition.to_string()).collect();
             announce_loss(&desk, &format!("the fence of {} was moved by hand", moved.join(", "))).await?;
             for planned in &moves {
-                fences.carry_out(planned, desk.clock.now()).await?;
+                fences.carry_out(planned).await?;
             }
             Ok(format!("{} partitions moved; counts are inexact until an audit has gone through", moves.len()))
         });

@@ -60,7 +60,6 @@ async fn each_of_the_reasons_is_said() {
         ended: Some(stage.clock.now()),
         scope: RunScope::Audit,
         dry_run: false,
-        audit: None,
         summary: Summary { withheld: 1, examples: vec![drift], ..Summary::default() },
     };
     stage.recounts.put_run(&run).await.unwrap();

@@ -1,6 +1,5 @@
 //! `tally recount`: what is refused before it begins, and a run of it beside a change-streamer.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::counters::Counters;
@@ -65,7 +64,7 @@ async fn posts_that_are_none_and_a_file_that_is_none_are_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_count_that_was_edited_by_hand_is_shown_without_yes_and_right_with_it() {
-    let stage = Arc::new(Stage::unfollowed(Config { shards: 2, ..Config::default() }).await);
+    let stage = Stage::unfollowed(Config { shards: 2, ..Config::default() }).await;
     let streamer = streamer_of(&stage);
     let id: CounterId = "p".parse().unwrap();
     for user in ["u", "v"] {

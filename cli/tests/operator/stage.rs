@@ -11,7 +11,6 @@ use rdkafka::config::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
 use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
-use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::cached::StandingAt;

@@ -38,7 +38,6 @@ async fn make_unwell(stage: &Stage) {
         ended: Some(stage.clock.now()),
         scope: RunScope::Audit,
         dry_run: false,
-        audit: None,
         summary,
     };
     stage.recounts.put_run(&run).await.unwrap();

@@ -1,15 +1,12 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
-use tally_core::counter::Update;
 use tally_core::definitions::Entry;
 use tally_core::event::Rejection;
 use tally_core::fence::{Fence, Terms, TopicId};
-use tally_core::ids::{CounterKind, CounterName, Ordinal, ShardCount};
-use tally_core::milestone::{Bound, Guard};
+use tally_core::ids::{CounterKind, CounterName, ShardCount};
 use tally_core::ports::log::{Outgoing, Records};
-use tally_core::ports::{Applied, Counts as _};
 
 use super::*;
 use crate::letter;
@@ -21,7 +18,24 @@ const LETTERS: &str = "likes.dlq";
 struct Stage {
     broker: Broker,
     memory: Memory,
+    recorded: Arc<Kept>,
     topic: TopicId,
+}
+
+/// The record of one threshold of one counter.
+#[derive(Default)]
+struct Kept(Mutex<Option<(CounterId, Recorded)>>);
+
+#[async_trait::async_trait]
+impl Milestones for Kept {
+    async fn milestones(&self, _: &CounterId, _: u32) -> Outcome<Vec<Recorded>> {
+        unreachable!("a draw reads one threshold")
+    }
+
+    async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>> {
+        let kept = self.0.lock().unwrap().clone();
+        Ok(kept.filter(|(of, recorded)| of == counter && recorded.milestone.n == n).map(|(_, recorded)| recorded))
+    }
 }
 
 fn partition() -> Partition {
@@ -64,11 +78,11 @@ impl Stage {
             let record = Outgoing { topic: TOPIC, partition: Some(2), key: None, value, headers: &[] };
             broker.append(record, UnixMillis(50_000)).unwrap();
         }
-        let memory = Memory::new(UnixMillis(0), 1);
+        let memory = Memory::new(UnixMillis(0));
         let reader = broker.reader("test", TOPIC);
         let logs = reader.logs().await.unwrap();
         let (_, log) = logs.into_iter().find(|(found, _)| *found == partition()).unwrap();
-        let stage = Self { broker, memory, topic: log.topic };
+        let stage = Self { broker, memory, recorded: Arc::default(), topic: log.topic };
         stage.fence(log.end).await;
         stage
     }
@@ -93,27 +107,17 @@ impl Stage {
         letter::write(&self.broker, LETTERS, &partition(), records.get(0).unwrap(), &rejection).await.unwrap();
     }
 
-    async fn record(&self, counter: &CounterId, by: Winner) {
-        let bound = Bound::Crossing { version: 0, reached: vec![milestone(by)], through: 10 };
-        let update = Update {
-            shard: Ordinal(1),
-            first: 1.into(),
-            last: 1.into(),
-            at: UnixMillis(0),
-            touched: vec![],
-            ancestors: vec![],
-            closed_through: None,
-            prune: None,
-            guard: Some(Guard { knows: 1, bound }),
-        };
-        assert!(matches!(self.memory.counts().apply(counter, &update).await, Ok(Applied::Taken(_))));
+    fn record(&self, counter: &CounterId, by: Winner) {
+        let milestone = milestone(by);
+        let recorded = Recorded { digest: milestone.digest(counter), milestone };
+        *self.recorded.0.lock().unwrap() = Some((counter.clone(), recorded));
     }
 
     async fn verify(&self, counter: CounterId) -> Found {
         let draw = Draw {
             counter,
             n: 10,
-            milestones: Arc::new(self.memory.recounts()),
+            milestones: Arc::clone(&self.recorded) as _,
             rows: Arc::new(self.memory.likes(ShardCount::DEFAULT)),
             topic_name: TOPIC.to_owned(),
             topic: Arc::new(self.broker.reader("test", TOPIC)),
@@ -138,7 +142,7 @@ fn offset(found: &Found) -> u64 {
 async fn the_event_with_which_the_amounts_reach_what_was_needed_is_the_winner() {
     for (nth, place) in [(1, 1), (2, 1), (3, 3), (4, 3), (5, 4)] {
         let stage = Stage::of(&[OTHER, VIEW, LIKE, VIEW, VIEW, VIEW]).await;
-        stage.record(&views(), of_sum(0, 5, nth, 6)).await;
+        stage.record(&views(), of_sum(0, 5, nth, 6));
         assert_eq!(offset(&stage.verify(views()).await), place, "{nth}");
     }
 }
@@ -148,14 +152,14 @@ async fn poison_and_what_has_a_dead_letter_do_not_shift_it() {
     let stage = Stage::of(&[VIEW, POISON, VIEW, VIEW]).await;
     stage.letter(1).await;
     stage.letter(2).await;
-    stage.record(&views(), of_sum(0, 4, 3, 4)).await;
+    stage.record(&views(), of_sum(0, 4, 3, 4));
     assert_eq!(offset(&stage.verify(views()).await), 3);
 }
 
 #[tokio::test]
 async fn a_record_that_the_log_does_not_come_to_is_false() {
     let stage = Stage::of(&[VIEW, VIEW]).await;
-    stage.record(&views(), of_sum(0, 2, 3, 5)).await;
+    stage.record(&views(), of_sum(0, 2, 3, 5));
     assert!(matches!(stage.verify(views()).await, Found::False(_)));
     assert!(matches!(stage.verify(likes()).await, Found::False(_)), "there is no record");
 }
@@ -163,7 +167,7 @@ async fn a_record_that_the_log_does_not_come_to_is_false() {
 /// What is found of one record of three views, once `change` was made.
 async fn after(by: Winner, change: impl AsyncFnOnce(&Stage)) -> Found {
     let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
-    stage.record(&views(), by).await;
+    stage.record(&views(), by);
     change(&stage).await;
     stage.verify(views()).await
 }
@@ -213,7 +217,7 @@ async fn what_an_operator_left_out_of_sums_is_left_out_of_the_draw() {
 #[tokio::test]
 async fn more_in_the_log_than_in_the_record_is_no_sign_that_it_was_altered() {
     let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
-    stage.record(&views(), of_sum(0, 3, 3, 4)).await;
+    stage.record(&views(), of_sum(0, 3, 3, 4));
     let found = stage.verify(views()).await;
     assert!(gone(&found, "moved forward"), "{found:?}");
     stage.letter(0).await;
@@ -222,7 +226,7 @@ async fn more_in_the_log_than_in_the_record_is_no_sign_that_it_was_altered() {
     stage.letter(1).await;
     assert_eq!(offset(&stage.verify(views()).await), 2, "the letters that are left are enough");
     let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
-    stage.record(&views(), of_sum(0, 3, 3, 4)).await;
+    stage.record(&views(), of_sum(0, 3, 3, 4));
     stage.letter(1).await;
     stage.broker.trim(LETTERS, 0, 1);
     let found = stage.verify(views()).await;
@@ -233,7 +237,7 @@ async fn more_in_the_log_than_in_the_record_is_no_sign_that_it_was_altered() {
 async fn a_member_was_put_there_by_an_event_of_the_log_that_has_no_dead_letter() {
     let member = || Winner::Member(MemberKey::new("u").unwrap());
     let stage = Stage::of(&[VIEW, LIKE, POISON]).await;
-    stage.record(&likes(), member()).await;
+    stage.record(&likes(), member());
     assert_eq!(offset(&stage.verify(likes()).await), 1);
     stage.letter(1).await;
     let found = stage.verify(likes()).await;
@@ -242,7 +246,7 @@ async fn a_member_was_put_there_by_an_event_of_the_log_that_has_no_dead_letter()
     let found = stage.verify(likes()).await;
     assert!(gone(&found, "no event of u is left"), "{found:?}");
     let stage = Stage::of(&[LIKE]).await;
-    stage.record(&likes(), member()).await;
+    stage.record(&likes(), member());
     stage.letter(0).await;
     stage.broker.trim(LETTERS, 0, 1);
     let found = stage.verify(likes()).await;
@@ -255,7 +259,7 @@ async fn an_event_that_claims_to_be_younger_than_the_record_decides_nothing() {
     let value = Some(LIKE.as_bytes());
     let like = Outgoing { topic: TOPIC, partition: Some(2), key: None, value, headers: &[] };
     stage.broker.append(like, UnixMillis(70_000)).unwrap();
-    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap())).await;
+    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap()));
     let found = stage.verify(likes()).await;
     assert!(gone(&found, "a clock is wrong"), "{found:?}");
     let like = Outgoing { topic: TOPIC, partition: Some(2), key: None, value, headers: &[] };
@@ -266,6 +270,6 @@ async fn an_event_that_claims_to_be_younger_than_the_record_decides_nothing() {
 #[tokio::test]
 async fn of_a_threshold_without_a_winner_the_log_has_nothing_to_say() {
     let stage = Stage::of(&[]).await;
-    stage.record(&likes(), Winner::Unwitnessed).await;
+    stage.record(&likes(), Winner::Unwitnessed);
     assert!(matches!(stage.verify(likes()).await, Found::True(told) if told.contains("none")));
 }

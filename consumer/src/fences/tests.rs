@@ -1,12 +1,10 @@
-use tally_adapters::memory::Memory;
+use tally_adapters::dynamodb::{Checkpoints, Likes};
 use tally_adapters::memory::log::Broker;
 use tally_core::definitions::Entry;
 use tally_core::fence::TopicId;
 use tally_core::ids::{LaneCount, ShardCount};
-use tally_core::ports::{
-    Gaps as _,
-    log::{Outgoing, Producer},
-};
+use tally_core::ports::log::{Outgoing, Producer};
+use tally_testkit::Store;
 
 use super::*;
 
@@ -14,24 +12,30 @@ const NOW: UnixMillis = UnixMillis(7);
 
 struct World {
     broker: Broker,
-    memory: Memory,
+    changes: Changes,
     fences: Fences,
 }
 
 async fn world() -> World {
-    let (broker, memory) = (Broker::new(), Memory::new(NOW, 1));
+    let (broker, store) = (Broker::new(), Store::start().await);
     broker.create_topic("likes", 1);
     for _ in 0..5 {
         let record = Outgoing { topic: "likes", partition: Some(0), key: None, value: None, headers: &[] };
         broker.send(record).await.unwrap();
     }
     let fences = Fences {
-        rows: Arc::new(memory.likes(ShardCount::DEFAULT)),
-        checkpoints: Arc::new(memory.checkpoints()),
+        rows: Arc::new(Likes::new(&store.connection, ShardCount::DEFAULT)),
+        checkpoints: Arc::new(Checkpoints::new(&store.connection)),
         reader: Arc::new(broker.reader("test", "likes")),
         topic: "likes".to_owned(),
     };
-    World { broker, memory, fences }
+    World { broker, changes: Changes::new(&store.connection), fences }
+}
+
+/// What the open losses say.
+async fn losses(changes: &Changes) -> Vec<String> {
+    let losses = changes.losses().await.unwrap();
+    losses.open().map(|(_, loss)| format!("{}: {}", loss.kind, loss.what)).collect()
 }
 
 fn partition() -> Partition {
@@ -44,42 +48,42 @@ fn reset(partition: u32, to: ResetTo) -> Reset {
 
 #[tokio::test]
 async fn a_dry_run_changes_nothing_and_refuses_what_a_reset_would() {
-    let World { memory, fences, .. } = world().await;
+    let World { changes, fences, .. } = world().await;
     let fence = Fence::new(Offset(3), 2, TopicId("gone".into()));
     fences.rows.create_fence(&partition(), &fence).await.unwrap();
-    fences.reset(Reset { dry_run: true, ..reset(0, ResetTo::Start) }, NOW).await.unwrap();
-    assert!(fences.reset(Reset { dry_run: true, ..reset(0, ResetTo::Offset(6)) }, NOW).await.is_err());
+    fences.reset(Reset { dry_run: true, ..reset(0, ResetTo::Start) }, &changes, NOW).await.unwrap();
+    assert!(fences.reset(Reset { dry_run: true, ..reset(0, ResetTo::Offset(6)) }, &changes, NOW).await.is_err());
     assert_eq!(fences.rows.fence(&partition()).await.unwrap(), Some(fence));
-    assert_eq!(memory.checkpoints().gaps().await.unwrap(), []);
+    assert_eq!(losses(&changes).await, [""; 0]);
 }
 
 #[tokio::test]
-async fn a_reset_moves_offset_and_topic_raises_cfg_and_opens_a_gap() {
-    let World { broker, memory, fences } = world().await;
+async fn a_reset_moves_offset_and_topic_raises_cfg_and_opens_a_loss() {
+    let World { broker, changes, fences } = world().await;
     let stale = Fence::new(Offset(3), 2, TopicId("gone".into()));
     fences.rows.create_fence(&partition(), &stale).await.unwrap();
     broker.trim("likes", 0, 1);
-    fences.reset(reset(0, ResetTo::Start), NOW).await.unwrap();
+    fences.reset(reset(0, ResetTo::Start), &changes, NOW).await.unwrap();
     let log = fences.reader.logs().await.unwrap().remove(0).1;
     let moved = fences.rows.fence(&partition()).await.unwrap().unwrap();
     let terms = Terms { generation: 1, ..Terms::default() };
     assert_eq!(moved, Fence { terms, ..Fence::new(Offset(1), 3, log.topic) });
-    let gaps = memory.checkpoints().gaps().await.unwrap();
-    assert_eq!(gaps.len(), 1);
-    assert_eq!(gaps[0].kind, "fence_reset");
+    assert_eq!(losses(&changes).await, ["fence_reset: the fence of likes/0 was moved by hand"]);
     fences.show().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_reset_outside_the_log_or_of_an_unknown_partition_is_refused_and_opens_no_gap() {
-    let World { memory, fences, .. } = world().await;
-    assert!(fences.reset(reset(0, ResetTo::Start), NOW).await.unwrap_err().to_string().contains("no fence yet"));
+async fn a_reset_outside_the_log_or_of_an_unknown_partition_is_refused_and_opens_no_loss() {
+    let World { changes, fences, .. } = world().await;
+    assert!(
+        fences.reset(reset(0, ResetTo::Start), &changes, NOW).await.unwrap_err().to_string().contains("no fence yet")
+    );
     let fence = Fence::new(Offset(3), 0, TopicId("t".into()));
     fences.rows.create_fence(&partition(), &fence).await.unwrap();
-    assert!(fences.reset(reset(0, ResetTo::Offset(6)), NOW).await.is_err());
-    assert!(fences.reset(reset(9, ResetTo::End), NOW).await.is_err());
-    assert_eq!(memory.checkpoints().gaps().await.unwrap(), []);
-    fences.reset(reset(0, ResetTo::Offset(5)), NOW).await.unwrap();
+    assert!(fences.reset(reset(0, ResetTo::Offset(6)), &changes, NOW).await.is_err());
+    assert!(fences.reset(reset(9, ResetTo::End), &changes, NOW).await.is_err());
+    assert_eq!(losses(&changes).await, [""; 0]);
+    fences.reset(reset(0, ResetTo::Offset(5)), &changes, NOW).await.unwrap();
 }
 
 /// The fences of two lanes.
@@ -112,18 +116,18 @@ fn no_lane_is_moved_back_unless_that_is_asked_for_and_then_none_is_moved_forward
 
 #[tokio::test]
 async fn all_partitions_are_moved_to_a_time_or_none_is() {
-    let World { broker, memory, fences } = world().await;
+    let World { broker, changes, fences } = world().await;
     let partition = partition();
     let all = Reset { partition: None, ..reset(0, ResetTo::Time(UnixMillis(u64::MAX))) };
-    assert!(fences.reset(all, NOW).await.is_err(), "one has no fence");
+    assert!(fences.reset(all, &changes, NOW).await.is_err(), "one has no fence");
     let log = fences.reader.logs().await.unwrap().remove(0).1;
     fences.rows.create_fence(&partition, &Fence::new(Offset(1), 0, log.topic.clone())).await.unwrap();
     let at = fences.reader.read(&partition, Offset(3), log.end).await.unwrap().get(0).unwrap().at;
     let first = fences.reader.offset_at(&partition, at).await.unwrap().unwrap();
     assert!(first <= Offset(3), "the first of that time");
-    fences.reset(all, NOW).await.unwrap();
+    fences.reset(all, &changes, NOW).await.unwrap();
     assert_eq!(fences.rows.fence(&partition).await.unwrap().unwrap().offset, log.end, "nothing is that late");
-    assert_eq!(memory.checkpoints().gaps().await.unwrap().len(), 1);
+    assert_eq!(losses(&changes).await.len(), 1);
     drop(broker);
 }
 
@@ -184,13 +188,13 @@ fn a_line_says_what_a_consumer_would_do() {
 
 #[tokio::test]
 async fn a_paused_fence_is_not_reset_and_is_what_it_was_once_it_is_resumed() {
-    let World { fences, .. } = world().await;
+    let World { changes, fences, .. } = world().await;
     let topic = fences.reader.logs().await.unwrap().remove(0).1.topic;
     fences.rows.create_fence(&partition(), &Fence::new(Offset(3), 2, topic.clone())).await.unwrap();
     for _ in 0..2 {
         fences.switch(&partition(), Going::Paused).await.unwrap();
     }
-    let refused = fences.reset(reset(0, ResetTo::End), NOW).await.unwrap_err();
+    let refused = fences.reset(reset(0, ResetTo::End), &changes, NOW).await.unwrap_err();
     assert!(format!("{refused:#}").ends_with("it is paused: resume it first"), "{refused:#}");
     assert_eq!(fences.standing().await.unwrap()[0].alarm(), Some(Alarm::Paused));
     fences.switch(&partition(), Going::Resumed).await.unwrap();

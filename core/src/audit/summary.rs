@@ -23,7 +23,7 @@ pub enum Cause {
     NoRows,
     /// The count is below zero.
     Negative,
-    /// Two open stream shards fed it.
+    /// It has a row whose weight could not be read, or could not be read before.
     Suspect,
     /// It kept changing: no comparison could prove it.
     Unproved,
@@ -61,7 +61,6 @@ impl From<QueueReason> for Cause {
         match reason {
             QueueReason::Drift => Self::Drift,
             QueueReason::Negative => Self::Negative,
-            QueueReason::Suspect => Self::Suspect,
             QueueReason::Asked => Self::Asked,
         }
     }
@@ -85,7 +84,7 @@ pub struct Drift {
 pub struct Cost {
     /// Read units, rounded up.
     pub read_units: u64,
-    /// Write units of the recount. What a window makes the change-streamer write is not among them.
+    /// Write units of the recount. What it makes the change-streamer write is not among them.
     pub write_units: u64,
 }
 
@@ -104,7 +103,7 @@ pub struct Summary {
     pub posts: u64,
     /// Rows counted.
     pub rows: u64,
-    /// Row keys proved without a window.
+    /// Row keys whose count was found equal at the first comparison.
     pub proved: u64,
     /// Row keys that the first comparison left in doubt, since they moved or differ.
     #[serde(skip_serializing_if = "is_zero")]
@@ -124,17 +123,13 @@ pub struct Summary {
     pub likes_taken: u64,
     /// Large corrections not made.
     pub withheld: u64,
-    /// Windows opened.
-    pub windows: u64,
-    /// Windows that came to nothing and were repeated.
-    pub windows_repeated: u64,
-    /// Counts that a second window found wrong again.
+    /// Counts that differed again after they had been corrected and found equal.
     pub alarms: u64,
     /// Rows outside their member's shard, and rows that are none.
     pub misplaced_rows: u64,
     /// Row keys that may be wrong still.
     pub left: u64,
-    /// Gaps closed.
+    /// Losses closed.
     pub gaps_closed: u64,
     /// What it cost.
     pub cost: Cost,
@@ -170,8 +165,6 @@ impl Summary {
         self.likes_added += other.likes_added;
         self.likes_taken += other.likes_taken;
         self.withheld += other.withheld;
-        self.windows += other.windows;
-        self.windows_repeated += other.windows_repeated;
         self.alarms += other.alarms;
         self.misplaced_rows += other.misplaced_rows;
         self.left += other.left;

@@ -93,7 +93,7 @@ impl Entry {
                 (key, Effect::Weighed { member: member.clone(), before, after, span: *span })
             }
             RecordKind::Unreadable { key, member } => (key, Effect::Unreadable { member: member.clone() }),
-            RecordKind::Marker { key, marker } => (key, Effect::Marked(marker.run.to_string().parse().ok()?)),
+            RecordKind::Marker { key, nonce } => (key, Effect::Marked(*nonce)),
             RecordKind::Reserved | RecordKind::Foreign(_) => return None,
         };
         Some(Self { key: key.clone(), effect, second: record.written.0 / 1000, sequence: record.sequence })

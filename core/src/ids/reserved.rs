@@ -8,7 +8,7 @@ pub const RESERVED: char = '\u{1}';
 /// What stands under a reserved sort key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservedKey<'a> {
-    /// The marker of a recount's window.
+    /// The marker that a recount puts beside rows.
     Recount,
     /// What one Kafka partition has added to a sum: the only reserved row that is counted.
     Cell {

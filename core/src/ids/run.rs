@@ -1,6 +1,4 @@
-//! The names of what a recount does: the run that a person starts, and each window opened on a row key.
-//!
-//! Both are 128 bits and are stored as 32 lower-case hexadecimal digits, but neither is ever taken for the other.
+//! The name of a run of the recount: 128 bits, stored as 32 lower-case hexadecimal digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,47 +12,34 @@ use crate::time::UnixMillis;
 #[error("a run id is 32 lower-case hexadecimal digits")]
 pub struct BadRunId;
 
-macro_rules! run {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(u128);
+/// One run of the recount, an audit or a list of posts. Its id begins with its time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AuditRun(u128);
 
-        impl From<u128> for $name {
-            fn from(bits: u128) -> Self {
-                Self(bits)
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = BadRunId;
-
-            fn from_str(text: &str) -> Result<Self, BadRunId> {
-                bits(text).map(Self)
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{:032x}", self.0)
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!(stringify!($name), "({})"), self)
-            }
-        }
-    };
+impl From<u128> for AuditRun {
+    fn from(bits: u128) -> Self {
+        Self(bits)
+    }
 }
 
-run! {
-    /// One run of the recount, an audit or a list of posts, with all the windows it opens. Its id begins with its time.
-    AuditRun
+impl FromStr for AuditRun {
+    type Err = BadRunId;
+
+    fn from_str(text: &str) -> Result<Self, BadRunId> {
+        bits(text).map(Self)
+    }
 }
-run! {
-    /// One attempt at an exact count of one row key: 128 random bits, so that no two attempts are ever taken for one.
-    WindowRun
+
+impl fmt::Display for AuditRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for AuditRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AuditRun({self})")
+    }
 }
 
 impl AuditRun {
@@ -80,10 +65,9 @@ mod tests {
     fn a_run_id_survives_being_written_and_read_and_has_one_spelling() {
         for bits in [0, 1, u128::MAX] {
             assert_eq!(AuditRun::from(bits).to_string().parse(), Ok(AuditRun::from(bits)));
-            assert_eq!(WindowRun::from(bits).to_string(), AuditRun::from(bits).to_string());
         }
         for text in ["", "1", &"F".repeat(32), &"g".repeat(32), &format!("+{}", "1".repeat(31))] {
-            assert!(text.parse::<WindowRun>().is_err(), "{text}");
+            assert!(text.parse::<AuditRun>().is_err(), "{text}");
         }
     }
 }

@@ -83,34 +83,6 @@ impl fmt::Display for ShardCount {
     }
 }
 
-/// Some of a post's shards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShardSet([u64; ShardCount::MAX.0 as usize / 64]);
-
-impl ShardSet {
-    /// Adds `shard`; whether it was not there before.
-    pub fn insert(&mut self, shard: Shard) -> bool {
-        let fresh = !self.contains(shard);
-        self.0[usize::from(shard.0 / 64)] |= 1 << (shard.0 % 64);
-        fresh
-    }
-
-    /// Whether `shard` is in the set.
-    pub fn contains(&self, shard: Shard) -> bool {
-        self.0[usize::from(shard.0 / 64)] >> (shard.0 % 64) & 1 == 1
-    }
-
-    /// How many shards there are.
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,18 +114,6 @@ mod tests {
         for n in [0, 3, 15, 17, 255, 512, 65_536, u64::MAX] {
             assert_eq!(ShardCount::new(n), Err(BadShardCount(n)));
         }
-    }
-
-    #[test]
-    fn a_shard_set_holds_what_was_put_in() {
-        let mut set = ShardSet::default();
-        for k in [0, 63, 64, 255, 64] {
-            let shard = Shard::new(k).unwrap();
-            assert_eq!(set.insert(shard), !(k == 64 && set.len() == 4));
-            assert!(set.contains(shard));
-        }
-        assert_eq!(set.len(), 4);
-        assert!(!set.contains(Shard::new(1).unwrap()));
     }
 
     #[test]

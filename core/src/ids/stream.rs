@@ -91,16 +91,6 @@ impl fmt::Debug for Sequence {
     }
 }
 
-/// The number a stream shard is given once, when it is first seen: parents have smaller ones than their children.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ordinal(pub u64);
-
-impl fmt::Display for Ordinal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// The service's name of one stream shard; opaque.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamShardId(Box<str>);
@@ -163,70 +153,26 @@ impl fmt::Display for StreamShard {
     }
 }
 
-/// Which table a change stream is of. Its stream shards have numbers of their own, whatever other tables are followed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamTable(Option<&'static str>);
-
-impl StreamTable {
-    /// The likes table, whose streams are stored by their labels alone.
-    pub const LIKES: Self = Self(None);
-    /// What stands between table and label where a stream is stored: labels are times, and hold none.
-    const SEPARATOR: char = '@';
-
-    /// Another table; its name has no `@`.
-    pub const fn named(name: &'static str) -> Self {
-        Self(Some(name))
-    }
-
-    /// Whether a stored stream is this table's.
-    pub fn has(self, stored: &str) -> bool {
-        stored.split_once(Self::SEPARATOR).map(|(table, _)| table) == self.0
-    }
-
-    /// The stream of this table that is stored as `stored`.
-    pub fn label(self, stored: &str) -> StreamLabel {
-        StreamLabel::new(self, stored.split_once(Self::SEPARATOR).map_or(stored, |(_, label)| label))
-    }
-}
-
-/// One life of one table's stream: switched off and on again, it gets another label.
+/// One life of the stream of the likes table: switched off and on again, it gets another label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamLabel {
-    table: StreamTable,
-    label: Box<str>,
-}
+pub struct StreamLabel(Box<str>);
 
 impl StreamLabel {
-    /// The life that the service calls `label`.
-    pub fn new(table: StreamTable, label: &str) -> Self {
-        Self { table, label: label.into() }
-    }
-
     /// The label as the service gave it.
     pub fn as_str(&self) -> &str {
-        &self.label
-    }
-
-    /// Whose stream it is.
-    pub fn table(&self) -> StreamTable {
-        self.table
+        &self.0
     }
 }
 
-/// A stream of the likes table.
 impl From<&str> for StreamLabel {
     fn from(label: &str) -> Self {
-        Self::new(StreamTable::LIKES, label)
+        Self(label.into())
     }
 }
 
-/// As it is stored: the label alone for the likes table, `table@label` for others.
 impl fmt::Display for StreamLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.table.0 {
-            None => f.write_str(&self.label),
-            Some(table) => write!(f, "{table}{}{}", StreamTable::SEPARATOR, self.label),
-        }
+        f.write_str(&self.0)
     }
 }
 
@@ -253,20 +199,6 @@ mod tests {
         for text in ["100000000003498069978", "000000000000000000012", &"9".repeat(40)] {
             assert_eq!(text.parse::<Sequence>().unwrap().wire(), text);
         }
-    }
-
-    #[test]
-    fn a_stream_is_stored_by_its_label_alone_only_for_the_likes_table() {
-        let changes = StreamTable::named("changes");
-        let (likes, other) = (StreamLabel::from("2024-05-11T21:21:33.291"), StreamLabel::new(changes, "2024"));
-        assert_eq!(
-            (likes.to_string().as_str(), likes.as_str()),
-            ("2024-05-11T21:21:33.291", "2024-05-11T21:21:33.291")
-        );
-        assert_eq!((other.to_string().as_str(), other.as_str()), ("changes@2024", "2024"));
-        assert!(StreamTable::LIKES.has(&likes.to_string()) && !StreamTable::LIKES.has(&other.to_string()));
-        assert!(changes.has(&other.to_string()) && !changes.has(&likes.to_string()));
-        assert!(!StreamTable::named("change").has(&other.to_string()));
     }
 
     #[test]

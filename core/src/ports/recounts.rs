@@ -1,14 +1,12 @@
-//! The recounts table, by what it is used for: runs, the queue, claims, the segments of audits, the reports of windows,
-//! the ledger, and the milestones.
+//! The recounts table, by what it is used for: runs, the queue, the segments of audits, the ledgers, and the milestones.
 
 use async_trait::async_trait;
 
-use super::{Cursor, LedgerEntry, Outcome, Page, Worker};
+use super::{Cursor, Outcome, Page, Worker};
 use crate::audit::{AuditRun, RunRecord, Summary};
-use crate::ids::{CounterId, RowKey};
+use crate::ids::{CounterId, RowKey, Shard};
 use crate::milestone::Milestone;
 use crate::time::UnixMillis;
-use crate::window::{Report, WindowRun};
 
 /// Runs of the recount, and what each process has found for them.
 #[async_trait]
@@ -36,8 +34,6 @@ pub enum QueueReason {
     Drift,
     /// The counter is below zero.
     Negative,
-    /// Two open stream shards fed it.
-    Suspect,
     /// A person asked for it.
     Asked,
 }
@@ -76,27 +72,6 @@ pub trait RecountQueue: Send + Sync {
     async fn audit_done(&self, asked: UnixMillis) -> Outcome<()>;
 }
 
-/// Whether a piece of work could be claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claimed {
-    /// It is ours until the heartbeat is missed.
-    Claimed,
-    /// Another worker has it.
-    Taken,
-    /// The work is done.
-    Done,
-}
-
-/// Claims keep two workers from doing the same work. A courtesy: nothing that must be right relies on them.
-#[async_trait]
-pub trait Claims: Send + Sync {
-    /// Claims a piece of work for `worker` until its heartbeat is older than `stale`. Safe to repeat: it is a heartbeat.
-    async fn claim(&self, what: &str, worker: &Worker, now: UnixMillis, stale: UnixMillis) -> Outcome<Claimed>;
-
-    /// The claimed work is done, or given back. Safe to repeat.
-    async fn settle(&self, what: &str, worker: &Worker, done: bool) -> Outcome<()>;
-}
-
 /// How far one segment of an audit has come.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuditSegment {
@@ -120,18 +95,28 @@ pub trait AuditSegments: Send + Sync {
     async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>>;
 }
 
-/// The reports of windows.
-#[async_trait]
-pub trait Reports: Send + Sync {
-    /// Writes a window's report, its head last. Safe to repeat, by any worker: complete reports of one window are the
-    /// same.
-    async fn put_report(&self, report: &Report, now: UnixMillis) -> Outcome<()>;
-
-    /// A window's report, if it is complete.
-    async fn report(&self, key: &RowKey, run: WindowRun) -> Outcome<Option<Report>>;
+/// Why and by whom a count was corrected: one line of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerEntry {
+    /// The counter corrected.
+    pub counter: CounterId,
+    /// The shard corrected; `None` where the total was mended.
+    pub shard: Option<Shard>,
+    /// When.
+    pub at: UnixMillis,
+    /// Which run of the recount.
+    pub run: AuditRun,
+    /// Which process.
+    pub by: String,
+    /// What was counted before.
+    pub before: i64,
+    /// What the rows came to.
+    pub after: i64,
+    /// Why: the cause's label.
+    pub why: String,
 }
 
-/// The ledger of corrections, written with the counters themselves ([`Counts`](super::Counts)).
+/// The ledger of corrections.
 #[async_trait]
 pub trait Ledger: Send + Sync {
     /// The lines of a counter, newest first.
@@ -176,7 +161,7 @@ pub struct Recorded {
     pub digest: String,
 }
 
-/// The milestones of counters, written with the counters themselves ([`Counts`](super::Counts)) and never changed.
+/// The milestones of counters, written with the counters themselves and never changed.
 #[async_trait]
 pub trait Milestones: Send + Sync {
     /// Those of a counter, the greatest first, read consistently.
@@ -187,6 +172,6 @@ pub trait Milestones: Send + Sync {
 }
 
 /// The whole table, for those who hand it on: every part can be had of it by itself.
-pub trait Recounts: Runs + RecountQueue + Claims + AuditSegments + Reports + Ledger + Milestones {}
+pub trait Recounts: Runs + RecountQueue + AuditSegments + Ledger + Milestones {}
 
-impl<T: Runs + RecountQueue + Claims + AuditSegments + Reports + Ledger + Milestones> Recounts for T {}
+impl<T: Runs + RecountQueue + AuditSegments + Ledger + Milestones> Recounts for T {}

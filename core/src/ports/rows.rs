@@ -1,4 +1,4 @@
-//! The likes table: rows that move with a fence, rows read, and the recount's marker rows.
+//! The likes table: rows that move with a fence, and rows read.
 
 use async_trait::async_trait;
 
@@ -8,7 +8,6 @@ use crate::fence::{Advance, Commit, Fence, Fences, Partition, Reached};
 use crate::ids::{CounterId, MemberKey, ReservedKey, RowKey, UserId, check_id};
 use crate::time::UnixMillis;
 use crate::weight::{Stated, Weight};
-use crate::window::Marker;
 
 /// Rows and fence together: all that the consumer writes.
 #[async_trait]
@@ -85,15 +84,6 @@ pub struct Segment {
     pub of: u32,
 }
 
-/// What became of a marker put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MarkerPut {
-    /// The marker stands.
-    Put,
-    /// Another marker stood there, or the outcome is not known: read the marker to decide.
-    Unclear,
-}
-
 /// Reading rows.
 #[async_trait]
 pub trait Rows: Send + Sync {
@@ -117,16 +107,4 @@ pub trait Rows: Send + Sync {
     /// One page of a table scan, keys and `n` only, read consistently; reserved rows that are no cells left out. The rows
     /// of a key follow each other, within a page and from page to page.
     async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>>;
-}
-
-/// The markers that a recount puts beside the rows.
-#[async_trait]
-pub trait Markers: Send + Sync {
-    /// The marker of a row key, read consistently.
-    async fn marker(&self, key: &RowKey) -> Outcome<Option<Marker>>;
-
-    /// Puts `marker` if the one that stands is `required`. Repeating it is *not* safe for an opening marker unless the
-    /// marker was read in between; so no adapter repeats it by itself, and an unknown outcome is
-    /// [`MarkerPut::Unclear`], not a fault.
-    async fn put_marker(&self, key: &RowKey, marker: Marker, required: Option<Marker>) -> Outcome<MarkerPut>;
 }

@@ -1,12 +1,9 @@
 //! Values that many states of a model share: each is kept once, and states hold its number.
 
 use std::cell::RefCell;
-use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use tally_core::counter::Update;
 
 /// The number of a value; of one [`Interned`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,10 +42,4 @@ impl<T: Eq> Interned<T> {
     pub(crate) fn get(&self, number: Number) -> Rc<T> {
         Rc::clone(&self.kept.borrow().values[number.0 as usize])
     }
-}
-
-/// The hash of what mostly tells updates apart, as [`Interned`] compares them in full: to hash all of one takes longer.
-pub(crate) fn of_update(update: &Update) -> u64 {
-    let deltas = update.touched.iter().fold(0i64, |sum, touch| sum.wrapping_mul(31).wrapping_add(touch.delta));
-    FixedState::default().hash_one((update.shard, &update.first, &update.last, update.at, deltas))
 }

@@ -2,7 +2,7 @@
 
 use tally_core::audit::{RunRecord, RunScope};
 use tally_core::ids::{CounterId, PostId};
-use tally_core::ports::{AuditSegments as _, Ledger as _, LedgerEntry, Runs as _};
+use tally_core::ports::{Ledger as _, LedgerEntry, Runs as _};
 
 use crate::engine::Store;
 use crate::page::{Corrected, Correction, Drift, Recount};
@@ -34,10 +34,7 @@ impl Recounts {
         let Ok(runs) = store.recounts.runs(RUNS).await else { return };
         self.drift = drift(&runs);
         if let Some(run) = runs.iter().find(|run| run.scope == RunScope::Audit) {
-            let done =
-                store.recounts.segments(run.run).await.map(|segments| segments.iter().filter(|one| one.done).count());
-            // Those of a run that is over may be deleted.
-            self.recount = Some(recount(run, done.unwrap_or_default()));
+            self.recount = Some(recount(run));
         }
         let now = (named(&runs), self.drift.corrected);
         if self.read.as_ref() != Some(&now) {
@@ -50,15 +47,11 @@ impl Recounts {
     }
 }
 
-fn recount(run: &RunRecord, segments_done: usize) -> Recount {
-    let segments = run.audit.as_ref().map_or(0, |audit| audit.plan.rows + audit.plan.counters);
-    let done = if run.ended.is_some() { segments as usize } else { segments_done };
+fn recount(run: &RunRecord) -> Recount {
     Recount {
         began: run.began.0,
         ended: run.ended.map(|ended| ended.0),
         rows: run.summary.rows,
-        segments_done: done,
-        segments,
         doubted: run.summary.doubted,
         settled: run.summary.settled,
         found: run.summary.found(),
@@ -144,7 +137,6 @@ mod tests {
             ended: ended.map(UnixMillis),
             scope: RunScope::Audit,
             dry_run: false,
-            audit: None,
             summary,
         }
     }
@@ -192,7 +184,7 @@ mod tests {
     #[test]
     fn a_run_says_how_far_it_is() {
         let found = Summary { rows: 40, corrected: 1, ..Summary::default() };
-        let seen = recount(&run(found, None), 3);
-        assert_eq!((seen.began, seen.ended, seen.rows, seen.segments_done, seen.corrected), (7, None, 40, 3, 1));
+        let seen = recount(&run(found, None));
+        assert_eq!((seen.began, seen.ended, seen.rows, seen.corrected), (7, None, 40, 1));
     }
 }

@@ -324,7 +324,7 @@ def injected_drift_is_found_by_a_recount(browser):
     act(browser, "Inject drift")
     browser.until("the count is wrong", lambda: number(browser, "#focus .count") == 8)
     act(browser, "Run a recount")
-    browser.until("the recount says how far it is", lambda: "segments settled" in browser.text("#recount-said"), 120)
+    browser.until("the recount says how far it is", lambda: "row keys settled" in browser.text("#recount-said"), 120)
     browser.until("the ledger has it", lambda: post in browser.text("#ledger"), 300)
     browser.until("the count is right", lambda: number(browser, "#focus .count") == 1)
     cells = "return [...document.querySelectorAll('#ledger tr')].map((row) => [...row.cells].map((cell) => cell.textContent));"

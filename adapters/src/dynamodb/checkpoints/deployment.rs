@@ -16,10 +16,20 @@ use super::super::expression::Aliases;
 use super::super::fault::fault;
 use super::super::get::Consistency;
 use super::super::item::{Item, Reader, item, number, text};
-use super::super::names::checkpoints::{ADOPTED, CONFIG, COUNTERS, FORMAT, ID, MILESTONES, SHARDS, TABLES};
+use super::super::names::checkpoints::{ADOPTED, CONFIG, COUNTERS, FORMAT, HOMES, ID, MILESTONES, SHARDS, TABLES};
 use super::super::table_ids::{CHECKPOINTS, COUNTS, EMPTIED, SeenTables, TableIds};
 use super::super::watch::{LOSS, open_once};
 use super::{Checkpoints, definitions, key};
+
+/// A configuration, as an operator has kept it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    pub shards: ShardCount,
+    pub definitions: Definitions,
+    pub ladder: Ladder,
+    /// How often a change of a map was announced: more often than any process has read.
+    pub announced: u64,
+}
 
 /// What one look at the configuration and at the tables shows.
 pub(in crate::dynamodb) struct Look {
@@ -125,8 +135,31 @@ impl Checkpoints {
         Ok(config.is_some_and(|config| TableIds::decode(&config) == seen.present))
     }
 
+    /// Writes the configuration where there is none, over the tables that are there; whether it did. A loss is stored before:
+    /// nothing is known of what the tables hold. Safe to repeat: what is there stays, and one more loss does no harm.
+    ///
+    /// # Errors
+    /// A table is missing, or the store takes no write.
+    pub async fn put_config(&self, of: &Configuration, now: UnixMillis) -> Outcome<bool> {
+        if self.get(CONFIG).await?.is_some() {
+            return Ok(false);
+        }
+        Changes::new(&self.connection).open_new_loss(now, LOSS, "the configuration was lost").await?;
+        let mut config = item([(SHARDS, number(of.shards)), (ADOPTED, number(now))]);
+        if of.definitions != Definitions::likes_alone() {
+            config.insert(COUNTERS.to_owned(), definitions::encode(&of.definitions));
+        }
+        if !of.ladder.is_empty() {
+            config.insert(MILESTONES.to_owned(), text(of.ladder.to_string()));
+        }
+        if of.announced > 0 {
+            config.insert(HOMES.to_owned(), number(of.announced));
+        }
+        self.put_new_config(config).await
+    }
+
     /// Writes the configuration of a deployment that has none; whether it did. Safe to repeat: what is there stays.
-    pub(super) async fn put_new_config(&self, mut config: Item) -> Outcome<bool> {
+    async fn put_new_config(&self, mut config: Item) -> Outcome<bool> {
         let tables = self.all_tables().await?;
         // Before it is there, no process takes an absent counter for 0.
         Counters::new(&self.connection).put_reserved().await?;

@@ -5,9 +5,9 @@ use tally_core::fence::{Advance, Offset, Partition, Reached};
 use tally_core::ids::{CounterId, ReservedKey, RowKey, ShardCount};
 use tally_core::ports::Outcome;
 
-use super::super::batch;
 use super::super::connection::Connection;
 use super::super::expression::Aliases;
+use super::super::get::{self, Consistency};
 use super::super::item::{Item, Reader, text};
 use super::super::names::PK;
 use super::super::names::likes::{GENERATION, N, TO, USER_ID};
@@ -49,8 +49,8 @@ pub(super) async fn read(
     let table = &connection.tables.likes;
     let pks: Vec<String> =
         counters.iter().map(|counter| RowKey::of_cell(counter, partition.index, shards).to_string()).collect();
-    let keys = pks.iter().map(|pk| row_key(pk.clone(), text(sort(partition)))).collect();
-    let found = batch::read(connection, table, keys, &[]).await?;
+    let keys: Vec<Item> = pks.iter().map(|pk| row_key(pk.clone(), text(sort(partition)))).collect();
+    let found = get::items(connection, table, &keys, Consistency::Strong).await?;
     pks.iter()
         .map(|pk| {
             let of_pk = found.iter().map(|cell| Reader::new(table, cell)).find(|cell| cell.required_text(PK) == Ok(pk));

@@ -9,10 +9,10 @@ use tally_core::ids::{CounterId, ReservedKey, RowKey, ShardCount};
 use tally_core::ports::{CounterMaps, Outcome};
 use tally_core::time::UnixMillis;
 
-use super::super::batch;
 use super::super::connection::Connection;
 use super::super::expression::Aliases;
 use super::super::fault::{fault, unless_refused};
+use super::super::get::{self, Consistency};
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::PK;
 use super::super::names::checkpoints;
@@ -78,7 +78,8 @@ impl CounterMaps for Maps {
 
     async fn maps(&self, counters: &[CounterId]) -> Outcome<Vec<Option<CounterMap>>> {
         let table = &self.connection.tables.likes;
-        let found = batch::read(&self.connection, table, counters.iter().map(key).collect(), &[]).await?;
+        let keys: Vec<Item> = counters.iter().map(key).collect();
+        let found = get::items(&self.connection, table, &keys, Consistency::Strong).await?;
         let mut maps = HashMap::with_capacity(found.len());
         for found in &found {
             let reader = Reader::new(table, found);
@@ -96,8 +97,8 @@ impl CounterMaps for Maps {
         let sought: Vec<_> = sought.iter().map(places).collect();
         // A request that names a key twice is refused.
         let distinct: BTreeSet<_> = sought.iter().flatten().map(|(_, place)| place).collect();
-        let keys = distinct.into_iter().map(|(pk, member)| row_key(pk.clone(), text(member.clone()))).collect();
-        let found = batch::read(&self.connection, table, keys, &[PK, USER_ID]).await?;
+        let keys = distinct.into_iter().map(|(pk, member)| row_key(pk.clone(), text(member.clone())));
+        let found = get::items(&self.connection, table, &keys.collect::<Vec<_>>(), Consistency::Strong).await?;
         let place = |row| {
             let row = Reader::new(table, row);
             Ok((row.required_text(PK)?.to_owned(), row.required_text(USER_ID)?.to_owned()))

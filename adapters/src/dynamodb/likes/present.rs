@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, HashSet};
 use tally_core::ids::{RowKey, UserId};
 use tally_core::ports::Outcome;
 
-use super::super::batch;
 use super::super::connection::Connection;
-use super::super::item::{Reader, text};
+use super::super::get::{self, Consistency};
+use super::super::item::{Item, Reader, text};
 use super::super::names::PK;
 use super::row_key;
 
@@ -17,8 +17,8 @@ pub(super) async fn present(connection: &Connection, keys: &[RowKey], member: &U
     let pks: Vec<String> = keys.iter().map(RowKey::to_string).collect();
     // A request that names a key twice is refused.
     let distinct: BTreeSet<&String> = pks.iter().collect();
-    let keys = distinct.into_iter().map(|pk| row_key(pk.clone(), text(member.as_str()))).collect();
-    let found = batch::read(connection, table, keys, &[PK]).await?;
+    let keys: Vec<Item> = distinct.into_iter().map(|pk| row_key(pk.clone(), text(member.as_str()))).collect();
+    let found = get::items(connection, table, &keys, Consistency::Strong).await?;
     let found = found.iter().map(|row| Reader::new(table, row).required_text(PK)).collect::<Outcome<HashSet<_>>>()?;
     Ok(pks.iter().map(|pk| found.contains(pk.as_str())).collect())
 }

@@ -56,13 +56,12 @@ pub(super) fn reason_text(reason: QueueReason) -> &'static str {
     match reason {
         QueueReason::Drift => "drift",
         QueueReason::Negative => "negative",
-        QueueReason::Suspect => "suspect",
         QueueReason::Asked => "asked",
     }
 }
 
 fn parse_reason(text: &str) -> Option<QueueReason> {
-    let reasons = [QueueReason::Drift, QueueReason::Negative, QueueReason::Suspect, QueueReason::Asked];
+    let reasons = [QueueReason::Drift, QueueReason::Negative, QueueReason::Asked];
     reasons.into_iter().find(|reason| reason_text(*reason) == text)
 }
 

@@ -1,24 +1,17 @@
-//! The ledger: one line per verdict, put in the same transaction as the verdict itself. A correction's stays; that a
-//! count was proved, and nothing corrected, is not kept for long.
+//! The ledger of corrections: one line for each, put before it is sent. Lines stay for ever.
 
-use aws_sdk_dynamodb::types::Put;
 use tally_core::ids::{CounterId, Shard};
 use tally_core::ports::{LedgerEntry, Outcome};
 use tally_core::time::UnixMillis;
 
 use super::super::item::{Item, Reader, item, number, text};
-use super::super::names::recounts::{AFTER, AT, BEFORE, BY, RUN, SHARD, TTL, WHY};
+use super::super::names::recounts::{AFTER, AT, BEFORE, BY, RUN, SHARD, WHY};
 use super::super::names::{PK, SK};
-use super::{HOUR, expiry, padded};
+use super::padded;
 
 /// Where the lines of a counter are kept.
 pub(super) fn of(counter: &CounterId) -> String {
     format!("ledger#{}", counter.stored())
-}
-
-/// The put of a line into `table`.
-pub(in crate::dynamodb) fn put(table: &str, entry: &LedgerEntry) -> Put {
-    Put::builder().table_name(table).set_item(Some(encode(entry))).build().expect("table and item are set")
 }
 
 /// A line as it is stored.
@@ -35,8 +28,6 @@ pub(super) fn encode(entry: &LedgerEntry) -> Item {
         (WHY, text(entry.why.as_str())),
     ]);
     line.extend(entry.shard.map(|shard| (SHARD.to_owned(), number(shard))));
-    let nothing_corrected = entry.before == entry.after;
-    line.extend(nothing_corrected.then(|| (TTL.to_owned(), expiry(entry.at, HOUR))));
     line
 }
 

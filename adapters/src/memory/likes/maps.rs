@@ -52,12 +52,12 @@ impl CounterMaps for Maps {
     }
 
     async fn put_map(&self, counter: &CounterId, seen: Option<&CounterMap>, map: &CounterMap) -> Outcome<bool> {
-        let (now, key) = (self.memory.now(), key(counter));
+        let key = key(counter);
         let mut state = self.memory.state();
         if state.likes.rows.get(&key).cloned() != seen.copied().map(Row::Map) {
             return Ok(false);
         }
-        state.write(key.0, key.1, Some(Row::Map(*map)), now);
+        state.write(key, Some(Row::Map(*map)));
         Ok(true)
     }
 

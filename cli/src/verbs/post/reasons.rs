@@ -297,7 +297,6 @@ mod tests {
             ended: Some(UnixMillis(60)),
             scope: RunScope::Audit,
             dry_run: false,
-            audit: None,
             summary: Summary { withheld, examples: vec![drift], ..Summary::default() },
         }
     }

@@ -236,7 +236,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(partitions: u32) -> Self {
-        let (broker, memory) = (Broker::new(), Memory::new(NOW, 1));
+        let (broker, memory) = (Broker::new(), Memory::new(NOW));
         broker.create_topic(TOPIC, partitions);
         broker.create_topic(DLQ, 1);
         let table = Table::new(Arc::new(memory.likes(ShardCount::DEFAULT)));

@@ -1,14 +1,11 @@
 //! Properties of the core's pure parts, each against the plainest statement of what it should do.
 
-mod applying;
 mod batch;
 mod counting;
 mod events;
 mod ids;
-mod lineage;
-mod serving;
 mod spread;
-mod window;
+mod waiting;
 
 use proptest::prelude::{ProptestConfig, Strategy};
 use proptest::sample::select;

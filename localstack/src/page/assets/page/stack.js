@@ -103,15 +103,14 @@ const counts = (count) => (count === 1 ? "1 count" : `${number(count)} counts`);
 function showRecount({ at, recount, rows }) {
   byId("recount").hidden = recount === null;
   if (recount === null) return;
-  const { began, ended, segments, segments_done: done, doubted, settled, corrected } = recount;
+  const { began, ended, doubted, settled, corrected } = recount;
   const bar = byId("recount-done");
   bar.hidden = ended !== null;
-  // A segment is settled once all its row keys are, so they come in step.
-  bar.max = Math.max(segments + doubted, 1);
-  bar.value = done + settled;
+  bar.max = Math.max(doubted, 1);
+  bar.value = settled;
   const read = `${number(recount.rows)} of about ${number(Math.max(rows, recount.rows))} rows read`;
   const said = ended === null
-    ? `Under way for ${span(Math.max(0, at - began))}: ${read}, ${done} of ${segments} segments settled, and ${number(settled)} of ${number(doubted)} row keys that moved or differ; ${counts(corrected)} corrected so far.`
+    ? `Under way for ${span(Math.max(0, at - began))}: ${read}, ${number(settled)} of ${number(doubted)} row keys settled that moved or differ; ${counts(corrected)} corrected so far.`
     : `The last one took ${span(ended - began)} and corrected ${counts(corrected)}; it ended at ${clock(ended)}.`;
   say(byId("recount-said"), said);
 }

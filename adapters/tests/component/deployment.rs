@@ -1,0 +1,98 @@
+//! The deployment that a process is part of, over the emulator in this process: who creates it, who waits for it, and what ends a
+//! process that looks at nothing but its format.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tally_adapters::Deployment;
+use tally_adapters::dynamodb::Checkpoints;
+use tally_core::format::{Format, UnknownFormat};
+use tally_core::ids::ShardCount;
+use tally_core::ports::DeploymentConfig as _;
+use tally_emulator::{Fault, Rule};
+use tally_service::{App, Clock, Exit, Host, How, Running};
+use tally_testkit::{BEGAN, Store};
+
+fn shards(count: u64) -> Option<ShardCount> {
+    Some(ShardCount::new(count).unwrap())
+}
+
+fn host() -> Host {
+    Host::new("test").with_clock(Clock::starting_at(BEGAN))
+}
+
+fn deployment(store: &Store, shards: Option<ShardCount>) -> Deployment<'static> {
+    Deployment { tables: None, checkpoints: Arc::new(Checkpoints::new(&store.connection)), shards }
+}
+
+async fn state_format(store: &Store, format: serde_json::Value) {
+    store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", format).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_waits_for_a_writer_and_both_refuse_another_number_of_shards() {
+    let (store, host) = (Store::start().await, host());
+    let of = |shards| deployment(&store, shards);
+    let (read, created) = tokio::join!(of(None).join(&host), async {
+        host.clock().sleep(Duration::from_secs(60)).await;
+        of(shards(8)).create(&host).await
+    });
+    assert_eq!((read.unwrap(), created.unwrap()), (shards(8).unwrap(), shards(8).unwrap()));
+    for refused in [of(shards(16)).create(&host).await, of(shards(16)).join(&host).await] {
+        let message = refused.unwrap_err().to_string();
+        assert_eq!(message, "--shards is 16, but this deployment was created with 8");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_format_that_is_not_known_is_neither_joined_nor_created_in() {
+    let store = Store::start().await;
+    let config = Checkpoints::new(&store.connection);
+    config.config(shards(8)).await.unwrap();
+    for (stated, format) in [
+        (json!(null), Format::FIRST),
+        (json!({"N": "7"}), Format::Number(7)),
+        (json!({"N": "-1"}), Format::Other),
+        (json!({"S": "2"}), Format::Named("2".to_owned())),
+        (json!({"BOOL": true}), Format::Other),
+    ] {
+        state_format(&store, stated).await;
+        let before = store.items("checkpoints").await;
+        for refused in [deployment(&store, None).create(&host()).await, deployment(&store, None).join(&host()).await] {
+            assert_eq!(refused.unwrap_err().downcast_ref(), Some(&UnknownFormat(format.clone())));
+        }
+        assert_eq!(store.items("checkpoints").await, before, "nothing is written over it");
+    }
+}
+
+/// A service that does nothing but join.
+struct Joins(Deployment<'static>);
+
+impl App for Joins {
+    async fn start(self, host: Host) -> anyhow::Result<()> {
+        self.0.join(&host).await.map(|_| ())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_format_that_changes_ends_the_process_by_name_and_looks_that_fail_do_not() {
+    let store = Store::start().await;
+    Checkpoints::new(&store.connection).config(None).await.unwrap();
+    let running = Running::start(Joins(deployment(&store, None)), host());
+    running.ready().await.unwrap();
+    for fault in [Fault::Outage, Fault::Throttle, Fault::Latency { min_ms: 60_000, max_ms: 60_000 }] {
+        store.faults([Rule::new(fault).on("GetItem")]);
+        running.host().clock().sleep(Duration::from_secs(30)).await;
+    }
+    store.faults([]);
+    running.host().clock().sleep(Duration::from_secs(3)).await;
+    state_format(&store, json!({"N": "7"})).await;
+    let end = running.ended().await;
+    assert_eq!((end.task.as_str(), end.exit()), ("format", Exit::FORMAT));
+    assert_eq!(end.how, How::UnknownFormat(UnknownFormat(Format::Number(7))));
+    assert_eq!(
+        end.to_string(),
+        "task `format` failed: the deployment is written in format 7, this build knows 2-part1"
+    );
+}

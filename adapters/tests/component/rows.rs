@@ -1,0 +1,60 @@
+//! Rows that state a weight, as readers and the change stream have them.
+
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::{Rows, Streams};
+use tally_core::ids::RowKey;
+use tally_core::ports::{ChangeStream as _, Position, Rows as _, Segment};
+use tally_core::tally::{Record, RecordKind, read};
+use tally_core::weight::Weight;
+use tally_testkit::Store;
+
+/// Every change record, understood.
+async fn streamed(store: &Store) -> Vec<Record> {
+    let stream = Streams::new(&store.connection);
+    let label = stream.info().await.unwrap().label;
+    let mut records = Vec::new();
+    for listed in stream.shards(&label).await.unwrap() {
+        let mut at = Some(stream.iterator(&label, &listed.id, Position::Oldest).await.unwrap());
+        while let Some(iterator) = at {
+            let page = stream.records(&iterator, 100).await.unwrap();
+            records.extend(page.records.iter().filter_map(read));
+            at = page.next.filter(|_| !page.records.is_empty());
+        }
+    }
+    records
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_with_a_weight_are_read_with_it_and_listed_to_nobody_unless_they_are_members() {
+    let store = Store::start().await;
+    let put = async |sort: &str, n: Option<Value>| {
+        let mut row = json!({"pk": {"S": "p#+views.3"}, "user_id": {"S": sort}});
+        if let Some(n) = n {
+            row["n"] = n;
+        }
+        store.call("PutItem", json!({"TableName": "likes", "Item": row})).await;
+    };
+    put("\u{1}cell/views/3", Some(json!({"N": "25"}))).await;
+    put("\u{1}cell/views/7", Some(json!({"N": "-1000000000000000000"}))).await;
+    put("\u{1}cell/views/11", None).await;
+    put("\u{1}homes", Some(json!({"N": "5"}))).await;
+    put("member", Some(json!({"N": "0"}))).await;
+    put("unreadable", Some(json!({"S": "25"}))).await;
+    put("too much", Some(json!({"N": "1000000000000000001"}))).await;
+    let (rows, key): (_, RowKey) = (Rows::new(&store.connection), "p#+views.3".parse().unwrap());
+    let weights = rows.weights(&key, None).await.unwrap().items;
+    let weights: Vec<_> =
+        weights.iter().filter_map(|(member, weight)| Some((member.as_str(), weight.as_ref()?.get()))).collect();
+    let expected = [("\u{1}cell/views/3", 25), ("\u{1}cell/views/7", -Weight::MAX), ("member", 0)];
+    assert_eq!(weights, expected);
+    let users = rows.users(&key, None).await.unwrap().items;
+    assert_eq!(users.iter().map(|user| user.as_str()).collect::<Vec<_>>(), ["member", "too much", "unreadable"]);
+    assert_eq!(rows.likes(&key, None, None).await.unwrap().items, [], "none is a like");
+    let scanned = rows.scan(Segment { index: 0, of: 1 }, None).await.unwrap().items;
+    let scanned: Vec<_> = scanned.iter().filter_map(|row| Some((row.sort.as_str(), row.weight()?.get()))).collect();
+    assert_eq!(scanned, expected);
+    let records = streamed(&store).await;
+    let deltas = records.iter().map(Record::delta).sum::<i64>();
+    let unreadable = records.iter().filter(|record| matches!(record.kind, RecordKind::Unreadable { .. }));
+    assert_eq!((deltas, unreadable.count(), records.len()), (25 - Weight::MAX, 3, 7));
+}

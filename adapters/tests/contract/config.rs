@@ -1,0 +1,68 @@
+//! What a deployment was created with: its format, its counters, its ladder.
+
+use tally_core::definitions::{Definitions, Entry};
+use tally_core::format::Format;
+use tally_core::ids::ShardCount;
+use tally_core::milestone::Ladder;
+use tally_core::ports::DeploymentConfig;
+
+use crate::engine::Env;
+
+pub(crate) async fn contract(env: &Env) {
+    let port = &*env.config;
+    what_the_deployment_was_created_with_decides(port).await;
+    counters_are_defined_by_comparing_with_those_that_stand(port).await;
+    a_ladder_is_raised_by_comparing_with_the_one_that_stands(port).await;
+}
+
+async fn what_the_deployment_was_created_with_decides(port: &dyn DeploymentConfig) {
+    let count = |n| ShardCount::new(n).unwrap();
+    assert_eq!(port.deployed().await, Ok(None), "asking decides nothing");
+    assert_eq!(port.format().await, Ok(None));
+    assert_eq!(port.recent_format().await, Ok(None));
+    assert_eq!(port.config(Some(count(64))).await, Ok(count(64)));
+    assert_eq!(port.deployed().await, Ok(Some(count(64))));
+    assert_eq!(port.config(Some(count(16))).await, Ok(count(64)));
+    assert_eq!(port.config(None).await, Ok(count(64)));
+    let written = Some(Format::written());
+    assert_eq!(port.format().await, Ok(written.clone()));
+    assert!([Ok(None), Ok(written)].contains(&port.recent_format().await), "it may be late");
+}
+
+async fn a_ladder_is_raised_by_comparing_with_the_one_that_stands(port: &dyn DeploymentConfig) {
+    let [none, one, two]: [Ladder; 3] = [Ladder::default(), "100".parse().unwrap(), "100,1000".parse().unwrap()];
+    assert_eq!(port.ladder().await, Ok(none));
+    assert_eq!(port.raise_ladder(&one, &two).await, Ok(false), "it is not the one that stands");
+    assert_eq!(port.raise_ladder(&none, &one).await, Ok(true));
+    assert_eq!(port.raise_ladder(&none, &one).await, Ok(false), "a repetition finds it there");
+    assert_eq!(port.raise_ladder(&one, &two).await, Ok(true));
+    assert_eq!(port.ladder().await, Ok(two));
+    assert_eq!(port.deployed().await, Ok(Some(ShardCount::new(64).unwrap())), "what else is there stays");
+}
+
+async fn counters_are_defined_by_comparing_with_those_that_stand(port: &dyn DeploymentConfig) {
+    let entry = |name: &str, kind: &str| Entry {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        add: format!("{name}-add"),
+        ..Entry::default()
+    };
+    let full = Entry {
+        remove: Some("untag".to_owned()),
+        subject: Some("hashtag".to_owned()),
+        member: Some("post_id".to_owned()),
+        topic: Some("tags".to_owned()),
+        ..entry("tagged", "set")
+    };
+    let list = |entries: &[Entry]| Definitions::new(entries).unwrap();
+    let (none, some) = (Definitions::likes_alone(), list(std::slice::from_ref(&full)));
+    let all = list(&[full, entry("views", "sum")]);
+    assert_eq!(port.definitions().await, Ok(none.clone()));
+    assert_eq!(port.define(&some, &all).await, Ok(false), "they are not the ones that stand");
+    assert_eq!(port.define(&none, &some).await, Ok(true));
+    assert_eq!(port.define(&none, &some).await, Ok(false), "a repetition finds them there");
+    assert_eq!(port.definitions().await, Ok(some.clone()));
+    assert_eq!(port.define(&some, &all).await, Ok(true));
+    assert_eq!(port.definitions().await, Ok(all));
+    assert_eq!(port.deployed().await, Ok(Some(ShardCount::new(64).unwrap())), "what else is there stays");
+}
