@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tally_adapters::{Deployment, kafka};
 use tally_core::ids::PostId;
+use tally_core::milestone::Ladder;
 use tally_core::ports::{Producer, RecountQueue as _};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Program, Stage, Stop};
@@ -64,14 +65,10 @@ impl tally_service::App for App {
         let checkpoints = Arc::new(engines.store.checkpoints.clone());
         Deployment { tables: None, checkpoints, shards }.create(&host).await?;
         let counters = counters::define(&engines.store.checkpoints, &host).await?;
-        // What a comparison needs grows with every change.
-        let watched = (verify && !milestones.is_empty() && engines.are_embedded()).then(Changes::default);
         let mut local = Local::new(engines, counters, api.local_addr()?, load, sums, &host);
-        if let Some(changes) = watched {
-            local.milestones = Some((changes.clone(), milestones));
-            let (log, clock) = (local.engines.store.log.clone(), host.clock());
-            let reader = kafka::TopicReader::new(&local.engines.kafka.settings, "tally-localstack", CHANGES)?;
-            host.spawn(Stage::Support, "log", FollowLog { changes, log, reader: Arc::new(reader), clock });
+        // What a comparison needs grows with every change.
+        if verify && !milestones.is_empty() && local.engines.are_embedded() {
+            local.milestones = Some((follow_log(&local.engines, milestones, &host)?, milestones));
         }
         local.is_disturbed = chaos;
         let local = Arc::new(local);
@@ -108,6 +105,14 @@ impl tally_service::App for App {
         host.job("session", move |stop| session.run(stop));
         Ok(())
     }
+}
+
+/// Follows the log of changes from now on: what it says of the thresholds of `ladder`.
+fn follow_log(engines: &Engines, ladder: Ladder, host: &Host) -> anyhow::Result<Changes> {
+    let (changes, log, clock) = (Changes::of(ladder), engines.store.log.clone(), host.clock());
+    let reader = Arc::new(kafka::TopicReader::new(&engines.kafka.settings, "tally-localstack", CHANGES)?);
+    host.spawn(Stage::Support, "log", FollowLog { changes: changes.clone(), log, reader, clock });
+    Ok(changes)
 }
 
 /// Writes to Kafka while less than `limit` bytes of a partition are unread.

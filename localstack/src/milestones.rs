@@ -38,21 +38,24 @@ impl From<&Milestone> for First {
 /// The thresholds of each counter that were reached.
 pub(crate) type Firsts = BTreeMap<CounterId, BTreeMap<i64, First>>;
 
-/// What the log has said so far; clones are the same.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Changes(Arc<Mutex<BTreeMap<u32, Partition>>>);
+/// What the log has said so far; clones are the same. The ladder is in force from its beginning, as the log has to say.
+#[derive(Clone, Debug)]
+pub(crate) struct Changes(Arc<Mutex<BTreeMap<u32, Partition>>>, Ladder);
 
 /// One partition of the log.
 #[derive(Debug, Default)]
 struct Partition {
     next: Place,
     filter: Filter,
-    ladder: Ladder,
     counters: BTreeMap<CounterId, Counter>,
     firsts: Firsts,
 }
 
 impl Changes {
+    pub(crate) fn of(ladder: Ladder) -> Self {
+        Self(Arc::default(), ladder)
+    }
+
     /// What reached which threshold of each counter first.
     pub(crate) fn firsts(&self) -> Firsts {
         self.kept().values().flat_map(|partition| partition.firsts.clone()).collect()
@@ -75,7 +78,7 @@ impl Changes {
                 for record in records.iter() {
                     let message = record.value.and_then(|value| Message::read(value, &config.deployment).ok());
                     if let Some(message) = message {
-                        known.take(Place::new(config.generation, record.offset), record.at, &message);
+                        known.take(Place::new(config.generation, record.offset), record.at, &message, &self.1);
                     }
                 }
                 from = last.next();
@@ -86,17 +89,14 @@ impl Changes {
 }
 
 impl Partition {
-    fn take(&mut self, at: Place, appended: UnixMillis, message: &Message) {
-        let Self { next, filter, ladder, counters, firsts } = self;
+    fn take(&mut self, at: Place, appended: UnixMillis, message: &Message, ladder: &Ladder) {
+        let Self { next, filter, counters, firsts } = self;
         *next = at.next();
         filter.take(at, appended, message, |item, loss| {
             let (id, change, entry) = match item {
                 Item::Entry(entry) => (&entry.key.counter, Change::Entry(entry), Some(entry)),
                 Item::Correction(correction) => (&correction.counter, Change::Correction(correction), None),
-                Item::Ladder(raised) => {
-                    ladder.learn(*raised);
-                    return;
-                }
+                Item::Ladder(_) => return,
             };
             let counter = counters.entry(id.clone()).or_default();
             let before = counter.likes;

@@ -1,7 +1,7 @@
 //! What tests start: the tables of a deployment in an emulated DynamoDB, in this process and without sockets, so that paused
 //! time gives the same run each time.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::Request;
@@ -45,9 +45,8 @@ impl Store {
     /// # Panics
     /// It does not take the tables.
     pub async fn in_real_time(config: Config) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("this machine's clock is set").as_millis();
-        let now = UnixMillis(u64::try_from(now).expect("a time of this age"));
-        Self::at(now, Emulator::new(Config { epoch: None, ..config })).await
+        let emulator = Emulator::new(Config { epoch: None, ..config });
+        Self::at(UnixMillis(emulator.stats().now_ms), emulator).await
     }
 
     async fn at(now: UnixMillis, emulator: Emulator) -> Self {

@@ -14,8 +14,9 @@ use tally_adapters::kafka;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::{ChangeStream as _, DeploymentConfig as _, Worker};
+use tally_core::time::UnixMillis;
 use tally_emulator::{Config as EmulatorConfig, Fault, Rule};
-use tally_service::{Chance, Clock};
+use tally_service::Chance;
 use tally_testkit::Store;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -203,7 +204,7 @@ impl World {
 
     /// Waits until what may be said of every partition is of this moment or later.
     async fn fresh(&self) {
-        let now = Clock::system().now();
+        let now = UnixMillis(self.store.emulator.stats().now_ms);
         eventually("all partitions are of this moment", async || {
             let standings = self.changes().standings(PARTITIONS).await.unwrap();
             standings.values().filter(|stated| stated.standing.as_of >= Some(now)).count() == PARTITIONS as usize

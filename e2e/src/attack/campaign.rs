@@ -72,7 +72,7 @@ impl Campaign {
 
     async fn run(self, stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
         match self {
-            Self::Kills => kills::run(stage, extent).await,
+            Self::Kills => Box::pin(kills::run(stage, extent)).await,
             Self::Zombies => zombies::run(stage, extent).await,
             Self::Rolling => rolling::run(stage, extent).await,
             Self::Network => network::run(stage, extent).await,

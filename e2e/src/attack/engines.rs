@@ -103,6 +103,24 @@ pub(crate) enum Roles {
     Ignored,
 }
 
+impl Roles {
+    fn policies(self) -> anyhow::Result<Option<Policies>> {
+        if self == Self::Ignored {
+            return Ok(None);
+        }
+        let roles: serde_json::Value = serde_saphyr::from_str(ROLES).context("infra/roles.yaml")?;
+        Policies::of(&roles).map(Some).context("infra/roles.yaml")
+    }
+}
+
+/// A Kafka in this process.
+fn embedded() -> anyhow::Result<(SocketAddr, kafka::Embedded)> {
+    let logs = [CHANGES, ANEW].map(|topic| (topic, CHANGES_PARTITIONS));
+    let cluster = kafka::Embedded::start(&[&[(TOPIC, PARTITIONS), ("likes.dlq", 2)], &logs[..]].concat())?;
+    let broker = cluster.bootstrap().parse().context("the in-process broker is at an odd place")?;
+    Ok((broker, cluster))
+}
+
 impl Engines {
     /// Starts them, but for a Kafka that is there; what serves them are tasks of `host`.
     pub(crate) async fn start(
@@ -114,24 +132,9 @@ impl Engines {
     ) -> anyhow::Result<Self> {
         let (broker, cluster) = match broker {
             Some(broker) => (broker, None),
-            None => {
-                let cluster = kafka::Embedded::start(&[
-                    (TOPIC, PARTITIONS),
-                    ("likes.dlq", 2),
-                    (CHANGES, CHANGES_PARTITIONS),
-                    (ANEW, CHANGES_PARTITIONS),
-                ])?;
-                let broker = cluster.bootstrap().parse().context("the in-process broker is at an odd place")?;
-                (broker, Some(cluster))
-            }
+            None => embedded().map(|(broker, cluster)| (broker, Some(cluster)))?,
         };
-        let policies = match roles {
-            Roles::Ignored => None,
-            Roles::Kept => {
-                let roles: serde_json::Value = serde_saphyr::from_str(ROLES).context("infra/roles.yaml")?;
-                Some(Policies::of(&roles).context("infra/roles.yaml")?)
-            }
-        };
+        let policies = roles.policies()?;
         let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, policies, ..Config::default() };
         let emulator = Emulator::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the tables")?;

@@ -116,18 +116,6 @@ impl History {
         self.kept().keys.values().flat_map(BTreeMap::values).map(|changes| changes.len() as u64).sum()
     }
 
-    /// What the rows of every row key weigh now.
-    pub(crate) fn now(&self) -> BTreeMap<RowKey, i64> {
-        let keys = &self.kept().keys;
-        let rows = keys.iter().flat_map(|(counter, shards)| {
-            let last = |changes: &Vec<(UnixMillis, i64)>| changes.last().map_or(0, |(_, rows)| *rows);
-            shards
-                .iter()
-                .map(move |(shard, changes)| (RowKey { counter: counter.clone(), shard: *shard }, last(changes)))
-        });
-        rows.collect()
-    }
-
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -88,18 +88,8 @@ impl Slot {
         let host = Host::new(&self.name).with_clock(clock).with_chance(chance.fork());
         let (under_way, asked, log) = (UnderWay::default(), Asked::default(), Gate::default());
         let mut wire = Wire::new(&self.name, &world.emulator, &world.trace, &world.coverage);
-        wire.tampered = mutant.map(|mutant| Tampered {
-            mutant,
-            role: self.role,
-            store: world.emulator.clone(),
-            journal: world.journal.clone(),
-            under_way: under_way.clone(),
-            asked: asked.clone(),
-            remembered: world.remembered.clone(),
-            earlier: Earlier::default(),
-            shadow: Shadow::of(&world.calm.changes),
-            host: host.clone(),
-        });
+        let (role, of) = (self.role, (&under_way, &asked, &host));
+        wire.tampered = mutant.map(|mutant| tampered(mutant, role, world, of));
         let gate = wire.gate.clone();
         let connection = Connection::in_process(&settings(), wire, world.clock.now());
         let process = Process {
@@ -202,5 +192,26 @@ impl Slot {
             life.log.open();
             life.thaws = None;
         }
+    }
+}
+
+/// What a mutant does to the requests of a process.
+fn tampered(
+    mutant: Mutant,
+    role: Role,
+    world: &World,
+    (under_way, asked, host): (&UnderWay, &Asked, &Host),
+) -> Tampered {
+    Tampered {
+        mutant,
+        role,
+        store: world.emulator.clone(),
+        journal: world.journal.clone(),
+        under_way: under_way.clone(),
+        asked: asked.clone(),
+        remembered: world.remembered.clone(),
+        earlier: Earlier::default(),
+        shadow: Shadow::of(&world.calm.changes),
+        host: host.clone(),
     }
 }
