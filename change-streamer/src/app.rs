@@ -172,7 +172,7 @@ fn relaying(rules: &Rules, ports: &Ports, log: &LogConfig, ladder: watch::Receiv
         rules: relay::Rules::default(),
         poll: rules.poll,
         following: Following { discover: rules.discover, lease: rules.lease },
-        ahead: None,
+        ahead: rules.ahead,
         ladder,
     }
 }

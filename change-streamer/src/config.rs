@@ -59,6 +59,8 @@ pub struct Rules {
     pub lease: Option<Duration>,
     /// The thresholds of milestones; an empty ladder takes what the deployment has.
     pub milestones: Ladder,
+    /// How many bytes of a partition may be ahead of its fold, where Kafka deletes what nobody has read; `None`: any.
+    pub ahead: Option<usize>,
 }
 
 impl Default for Rules {
@@ -70,6 +72,7 @@ impl Default for Rules {
             discover: Duration::from_secs(30),
             lease: Some(Duration::from_secs(6)),
             milestones: Ladder::default(),
+            ahead: None,
         }
     }
 }
@@ -111,6 +114,7 @@ impl TryFrom<Args> for Config {
             discover: args.discover,
             lease: (!args.no_leases).then_some(args.lease),
             milestones: milestones.unwrap_or_default(),
+            ahead: None,
         };
         let cache = cache.and_then(|cache| cache.map_err(|problem| invalid.add("redis", problem)).ok());
         match (cache, kafka) {

@@ -22,6 +22,9 @@ use crate::keeper::{Keeper, Service};
 /// Over which windows lists are made.
 pub(crate) const WINDOWS: [&str; 2] = ["1m", "10m"];
 
+/// How much of the log of changes may be unread: less than the 5 MiB at which the embedded Kafka begins to trim.
+const AHEAD: usize = 4 << 20;
+
 /// The services, in the order data flows.
 #[derive(Clone, Debug)]
 pub(crate) struct Services {
@@ -135,7 +138,8 @@ fn streamer_of(
     let log = streamer::LogPorts::over(&engines.kafka.settings, CHANGES, &group, connection)?;
     let mut ports = streamer::Ports::over(connection, log);
     ports.cache = Some(Arc::new(engines.cache.clone()));
-    let rules = streamer::Rules { milestones: plan.milestones, ..streamer::Rules::default() };
+    let ahead = engines.kafka.embedded.is_some().then_some(AHEAD);
+    let rules = streamer::Rules { milestones: plan.milestones, ahead, ..streamer::Rules::default() };
     let config = streamer::Config::plain(prefix, plan.shards, rules);
     let tables = connection.clone();
     Ok(move |host| {

@@ -121,6 +121,8 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const TABLES: &str = "tables";
     /// Of the configuration: when other tables were adopted last.
     pub(in crate::dynamodb) const ADOPTED: &str = "adopted";
+    /// Whether the log of changes was begun.
+    pub(in crate::dynamodb) const BEGUN: &str = "log";
     /// Of the configuration: the list of definitions.
     pub(in crate::dynamodb) const COUNTERS: &str = "counters";
     /// Of the configuration: how often a change of a counter's map was announced.

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::audit::{Cause, Drift};
-use tally_core::changes::{Body, Correction, Place};
+use tally_core::changes::{Amend, Body, Correction, Place};
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::LedgerEntry;
 use tally_core::recount::is_large;
@@ -31,6 +31,8 @@ pub(crate) struct Open {
     is_corrected: bool,
     /// It was settled after that, and is looked at once more.
     is_rechecked: bool,
+    /// A large correction of it was withheld, and the count called doubtful instead.
+    is_withheld: bool,
 }
 
 /// What becomes of a row key after a look.
@@ -60,7 +62,7 @@ impl Recount {
         self.findings.doubted(keys.len() as u64);
         // Those of one counter are best looked at together: they are corrected together.
         keys.sort_unstable();
-        let open = |key| Open { key, looks: 0, is_corrected: false, is_rechecked: false };
+        let open = |key| Open { key, looks: 0, is_corrected: false, is_rechecked: false, is_withheld: false };
         self.rounds(keys.into_iter().map(open).collect(), true).await
     }
 
@@ -155,13 +157,27 @@ impl Recount {
                 let add = after.saturating_sub(before);
                 let is_withheld = cause != Cause::Total && is_large(before, add) && !self.rules.force && !is_lossy;
                 if is_withheld {
-                    tracing::warn!(%key, before, add, "a large correction was withheld: run with --force");
-                    self.findings.withheld(drift);
-                    return self.leave(key);
+                    self.withhold(open, &correction, drift)
+                } else {
+                    self.differs(open, correction, drift)
                 }
-                self.differs(open, correction, drift)
             }
         }
+    }
+
+    /// Makes no correction that is this large: until somebody insists, the count is called doubtful.
+    fn withhold(&self, open: &mut Open, correction: &Correction, drift: Drift) -> Next {
+        let (key, is_doubted) = (&open.key, drift.cause == Cause::Suspect);
+        if !std::mem::replace(&mut open.is_withheld, true) {
+            let Drift { before, after, .. } = drift;
+            tracing::warn!(%key, before, after, "a large correction was withheld: run with --force");
+            self.findings.withheld(drift);
+            if !is_doubted {
+                let parts = correction.parts.keys().map(|shard| (*shard, Amend::Doubt)).collect();
+                return Next::Send(Box::new(Correction { parts, ..correction.clone() }), None);
+            }
+        }
+        self.leave(key)
     }
 
     fn differs(&self, open: &mut Open, correction: Correction, drift: Drift) -> Next {

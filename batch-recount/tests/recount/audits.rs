@@ -170,6 +170,7 @@ async fn a_large_correction_that_no_loss_explains_is_withheld_unless_a_person_in
     let recount = world.recount(rules()).await;
     assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended { left: 1, doubtful: 0 });
     assert_eq!((recount.summary().withheld, recount.summary().corrected), (1, 0));
+    assert!(world.counter(&views()).await.unwrap().doubt.contains(&key.shard), "it is not called exact meanwhile");
     let insists = Rules { force: true, ..rules() };
     assert_eq!(world.beside(world.recount(insists).await.audit()).await.unwrap(), Ended::default());
     assert_eq!(world.difference(&views()).await, None);

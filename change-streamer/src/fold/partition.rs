@@ -219,6 +219,10 @@ impl PartitionFold {
         if stated.at > self.written.at {
             self.cached.tell(&values, &stated).await;
         }
+        if stated.standing.loss != self.standing.loss {
+            // A recount begins behind an announcement, where a position is stored.
+            self.position_at = Instant::now();
+        }
         (self.written, self.standing) = (flush.position, stated.standing);
         Ok(())
     }

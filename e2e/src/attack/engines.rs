@@ -13,7 +13,7 @@ use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Maps, Rows, Setti
 use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
 use tally_core::fence::least_of_each;
-use tally_core::ids::{Lane, ShardCount};
+use tally_core::ids::ShardCount;
 use tally_core::ports::{ChangeStream as _, DeploymentConfig as _, FencedRows as _};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
@@ -196,12 +196,6 @@ impl Engines {
         Arc::clone(&self.ports.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The tables as the deployment has them now.
-    pub(crate) fn connection(&self) -> Connection {
-        let now = UnixMillis(self.emulator.stats().now_ms);
-        Connection::in_process(&Settings::local(&self.ports().prefix), self.emulator.http_client(), now)
-    }
-
     /// The deployment is under another prefix from now on.
     pub(crate) fn move_to(&self, prefix: &str, now: UnixMillis) {
         let connection = Connection::in_process(&Settings::local(prefix), self.emulator.http_client(), now);
@@ -243,13 +237,6 @@ impl Engines {
     pub(crate) async fn fences(&self) -> BTreeMap<u32, u64> {
         let fences = self.ports().likes.fences(TOPIC).await.unwrap_or_default();
         least_of_each(&fences).into_iter().map(|(index, offset)| (index, offset.0)).collect()
-    }
-
-    /// Whether every partition has so many lanes.
-    pub(crate) async fn have_lanes(&self, lanes: usize) -> bool {
-        let fences = self.ports().likes.fences(TOPIC).await.unwrap_or_default();
-        let mut stated = fences.iter().filter(|(_, fence)| fence.lane == Lane::FIRST);
-        stated.clone().count() > 0 && stated.all(|(_, fence)| fence.terms.lanes.get() == lanes)
     }
 
     /// Whether every partition of the log was folded past `since`: all rows of before are counted.

@@ -3,18 +3,12 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::process::peak_memory;
-
 /// What the command is called.
 const NAME: &str = "tally";
-
-/// Between two looks at a command's memory.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Whether this program was called by the command's name.
 pub fn is_operator() -> bool {
@@ -71,21 +65,6 @@ impl Operator {
             .env("AWS_SECRET_ACCESS_KEY", "local");
         command.env("TALLY_OPERATOR", "e2e").stdin(Stdio::null());
         command
-    }
-
-    /// Runs it, and looks now and then how much memory it has: the most that was seen, where the system tells.
-    pub(crate) async fn watched(&self, args: &[&str]) -> anyhow::Result<(Done, Option<u64>)> {
-        let mut child =
-            self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot run tally")?;
-        let mut most = None;
-        loop {
-            most = most.max(peak_memory(child.id()));
-            if child.try_wait().context("cannot wait for tally")?.is_some() {
-                let done = child.wait_with_output().context("cannot read what tally said")?;
-                return Ok((Done::of(done), most));
-            }
-            tokio::time::sleep(LOOK).await;
-        }
     }
 
     /// Runs it, and it has to end well.

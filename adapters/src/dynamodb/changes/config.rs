@@ -1,5 +1,6 @@
 //! Which topic the log is in, and which deployment it is of: the item `changes/config`.
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
 use tally_core::fence::TopicId;
@@ -7,10 +8,14 @@ use tally_core::ports::Outcome;
 
 use super::super::expression::Aliases;
 use super::super::item::{Item, Reader, item, number, text};
-use super::super::names::checkpoints::{DEPLOYMENT, GENERATION, ID, PARTITIONS, TOPIC_ID};
+use super::super::names::checkpoints::{BEGUN, DEPLOYMENT, GENERATION, ID, PARTITIONS, TOPIC_ID};
 use super::{Changes, Conditional};
 
 const CONFIG: &str = "changes/config";
+/// What the deployment was created with, which also says whether its log was begun.
+const DEPLOYED: &str = "config";
+const LOST: &str = "the items `changes/..` are lost, and counters speak of a log that nobody knows any more: restore the \
+                    table; or stop everything, delete the item `config` too, and run `tally adopt tables --shards N`";
 
 /// Which topic the log is in, and which deployment it is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,10 +64,24 @@ impl Changes {
     /// Puts the configuration where there is none; answers the one that is there. Safe to repeat: what is there stays.
     ///
     /// # Errors
-    /// The table takes no write.
+    /// The table takes no write. [`Fault::Fatal`] where the deployment had a log and its items are lost: places in counters are
+    /// of that one, and a new one would begin before them.
     pub async fn begin_log(&self, config: &Config) -> Outcome<Config> {
-        let stands = self.put_new(config.encode()).await?;
-        Config::decode(&Reader::new(self.table(), &stands))
+        let stands = match self.config().await? {
+            Some(stands) => stands,
+            None if self.get(DEPLOYED).await?.is_some_and(|deployed| deployed.contains_key(BEGUN)) => {
+                return Err(Fault::Fatal(format!("{}: {LOST}", self.table())));
+            }
+            None => Config::decode(&Reader::new(self.table(), &self.put_new(config.encode()).await?))?,
+        };
+        let mut say = Aliases::default();
+        let [id, begun] = say.names([ID, BEGUN]);
+        let (update, condition) = (
+            format!("SET {begun}={}", say.value(AttributeValue::Bool(true))),
+            format!("attribute_exists({id}) AND attribute_not_exists({begun})"),
+        );
+        self.update_if(DEPLOYED, say, update, condition).await?;
+        Ok(stands)
     }
 
     /// Goes on in another topic, if the configuration still is as `seen`: the new one, or `None` where it is not. Its

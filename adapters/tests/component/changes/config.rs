@@ -1,7 +1,9 @@
+use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
 use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
 use tally_core::fence::TopicId;
+use tally_core::ports::DeploymentConfig as _;
 use tally_emulator::{Fault as Injected, Rule};
 
 use super::start;
@@ -22,6 +24,18 @@ async fn the_first_process_decides_and_the_others_learn() {
     assert_eq!(changes.begin_log(&other).await, Ok(first.clone()));
     assert_eq!(changes.begin_log(&first).await, Ok(first.clone()));
     assert_eq!(changes.config().await, Ok(Some(first)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_whose_configuration_is_lost_is_not_begun_again() {
+    let (store, changes) = start().await;
+    Checkpoints::new(&store.connection).config(None).await.unwrap();
+    changes.begin_log(&topic("t-1", 12)).await.unwrap();
+    let key = serde_json::json!({"TableName": "checkpoints", "Key": {"id": {"S": "changes/config"}}});
+    store.call("DeleteItem", key).await;
+    let again = changes.begin_log(&topic("t-1", 12)).await;
+    assert!(matches!(&again, Err(Fault::Fatal(why)) if why.contains("tally adopt tables")), "{again:?}");
+    assert_eq!(changes.config().await, Ok(None));
 }
 
 #[tokio::test(start_paused = true)]

@@ -240,6 +240,7 @@ impl Process<'_> {
             reader: self.reader(CHANGES),
             producer: Arc::new(self.producer()),
         };
-        recount::App::with_ports(config, recount::Ports::over(self.connection, log)).over_tables(self.connection.clone())
+        recount::App::with_ports(config, recount::Ports::over(self.connection, log))
+            .over_tables(self.connection.clone())
     }
 }
