@@ -106,9 +106,10 @@ fn named_once(counter: &CounterId) {
     assert_eq!(row.to_string().parse(), Ok(row));
     assert_eq!(counter.stored().parse().as_ref(), Ok(counter));
     assert_eq!(CounterName::new(counter.name.as_str(), counter.name.kind()).as_ref(), Ok(&counter.name));
-    let cached = CachePrefix::of_tables("test").key(counter);
+    let cached = CachePrefix::of_tables("test").value(7, counter);
     let (prefix, bare) = cached.split_once('/').expect("a prefix ends in a slash");
-    assert_eq!((prefix, bare), ("test", CachePrefix::default().key(counter).as_str()));
+    assert_eq!((prefix, bare), ("test", CachePrefix::default().value(7, counter).as_str()));
+    let bare = bare.strip_prefix("{7}").expect("the hash slot is the partition's");
     let (name, post) = bare.split_once(':').expect("a colon stands behind the name");
     assert_eq!((name, post), (counter.name.marked(), counter.post.as_str()));
 }

@@ -12,19 +12,14 @@ impl CachePrefix {
         if tables.is_empty() { Self::default() } else { Self(format!("{tables}/").into()) }
     }
 
-    /// Where the value of `counter` is kept: `likes:p`, `a/retweets:p`, `+views:p`. The tables' prefix has neither slash
-    /// nor colon and a counter's name has neither, so no two counters of any two deployments share a key.
-    pub fn key(&self, counter: &CounterId) -> String {
-        format!("{}{}:{}", self.0, counter.name.marked(), counter.post)
-    }
-
     /// Where the standing of a partition of `changes` is kept: `{7}`, `a/{7}`. All keys of a partition are in the hash slot of
-    /// `7`. No counter's name begins with a brace, so [`key`](Self::key) gives none of them.
+    /// `7`.
     pub fn standing(&self, partition: u32) -> String {
         format!("{}{{{partition}}}", self.0)
     }
 
-    /// Where the value of a counter of that partition is kept: `{7}likes:p`, `a/{7}+views:p`.
+    /// Where the value of a counter of that partition is kept: `{7}likes:p`, `a/{7}+views:p`. The tables' prefix has neither
+    /// slash nor colon and a counter's name has neither, so no two counters of any two deployments share a key.
     pub fn value(&self, partition: u32, counter: &CounterId) -> String {
         format!("{}{}:{}", self.standing(partition), counter.name.marked(), counter.post)
     }
@@ -40,10 +35,6 @@ mod tests {
         let of =
             |name, kind| CounterId { post: PostId::new("p:1").unwrap(), name: CounterName::new(name, kind).unwrap() };
         let (none, some) = (CachePrefix::of_tables(""), CachePrefix::of_tables("test-"));
-        assert_eq!(none.key(&of("likes", CounterKind::Set)), "likes:p:1");
-        assert_eq!(none.key(&of("retweets", CounterKind::Set)), "retweets:p:1");
-        assert_eq!(some.key(&of("likes", CounterKind::Set)), "test-/likes:p:1");
-        assert_eq!(some.key(&of("views", CounterKind::Sum)), "test-/+views:p:1");
         assert_eq!((none.standing(7), some.standing(12)), ("{7}".to_owned(), "test-/{12}".to_owned()));
         assert_eq!(none.value(7, &of("likes", CounterKind::Set)), "{7}likes:p:1");
         assert_eq!(some.value(12, &of("views", CounterKind::Sum)), "test-/{12}+views:p:1");
