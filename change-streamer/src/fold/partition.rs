@@ -277,8 +277,9 @@ fn resume(position: Option<Position>, reached: Option<Place>, generation: u16, l
 
 impl Task for PartitionFold {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        match self.follow(&stop).await {
-            // The next fold begins at the stored position, and what is in the counters already changes nothing.
+        // At the last call what is under way is dropped: the next fold begins at the stored position, and what is in the counters
+        // already changes nothing.
+        match stop.until_last_call(self.follow(&stop)).await.unwrap_or_else(|stopped| Err(stopped.into())) {
             Err(error) if error.is::<Stopped>() => Ok(()),
             ended => ended,
         }

@@ -14,8 +14,9 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> 
     let mut deeds = Deeds::default();
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
-            let recount = stage.fleet.launcher.start(Service::Recount, &[])?;
+            let recount = stage.fleet.launcher.start(Service::Recount, &["--watch"])?;
             recount.ready().await?;
+            stage.fleet.launcher.operator().change(&["audit", "start"]).await?;
             let before = proxy.bites();
             proxy.set(Mode::Blackhole);
             // For as long as it takes that every service has asked and not been answered.
