@@ -167,6 +167,11 @@ impl Journal {
         kept.partitions.get(&kept.partition_of(counter))?.losses.get(&at).copied()
     }
 
+    /// Whether a loss was announced in any partition.
+    pub(crate) fn has_losses(&self) -> bool {
+        self.kept().partitions.values().any(|logged| !logged.losses.is_empty())
+    }
+
     /// How many partitions it has.
     pub(crate) fn partitions(&self) -> u32 {
         self.kept().count

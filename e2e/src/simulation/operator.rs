@@ -40,6 +40,7 @@ pub(crate) async fn move_back(world: &World, profile: &Profile, chance: &Chance,
         reader: Box::new(move |topic| Ok(Arc::new(reader.reader("operator", topic)))),
     };
     let app = consumer::App::with_ports(consumer::Mode::ResetFence(reset), read_settings(profile), ports);
+    let app = app.over_tables(connection);
     let host = Host::new("operator").with_clock(world.clock).with_chance(chance.fork());
     let running = Running::start(app, host);
     let _ = timeout(PATIENCE, running.ended()).await;

@@ -104,8 +104,16 @@ impl Driver {
         Ok(())
     }
 
+    /// Whether some process has created the deployment. Rows without it are those of one that lost its configuration.
+    pub(super) async fn is_deployed(&self) -> anyhow::Result<bool> {
+        Ok(self.world.calmly(self.world.calm.checkpoints.deployed()).await?.is_some())
+    }
+
     /// Puts one or two rows beside a counter's, whose weight no process can read.
     pub(super) async fn garble(&mut self) -> anyhow::Result<bool> {
+        if !self.is_deployed().await? {
+            return Ok(false);
+        }
         let ids: Vec<CounterId> = self.profile.counters().collect();
         let id = ids[self.other.place(ids.len())].clone();
         let long = "1".repeat(38);

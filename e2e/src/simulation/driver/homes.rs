@@ -23,6 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl Driver {
     /// Changes the map of a set, with requests that fail, are lost, and come late, and whose sender may stop in between.
     pub(super) async fn spread(&mut self) -> anyhow::Result<bool> {
+        if !self.is_deployed().await? {
+            return Ok(false);
+        }
         let deployment = self.profile.shards;
         let sets: Vec<CounterId> =
             self.profile.counters().filter(|counter| counter.name.kind() == CounterKind::Set).collect();
