@@ -67,13 +67,16 @@ impl Changes {
     /// The table takes no write. [`Fault::Fatal`] where the deployment had a log and its items are lost: places in counters are
     /// of that one, and a new one would begin before them.
     pub async fn begin_log(&self, config: &Config) -> Outcome<Config> {
+        // In this order: whoever begins the log says so once its configuration is there.
+        let had = self.get(DEPLOYED).await?.is_some_and(|deployed| deployed.contains_key(BEGUN));
         let stands = match self.config().await? {
             Some(stands) => stands,
-            None if self.get(DEPLOYED).await?.is_some_and(|deployed| deployed.contains_key(BEGUN)) => {
-                return Err(Fault::Fatal(format!("{}: {LOST}", self.table())));
-            }
+            None if had => return Err(Fault::Fatal(format!("{}: {LOST}", self.table()))),
             None => Config::decode(&Reader::new(self.table(), &self.put_new(config.encode()).await?))?,
         };
+        if had {
+            return Ok(stands);
+        }
         let mut say = Aliases::default();
         let [id, begun] = say.names([ID, BEGUN]);
         let (update, condition) = (

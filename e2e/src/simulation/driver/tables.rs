@@ -12,7 +12,7 @@ use super::super::writes::COUNTS;
 use super::Driver;
 use crate::undisturbed::send;
 
-/// How long a process takes to find that a table is not there.
+/// How long a process takes to find that a table is not as it has to be.
 const STARTED: Duration = Duration::from_secs(4);
 
 impl Driver {
@@ -28,17 +28,20 @@ impl Driver {
         tokio::time::sleep(self.other.millis(0, 3_000)).await;
         self.world.calmly(calm.ensure_tables()).await?;
         writes.watch(emulator)?;
-        // A process that starts over tables that are not there ends, and is started again.
+        self.start_again("there is no such table").await;
+        self.adopting = Some(Instant::now() + self.other.millis(2_000, 30_000));
+        Ok(true)
+    }
+
+    /// A process that starts over tables that are not as they have to be ends and says why, and is started again.
+    pub(super) async fn start_again(&mut self, why: &str) {
         tokio::time::sleep(STARTED).await;
         for slot in &mut self.slots {
-            let ended = slot.ended().map(|ended| ended.to_string());
-            if ended.is_some_and(|ended| ended.contains("there is no such table")) {
+            if slot.ended().is_some_and(|ended| ended.to_string().contains(why)) {
                 slot.kill().await;
                 slot.due = Some(Instant::now());
             }
         }
-        self.adopting = Some(Instant::now() + self.other.millis(2_000, 30_000));
-        Ok(true)
     }
 
     /// The operator adopts the tables that are there once that is due.
