@@ -67,11 +67,16 @@ impl Changes {
     /// The table takes no write. [`Fault::Fatal`] where the deployment had a log and its items are lost: places in counters are
     /// of that one, and a new one would begin before them.
     pub async fn begin_log(&self, config: &Config) -> Outcome<Config> {
-        let stands = match self.config().await? {
-            Some(stands) => stands,
-            None if self.get(DEPLOYED).await?.is_some_and(|deployed| deployed.contains_key(BEGUN)) => {
+        let mut stands = self.config().await?;
+        if stands.is_none() && self.get(DEPLOYED).await?.is_some_and(|deployed| deployed.contains_key(BEGUN)) {
+            // Another process may have begun it between the two reads: it puts the configuration before it says so.
+            stands = self.config().await?;
+            if stands.is_none() {
                 return Err(Fault::Fatal(format!("{}: {LOST}", self.table())));
             }
+        }
+        let stands = match stands {
+            Some(stands) => stands,
             None => Config::decode(&Reader::new(self.table(), &self.put_new(config.encode()).await?))?,
         };
         let mut say = Aliases::default();
