@@ -280,7 +280,6 @@ impl Driver {
         // A stream that comes within a second of its table counts as born with it; no store is switched that fast.
         tokio::time::sleep(self.chance.millis(1_100, 4_000)).await;
         anyhow::ensure!(switch_stream(&self.world.emulator, true).await, "the stream could not be switched on");
-        self.start_again("its stream has to carry").await;
         Ok(true)
     }
 

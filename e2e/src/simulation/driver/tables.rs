@@ -1,7 +1,5 @@
 //! The table of counters is lost under running processes, and an operator goes on with another one.
 
-use std::time::Duration;
-
 use anyhow::ensure;
 use serde_json::json;
 use tokio::time::Instant;
@@ -11,9 +9,6 @@ use super::super::world::World;
 use super::super::writes::COUNTS;
 use super::Driver;
 use crate::undisturbed::send;
-
-/// How long a process takes to find that a table is not as it has to be.
-const STARTED: Duration = Duration::from_secs(4);
 
 impl Driver {
     /// The table is deleted, and created anew at once or a little later, as by someone who thinks that this mends it.
@@ -28,20 +23,8 @@ impl Driver {
         tokio::time::sleep(self.other.millis(0, 3_000)).await;
         self.world.calmly(calm.ensure_tables()).await?;
         writes.watch(emulator)?;
-        self.start_again("there is no such table").await;
         self.adopting = Some(Instant::now() + self.other.millis(2_000, 30_000));
         Ok(true)
-    }
-
-    /// A process that starts over tables that are not as they have to be ends and says why, and is started again.
-    pub(super) async fn start_again(&mut self, why: &str) {
-        tokio::time::sleep(STARTED).await;
-        for slot in &mut self.slots {
-            if slot.ended().is_some_and(|ended| ended.to_string().contains(why)) {
-                slot.kill().await;
-                slot.due = Some(Instant::now());
-            }
-        }
     }
 
     /// The operator adopts the tables that are there once that is due.
