@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tally_core::cached::StandingAt;
 use tally_core::changes::{BadMessage, LossNumber, Message, Place, Standing};
 use tally_core::fence::{Log, Offset};
-use tally_core::fold::{Partition, Position};
+use tally_core::fold::{Flush, Partition, Position};
 use tally_core::ports::OwnedPartition;
 use tally_core::ports::log::{Records, Revocation};
 use tally_service::{Invalid, Patience, Readiness, Stop, Stopped, Task, Until};
@@ -67,6 +67,11 @@ impl PartitionFold {
             standing_at: now,
             position_at: now,
         }
+    }
+
+    /// What may be said of the counters as they were written last.
+    pub(super) fn standing(&self) -> &Standing {
+        &self.standing
     }
 
     async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
@@ -149,6 +154,12 @@ impl PartitionFold {
             let now = self.patience.clock().now();
             let number = self.partition.jump(at, now);
             self.lost(number, JUMP, stop).await?;
+            // Before anything is written behind the jump: the next fold must not take the places of before for those of now.
+            let Flush { position, standing, .. } = self.partition.flush();
+            let stated = StandingAt { at: position.at, standing };
+            self.patience.persist("store a position", until, || store.store_position(self.index, &position)).await?;
+            self.patience.persist("store a standing", until, || store.store_standing(self.index, &stated)).await?;
+            (self.stored, self.written, self.standing) = ((position.at, position.at), position, stated.standing);
         }
         let offset = self.partition.place().offset();
         self.patience.persist("read the log of changes", until, || self.log.start_at(offset)).await

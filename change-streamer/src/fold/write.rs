@@ -17,6 +17,9 @@ use tally_service::{Stop, Until};
 use super::partition::PartitionFold;
 use crate::metrics;
 
+/// The kind of loss that a counter is whose item cannot be read.
+const DAMAGED: &str = "damaged";
+
 /// How many counters one request reads.
 const READ: usize = 100;
 
@@ -158,29 +161,43 @@ impl PartitionFold {
         }
         for (id, fault) in &damaged {
             tracing::error!(counter = %id, %fault, "an item cannot be read: what is counted of it is lost");
-            let (now, what) = (self.patience.clock().now(), id.to_string());
-            let open = || self.folding.store.open_new_loss(now, "damaged", &what);
-            self.patience.persist("store a loss", Until::LastCall(stop), open).await?;
-            metrics::lost("damaged");
+            self.damaged(&id.to_string(), stop).await?;
         }
         Ok(damaged.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// A counter whose item cannot be read is one loss for as long as that one is open.
+    async fn damaged(&self, what: &str, stop: &Stop) -> anyhow::Result<()> {
+        let (store, until, now) = (&self.folding.store, Until::LastCall(stop), self.patience.clock().now());
+        let losses = self.patience.persist("read the losses", until, || store.losses()).await?;
+        if !losses.open().any(|(_, loss)| loss.kind == DAMAGED && loss.what == what) {
+            let open = || store.open_new_loss(now, DAMAGED, what);
+            self.patience.persist("store a loss", until, open).await?;
+            metrics::lost(DAMAGED);
+        }
+        Ok(())
     }
 
     /// Writes a counter together with the thresholds that it has reached. One that is recorded already stays as it is, and the
     /// counter is written alone.
     async fn cross(&self, update: &Update, reached: Vec<Reached>, flush: &Flush) -> Written {
         let now = self.patience.clock().now();
-        let is_known = flush.standing.open.is_empty();
+        // What was open at any moment of the flush may have been so at this entry.
+        let before = self.standing();
+        let is_known = flush.standing.open.is_empty() && before.open.is_empty() && flush.standing.loss == before.loss;
         let milestones: Vec<Milestone> = reached
             .into_iter()
-            .map(|Reached { threshold, by, at }| Milestone {
-                n: threshold,
-                by: if is_known { by.winner() } else { Winner::Unwitnessed },
-                at: if at.0 == 0 { now } else { at },
-                lag: u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX),
-                version: update.after.version.stored(),
-                exact: is_known && update.after.doubt.is_empty(),
-                skipped: 0,
+            .map(|Reached { threshold, by, at }| {
+                let at = if at.0 == 0 { now } else { at };
+                Milestone {
+                    n: threshold,
+                    by: if is_known { by.winner() } else { Winner::Unwitnessed },
+                    at,
+                    lag: u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX),
+                    version: update.after.version.stored(),
+                    exact: is_known && update.after.doubt.is_empty(),
+                    skipped: 0,
+                }
             })
             .collect();
         let mut left = milestones;

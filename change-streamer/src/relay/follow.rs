@@ -98,7 +98,11 @@ impl Follow {
     async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
         let (intake, clock) = (self.host.stop(), self.patience.clock());
         loop {
-            self.look(&intake).await?;
+            match self.look(&intake).await {
+                // Leases are given back also where a look was cut short.
+                Err(error) if error.is::<Stopped>() => break,
+                looked => looked?,
+            }
             // Processes that look at the same moments would find each other's leases moved whenever they act.
             let wait = LOOK.mul_f64(1.0 - self.host.chance().fraction() / 4.0);
             tokio::select! {

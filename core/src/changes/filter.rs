@@ -280,7 +280,7 @@ impl Filter {
     /// Opens a loss that the log itself shows. Every reader gives it the same number: greater than all that the partition
     /// knows, so it is never the number of another one that the partition has heard of.
     fn discover(&mut self, at: Place, appended: UnixMillis) -> LossNumber {
-        let number = LossNumber(appended.0.max(self.newest.0 + 1));
+        let number = LossNumber(appended.0.max(self.newest.0.saturating_add(1)));
         self.newest = number;
         self.open.insert(number);
         self.unnamed.insert(number);

@@ -60,9 +60,10 @@ impl Known {
         Self { partitions: vec![Some(Arc::new(stated))], ..Self::default() }
     }
 
-    /// Whether a standing is of the topic that is known. In another generation a counter may be in another partition.
+    /// Whether a standing is of the topic that is known. In an earlier generation a counter may be in another partition; in a
+    /// later one a fold went on where the topic had lost its end.
     pub fn is_current(&self, stated: &StandingAt) -> bool {
-        stated.at.generation() == self.generation
+        stated.at.generation() >= self.generation
     }
 
     /// The partition that everything about a counter is in; `None` before the log has begun.
@@ -178,6 +179,8 @@ pub struct FollowStandings {
     fresh_within: Duration,
     whole: Whole,
     known: watch::Sender<Arc<Known>>,
+    /// The last time at which all of it was known.
+    as_of: Option<UnixMillis>,
 }
 
 impl FollowStandings {
@@ -193,7 +196,7 @@ impl FollowStandings {
     ) -> anyhow::Result<Self> {
         let (clock, readiness) = (host.clock(), host.readiness().clone());
         let known = watch::Sender::new(Arc::default());
-        let mut this = Self { changes, log: None, clock, readiness, fresh_within, whole, known };
+        let mut this = Self { changes, log: None, clock, readiness, fresh_within, whole, known, as_of: None };
         let (log, known) = host.wait_for(CONDITION, Backoff::STORE, || this.found()).await?;
         this.publish(log, known);
         Ok(this)
@@ -236,7 +239,9 @@ impl FollowStandings {
             Err(_) => self.failed("no answer"),
         }
         let (now, known) = (self.clock.reading(), Arc::clone(&self.known.borrow()));
-        if let Some(as_of) = known.as_of() {
+        // While something is not known of a partition, all get older.
+        self.as_of = known.as_of().or(self.as_of);
+        if let Some(as_of) = self.as_of {
             STALENESS.gauge(&[]).set(now.wall.since(as_of).as_secs_f64());
         }
         STANDING_AGE.gauge(&[]).set(now.since(known.began).as_secs_f64());

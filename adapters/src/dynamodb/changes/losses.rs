@@ -46,7 +46,7 @@ impl Losses {
 
     /// The number of a loss that is found now: at least the current time, and greater than all that are stored.
     pub fn next(&self, now: UnixMillis) -> LossNumber {
-        let behind = self.0.last_key_value().map_or(0, |(LossNumber(last), _)| last + 1);
+        let behind = self.0.last_key_value().map_or(0, |(LossNumber(last), _)| last.saturating_add(1));
         LossNumber(now.0.max(behind))
     }
 

@@ -144,8 +144,10 @@ fn steps(desk: &Desk, to: UnixMillis, prefix: &str) -> Vec<String> {
             to.minus(BEFORE).0
         ),
         format!("tally restore check --to-time {} --table-prefix {prefix}", to.0),
+        format!("create the topic {prefix}changes, like the log of changes that there is and with as many partitions"),
         format!(
-            "start the services with TALLY_TABLE_PREFIX={prefix}; flush the cache of the old prefix, or let it expire"
+            "start the services with TALLY_TABLE_PREFIX={prefix} and TALLY_CHANGES_TOPIC={prefix}changes; flush the cache of \
+             the old prefix, or let it expire"
         ),
         format!("tally audit start --table-prefix {prefix} --yes --why ..; tally audit watch --table-prefix {prefix}"),
     ]
