@@ -95,32 +95,27 @@ impl Follow {
         }
     }
 
-    async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
+    async fn follow(&mut self) -> anyhow::Result<()> {
         let (intake, clock) = (self.host.stop(), self.patience.clock());
         loop {
-            match self.look(&intake).await {
-                // Leases are given back also where a look was cut short.
-                Err(error) if error.is::<Stopped>() => break,
-                looked => looked?,
-            }
+            self.look(&intake).await?;
             // Processes that look at the same moments would find each other's leases moved whenever they act.
             let wait = LOOK.mul_f64(1.0 - self.host.chance().fraction() / 4.0);
-            tokio::select! {
-                () = intake.requested() => break,
-                () = clock.sleep(wait) => {}
-            }
+            intake.unless_requested(clock.sleep(wait)).await?;
         }
-        // Readers finish before the leases are given back, so that others need not wait for them to go stale.
+    }
+
+    /// Readers finish before the leases are given back, so that others need not wait for them to go stale.
+    async fn give_back(&mut self, stop: &Stop) {
         while self.readers.values().any(|reader| !reader.has_ended()) && !stop.is_last_call() {
-            clock.sleep(Duration::from_millis(10)).await;
+            self.patience.clock().sleep(Duration::from_millis(10)).await;
         }
-        let Some(sharing) = &self.sharing else { return Ok(()) };
+        let Some(sharing) = &self.sharing else { return };
         for shard in std::mem::take(&mut self.held) {
             if let Err(fault) = self.shared.store.release(&shard, &sharing.me).await {
                 tracing::warn!(%fault, %shard, "a lease was not given back: it is taken when it is stale");
             }
         }
-        Ok(())
     }
 
     /// One look: what is listed, what is stored, what has to be announced, and who reads what.
@@ -395,9 +390,11 @@ impl Follow {
 
 impl Task for Follow {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        match self.follow(&stop).await {
-            Err(error) if error.is::<Stopped>() => Ok(()),
-            ended => ended,
+        match self.follow().await {
+            Err(error) if error.is::<Stopped>() => {}
+            ended => ended?,
         }
+        self.give_back(&stop).await;
+        Ok(())
     }
 }
