@@ -39,15 +39,16 @@ pub type Whole = Arc<dyn Fn() -> bool + Send + Sync>;
 pub struct Known {
     /// When the read began.
     pub began: Now,
-    /// The generation of the topic whose partitions these are.
-    generation: u16,
+    /// The generation of the topic whose partitions these are, and the last one that a fold is known to have gone on in, where
+    /// the same topic lost its end.
+    generations: (u16, u16),
     partitions: Vec<Option<Arc<StandingAt>>>,
 }
 
 impl Known {
-    /// The standings that were `read` of the log that `log` describes.
-    fn new(began: Now, log: &Config, mut read: BTreeMap<u32, StandingAt>) -> Self {
-        let mut known = Self { began, generation: log.generation, partitions: Vec::new() };
+    /// The standings that were `read` of the log that `log` describes, up to the generation `newest`.
+    fn new(began: Now, log: &Config, newest: u16, mut read: BTreeMap<u32, StandingAt>) -> Self {
+        let mut known = Self { began, generations: (log.generation, newest), partitions: Vec::new() };
         let mut current = |partition| read.remove(&partition).filter(|stated| known.is_current(stated)).map(Arc::new);
         let partitions = (0..log.partitions).map(&mut current).collect();
         known.partitions = partitions;
@@ -60,10 +61,10 @@ impl Known {
         Self { partitions: vec![Some(Arc::new(stated))], ..Self::default() }
     }
 
-    /// Whether a standing is of the topic that is known. In an earlier generation a counter may be in another partition; in a
-    /// later one a fold went on where the topic had lost its end.
+    /// Whether a standing is of the topic that is known. In another one a counter may be in another partition.
     pub fn is_current(&self, stated: &StandingAt) -> bool {
-        stated.at.generation() >= self.generation
+        let (first, newest) = self.generations;
+        (first..=newest).contains(&stated.at.generation())
     }
 
     /// The partition that everything about a counter is in; `None` before the log has begun.
@@ -217,9 +218,15 @@ impl FollowStandings {
             None => self.changes.config().await?.ok_or_else(missing)?,
         };
         let read = self.changes.standings(log.partitions).await?;
-        // A topic that was adopted since may have another number of partitions.
-        let is_current = read.values().all(|stated| stated.at.generation() == log.generation);
-        let known = Known::new(began, &log, read);
+        let generations = || read.values().map(|stated| stated.at.generation());
+        let mut newest = generations().max().unwrap_or(log.generation);
+        // A later generation is that of a topic that was adopted since, with other partitions perhaps; or the same topic lost
+        // its end.
+        if newest > log.generation && self.changes.config().await? != Some(log.clone()) {
+            newest = log.generation;
+        }
+        let is_current = generations().all(|generation| (log.generation..=newest).contains(&generation));
+        let known = Known::new(began, &log, newest, read);
         Ok((is_current.then_some(log), known))
     }
 

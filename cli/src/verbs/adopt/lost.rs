@@ -115,8 +115,12 @@ impl<'a> Lost<'a> {
         Ok(Found { fences, has_maps: !remains.maps.is_empty(), log })
     }
 
-    /// The log of changes, which has to be empty: what it has is of a deployment whose positions are lost.
+    /// The log of changes as it is stored, by an attempt before this one too. Where it is not, the topic has to be empty: what it
+    /// has is of a deployment whose positions are lost.
     async fn log(&self, generation: u16) -> anyhow::Result<Config> {
+        if let Some(stands) = self.desk.changes.config().await.context("cannot read the configuration of the log")? {
+            return Ok(stands);
+        }
         let name = &self.desk.changes_topic;
         let logs = self.desk.reader(name)?.logs().await.with_context(|| format!("cannot look at `{name}`"))?;
         let Some((_, first)) = logs.first() else { bail!("there is no topic `{name}`: create it") };

@@ -96,6 +96,17 @@ async fn a_standing_of_another_generation_is_passed_over_as_its_partitions_may_b
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_partition_whose_log_lost_its_end_is_exact_in_the_generation_in_which_its_fold_went_on() {
+    let (world, p) = (World::start().await, likes("p"));
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    world.stand(&p, &of_generation(2, standing(7, 9 * SECOND))).await;
+    sleep(10 * SECOND).await;
+    let answer = world.count(&p).await.served;
+    assert_eq!((answer.exact, answer.as_of), (true, after(9 * SECOND)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_counter_that_cannot_be_read_fails_alone() {
     let (world, p, damaged) = (World::start().await, likes("p"), likes("damaged"));
     world.write(&p, counter(3, 5)).await;
