@@ -59,7 +59,7 @@ impl Run {
         Ok(Self { progress: Progress::new(tables, of.calls.clock()), ..run })
     }
 
-    /// The same, shown to nobody.
+    /// The same for a process that shows no progress.
     pub(crate) async fn silent(of: &Recount, scope: &Scope) -> anyhow::Result<Self> {
         let (scope, work) = match scope {
             Scope::Resume(run) => return resumed(of, *run).await,

@@ -117,7 +117,7 @@ pub struct Recount {
     chance: Chance,
 }
 
-/// Why a recount cannot go on: the log does not. Whoever waits may try again.
+/// Why a recount cannot go on: the log stands still. The caller may try again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Behind(String);
 

@@ -30,7 +30,7 @@ pub(crate) struct Env {
     real: Option<Real>,
 }
 
-/// What there is over tables alone.
+/// Stores that exist only over tables.
 pub(crate) struct Real {
     pub(crate) markers: dynamodb::Markers,
     pub(crate) recounts: dynamodb::Recounts,

@@ -165,7 +165,7 @@ impl Recount {
         }
     }
 
-    /// Makes no correction that is this large: until somebody insists, the count is called doubtful.
+    /// Leaves a correction that is too large unwritten; the count is called doubtful until an operator runs with `--force`.
     fn withhold(&self, open: &mut Open, correction: &Correction, drift: Drift) -> Next {
         let (key, is_doubted) = (&open.key, drift.cause == Cause::Suspect);
         if !std::mem::replace(&mut open.is_withheld, true) {

@@ -207,7 +207,7 @@ impl PartitionFold {
     }
 
     /// A loss that the log itself shows: it is stored before anything behind it is written. Safe to repeat: every reader of the
-    /// log gives it the same number.
+    /// log gives a hole the same number, and a jump that is stored twice is two losses, which one audit closes.
     async fn lost(&self, number: LossNumber, kind: &'static str, stop: &Stop) -> anyhow::Result<()> {
         let what = format!("{} at {}", self.log.partition(), self.partition.place());
         tracing::error!(kind, what, %number, "something is lost: nothing is called exact until a recount has passed");

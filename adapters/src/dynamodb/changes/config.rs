@@ -67,7 +67,7 @@ impl Changes {
     /// The table takes no write. [`Fault::Fatal`] where the deployment had a log and its items are lost: places in counters are
     /// of that one, and a new one would begin before them.
     pub async fn begin_log(&self, config: &Config) -> Outcome<Config> {
-        // In this order: whoever begins the log says so once its configuration is there.
+        // In this order: the process that begins the log puts its configuration first, and says then that it has begun.
         let had = self.get(DEPLOYED).await?.is_some_and(|deployed| deployed.contains_key(BEGUN));
         let stands = match self.config().await? {
             Some(stands) => stands,

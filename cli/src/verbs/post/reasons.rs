@@ -92,7 +92,7 @@ impl fmt::Display for Reason {
             Self::Withheld { key, counted, rows, run } => write!(
                 f,
                 "withheld: run {run} counted {rows} in {key}, where the counter has {counted}, and made no correction so large: \
-                 tally recount --force"
+                 tally recount with the post's id, --force and --yes"
             ),
             Self::Damaged { detail } => write!(f, "damaged: {detail}"),
         }
