@@ -2,6 +2,9 @@
 //! the log say which row keys move. A counter that has what the rows had, and did not move since before they were read, is
 //! proved.
 //!
+//! A row key moves if the log has an entry of it behind the place where the log ended when the pass began: what stands before
+//! that place happened before any row is read, and is in the counters once the folds have passed it.
+//!
 //! What happened to the rows before they were read may still be on its way to the log. So a marker is put behind the scan, and
 //! the counters are scanned once every partition has all changes up to its second, by the clock of the store.
 
@@ -37,6 +40,8 @@ pub(super) struct Passed {
 /// A pass under way.
 pub(super) struct Pass<'a> {
     of: &'a Recount,
+    /// Where the log of each partition ended before the first row was read.
+    began: BTreeMap<u32, Place>,
     sums: Mutex<Sums>,
     log: Mutex<Seen>,
     passed: Mutex<Passed>,
@@ -50,6 +55,8 @@ struct Seen {
     /// The marker behind the scan of the rows, and the second in which it was put.
     marker: Option<Nonce>,
     second: Option<u64>,
+    /// How far the folds are behind that.
+    folds: BTreeMap<u32, Place>,
 }
 
 impl<'a> Pass<'a> {
@@ -57,8 +64,10 @@ impl<'a> Pass<'a> {
     pub(super) async fn over(of: &'a Recount, part: Part) -> anyhow::Result<Passed> {
         let partitions: BTreeSet<u32> = (0..of.config.partitions).collect();
         let mut tails = Tails::begin(of, &partitions).await?;
+        tails.read_on(&mut |_, _| ()).await?;
         let pass = Self {
             of,
+            began: tails.each().map(|(partition, reached)| (partition, reached.place)).collect(),
             sums: Mutex::new(Sums::new(part, of.rules.held)),
             log: Mutex::default(),
             passed: Mutex::new(Passed { doubts: Vec::new(), unreadable: 0, rest: Vec::new() }),
@@ -94,6 +103,8 @@ impl<'a> Pass<'a> {
         if !all_in {
             return Err(Behind("the log does not come up to the rows that were scanned".to_owned()).into());
         }
+        let folds = self.of.folded(&self.began).await?;
+        self.log().folds = folds;
         self.each_segment(|segment| self.scan_counters(segment, part)).await?;
         // Rows that no counter has a part for.
         let (mut sums, log) = (lock(&self.sums), self.log());
@@ -207,7 +218,8 @@ impl<'a> Pass<'a> {
 
     /// Proves a row key, or leaves it in doubt.
     fn judge(&self, log: &Seen, key: RowKey, agrees: bool, version: Option<Place>) {
-        let reached = log.reached.get(&self.of.partition(&key));
+        let partition = self.of.partition(&key);
+        let reached = log.reached.get(&partition).filter(|_| log.folds.get(&partition) >= self.began.get(&partition));
         let is_known = reached.is_some_and(|reached| reached.is_whole && Some(reached.place) >= version);
         if agrees && is_known && !log.moved.has(&key) {
             self.of.findings.proved(1);

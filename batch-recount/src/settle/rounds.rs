@@ -258,24 +258,26 @@ impl Recount {
         let mut places: BTreeMap<u32, Place> = BTreeMap::new();
         for (partition, place) in sent {
             let last = places.entry(partition).or_default();
-            *last = place.max(*last);
+            *last = place.next().max(*last);
         }
-        self.folded(&places).await
+        // A look before that would find the same difference again.
+        self.folded(&places).await?;
+        Ok(())
     }
 
-    /// Waits until the folds have stored that they are behind these places, or patience ends. A look before that would find
-    /// the same difference again.
-    async fn folded(&self, places: &BTreeMap<u32, Place>) -> anyhow::Result<()> {
+    /// Waits until the folds have stored that everything before these places is in the counters, or patience ends; how far they
+    /// are then.
+    pub(super) async fn folded(&self, places: &BTreeMap<u32, Place>) -> anyhow::Result<BTreeMap<u32, Place>> {
         let clock = self.calls.clock();
         let deadline = clock.reading().at + self.rules.patience;
-        while clock.reading().at < deadline {
+        loop {
             let folds = self.folds().await?;
-            if places.iter().all(|(partition, place)| folds.get(partition) > Some(place)) {
-                break;
+            let is_in = places.iter().all(|(partition, place)| folds.get(partition) >= Some(place));
+            if is_in || clock.reading().at >= deadline {
+                return Ok(folds);
             }
             self.calls.wait(2 * POLL).await?;
         }
-        Ok(())
     }
 
     /// The places of the partitions that the folds have stored: everything before is in the counters.

@@ -92,6 +92,37 @@ async fn a_count_that_comes_to_agree_with_rows_of_before_is_not_proved() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_has_moved_before_an_audit_begins_needs_no_look() {
+    let world = World::start().await;
+    // The last position is stored before anything is said.
+    world.stores_positions.store(false, Ordering::Relaxed);
+    world.fill(6, 10).await;
+    let recount = world.recount(rules()).await;
+    assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended::default());
+    assert_eq!(recount.summary().proved, 6 * 4);
+    assert_eq!(world.store.items("likes").await.len(), 6 * 10 + 1, "one marker is put behind the scan");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_count_that_agrees_by_accident_while_its_fold_is_late_is_not_proved() {
+    let world = World::start().await;
+    world.fill(6, 10).await;
+    let late = key(&post(0), &user(50));
+    world.put(&post(0), &user(50), true).await;
+    world.drift(&late, 1).await;
+    world.folds.store(false, Ordering::Relaxed);
+    world.step().await;
+    let recount = world.recount(rules()).await;
+    let folded = async {
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        world.folds.store(true, Ordering::Relaxed);
+    };
+    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(), folded) }).await;
+    assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
+    world.exact(6).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_loss_is_closed_only_by_an_audit_that_began_after_it() {
     let world = World::start().await;
     world.fill(3, 10).await;

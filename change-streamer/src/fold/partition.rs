@@ -33,6 +33,8 @@ pub(super) struct PartitionFold {
     stored: (Place, Place),
     standing_at: Instant,
     position_at: Instant,
+    /// When counters were written last.
+    flushed_at: Option<Instant>,
 }
 
 /// Why a partition is left.
@@ -66,6 +68,7 @@ impl PartitionFold {
             stored: (Place::default(), Place::default()),
             standing_at: now,
             position_at: now,
+            flushed_at: None,
         }
     }
 
@@ -112,7 +115,8 @@ impl PartitionFold {
             }
             let now = Instant::now();
             if !self.partition.is_empty() {
-                due.get_or_insert(now + rules.linger);
+                // What came while the last changes were written has waited already.
+                due.get_or_insert(self.flushed_at.map_or(now, |at| now.max(at + rules.linger)));
             }
             let is_full = self.partition.bytes() >= rules.bytes;
             if is_full || due.is_some_and(|due| now >= due) || now >= self.standing_at {
@@ -220,6 +224,9 @@ impl PartitionFold {
     /// Writes what was taken.
     async fn flush(&mut self, cut: &'static str, stop: &Stop) -> anyhow::Result<()> {
         let (flush, began) = (self.partition.flush(), Instant::now());
+        if !flush.counters.is_empty() {
+            self.flushed_at = Some(began);
+        }
         let values = self.write(&flush, stop).await?;
         if !flush.counters.is_empty() {
             let items = flush.counters.values().map(Vec::len).sum();
