@@ -106,7 +106,7 @@ impl LogPorts {
         let (group, name) = (group.to_owned(), topic.to_owned());
         Ok(Self {
             topic: topic.to_owned(),
-            producer: Arc::new(kafka::Producer::new(kafka)?),
+            producer: Arc::new(kafka::Producer::at_once(kafka)?),
             reader: Arc::new(kafka::TopicReader::new(kafka, "tally-change-streamer", topic)?),
             join: Arc::new(move || {
                 let source = kafka::Source::new(&settings, &group, &name)?;

@@ -57,7 +57,7 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
-            linger: Duration::from_millis(20),
+            linger: Duration::from_millis(5),
             bytes: 256 * 1024,
             state: Duration::from_secs(1),
             store: Duration::from_secs(5),

@@ -43,6 +43,14 @@ impl Producer {
         Self::with(settings, PROMPT)
     }
 
+    /// A producer for one who gathers what he sends, and waits for its acknowledgement before he sends more: nothing joins a batch.
+    ///
+    /// # Errors
+    /// Settings that librdkafka does not take.
+    pub fn at_once(settings: &Settings) -> Outcome<Self> {
+        Self::with(settings, AT_ONCE)
+    }
+
     /// A producer for a steady load on the [embedded](super::Embedded) cluster, whose work grows with the number of
     /// batches it keeps, searched from the oldest at every fetch: few and large ones keep it idle.
     ///
@@ -84,6 +92,7 @@ struct Batching {
 }
 
 const PROMPT: Batching = Batching { linger: Duration::from_millis(5), compression: "zstd" };
+const AT_ONCE: Batching = Batching { linger: Duration::ZERO, ..PROMPT };
 const GATHERING: Batching = Batching { linger: Duration::from_millis(100), compression: "none" };
 
 fn connect(settings: &Settings, batching: Batching) -> Outcome<FutureProducer<Context>> {
@@ -154,5 +163,6 @@ mod tests {
         };
         assert!(linger(&Producer::gathering(&settings).unwrap()) >= Duration::from_millis(100));
         assert!(linger(&Producer::new(&settings).unwrap()) <= Duration::from_millis(5));
+        assert_eq!(linger(&Producer::at_once(&settings).unwrap()), Duration::ZERO);
     }
 }
