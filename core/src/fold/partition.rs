@@ -194,7 +194,10 @@ impl Flush {
                 Ok(super::Applied::Nothing) => {}
                 Ok(super::Applied::Changed) => {
                     changed = true;
-                    reached.extend(crossed(&ladder, before, after.likes, change));
+                    let mut crossed = crossed(&ladder, before, after.likes, change);
+                    // A total that goes down and up again reaches a threshold twice: the first time counts.
+                    crossed.retain(|again| reached.iter().all(|first: &Reached| first.threshold != again.threshold));
+                    reached.append(&mut crossed);
                 }
                 Err(Overflow) => overflows += 1,
             }
