@@ -313,6 +313,18 @@ mod tests {
     }
 
     #[test]
+    fn a_ladder_is_in_force_for_a_counter_that_comes_behind_it_in_the_same_flush() {
+        let ladder = Message { read: UnixMillis(1), body: Body::Ladder("2".parse().unwrap()) };
+        let flush = taken(&[opened(), ladder, liked(0, &["a", "b"])]).flush();
+        let pending = flush.counters.first_key_value().expect("one counter").1;
+        let reached = flush.apply(None, pending, UnixMillis(5)).expect("likes").reached;
+        assert_eq!(
+            reached,
+            [Reached { threshold: 2, by: By::Member(MemberKey::new("b").unwrap()), at: UnixMillis(0) }]
+        );
+    }
+
+    #[test]
     fn a_threshold_that_one_flush_reaches_twice_is_reached_by_the_first_entry_alone() {
         let ladder = Message { read: UnixMillis(1), body: Body::Ladder("2".parse().unwrap()) };
         let mut unliked = liked(2, &["a"]);
