@@ -313,6 +313,32 @@ mod tests {
     }
 
     #[test]
+    fn a_ladder_is_in_force_for_a_counter_that_comes_behind_it_in_the_same_flush() {
+        let ladder = Message { read: UnixMillis(1), body: Body::Ladder("2".parse().unwrap()) };
+        let flush = taken(&[opened(), ladder, liked(0, &["a", "b"])]).flush();
+        let pending = flush.counters.first_key_value().expect("one counter").1;
+        let reached = flush.apply(None, pending, UnixMillis(5)).expect("likes").reached;
+        assert_eq!(
+            reached,
+            [Reached { threshold: 2, by: By::Member(MemberKey::new("b").unwrap()), at: UnixMillis(0) }]
+        );
+    }
+
+    #[test]
+    fn a_threshold_that_one_flush_reaches_twice_is_reached_by_the_first_entry_alone() {
+        let ladder = Message { read: UnixMillis(1), body: Body::Ladder("2".parse().unwrap()) };
+        let mut unliked = liked(2, &["a"]);
+        let Body::Sections { sections, .. } = &mut unliked.body else { panic!("it has sections") };
+        let Effect::Weighed { before, after, .. } = &mut sections[0].entries[0].effect else { panic!("it is weighed") };
+        std::mem::swap(before, after);
+        let flush = taken(&[opened(), ladder, liked(0, &["a", "b"]), unliked, liked(3, &["c"])]).flush();
+        let pending = flush.counters.first_key_value().expect("one counter").1;
+        let After { counter, reached, .. } = flush.apply(None, pending, UnixMillis(5)).expect("likes");
+        let by = By::Member(MemberKey::new("b").unwrap());
+        assert_eq!((counter.likes, reached), (2, vec![Reached { threshold: 2, by, at: UnixMillis(0) }]));
+    }
+
+    #[test]
     fn what_a_message_of_the_log_says_is_the_same_after_its_bytes_were_read() {
         let of = DeploymentId("tally".into());
         let message = liked(0, &["u"]);

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use tally_core::ids::{CounterName, PostId, Region};
 use thiserror::Error;
+use xxhash_rust::xxh64::Xxh64;
 
 use crate::{Claim, Place, Ranked, Reason, Window};
 
@@ -121,13 +122,18 @@ pub fn board_key(partition: u32, place: &Place, window: Window) -> String {
     format!("{BOARD}/{partition}/{}/{region}/{window}", place.counter.marked())
 }
 
-/// What stands for a board as it was written at a moment: FNV-1a, 64 bits, of its place, window and moment.
+/// What stands for a board as it was written at a moment: XXH64 of its place, window and moment. Marks are added up, so two of
+/// one board have to differ by something that no two of another board differ by.
 pub fn mark(place: &Place, window: Window, moment: u64) -> u64 {
     let region = place.region.as_ref().map_or(ALL, Region::as_str);
-    let parts = [place.counter.marked().as_bytes(), b"/", region.as_bytes(), b"/"];
-    let numbers = [window.span().to_le_bytes(), moment.to_le_bytes()];
-    let bytes = parts.into_iter().flatten().chain(numbers.iter().flatten());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |mark, byte| (mark ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    let mut mark = Xxh64::new(0);
+    for part in [place.counter.marked().as_bytes(), b"/", region.as_bytes(), b"/"] {
+        mark.update(part);
+    }
+    for number in [window.span(), moment] {
+        mark.update(&number.to_le_bytes());
+    }
+    mark.digest()
 }
 
 impl Tick {
@@ -253,6 +259,15 @@ fn malformed(error: impl ToString) -> BadPublished {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_boards_of_one_moment_never_come_to_the_sum_that_they_come_to_at_another() {
+        let place = Place { counter: CounterName::from_marked("likes").unwrap(), region: Region::new("us") };
+        let boards = ["1m", "2m"].map(|window| window.parse::<Window>().unwrap());
+        let sum = |moment| boards.iter().fold(0, |sum: u64, window| sum.wrapping_add(mark(&place, *window, moment)));
+        let sums: std::collections::BTreeSet<u64> = (0..10_000).map(sum).collect();
+        assert_eq!(sums.len(), 10_000);
+    }
 
     #[test]
     fn what_is_written_is_read_and_nothing_else() {

@@ -115,8 +115,8 @@ impl Partition {
 
     /// Takes the message at `at`.
     pub fn take(&mut self, at: Place, appended: UnixMillis, message: &Message) -> Taken {
-        let Self { filter, pending, ladder, bytes, place, .. } = self;
-        let mut raised = None;
+        let Self { filter, pending, ladder, before, bytes, place, .. } = self;
+        let (mut raised, in_force) = (None, *ladder);
         let taken = filter.take(at, appended, message, |item, loss| {
             let (counter, what) = match item {
                 Item::Entry(entry) => (&entry.key.counter, What::Entry(entry.clone())),
@@ -128,6 +128,10 @@ impl Partition {
             };
             *bytes += 200;
             let pending = pending.entry(counter.clone()).or_default();
+            // A ladder was raised since the last flush, when nothing was pending of this counter.
+            if pending.is_empty() && in_force != *before {
+                pending.push(Pending { at, loss: None, what: What::Ladder(in_force) });
+            }
             pending.push(Pending { at, loss, what });
         });
         if let Some(raised) = raised {
@@ -194,7 +198,10 @@ impl Flush {
                 Ok(super::Applied::Nothing) => {}
                 Ok(super::Applied::Changed) => {
                     changed = true;
-                    reached.extend(crossed(&ladder, before, after.likes, change));
+                    let mut crossed = crossed(&ladder, before, after.likes, change);
+                    // A total that goes down and up again reaches a threshold twice: the first time counts.
+                    crossed.retain(|again| reached.iter().all(|first: &Reached| first.threshold != again.threshold));
+                    reached.append(&mut crossed);
                 }
                 Err(Overflow) => overflows += 1,
             }

@@ -175,7 +175,7 @@ impl Course {
         let now = Instant::now();
         let driver = &mut self.driver;
         driver.profile.rules.clear();
-        (driver.roll, driver.lapse) = (None, None);
+        (driver.roll, driver.lapse, driver.unread) = (None, None, None);
         (driver.broker_back, driver.letters_back, driver.store_back) = (Some(now), Some(now), Some(now));
         for slot in &mut driver.slots {
             slot.due = Some(now);
@@ -240,7 +240,9 @@ impl Course {
     async fn quiet(&mut self, outcome: &mut Outcome) -> anyhow::Result<()> {
         self.lettered().await?;
         let rows = weights(&self.rows().await?);
-        if !self.driver.profile.lossy {
+        // What is lost is said to be, until an audit has repaired it.
+        let world = &self.driver.world;
+        if world.calmly(world.losses()).await?.is_empty() {
             let is_edited = |key: &RowKey| self.steps.is_edited(key);
             self.counted(&rows, |quiet| held(quiet, is_edited)).await.context("before the last recount")?;
         }

@@ -5,6 +5,7 @@ mod deed;
 mod homes;
 mod log;
 mod restless;
+mod stream;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -12,13 +13,13 @@ use std::time::Duration;
 
 pub(crate) use counters::{Edit, Garbled};
 pub(crate) use deed::Deed;
-pub(crate) use log::Replica;
+pub(crate) use log::{Replica, Unread};
 
 use tally_core::cached::{Cache as _, Value};
 use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
-use tally_core::ports::{ChangeStream as _, QueueReason, RecountQueue as _};
+use tally_core::ports::{QueueReason, RecountQueue as _};
 use tally_emulator::Rule;
 use tally_service::Chance;
 use tokio::time::Instant;
@@ -31,13 +32,9 @@ use super::mutant::Mutant;
 use super::profile::Profile;
 use super::world::World;
 use crate::crowd::Crowd;
-use crate::undisturbed::switch_stream;
 
 /// How wrong a clock is at most where what is trending is listed.
 const SKEW: Duration = Duration::from_secs(1);
-
-/// How wrong a clock is that nobody may believe.
-const WRONG: Duration = Duration::from_secs(600);
 
 /// The table whose stream is followed.
 const LIKES: &str = "likes";
@@ -63,6 +60,8 @@ pub(crate) struct Driver {
     pub(crate) replica: Replica,
     /// When what streamers have not read is trimmed.
     pub(crate) lapse: Option<Instant>,
+    /// Folds stand still, and lose what they have not read.
+    pub(crate) unread: Option<Unread>,
     /// When the broker, dead letters and the store are well again.
     pub(crate) broker_back: Option<Instant>,
     pub(crate) letters_back: Option<Instant>,
@@ -76,9 +75,8 @@ pub(crate) struct Driver {
 impl Driver {
     /// One deed, drawn.
     pub(crate) async fn act(&mut self) -> anyhow::Result<()> {
-        if self.lapse.take_if(|lapse| *lapse <= Instant::now()).is_some() && self.trim().await? {
-            self.world.coverage.fired(Deed::Lapse.name());
-        }
+        self.end_lapse().await?;
+        self.lose_unread().await?;
         self.stir().await?;
         self.replicate();
         let total: u64 = self.profile.deeds.iter().map(|(_, weight)| weight).sum();
@@ -113,7 +111,11 @@ impl Driver {
             Deed::Roll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
             Deed::Trim => self.trim().await?,
             Deed::Lapse => {
-                self.begin_lapse();
+                // One that is to make up for something waits until a mutant has seen that.
+                let is_seen = self.mutant.is_none() || self.world.corrections.is_any();
+                if !self.profile.hidden || self.lapse.is_none() && is_seen {
+                    self.begin_lapse();
+                }
                 false
             }
             Deed::Switch => self.switch().await?,
@@ -239,31 +241,6 @@ impl Driver {
         journal.follow().await
     }
 
-    /// Trims what there is of the stream shards of which something is fed. The service trims nothing that is younger than a day,
-    /// and a loss in a shard of that age of which nothing is fed would be noticed by its age alone.
-    async fn trim(&mut self) -> anyhow::Result<bool> {
-        let World { calm, emulator, .. } = &self.world;
-        let info = self.world.calmly(calm.stream.info()).await?;
-        let shards = self.world.calmly(calm.changes.shards(&info.label)).await?;
-        let mut trimmed = 0;
-        for shard in shards.into_iter().filter(|shard| shard.fed.to.is_some()) {
-            trimmed += emulator.trim(LIKES, Some(shard.shard.id().as_str()), None).unwrap_or(0);
-        }
-        Ok(trimmed > 0)
-    }
-
-    /// Freezes all streamers; a moment before they go on, what they have not read is trimmed.
-    fn begin_lapse(&mut self) {
-        let lapse = Instant::now() + self.chance.millis(500, 6_000);
-        let thaw = lapse + Duration::from_millis(self.profile.pace + 1_000);
-        self.slots.iter_mut().filter(|slot| slot.role == Role::Streamer).for_each(|slot| slot.freeze((thaw, thaw)));
-        if self.profile.oversleep {
-            let late = thaw + self.chance.millis(500, 8_000);
-            self.slots.iter_mut().filter(|slot| slot.role == Role::Api).for_each(|slot| slot.freeze((late, late)));
-        }
-        self.lapse = Some(lapse);
-    }
-
     /// Who says what now.
     pub(crate) fn crowd(&self) -> Crowd {
         let crowd = self.profile.crowd;
@@ -272,15 +249,6 @@ impl Driver {
             (true, Some(_)) => Crowd { unlikes: 90, ..crowd },
             (true, None) => Crowd { unlikes: 10, ..crowd },
         }
-    }
-
-    /// Switches the stream off and on.
-    async fn switch(&mut self) -> anyhow::Result<bool> {
-        anyhow::ensure!(switch_stream(&self.world.emulator, false).await, "the stream could not be switched off");
-        // A stream that comes within a second of its table counts as born with it; no store is switched that fast.
-        tokio::time::sleep(self.chance.millis(1_100, 4_000)).await;
-        anyhow::ensure!(switch_stream(&self.world.emulator, true).await, "the stream could not be switched on");
-        Ok(true)
     }
 
     async fn pause(&mut self) -> anyhow::Result<bool> {
@@ -323,19 +291,19 @@ impl Driver {
 
     /// A process comes back with a clock that is off: a little, or so much that nobody may believe it.
     async fn skew(&mut self) -> bool {
-        let Some(slot) = self.alive(None) else { return false };
+        let Some(slot) = self.alive(self.profile.victims) else { return false };
         self.slots[slot].kill().await;
         let by = self.chance.millis(0, 1_500);
         // Lists rely on clocks that are no further apart from the store's than 2 s, with all by which the stream is late.
         let by = if self.profile.listing.is_some() { by.min(SKEW) } else { by };
         let by = if self.chance.happens(self.profile.wrong_clocks) {
             self.world.coverage.fired("clock_wrong");
-            WRONG
+            self.profile.wrong_by
         } else {
             by
         };
         let clock = self.world.clock.now();
-        let clock = if self.chance.happens(50) { clock.plus(by) } else { clock.minus(by) };
+        let clock = if self.chance.happens(self.profile.ahead) { clock.plus(by) } else { clock.minus(by) };
         self.slots[slot].start(&self.world, &self.profile, self.mutant, &self.chance, clock);
         true
     }
@@ -365,7 +333,7 @@ impl Driver {
         }
         let key = RowKey { counter: id, shard: shards[self.chance.place(shards.len())] };
         let amount = i64::try_from(self.chance.between(1, 9)).unwrap_or(1);
-        let amount = if self.chance.happens(50) { -amount } else { amount };
+        let amount = if self.chance.happens(50) || self.profile.hidden { -amount } else { amount };
         let injected = self.world.tamper().inject(&key, amount).await;
         if injected {
             self.world.honesty.injected(&key.counter, amount);

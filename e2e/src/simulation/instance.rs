@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tally_adapters::dynamodb::Connection;
+use tally_change_streamer as streamer;
 use tally_service::{Chance, Clock, Condition, Ended, Host, Running, Standstill, UnixMillis};
 use tokio::time::Instant;
 
@@ -45,6 +46,7 @@ pub(crate) struct Slot {
     pub(crate) due: Option<Instant>,
     /// Where an API is asked.
     pub(crate) door: Door,
+    nth: u64,
     lives: u64,
 }
 
@@ -70,7 +72,16 @@ impl Slot {
             Role::Trends => format!("trends-{nth}"),
         };
         let (due, door) = (Some(Instant::now()), Door::default());
-        Self { role, name, life: None, due, door, lives: 0 }
+        Self { role, name, life: None, due, door, nth, lives: 0 }
+    }
+
+    /// What of a streamer it is.
+    pub(crate) fn part(&self, profile: &Profile) -> streamer::Role {
+        match self.nth % 2 {
+            _ if !profile.apart => streamer::Role::Both,
+            1 => streamer::Role::Relay,
+            _ => streamer::Role::Fold,
+        }
     }
 
     /// Starts the process, whose clock says `now`.
@@ -89,11 +100,12 @@ impl Slot {
         let (under_way, asked, log) = (UnderWay::default(), Asked::default(), Gate::default());
         let mut wire = Wire::new(&self.name, &world.emulator, &world.trace, &world.coverage);
         let (role, of) = (self.role, (&under_way, &asked, &host));
-        wire.tampered = mutant.map(|mutant| tampered(mutant, role, world, of));
+        wire.tampered = mutant.map(|mutant| tampered(mutant, (role, now < world.clock.now()), world, of));
         let gate = wire.gate.clone();
         let connection = Connection::in_process(&settings(), wire, world.clock.now());
         let process = Process {
             role: self.role,
+            part: self.part(profile),
             world,
             profile,
             mutant,
@@ -198,13 +210,14 @@ impl Slot {
 /// What a mutant does to the requests of a process.
 fn tampered(
     mutant: Mutant,
-    role: Role,
+    (role, is_behind): (Role, bool),
     world: &World,
     (under_way, asked, host): (&UnderWay, &Asked, &Host),
 ) -> Tampered {
     Tampered {
         mutant,
         role,
+        is_behind,
         store: world.emulator.clone(),
         journal: world.journal.clone(),
         under_way: under_way.clone(),

@@ -1,8 +1,9 @@
 //! The log `changes` as a reader has it that misses nothing: what every counter is to get, with the place of each item and
 //! the last announcement of a loss before it. What processes do is held against it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context;
 use tally_adapters::dynamodb::changes::Changes;
@@ -16,9 +17,14 @@ use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::milestone::Ladder;
 use tally_core::ports::TopicReader as _;
 use tally_core::ports::log::Records;
+use tally_core::time::UnixMillis;
 
 /// The topic of the log.
 pub(crate) const CHANGES: &str = "changes";
+
+/// How far apart the places are that are remembered of a partition, and how many of them are.
+const APART: Duration = Duration::from_secs(5);
+const REMEMBERED: usize = 5;
 
 /// The log so far; clones are the same.
 #[derive(Clone, Debug)]
@@ -50,6 +56,10 @@ struct Logged {
     gained: BTreeMap<RowKey, i64>,
     /// The losses, by the places of their announcements.
     losses: BTreeMap<Place, LossNumber>,
+    /// The last places, and when they were reached.
+    passed: VecDeque<(UnixMillis, Position)>,
+    /// One of them from before the last announcement of a loss.
+    before_loss: Option<Position>,
 }
 
 /// Something that a counter is to get.
@@ -154,6 +164,17 @@ impl Journal {
         Some(Position { at: *at, filter: filter.clone(), ladder: *ladder })
     }
 
+    /// A place before the last announcement of a loss in a partition, with a filter that says that it knows all losses.
+    pub(crate) fn before_loss(&self, partition: u32) -> Option<Position> {
+        let kept = self.kept();
+        let logged = kept.partitions.get(&partition)?;
+        let (mut position, loss) = (logged.before_loss.clone()?, logged.filter.loss()?);
+        let losses = logged.filter.standing().open.into_iter().collect();
+        let message = Message { read: UnixMillis(0), body: Body::Sections { sections: Vec::new(), losses } };
+        position.filter.take(loss, UnixMillis(0), &message, |_, _| {});
+        Some(position)
+    }
+
     /// The greatest number of a loss that was announced in a partition up to a place.
     pub(crate) fn number(&self, partition: u32, up_to: Place) -> Option<LossNumber> {
         let kept = self.kept();
@@ -217,7 +238,8 @@ impl Kept {
 }
 
 impl Logged {
-    fn take(&mut self, at: Place, appended: tally_core::time::UnixMillis, message: &Message) {
+    fn take(&mut self, at: Place, appended: UnixMillis, message: &Message) {
+        self.pass(at, appended);
         let Self { filter, ladder, items, gained, losses, .. } = self;
         let before = filter.loss();
         let taken = filter.take(at, appended, message, |item, loss| {
@@ -248,7 +270,20 @@ impl Logged {
                 _ => None,
             };
             losses.extend(taken.hole.or(stated).map(|number| (at, number)));
+            self.before_loss = self.passed.front().map(|(_, position)| position.clone());
         }
         self.at = at.next();
+    }
+
+    /// Remembers the place now and then.
+    fn pass(&mut self, at: Place, now: UnixMillis) {
+        if self.passed.back().is_some_and(|(last, _)| now.since(*last) < APART) {
+            return;
+        }
+        if self.passed.len() == REMEMBERED {
+            self.passed.pop_front();
+        }
+        let position = Position { at, filter: self.filter.clone(), ladder: self.ladder };
+        self.passed.push_back((now, position));
     }
 }

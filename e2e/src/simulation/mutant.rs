@@ -49,7 +49,7 @@ pub enum Mutant {
     NotRaised,
     /// The first section after a take-over has no back-link.
     NoTakeOverLink,
-    /// Announcements of losses are compared by the numbers of the losses.
+    /// Announcements of losses are compared by the numbers of the losses, which are times of the clocks of their finders.
     LossesByNumber,
     /// A row key is settled once its correction is sent.
     SettledBySending,

@@ -42,19 +42,26 @@ pub(crate) struct Profile {
     pub(crate) lanes: bool,
     pub(crate) streamers: u64,
     pub(crate) recounters: u64,
+    /// Whether relays and folds are processes of their own: the first streamer relays, the next one folds, and so on.
+    pub(crate) apart: bool,
     /// Whether streamers share the stream shards by leases.
     pub(crate) leases: bool,
     /// Partitions of the log of changes.
     pub(crate) changes: u32,
     /// How many of a hundred messages of the log are not acknowledged; as many come late, and as many never.
     pub(crate) failing: u64,
-    /// How many of a hundred wrong clocks are so far off that nobody may believe them.
+    /// How many of a hundred wrong clocks are so far off that nobody may believe them, by how much these are, and how many are
+    /// ahead.
     pub(crate) wrong_clocks: u64,
+    pub(crate) wrong_by: Duration,
+    pub(crate) ahead: u64,
     /// Whether pieces of the stream, or of the log, are lost.
     pub(crate) lossy: bool,
     /// Whether users unlike while a lapse lasts and like before and after it: a count that lacks what was lost is then one
     /// that the rows never had.
     pub(crate) ebb: bool,
+    /// Whether a lapse lasts until what is lost makes up for what was put into a counter by hand.
+    pub(crate) hidden: bool,
     /// Whether APIs stand still from the beginning of a lapse until what lies behind its loss is counted.
     pub(crate) oversleep: bool,
     /// Cache calls that fail, in a hundred.
@@ -109,13 +116,17 @@ impl Profile {
             consumers: chance.between(1, 2),
             lanes: false,
             streamers: chance.between(1, 2),
+            apart: false,
             recounters: if recounting { chance.between(1, 2) } else { 0 },
             leases: chance.happens(50),
             changes: u32::try_from(chance.between(1, 3)).unwrap_or(1),
             failing: chance.pick(&[0, 2, 6]),
             wrong_clocks: 30,
+            wrong_by: Duration::from_secs(600),
+            ahead: 50,
             lossy,
             ebb: false,
+            hidden: false,
             oversleep: false,
             cache_failing: chance.pick(&[0, 5, 30]),
             pace: chance.pick(&[200, 600, 1_500]),
@@ -247,7 +258,7 @@ fn deeds(lossy: bool, recounting: bool, rare: u64) -> Vec<(Deed, u64)> {
     }
     if lossy {
         deeds.extend([(Deed::Trim, 3), (Deed::Lapse, 4), (Deed::Switch, 2), (Deed::Day, rare)]);
-        deeds.extend([(Deed::ChangesLost, 2), (Deed::ChangesTrimmed, 2), (Deed::TableLost, 1)]);
+        deeds.extend([(Deed::ChangesLost, 2), (Deed::UnreadLost, 2), (Deed::ChangesTrimmed, 2), (Deed::TableLost, 1)]);
     }
     deeds
 }

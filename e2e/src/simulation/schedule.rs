@@ -8,6 +8,7 @@ use tally_core::milestone::Ladder;
 use tally_service::Chance;
 use tokio::time::Instant;
 
+use super::chance::Draws;
 use super::clockwork;
 use super::course::Course;
 use super::driver::Driver;
@@ -21,6 +22,9 @@ use super::world::World;
 
 /// What tells the draws about other counters than likes from the rest of a seed's.
 const OTHERS: u64 = 0x6f74_6865_7273;
+
+/// The same for whether relays and folds are processes of their own.
+const APART: u64 = 0x0061_7061_7274;
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +89,7 @@ async fn schedule(order: &Order) -> Outcome {
         replica: Vec::new(),
         adopting: None,
         lapse: None,
+        unread: None,
         broker_back: None,
         letters_back: None,
         store_back: None,
@@ -115,6 +120,9 @@ async fn schedule(order: &Order) -> Outcome {
 /// What the schedule is like: drawn, but for what was ordered.
 fn profile(order: &Order, chances: [&Chance; 2]) -> Profile {
     let mut profile = Profile::draw(chances, order.events, order.mutant, &order.without);
+    if order.mutant.is_none() && Chance::seeded(order.seed ^ APART).happens(30) {
+        (profile.apart, profile.streamers) = (true, profile.streamers * 2);
+    }
     if !order.milestones.is_empty() {
         profile.milestones = order.milestones;
     }

@@ -44,6 +44,8 @@ pub(crate) struct Wire {
 pub(crate) struct Tampered {
     pub(crate) mutant: Mutant,
     pub(crate) role: super::instance::Role,
+    /// Whether its clock is behind that of the store.
+    pub(crate) is_behind: bool,
     pub(crate) store: Emulator,
     pub(crate) journal: Journal,
     /// What the process has on its way to the log.

@@ -31,6 +31,7 @@ use super::journal::{CHANGES, Journal};
 use super::laws::Honesty;
 use super::lists::BOARDS;
 use super::moves::Moves;
+use super::ports::UnderWay;
 use super::profile::Profile;
 use super::readers::Pulse;
 use super::trace::Trace;
@@ -57,8 +58,9 @@ pub(crate) struct World {
     pub(crate) moves: Moves,
     pub(crate) journal: Journal,
     pub(crate) writes: Writes,
-    /// What mutants have stored before.
+    /// What mutants have stored before, and corrections of theirs that outlive a loss.
     pub(crate) remembered: Remembered,
+    pub(crate) corrections: UnderWay,
     pub(crate) honesty: Honesty,
     pub(crate) pulse: Pulse,
     /// What the harness itself runs beside the processes.
@@ -130,6 +132,7 @@ impl World {
             moves,
             writes,
             remembered: Remembered::default(),
+            corrections: UnderWay::default(),
             honesty,
             pulse: Pulse::new(),
             host: Host::new("harness").with_clock(clock),

@@ -1,4 +1,4 @@
-//! The quiet end of what is trending: one window after the last loss every list is exact.
+//! The quiet end of what is trending: one window after the last loss, and what clocks may differ by, every list is exact.
 
 use std::time::Duration;
 
@@ -15,8 +15,9 @@ use super::{Course, Listing};
 const SAID: u64 = 20;
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// How far a lapse reaches beyond what is lost, by a clock that may be a second wrong.
-const FURTHER: Duration = Duration::from_secs(4);
+/// How far a loss reaches beyond what is lost: by so much the clocks of the log and of the table may differ, and a clock may be
+/// a second wrong.
+const FURTHER: Duration = Duration::from_secs(64);
 
 /// How long lists may take to be exact.
 const PATIENCE: Duration = Duration::from_secs(1_800);

@@ -50,6 +50,8 @@ pub(crate) enum Deed {
     FoldsExpire,
     /// The log of changes loses messages that it has acknowledged, at its end.
     ChangesLost,
+    /// The same of messages that no fold has read.
+    UnreadLost,
     /// The log of changes loses its beginning.
     ChangesTrimmed,
     /// The cache forgets the last that it was told, or everything.
@@ -64,7 +66,7 @@ pub(crate) enum Deed {
 
 impl Deed {
     /// All of them that do something, beside those that are about lists.
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::Crash,
         Self::Stop,
         Self::Freeze,
@@ -92,6 +94,7 @@ impl Deed {
         Self::Spread,
         Self::FoldsExpire,
         Self::ChangesLost,
+        Self::UnreadLost,
         Self::ChangesTrimmed,
         Self::Failover,
         Self::TableLost,
@@ -128,6 +131,7 @@ impl Deed {
             Self::Spread => "homes_changed",
             Self::FoldsExpire => "folds_expired",
             Self::ChangesLost => "changes_lost",
+            Self::UnreadLost => "changes_lost_unread",
             Self::ChangesTrimmed => "changes_trimmed",
             Self::Failover => "cache_failover",
             Self::TableLost => "table_lost",

@@ -1,9 +1,12 @@
 //! What is done to the log of changes, to the cache, and to those who list what is trending.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tally_change_streamer as streamer;
 use tally_core::cached::Slot as CacheSlot;
 use tally_core::fault::Fault;
+use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ids::CounterId;
 use tally_core::ports::TopicReader as _;
 use tokio::time::Instant;
@@ -23,6 +26,21 @@ const MOST: usize = 3;
 /// How many messages of a partition are lost at its end, at most.
 const LOST: u64 = 12;
 
+/// How long folds go on reading that stand still.
+const READING: Duration = Duration::from_millis(1_500);
+
+/// How long folds stand still at most.
+const STILL: Duration = Duration::from_secs(30);
+
+/// Folds stand still until the log has lost what they have not read.
+#[derive(Clone, Debug)]
+pub(crate) struct Unread {
+    /// When that goes on,
+    due: Instant,
+    /// and up to where the folds have read, once they do not read on.
+    read: Option<BTreeMap<u32, Offset>>,
+}
+
 /// What the cache had a while ago, by partition.
 pub(crate) type Replica = Vec<CacheSlot<CounterId>>;
 
@@ -35,6 +53,10 @@ impl Driver {
                 true
             }
             Deed::ChangesLost => self.lose_changes().await?,
+            Deed::UnreadLost => {
+                self.begin_unread();
+                false
+            }
             Deed::ChangesTrimmed => self.trim_changes().await?,
             Deed::Failover => self.fail_over(),
             Deed::TableLost => self.lose_table().await?,
@@ -62,9 +84,8 @@ impl Driver {
     /// An election that is not clean: a replica leads that lacks the last messages of a partition, which were acknowledged.
     async fn lose_changes(&mut self) -> anyhow::Result<bool> {
         self.keep().await?;
-        let logs = self.world.broker.reader("observer", CHANGES).logs().await.unwrap_or_default();
         let mut lost = false;
-        for (partition, log) in logs {
+        for (partition, log) in self.logs().await {
             if log.end > log.start && self.other.happens(60) {
                 let end = log.end.0.saturating_sub(self.other.between(1, LOST)).max(log.start.0);
                 self.world.broker.lose_tail(CHANGES, partition.index, end);
@@ -75,11 +96,59 @@ impl Driver {
         Ok(lost)
     }
 
+    async fn logs(&self) -> Vec<(Partition, Log)> {
+        self.world.broker.reader("observer", CHANGES).logs().await.unwrap_or_default()
+    }
+
+    /// Folds stand still, where relays are processes of their own.
+    fn begin_unread(&mut self) {
+        if !self.profile.apart || self.unread.is_some() {
+            return;
+        }
+        let (now, profile) = (Instant::now(), &self.profile);
+        let folds = self.slots.iter_mut().filter(|slot| slot.part(profile) == streamer::Role::Fold);
+        folds.filter(|slot| slot.role == Role::Streamer).for_each(|slot| slot.freeze((now + STILL, now + STILL)));
+        self.unread = Some(Unread { due: now + READING, read: None });
+    }
+
+    /// Some of what no fold has read is lost at the end of the log, in half of the cases while another relay takes over; then the
+    /// folds go on.
+    pub(super) async fn lose_unread(&mut self) -> anyhow::Result<()> {
+        let now = Instant::now();
+        let Some(Unread { read, .. }) = self.unread.take_if(|unread| unread.due <= now) else { return Ok(()) };
+        self.keep().await?;
+        let Some(read) = read else {
+            let read = self.logs().await.into_iter().map(|(partition, log)| (partition.index, log.end)).collect();
+            self.unread = Some(Unread { due: now + self.other.millis(500, 4_000), read: Some(read) });
+            return Ok(());
+        };
+        if self.other.happens(50) {
+            let profile = &self.profile;
+            let relays = self.slots.iter_mut().filter(|slot| slot.part(profile) == streamer::Role::Relay);
+            for slot in relays.filter(|slot| slot.role == Role::Streamer && slot.life.is_some()) {
+                anyhow::ensure!(slot.stop().await, "{} did not stop well", slot.name);
+                slot.due = Some(now);
+            }
+            self.keep().await?;
+        }
+        for (partition, log) in self.logs().await {
+            let read = read.get(&partition.index).copied().unwrap_or(log.end);
+            if log.end > read {
+                self.world.broker.lose_tail(CHANGES, partition.index, self.other.between(read.0, log.end.0 - 1));
+                self.world.journal.tear(partition.index);
+                self.world.coverage.fired(Deed::UnreadLost.name());
+            }
+        }
+        self.thaw(now);
+        self.tick();
+        Ok(())
+    }
+
     /// Some of what the log has is gone, all of it or its first part.
     async fn trim_changes(&mut self) -> anyhow::Result<bool> {
         self.keep().await?;
         let mut cut = false;
-        for (partition, log) in self.world.broker.reader("observer", CHANGES).logs().await.unwrap_or_default() {
+        for (partition, log) in self.logs().await {
             if log.end > log.start && self.other.happens(60) {
                 let start = self.other.between(log.start.0 + 1, log.end.0);
                 self.world.broker.trim(CHANGES, partition.index, start);

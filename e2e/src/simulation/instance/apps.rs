@@ -36,6 +36,8 @@ const LANES: [&str; 6] = ["1", "2", "4", "8", "16", "auto"];
 /// A process that is about to be started.
 pub(super) struct Process<'a> {
     pub(super) role: Role,
+    /// What of a streamer it is.
+    pub(super) part: streamer::Role,
     pub(super) world: &'a World,
     pub(super) profile: &'a Profile,
     pub(super) mutant: Option<Mutant>,
@@ -102,7 +104,8 @@ impl Process<'_> {
             milestones: self.profile.milestones,
             ..streamer::Rules::default()
         };
-        let config = streamer::Config::plain("", Some(self.profile.shards), rules);
+        let config =
+            streamer::Config { role: self.part, ..streamer::Config::plain("", Some(self.profile.shards), rules) };
         let (broker, gate, chance) = (self.world.broker.clone(), self.log.clone(), self.chance.fork());
         let rewriter = self.rewriter();
         let join = move || {
@@ -147,6 +150,7 @@ impl Process<'_> {
             journal: self.world.journal.clone(),
             said: Arc::default(),
             asked: self.asked.clone(),
+            corrections: self.world.corrections.clone(),
         }
     }
 

@@ -10,7 +10,7 @@
 //! - the stream may show a change late, or behind a later one, by the delay and the reordering it was drawn with. What is
 //!   claimed stays two seconds behind the clock for that, so of these two seconds none are given;
 //! - a local clock is believed while it is no more than two seconds off, so `as_of` may be ahead by as much as the schedule
-//!   has set a streamer's clock ahead, and by no more than that;
+//!   has set a streamer's clock ahead within these, and by no more than that;
 //! - the answer ends the span when its reader has it, which is later than when the API made it;
 //! - a counter that was changed by hand says nothing of it: until a recount has undone the change, the number may differ
 //!   by what was put in, and by no more.
@@ -96,9 +96,9 @@ impl Honesty {
         Self(Arc::new(Judged { history, delay, reorder, ahead, injected, answers, exact, lies, first_lie }))
     }
 
-    /// From now on `as_of` may be `by` ahead: a streamer has a clock that is.
+    /// From now on `as_of` may be `by` ahead: a streamer has a clock that is, unless it is one that nobody believes.
     pub(crate) fn clock_is_ahead(&self, by: Duration) {
-        let by = by.min(BELIEVED).as_millis();
+        let by = if by > BELIEVED { 0 } else { by.as_millis() };
         self.0.ahead.fetch_max(u64::try_from(by).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
@@ -211,6 +211,7 @@ mod tests {
         assert_eq!(late.lie(&answer(20, 1_400)), None);
         strict.clock_is_ahead(Duration::from_millis(400));
         strict.clock_is_ahead(Duration::from_millis(200));
+        strict.clock_is_ahead(Duration::from_secs(600));
         assert_eq!(strict.lie(&answer(20, 1_400)), None);
         assert!(strict.lie(&answer(20, 1_401)).is_some());
         assert!(late.lie(&answer(17, 2_500)).is_some());

@@ -9,12 +9,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tally_adapters::memory::log::Broker;
+use tally_core::changes::Place;
 use tally_core::fault::Fault;
 use tally_core::fence::Offset;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Host, Stage, Stop};
+use tokio::time::Instant;
 
 use super::super::chance::Draws;
 use super::super::coverage::Coverage;
@@ -29,8 +31,12 @@ const LATE: u64 = 5_000;
 /// The wait of a producer that does not wait for acknowledgements, between two tries.
 const AGAIN: Duration = Duration::from_millis(400);
 
-/// How late a mutant announces a loss, and how long its corrections are under way.
+/// How late a mutant announces a loss.
 const BEHIND: Duration = Duration::from_secs(5);
+
+/// How long a correction is under way at most that outlives a loss, and one that is overtaken, in milliseconds.
+const OUTLIVING: Duration = Duration::from_secs(90);
+const OVERTAKEN: u64 = 3_000;
 
 /// How long before a message its claims were read, more or less.
 const READ: Duration = Duration::from_secs(1);
@@ -52,6 +58,8 @@ pub(crate) struct FaultyProducer {
     pub(crate) said: Arc<Said>,
     /// What a mutant's recount has asked of the log.
     pub(crate) asked: Asked,
+    /// Corrections that outlive a loss.
+    pub(crate) corrections: UnderWay,
 }
 
 /// What a process has said so far, for a mutant that says something else the next time.
@@ -126,18 +134,39 @@ impl FaultyProducer {
             Mutant::LateAnnouncement => self.unannounce(partition, &mut said),
             Mutant::Unseen if said.get("correction").is_some() => self.count_again(value, &mut said),
             Mutant::LossUnnamed if said.get("correction").is_some() => {
-                tokio::time::sleep(BEHIND).await;
-                self.journal.follow().await.ok()?;
-                let loss = self.journal.end(partition)?.filter.loss();
-                said["correction"]["loss"] = json!(loss.map(tally_core::changes::Place::stored));
+                let loss = self.outlive_loss(partition).await?;
+                said["correction"]["loss"] = json!(loss.map(Place::stored));
             }
-            Mutant::SettledBySending => {
+            Mutant::SettledBySending if said.get("correction").is_some() => {
                 self.asked.corrected(value);
+                tokio::time::sleep(self.chance.millis(0, OVERTAKEN)).await;
                 return None;
             }
             _ => return None,
         }
         Some(said.to_string().into_bytes())
+    }
+
+    /// A correction that is made while no loss is open is under way until one was announced and repaired; the last one that was
+    /// announced by then.
+    async fn outlive_loss(&self, partition: u32) -> Option<Option<Place>> {
+        let known = async || {
+            self.journal.follow().await.ok()?;
+            Some(self.journal.end(partition)?.filter)
+        };
+        let (before, until) = (known().await?, Instant::now() + OUTLIVING);
+        if !before.standing().open.is_empty() {
+            return Some(before.loss());
+        }
+        let _held = self.corrections.one();
+        loop {
+            tokio::time::sleep(AGAIN).await;
+            let filter = known().await?;
+            let is_repaired = filter.loss() > before.loss() && filter.standing().open.is_empty();
+            if is_repaired || Instant::now() >= until {
+                return Some(filter.loss());
+            }
+        }
     }
 
     /// The first section of each stream shard that a process sends to a partition has no back-link.
@@ -218,14 +247,34 @@ impl Producer for FaultyProducer {
     }
 }
 
-/// How many messages of a process are under way; clones count the same.
+/// How many messages are under way; clones count the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnderWay(Arc<AtomicUsize>);
 
+/// One of them.
+struct OneUnderWay(UnderWay);
+
+impl Drop for OneUnderWay {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl UnderWay {
+    /// One more, until it is dropped.
+    fn one(&self) -> OneUnderWay {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        OneUnderWay(self.clone())
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
     /// Waits until there is none.
     pub(crate) async fn landed(&self) {
-        while self.0.load(Ordering::Relaxed) > 0 {
+        while self.is_any() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -244,9 +293,8 @@ pub(crate) struct EarlyProducer {
 #[async_trait]
 impl Producer for EarlyProducer {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        let (inner, line, UnderWay(count)) = (self.inner.clone(), self.line.clone(), self.under_way.clone());
+        let (inner, line, one) = (self.inner.clone(), self.line.clone(), self.under_way.one());
         let (sent, partition) = (Sent::of(&record), record.partition.unwrap_or_default());
-        count.fetch_add(1, Ordering::Relaxed);
         self.host.worker(Stage::Output, "unanswered", move |_: Stop| async move {
             let _turn = match &line {
                 Some(line) => Some(line.lock().await),
@@ -255,7 +303,7 @@ impl Producer for EarlyProducer {
             while inner.send(sent.record()).await.is_err() {
                 tokio::time::sleep(AGAIN).await;
             }
-            count.fetch_sub(1, Ordering::Relaxed);
+            drop(one);
             Ok(())
         });
         Ok(Written { partition, offset: Offset(0) })

@@ -3,16 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tally_core::changes::{
-    Body, Correction, DeploymentId, Effect, Entry, Filter, Item, Message, Nonce, Opened, Opening, Place, Section, Side,
+    Body, Correction, DeploymentId, Effect, Entry, Filter, Message, Nonce, Opened, Opening, Place, Section, Side,
     partition_of,
 };
+use tally_core::fold::{Applied, Change, Counter};
 use tally_core::ids::{CounterId, RowKey, Sequence, StreamShard};
 use tally_core::ports::log::{Record, Records};
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
+use tokio::time::Instant;
 
 use super::super::journal::Journal;
 use super::super::mutant::Mutant;
@@ -22,6 +25,9 @@ const LEFT: u64 = 60;
 
 /// Up to when a stream shard is fed that there is not: later than any other.
 const EVER: UnixMillis = UnixMillis(9_000_000_000_000);
+
+/// How long a recount takes a correction that it has sent for one that was taken.
+const SETTLED: Duration = Duration::from_secs(20);
 
 /// How often a marker is put before a recount that does not wait for it.
 const MARKED: u32 = 3;
@@ -34,8 +40,19 @@ pub(crate) struct Asked(Arc<Mutex<Known>>);
 struct Known {
     /// The marker that it put last beside the rows of each key, and how often it was shown that.
     markers: BTreeMap<RowKey, (Nonce, u32)>,
+    /// Each counter as it was read last: the number of its corrections, and its place.
+    counters: BTreeMap<CounterId, (u64, Place)>,
     /// The correction of each counter that it sent last.
-    corrections: BTreeMap<CounterId, Correction>,
+    corrections: BTreeMap<CounterId, Sent>,
+}
+
+/// A correction that was sent.
+#[derive(Debug)]
+struct Sent {
+    correction: Correction,
+    /// The place of the counter that it was calculated of.
+    of: Place,
+    at: Instant,
 }
 
 impl Asked {
@@ -48,22 +65,26 @@ impl Asked {
 
     /// It has sent a correction.
     pub(super) fn corrected(&self, value: &[u8]) {
-        if let Some(Body::Correction(correction)) = read(value).map(|(_, message)| message.body) {
-            self.known().corrections.insert(correction.counter.clone(), correction);
-        }
+        let Some(Body::Correction(correction)) = read(value).map(|(_, message)| message.body) else { return };
+        let (id, mut known) = (correction.counter.clone(), self.known());
+        let Some((_, of)) = known.counters.get(&id).filter(|(seen, _)| *seen == correction.seen) else { return };
+        let sent = Sent { of: *of, at: Instant::now(), correction };
+        known.corrections.insert(id, sent);
     }
 
-    /// Makes the item of a counter what it will be once the correction is in that was sent.
-    pub(crate) fn settle(&self, item: &mut Value) {
+    /// Makes the item of a counter what it would be if the correction had been taken that was sent.
+    pub(crate) fn settle(&self, item: &mut Value, journal: &Journal) {
         let number = |value: &Value| value["N"].as_str().and_then(|number| number.parse::<i64>().ok());
-        let id: Option<CounterId> = item["post_id"]["S"].as_str().and_then(|id| id.parse().ok());
-        let known = self.known();
-        let Some(correction) = id.and_then(|id| known.corrections.get(&id)) else { return };
-        if number(&item["c"]).unwrap_or_default() != i64::try_from(correction.seen).unwrap_or(i64::MAX) {
+        let whole = |value: &Value| number(value).and_then(|number| u64::try_from(number).ok()).unwrap_or_default();
+        let Some(id) = item["post_id"]["S"].as_str().and_then(|id| id.parse::<CounterId>().ok()) else { return };
+        let (place, mut known) = (Place::from_stored(whole(&item["version"])), self.known());
+        known.counters.insert(id.clone(), (whole(&item["c"]), place));
+        let Some(sent) = known.corrections.get(&id).filter(|sent| sent.at.elapsed() < SETTLED) else { return };
+        if !sent.was_refused(place, journal) {
             return;
         }
         let mut total = number(&item["likes"]).unwrap_or_default();
-        for (shard, amend) in &correction.parts {
+        for (shard, amend) in &sent.correction.parts {
             if let tally_core::changes::Amend::Add(add) = amend {
                 let name = format!("s{shard}");
                 let part = number(&item[&name]).unwrap_or_default();
@@ -76,6 +97,19 @@ impl Asked {
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sent {
+    /// Whether the counter has met it before this place, and has not taken it.
+    fn was_refused(&self, before: Place, journal: &Journal) -> bool {
+        let items = journal.between(&self.correction.counter, self.of, before).unwrap_or_default();
+        let mut counter = Counter { version: self.of, corrections: self.correction.seen, ..Counter::default() };
+        let applied = items.iter().map(|item| {
+            let is_it = matches!(item.change(), Change::Correction(correction) if *correction == self.correction);
+            (is_it, counter.apply(item.at, item.change(), item.loss))
+        });
+        applied.filter(|(is_it, _)| *is_it).last().is_some_and(|(_, applied)| applied == Ok(Applied::Nothing))
     }
 }
 
@@ -95,7 +129,6 @@ pub(crate) struct Rewriter {
 /// How far a partition was read by the rule of a mutant.
 #[derive(Debug, Default)]
 struct Reading {
-    filter: Filter,
     /// What was last handed on of the stream shard that there is not.
     last: u64,
     /// Up to where whole messages of each stream shard were counted.
@@ -132,7 +165,8 @@ impl Rewriter {
                 Some(said.to_string().into_bytes())
             }
             Mutant::NoMarkerWait => self.mark(partition, value),
-            _ => self.renumber(partition, record, value),
+            Mutant::ExpiredTwice | Mutant::RegionKept | Mutant::HalvesApart => self.misread(value),
+            _ => self.renumber(partition, value),
         }
     }
 
@@ -189,26 +223,16 @@ impl Rewriter {
 
     /// Hands the entries on that the mutant counts, as those of a stream shard that there is not, so that no other rule comes
     /// in between.
-    fn renumber(&self, partition: u32, record: &Record<'_>, value: &[u8]) -> Option<Vec<u8>> {
+    fn renumber(&self, partition: u32, value: &[u8]) -> Option<Vec<u8>> {
         let (deployment, mut message) = read(value)?;
-        let at = Place::new(0, record.offset);
         let mut reading = self.reading();
         let reading = reading.entry(partition).or_default();
-        let mut accepted = Vec::new();
-        reading.filter.take(at, record.at, &message, |item, _| {
-            if let Item::Entry(entry) = item {
-                accepted.push(entry.clone());
-            }
-        });
         match &mut message.body {
             Body::Sections { sections, .. } => {
                 let first = sections.first()?.shard.clone();
                 let counted = match self.mutant {
-                    Mutant::Unfiltered | Mutant::TailUnfiltered => {
-                        sections.iter().flat_map(|section| section.entries.iter().cloned()).collect()
-                    }
                     Mutant::FilteredByMessage => reading.whole(sections),
-                    _ => accepted.into_iter().map(|entry| self.misread(entry)).collect(),
+                    _ => sections.iter().flat_map(|section| section.entries.iter().cloned()).collect(),
                 };
                 sections.iter_mut().for_each(|section| section.entries.clear());
                 sections.push(reading.section(&first, counted));
@@ -222,9 +246,16 @@ impl Rewriter {
         Some(message.write(&deployment))
     }
 
-    /// An entry as the mutant counts it.
-    fn misread(&self, mut entry: Entry) -> Entry {
-        let Effect::Weighed { before, after, .. } = &mut entry.effect else { return entry };
+    /// Hands the entries on as the mutant counts each.
+    fn misread(&self, value: &[u8]) -> Option<Vec<u8>> {
+        let (deployment, mut message) = read(value)?;
+        let Body::Sections { sections, .. } = &mut message.body else { return None };
+        sections.iter_mut().flat_map(|section| &mut section.entries).for_each(|entry| self.miscount(entry));
+        Some(message.write(&deployment))
+    }
+
+    fn miscount(&self, entry: &mut Entry) {
+        let Effect::Weighed { before, after, .. } = &mut entry.effect else { return };
         match self.mutant {
             Mutant::ExpiredTwice => {
                 let now = self.clock.now().0 / 1000;
@@ -241,7 +272,6 @@ impl Rewriter {
             }
             _ => {}
         }
-        entry
     }
 
     fn reading(&self) -> MutexGuard<'_, BTreeMap<u32, Reading>> {

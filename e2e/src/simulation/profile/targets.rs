@@ -24,15 +24,15 @@ impl Profile {
                 self.deeds.push((Deed::EditFence, 8));
                 self.recounters = 0;
             }
-            Mutant::StaleFilter | Mutant::TwoUnderWay | Mutant::BehindSent | Mutant::NoTakeOverLink => {
-                self.target_log(mutant);
-            }
+            Mutant::StaleFilter | Mutant::TwoUnderWay | Mutant::BehindSent => self.target_log(mutant),
             Mutant::NoMargin | Mutant::StandingLast | Mutant::StandingFirst | Mutant::LocalClock => {
                 self.target_answers(mutant);
             }
-            Mutant::NoBackLink | Mutant::LateAnnouncement | Mutant::NoGap | Mutant::LossesByNumber => {
-                self.target_losses(mutant);
-            }
+            Mutant::NoBackLink
+            | Mutant::NoTakeOverLink
+            | Mutant::LateAnnouncement
+            | Mutant::NoGap
+            | Mutant::LossesByNumber => self.target_losses(mutant),
             Mutant::LateRecord | Mutant::NoVersion | Mutant::Overwrite => self.target_milestones(mutant),
             of_recount if of_recount.is_of_recount() => self.target_recount(of_recount),
             of_lists => self.target_lists(of_lists),
@@ -61,10 +61,6 @@ impl Profile {
                 // Positions are stored each half a minute.
                 (self.streamers, self.leases, self.pace, self.steps) = (2, false, 1_500, 160);
             }
-            Mutant::NoTakeOverLink => {
-                (self.streamers, self.leases) = (1, false);
-                self.deeds.push((Deed::ChangesLost, 6));
-            }
             _ => {
                 (self.streamers, self.leases) = (1, false);
                 self.deeds.push((Deed::BrokerDown, 6));
@@ -84,8 +80,10 @@ impl Profile {
                 (self.engine.stream_delay, self.cached) = (Duration::from_millis(1_500), false);
             }
             Mutant::LocalClock => {
-                (self.wrong_clocks, self.streamers) = (100, 1);
-                self.deeds.push((Deed::Skew, 12));
+                (self.engine.stream_delay, self.cached) = (Duration::from_millis(1_500), false);
+                (self.wrong_clocks, self.ahead, self.streamers) = (100, 100, 1);
+                self.victims = Some(Role::Streamer);
+                self.deeds.push((Deed::Skew, 6));
             }
             Mutant::StandingLast => self.cached = false,
             _ => (self.cached, self.cache_failing) = (true, 0),
@@ -101,16 +99,22 @@ impl Profile {
         (self.apis, self.readers, self.reader_pace) = (2, 2, 100);
         self.recounters = self.recounters.max(1);
         match mutant {
-            Mutant::NoBackLink => self.deeds.push((Deed::ChangesLost, 4)),
+            Mutant::NoBackLink | Mutant::NoTakeOverLink => {
+                (self.apart, self.streamers) = (true, 2);
+                self.deeds.push((Deed::UnreadLost, 6));
+            }
             Mutant::LossesByNumber => {
-                self.deeds.extend([(Deed::Lapse, 4), (Deed::ChangesLost, 4)]);
-                (self.streamers, self.leases) = (2, false);
-                (self.oversleep, self.failing) = (true, 15);
+                (self.wrong_clocks, self.ahead, self.streamers) = (100, 0, 1);
+                (self.wrong_by, self.victims) = (Duration::from_secs(40), Some(Role::Streamer));
+                self.deeds.extend([(Deed::Lapse, 3), (Deed::Skew, 2)]);
             }
             _ => self.deeds.push((Deed::Lapse, 3)),
         }
-        self.oversleep |= mutant == Mutant::NoGap;
-        self.ebb = mutant != Mutant::NoBackLink;
+        if matches!(mutant, Mutant::NoGap | Mutant::LossesByNumber) {
+            (self.oversleep, self.cached, self.local_ttl) = (true, false, Duration::ZERO);
+            self.steps = self.steps.max(120);
+        }
+        self.ebb = !self.apart;
     }
 
     /// For one that spoils recounts: row keys are asked for all the time.
@@ -142,10 +146,30 @@ impl Profile {
                 self.deeds.extend([(Deed::Freeze, 20), (Deed::Trim, 10)]);
             }
             _ => {
-                self.rules.truncate(1);
-                self.deeds = vec![(Deed::Nothing, 40), (Deed::Ask, 25), (Deed::Inject, 10)];
-                self.deeds.extend([(Deed::Lapse, 3), (Deed::ChangesLost, 6)]);
+                self.talk();
+                self.target_recount_of_losses(mutant);
             }
+        }
+    }
+
+    /// For one that spoils recounts while losses come and go.
+    fn target_recount_of_losses(&mut self, mutant: Mutant) {
+        self.rules.truncate(1);
+        (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
+        (self.apis, self.readers, self.reader_pace) = (1, 2, 100);
+        (self.crowd.users, self.ebb, self.failing) = (20, true, 0);
+        (self.pace, self.steps) = (600, 240);
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::Lapse, 2)];
+        match mutant {
+            Mutant::LossUnnamed => {
+                self.hidden = true;
+                self.deeds.push((Deed::Inject, 2));
+            }
+            Mutant::SettledBySending => {
+                (self.recounters, self.shards) = (2, ShardCount::new(4).expect("a power of two"));
+                self.deeds.push((Deed::Ask, 25));
+            }
+            _ => {}
         }
     }
 

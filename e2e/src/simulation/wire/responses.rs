@@ -13,9 +13,6 @@ use super::super::instance::Role;
 use super::super::mutant::Mutant;
 use super::Tampered;
 
-/// How old a loss is before a recount that does not wait for its announcement hears of it, in milliseconds.
-const HEARD: u64 = 30_000;
-
 /// What a process was answered before, by what it asked; clones are the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Earlier(Arc<Mutex<BTreeMap<String, Value>>>);
@@ -23,7 +20,12 @@ pub(crate) struct Earlier(Arc<Mutex<BTreeMap<String, Value>>>);
 impl Tampered {
     /// Does what the mutant does with the answer to `asked`.
     pub(super) fn response(&self, operation: &str, asked: &Value, response: &mut HttpResponse) {
-        if self.mutant == Mutant::LocalClock && self.role == Role::Streamer {
+        let is_believed = match self.mutant {
+            Mutant::LocalClock => true,
+            Mutant::LossesByNumber => self.is_behind,
+            _ => false,
+        };
+        if is_believed && self.role == Role::Streamer {
             response.headers_mut().remove("date");
         }
         if !response.status().is_success() || !matches!(operation, "GetItem" | "BatchGetItem") {
@@ -55,19 +57,12 @@ impl Tampered {
                 }
                 true
             }
-            (Mutant::TailBeforeLoss, Role::Recounter) => self.unhear(body),
-            (Mutant::SettledBySending, Role::Recounter) => counters(body, |counter| self.asked.settle(counter)),
+            (Mutant::LossesByNumber, Role::Streamer) => forget_closed(body),
+            (Mutant::SettledBySending, Role::Recounter) => {
+                counters(body, |counter| self.asked.settle(counter, &self.journal))
+            }
             _ => false,
         }
-    }
-
-    /// The losses that were found just now are not there yet.
-    fn unhear(&self, body: &mut Value) -> bool {
-        let losses = body.get_mut("Item").and_then(|item| item.get_mut("losses"));
-        let Some(losses) = losses.and_then(|losses| losses["M"].as_object_mut()) else { return false };
-        let now = self.host.clock().now().0;
-        losses.retain(|number, _| number.parse::<u64>().is_ok_and(|number| number + HEARD < now));
-        true
     }
 
     fn number_of_gap(&self, counter: &mut Value) {
@@ -85,6 +80,14 @@ impl Tampered {
             item["loss"] = json!({"N": number.0.to_string()});
         }
     }
+}
+
+/// Losses that are closed are not there any more: the next one is numbered by the clock of its finder alone.
+fn forget_closed(body: &mut Value) -> bool {
+    let losses = body.get_mut("Item").and_then(|item| item.get_mut("losses"));
+    let Some(losses) = losses.and_then(|losses| losses["M"].as_object_mut()) else { return false };
+    losses.retain(|_, loss| loss["M"].get("closed").is_none());
+    true
 }
 
 fn place(item: &Value, name: &str) -> Option<Place> {

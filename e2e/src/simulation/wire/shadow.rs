@@ -65,6 +65,7 @@ impl Tampered {
         let position = match self.mutant {
             Mutant::TailAtEnd => self.at_end(partition).await,
             Mutant::TailUnfiltered => self.unfiltered(partition).await,
+            Mutant::TailBeforeLoss => self.before_loss(partition).await,
             _ => None,
         };
         match position {
@@ -77,6 +78,12 @@ impl Tampered {
     async fn at_end(&self, partition: u32) -> Option<Position> {
         self.journal.follow().await.ok()?;
         self.journal.end(partition)
+    }
+
+    /// A place before the last announcement of a loss, while one is open: nothing tells the recount that it lies behind.
+    async fn before_loss(&self, partition: u32) -> Option<Position> {
+        self.journal.follow().await.ok()?;
+        self.journal.before_loss(partition).filter(|position| !position.filter.standing().open.is_empty())
     }
 
     /// Where the fold is, with a filter that knows the stream shard by which copies are handed on.
