@@ -19,7 +19,7 @@ use crate::attack::wait::until;
 use crate::crowd;
 
 /// Rows of one request, and rows that may be put before the last of them is counted.
-const BATCH: u64 = 25;
+const BATCH: u8 = 25;
 const AHEAD: u64 = 20_000;
 
 /// Who likes a post, among so many users.
@@ -82,11 +82,11 @@ async fn relive(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Result<
 
 /// Puts a row of each post by hand, as fast as they are counted.
 async fn put_rows(stage: &Stage, posts: u64) -> anyhow::Result<()> {
-    for first in (0..posts).step_by(BATCH as usize) {
-        let rows: Vec<Value> =
-            (first..posts.min(first + BATCH)).map(|nth| row(stage, nth)).collect::<Result<_, _>>()?;
+    for first in (0..posts).step_by(usize::from(BATCH)) {
+        let end = posts.min(first + u64::from(BATCH));
+        let rows: Vec<Value> = (first..end).map(|nth| row(stage, nth)).collect::<Result<_, _>>()?;
         by_hand(&stage.engines, "BatchWriteItem", json!({"RequestItems": {"likes": rows}})).await?;
-        if (first + BATCH).is_multiple_of(AHEAD) {
+        if end.is_multiple_of(AHEAD) {
             stage.caught_up(Service::Streamer).await?;
         }
     }
