@@ -73,10 +73,12 @@ async fn relive(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Result<
     let before = stage.honesty.count().exact;
     until("the api to say exact again", HONEST, async || stage.honesty.count().exact > before).await?;
     story.tell(format!("exact again {} after the loss, {} after the recount began", spent(lost), spent(recounted)));
+    if let Some(memory) = recount.peak_memory() {
+        story.tell(format!("the recount has {} MiB of memory at most", memory >> 20));
+    }
     let code = recount.exit(RECOUNTED).await?;
     ensure!(code == Some(0), "the recount ended with {code:?}\n{}", recount.tail());
-    let memory = recount.peak_memory().map_or_else(String::new, |bytes| format!(", {} MiB of memory", bytes >> 20));
-    story.tell(format!("the recount has looked at everything once more after {}{memory}", spent(recounted)));
+    story.tell(format!("the recount has looked at everything once more after {}", spent(recounted)));
     stage.all_well()
 }
 

@@ -1,15 +1,17 @@
 //! Counts are changed by hand under load, and `tally recount` corrects them. From the correction on no answer may say exactly
-//! what was there before it, with a cache or without one. Probes show how much older counts are while a recount works.
+//! what was there before it, but for what an API has in its memory, and what it has read of Redis while the fold tells Redis.
+//! Probes show how much older counts are while a recount works.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use futures_util::future::try_join_all;
 use serde_json::json;
 use tally_adapters::kafka;
 use tally_core::ids::{CounterId, PostId};
-use tally_service::Stop;
+use tally_service::{Stop, Switch};
 use tokio::time::{Instant, sleep};
 
 use super::super::figures::Recoveries;
@@ -39,7 +41,7 @@ const KEPT: Duration = Duration::from_secs(1);
 const QUESTIONS: Duration = Duration::from_millis(10);
 
 /// Probes, each of a post of its own, and how long pauses between two samples are at least and at most.
-const PROBES: u64 = 4;
+const PROBES: u64 = 8;
 const SHORTEST: u64 = 50;
 const LONGEST: u64 = 250;
 
@@ -54,12 +56,18 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> 
     ensure!(stage.engines.redis().is_some(), "there is no redis-server here: install one");
     let posts: Vec<CounterId> = stage.crowd.all_counters().take(usize::try_from(DRIFTED)?).collect();
     let (corrections, ages) = (Corrections::of(&stage.engines)?, Ages::default());
-    let uncached = stage.fleet.launcher.without_redis().start(Service::Api, &[])?;
+    let launcher = &stage.fleet.launcher;
+    let forgetful = ["--local-ttl", "0s"];
+    let uncached = Arc::new(launcher.without_redis().start(Service::Api, &forgetful)?);
+    let cached = Arc::new(launcher.start(Service::Api, &forgetful)?);
     uncached.ready().await?;
-    let over = tally_service::Switch::default();
-    let readers = [Some(&uncached), None].map(|api| Reader {
+    cached.ready().await?;
+    let over = Switch::default();
+    let apis = [("of the table", &uncached), ("of redis", &cached), ("of an api's memory", &stage.fleet.api())];
+    let readers = apis.map(|(of, api)| Reader {
+        of,
         stage,
-        api,
+        api: Arc::clone(api),
         posts: &posts,
         corrections: &corrections,
         strict: Honesty::of(stage.engines.history.clone(), SETTLES, Duration::ZERO),
@@ -71,16 +79,11 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> 
         deeds
     };
     let probes = (0..PROBES).map(|nth| probe(stage, nth, &ages, over.stop()));
-    let (mut deeds, (), (), _) = tokio::try_join!(
-        rounds,
-        readers[0].read(over.stop()),
-        readers[1].read(over.stop()),
-        futures_util::future::try_join_all(probes),
-    )?;
+    let reads = readers.iter().map(|reader| reader.read(over.stop()));
+    let (mut deeds, ..) = tokio::try_join!(rounds, try_join_all(reads), try_join_all(probes))?;
+    cached.stop().await?;
     uncached.stop().await?;
-    for (reader, what) in readers.iter().zip(["without redis", "with redis"]) {
-        deeds.notes.push(format!("a reader {what:<18} {}", reader.told()));
-    }
+    deeds.notes.extend(readers.iter().map(Reader::told));
     Ok(deeds)
 }
 
@@ -190,9 +193,10 @@ impl Corrections {
 
 /// Asks an API for the counts that are changed, one after the other.
 struct Reader<'a> {
+    /// What it reads.
+    of: &'static str,
     stage: &'a Stage,
-    /// One without a cache; that of the fleet has one.
-    api: Option<&'a Process>,
+    api: Arc<Process>,
     posts: &'a [CounterId],
     corrections: &'a Corrections,
     /// Makes no room for what was changed by hand.
@@ -212,8 +216,7 @@ impl Reader<'_> {
     }
 
     async fn ask(&self, id: &CounterId) -> anyhow::Result<()> {
-        let api = self.api.map_or_else(|| self.stage.fleet.api().public(), Process::public);
-        let address = api.context("the api listens nowhere")?;
+        let address = self.api.public().context("the api listens nowhere")?;
         let (asked, since) = (Instant::now(), self.corrections.since(id));
         let answer = http::get(address, &format!("/v1/posts/{}/likes", id.post)).await;
         let answer = answer.filter(|answer| answer.status == 200).context("the api did not answer")?;
@@ -234,7 +237,8 @@ impl Reader<'_> {
         let (count, late) = (self.strict.count(), self.late.lock().unwrap_or_else(PoisonError::into_inner));
         let most = late.iter().max().map_or(0, Duration::as_millis);
         format!(
-            "{} answers judged, {} exact; {} asked up to {most} ms after the correction did not know it",
+            "a reader {:<18} {} answers, {} exact; {} asked up to {most} ms after a correction did not know it",
+            self.of,
             count.answers,
             count.exact,
             late.len()
