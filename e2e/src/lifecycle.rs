@@ -1,8 +1,9 @@
-//! What a deployment has to survive in its life: a restore to a moment, and lost checkpoints.
+//! What a deployment has to survive in its life: a restore to a moment, lost checkpoints, and lost counts.
 //! Real processes and the operators' own command, under load, held against the ledger of what was said.
 
 mod checkpoints;
 mod command;
+mod counts;
 mod restore;
 
 use std::fmt::Write as _;
@@ -17,6 +18,7 @@ use crate::undisturbed;
 pub use crate::attack::operator::is_operator;
 pub use checkpoints::lose_checkpoints;
 pub use command::Lifecycle;
+pub use counts::lose_counts;
 pub use restore::restore;
 
 /// The four tables of a deployment, without their prefix.

@@ -1,6 +1,7 @@
 //! The campaigns: what is done to the pipeline while it works, and how it went.
 
 mod departures;
+mod drift;
 mod failovers;
 mod kills;
 mod losses;
@@ -47,6 +48,8 @@ pub enum Campaign {
     Departures,
     /// The primary of Redis is killed under load, and a replica takes over that lacks its last commands
     Failovers,
+    /// Counts are changed by hand under load, and `tally recount` corrects them
+    Drift,
     /// Pieces of the stream are lost while the API is asked, stands still, and has a slow store
     Losses,
 }
@@ -55,7 +58,7 @@ impl Campaign {
     /// How much of it fits a change's checks.
     pub fn short(self) -> Extent {
         let (rounds, seconds) = match self {
-            Self::Kills | Self::Rolling => (1, 0),
+            Self::Kills | Self::Rolling | Self::Drift => (1, 0),
             Self::Zombies | Self::Losses | Self::Failovers => (2, 0),
             Self::Network => (1, 1),
             Self::Outages => (1, 3),
@@ -79,6 +82,7 @@ impl Campaign {
             Self::Outages => outages::run(stage, extent).await,
             Self::Departures => departures::run(stage, extent).await,
             Self::Failovers => failovers::run(stage, extent).await,
+            Self::Drift => Box::pin(drift::run(stage, extent)).await,
             Self::Losses => losses::run(stage, extent).await,
         }
     }
@@ -94,6 +98,7 @@ impl fmt::Display for Campaign {
             Self::Outages => "outages",
             Self::Departures => "departures",
             Self::Failovers => "failovers",
+            Self::Drift => "drift",
             Self::Losses => "losses",
         })
     }

@@ -52,7 +52,7 @@ impl Attack {
     /// A law was broken, or the attack did not bite.
     pub fn run(self) -> anyhow::Result<()> {
         let Self { campaign, rounds, seconds, seed, broker, redis, sums, posts, rate } = self;
-        let under = Under::new(redis || campaign == Campaign::Failovers, sums, posts, rate);
+        let under = Under::new(redis || matches!(campaign, Campaign::Failovers | Campaign::Drift), sums, posts, rate);
         let short = campaign.short();
         let extent = Extent {
             rounds: rounds.unwrap_or(short.rounds),

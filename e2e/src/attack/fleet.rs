@@ -44,6 +44,11 @@ impl Launcher {
         settings.insert(variable, value.to_owned());
     }
 
+    /// Of processes that have no cache.
+    pub(crate) fn without_redis(&self) -> Self {
+        Self { redis: "off".to_owned(), ..self.clone() }
+    }
+
     /// An operator's command over the same engines.
     pub(crate) fn operator(&self) -> Operator {
         Operator {

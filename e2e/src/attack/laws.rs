@@ -9,7 +9,7 @@ use tally_core::cached::{Cache as _, Value};
 use tally_core::event::partition_of;
 use tally_core::fold::Counter;
 use tally_core::homes::Homes;
-use tally_core::ids::{CounterId, CounterKind, CounterName, RESERVED, RowKey, ShardCount};
+use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RESERVED, RowKey, ShardCount};
 use tally_core::ports::{CounterMaps as _, DeploymentConfig as _, Rows as _, Segment};
 
 use super::engines::Engines;
@@ -21,6 +21,9 @@ use crate::simulation::laws::{Quiet, exact};
 
 /// How long the cache and the API may take to say what the counters say: they follow.
 const FOLLOW: Duration = Duration::from_secs(20);
+
+/// Counters that the cache is asked for at once.
+const TOGETHER: usize = 1_000;
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +86,11 @@ async fn scanned(engines: &Engines) -> anyhow::Result<Weights> {
     }
 }
 
-/// Rows also say since when, and that is when the last event said.
+/// Rows of the crowd's posts also say since when, and that is when the last event said.
 async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, truth: &Truth) -> anyhow::Result<()> {
-    for key in keys.filter(|key| key.counter.name.kind() == CounterKind::Set) {
+    let posts: BTreeSet<PostId> = truth.crowd().posts().collect();
+    let is_said = |key: &&RowKey| key.counter.name.kind() == CounterKind::Set && posts.contains(&key.counter.post);
+    for key in keys.filter(is_said) {
         let mut after = None;
         loop {
             let page = engines.ports().rows.likes(key, after.as_ref(), None).await?;
@@ -129,12 +134,14 @@ async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> an
         for partition in 0..partitions {
             let of_partition = |id: &&CounterId| partition_of(id.post.as_bytes(), partitions) == partition;
             let ids: Vec<CounterId> = counters.keys().filter(of_partition).cloned().collect();
-            let Ok(found) = cache.get(partition, &ids).await else { return false };
-            for (id, value) in ids.iter().zip(found.values) {
-                let Some(value) = value else { continue };
-                cached += 1;
-                if value != Value::from(&counters[id]) {
-                    stale = Some(format!("{id} is cached as {value:?}, and is {:?}", counters[id]));
+            for ids in ids.chunks(TOGETHER) {
+                let Ok(found) = cache.get(partition, ids).await else { return false };
+                for (id, value) in ids.iter().zip(found.values) {
+                    let Some(value) = value else { continue };
+                    cached += 1;
+                    if value != Value::from(&counters[id]) {
+                        stale = Some(format!("{id} is cached as {value:?}, and is {:?}", counters[id]));
+                    }
                 }
             }
         }

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use tally_core::definitions::{Definitions, Direction, Entry};
 use tally_core::event::{Action, Said, encode};
 use tally_core::homes::Homes;
-use tally_core::ids::{CounterId, CounterName, ReservedKey, RowKey, ShardCount};
+use tally_core::ids::{CounterId, CounterName, PostId, ReservedKey, RowKey, ShardCount, UserId};
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
 
@@ -111,6 +111,22 @@ impl Ledger {
         let since = (direction == Direction::Add).then_some(at);
         self.last.insert((counter, user.as_str().to_owned()), since);
         Saying { key, value, amount: None }
+    }
+
+    /// A like of a post that the crowd does not know.
+    pub(crate) fn like(&mut self, post: &PostId, user: &UserId) -> Saying {
+        let counter = CounterId::likes(post.clone());
+        let at = UnixMillis(FIRST + self.said);
+        self.said += 1;
+        let definition = self.definitions.named("likes").expect("every deployment has likes");
+        let value = encode(definition, post, Direction::Add, Said::Member(user), at).expect("it has that action");
+        self.put(counter, user, at);
+        Saying { key: Some(post.as_bytes().to_vec()), value, amount: None }
+    }
+
+    /// A member's row was put by hand.
+    pub(crate) fn put(&mut self, counter: CounterId, user: &UserId, since: UnixMillis) {
+        self.last.insert((counter, user.as_str().to_owned()), Some(since));
     }
 
     /// The log has a record of it at this place.

@@ -72,7 +72,7 @@ pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, rate: u64, stop
 }
 
 /// Writes events in their order, and waits until each is acknowledged or given up.
-async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Vec<Saying>) -> Outcome<()> {
+pub(crate) async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Vec<Saying>) -> Outcome<()> {
     let sent = stream::iter(sayings).map(move |saying| {
         let producer = producer.clone();
         async move {

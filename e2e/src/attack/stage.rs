@@ -37,7 +37,7 @@ const WARM: Duration = Duration::from_secs(4);
 const READERS: usize = 8;
 
 /// How much a process's clock and the tables' may differ: both are this machine's, in milliseconds.
-const SETTLES: Duration = Duration::from_millis(10);
+pub(crate) const SETTLES: Duration = Duration::from_millis(10);
 
 /// Everything a campaign needs.
 pub(crate) struct Stage {
@@ -49,7 +49,7 @@ pub(crate) struct Stage {
     pub(crate) chance: Chance,
     pub(crate) clock: Clock,
     pub(crate) crowd: Crowd,
-    ledger: Shared,
+    pub(crate) ledger: Shared,
     before: BTreeMap<Service, u64>,
     speaker: Follower,
     readers: Vec<Follower>,

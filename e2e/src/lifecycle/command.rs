@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use tally_service::parse_duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{lose_checkpoints, restore};
+use super::{lose_checkpoints, lose_counts, restore};
 
 /// Put a deployment of real processes through what it has to survive
 #[derive(Args, Clone, Debug)]
@@ -37,6 +37,12 @@ enum What {
     },
     /// The checkpoints are lost with the configuration, and a recount makes all counts exact again
     LoseCheckpoints,
+    /// The table of counts is lost under running processes, and a recount makes all counts exact again
+    LoseCounts {
+        /// Posts that nobody likes any more, beside those that the load is about
+        #[arg(long, default_value_t = 100_000, value_name = "COUNT")]
+        posts: u64,
+    },
 }
 
 impl Lifecycle {
@@ -54,6 +60,7 @@ impl Lifecycle {
                 match what {
                     What::Restore { lose } => restore(&program, broker, seed, lose).await,
                     What::LoseCheckpoints => lose_checkpoints(&program, broker, seed).await,
+                    What::LoseCounts { posts } => lose_counts(&program, broker, seed, posts).await,
                 }
             };
             // Left half-way, a campaign takes its processes with it.

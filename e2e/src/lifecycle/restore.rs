@@ -104,7 +104,7 @@ async fn reset(operator: &Operator, steps: &[String], has_times: bool) -> anyhow
 }
 
 /// Every answer until an audit has gone through says that it is not exact; how many there were.
-async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
+pub(super) async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
     let address = stage.fleet.api().public().context("the api listens nowhere")?;
     let mut asked = 0;
     for id in all_counters(stage.crowd, &definitions()) {

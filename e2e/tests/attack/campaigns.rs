@@ -48,3 +48,9 @@ async fn counts_are_exact_whatever_dependency_is_away() {
 async fn counts_are_exact_after_all_were_stopped_while_a_dependency_was_silent() {
     short(&[Campaign::Departures]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: needs redis-server"]
+async fn counts_that_were_changed_by_hand_are_corrected_and_told_as_they_are_from_then_on() {
+    short(&[Campaign::Drift]).await;
+}
