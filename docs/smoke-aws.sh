@@ -12,8 +12,8 @@
 # emulator, then the table in emulator/README.md.
 #
 # It needs the aws command, python3, and the programs in TALLY_TEST_BIN (built with --release where it is not set). Without
-# BROKERS it starts Apache Kafka here, which needs Java and Maven; without REDIS a Redis. With MSK the topics smoke-likes and
-# smoke-likes.dlq have to be there, and empty (TOPIC names another). The account needs: cloudformation deploy, and all of
+# BROKERS it starts Apache Kafka here, which needs Java and Maven; without REDIS a Redis. With MSK the topics smoke-likes,
+# smoke-likes.dlq and smoke-changes have to be there, and empty (TOPIC and CHANGES name others). The account needs: cloudformation deploy, and all of
 # dynamodb on tables that begin with `tally-smoke-`. It writes some 5,000 likes. To be throttled, it writes up to 50 MB under
 # one key of a table on demand, and as much in a table with provisioned units.
 set -euo pipefail
@@ -243,9 +243,9 @@ if ((${#HERE[@]})); then
 fi
 if [[ -z ${BROKERS:-} ]]; then
   BROKERS=$(sed -n 's/^export TALLY_BROKERS=//p' "$SCRATCH/env")
-  TOPIC=likes
+  TOPIC=likes CHANGES=changes
 else
-  TOPIC=${TOPIC:-smoke-likes}
+  TOPIC=${TOPIC:-smoke-likes} CHANGES=${CHANGES:-smoke-changes}
 fi
 
 say "creating the tables $PREFIX.."
@@ -265,7 +265,7 @@ start() {
 ADMINS=()
 read -ra KAFKA <<<"--brokers $BROKERS ${FLAGS:-}"
 API=127.0.0.1:$(free)
-start tally-change-streamer --redis "$REDIS"
+start tally-change-streamer "${KAFKA[@]}" --changes-topic "$CHANGES" --redis "$REDIS"
 start tally-consumer "${KAFKA[@]}" --topic "$TOPIC"
 start tally-count-api "${KAFKA[@]}" --topic "$TOPIC" --listen "$API" --write-rate 0 --redis "$REDIS"
 for admin in "${ADMINS[@]}"; do
@@ -294,6 +294,6 @@ say "comparing every count and every user"
 docs/examples/verify "http://$API" "$SCRATCH/likes.ndjson" --wait 120
 
 say "a recount of everything, which has to find nothing"
-"$TALLY_TEST_BIN/tally-batch-recount" --table-prefix "$PREFIX" --admin-listen off
+"$TALLY_TEST_BIN/tally-batch-recount" "${KAFKA[@]}" --changes-topic "$CHANGES" --table-prefix "$PREFIX" --admin-listen off
 
 say "PASSED; $PARTIQL"

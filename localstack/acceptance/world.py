@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENGINES = ROOT / "localstack/engines"
 SERVICES = ("tally-consumer", "tally-change-streamer", "tally-batch-recount", "tally-count-api")
 BINARIES = (*SERVICES, "tally-emulator", "tally-localstack")
+CHANGES = 12  # partitions of the log of changes
 READY_WITHIN = 120  # seconds
 QUIET_WITHIN = 900
 STOPPED_WITHIN = 40
@@ -36,7 +37,7 @@ class World:
         try:
             only = "kafka,ministack" if ministack else "kafka"
             only += "" if cluster else ",redis"
-            wanted = ["--any-ports", "--only", only, "--topics", f"likes:{partitions},likes.dlq:1"]
+            wanted = ["--any-ports", "--only", only, "--topics", f"likes:{partitions},likes.dlq:1,changes:{CHANGES}"]
             exports = self.engines("up", *wanted, *(["--redis-cluster"] if cluster else []))
             said = dict(line.removeprefix("export ").split("=", 1) for line in exports.splitlines() if "export " in line)
             self.brokers = said["TALLY_BROKERS"]
@@ -103,7 +104,12 @@ class World:
         return self.start("tally-consumer", "--brokers", self.brokers, name=name, ready=ready)
 
     def streamer(self, name):
-        return self.start("tally-change-streamer", "--redis", self.redis, name=name)
+        return self.start("tally-change-streamer", "--brokers", self.brokers, "--redis", self.redis, name=name)
+
+    def recount(self):
+        """Everything, once."""
+        command = [self.binaries / "tally-batch-recount", "--brokers", self.brokers, "--admin-listen", "off"]
+        run(command, env={**os.environ, **self.environment})
 
     def api(self):
         """The API; its port."""
@@ -132,14 +138,14 @@ class World:
         until("every fence to stand at the end of its log", current, QUIET_WITHIN)
 
     def counts_are_current(self):
-        """Waits until every open shard of the stream was read past this moment."""
+        """Waits until every change of before this moment is counted, as the standing of each partition of the log says."""
         since = time.time() * 1000
 
         def current():
-            shards = [item for item in self.store.scan("checkpoints") if item["id"].startswith("stream/")]
-            return shards and all(shard.get("closed") or float(shard["at"]) > since for shard in shards)
+            standings = [item for item in self.store.scan("checkpoints") if item["id"].startswith("changes/standing/")]
+            return len(standings) == CHANGES and all(int(standing.get("as_of", 0)) > since for standing in standings)
 
-        until("every open shard of the stream to be read", current, QUIET_WITHIN)
+        until("every change to be counted", current, QUIET_WITHIN)
 
 
 class Process:
