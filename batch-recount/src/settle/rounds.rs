@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::audit::{Cause, Drift};
 use tally_core::changes::{Amend, Body, Correction, Place};
+use tally_core::fence::Offset;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::LedgerEntry;
 use tally_core::recount::is_large;
@@ -33,6 +34,12 @@ pub(crate) struct Open {
     is_rechecked: bool,
     /// A large correction of it was withheld, and the count called doubtful instead.
     is_withheld: bool,
+}
+
+impl Open {
+    pub(crate) fn key(&self) -> &RowKey {
+        &self.key
+    }
 }
 
 /// What becomes of a row key after a look.
@@ -253,29 +260,40 @@ impl Recount {
             let partition = self.partition(&RowKey::first(&correction.counter));
             async move { anyhow::Ok((partition, self.append(partition, Body::Correction(correction)).await?)) }.boxed()
         };
-        let sent: Vec<(u32, Place)> =
+        let sent: Vec<(u32, Offset)> =
             stream::iter(joined(corrections)).map(send).buffer_unordered(WRITES).try_collect().await?;
-        let mut places: BTreeMap<u32, Place> = BTreeMap::new();
-        for (partition, place) in sent {
-            let last = places.entry(partition).or_default();
-            *last = place.max(*last);
+        let mut last: BTreeMap<u32, Offset> = BTreeMap::new();
+        for (partition, offset) in sent {
+            let last = last.entry(partition).or_insert(offset);
+            *last = offset.max(*last);
         }
-        self.folded(&places).await
+        self.folded(&last).await
     }
 
-    /// Waits until the folds have stored that they are behind these places, or patience ends. A look before that would find
+    /// Waits until the folds have stored that they are behind these offsets, or patience ends. A look before that would find
     /// the same difference again.
-    async fn folded(&self, places: &BTreeMap<u32, Place>) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// The log is in another topic by now.
+    async fn folded(&self, sent: &BTreeMap<u32, Offset>) -> anyhow::Result<()> {
         let clock = self.calls.clock();
         let deadline = clock.reading().at + self.rules.patience;
         while clock.reading().at < deadline {
             let folds = self.folds().await?;
-            if places.iter().all(|(partition, place)| folds.get(partition) > Some(place)) {
+            // After the folds: if the topic is the same still, their places are in it.
+            self.require_same_log().await?;
+            if sent.iter().all(|(partition, offset)| self.is_behind(folds.get(partition).copied(), *offset)) {
                 break;
             }
             self.calls.wait(2 * POLL).await?;
         }
         Ok(())
+    }
+
+    /// Whether a fold has everything up to `offset`. A fold may be in a later generation than the topic's, where its partition
+    /// lost its end once.
+    fn is_behind(&self, fold: Option<Place>, offset: Offset) -> bool {
+        fold.is_some_and(|fold| fold.generation() >= self.config.generation && fold.offset() > offset)
     }
 
     /// The places of the partitions that the folds have stored: everything before is in the counters.
