@@ -5,13 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::format::Format;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{DeploymentConfig, Outcome};
-use tally_service::{Clock, Host, Invalid, Stage, Stop, Task};
+use tally_service::{Clock, Host, Invalid, Stage, Stop, Task, Unfit};
 use tokio::time::timeout;
 
 use crate::dynamodb::counters::Counters;
@@ -57,7 +56,7 @@ impl Deployment<'_> {
         };
         match host.wait_for(NAME, Backoff::STORE, || self.checkpoints.format()).await? {
             Some(stated) => stated.known()?,
-            None if has_rows => bail!(CONFIGURATION_LOST),
+            None if has_rows => return Err(Unfit(CONFIGURATION_LOST.to_owned()).into()),
             None => {}
         }
         let created = host.wait_for(NAME, Backoff::STORE, || self.checkpoints.config(self.shards)).await?;
@@ -88,16 +87,21 @@ impl Deployment<'_> {
     pub async fn join(self, host: &Host) -> anyhow::Result<ShardCount> {
         self.check_tables(host).await?;
         let missing = || Fault::Transient("no consumer or change-streamer has created it yet".to_owned());
-        let stated = || async { self.stated().await?.ok_or_else(missing) };
-        host.wait_for(NAME, Backoff::STORE, stated).await?.known()?;
+        let stated = || async {
+            match self.stated().await? {
+                Ok(stated) => stated.map(Ok).ok_or_else(missing),
+                Err(lost) => Ok(Err(lost)),
+            }
+        };
+        host.wait_for(NAME, Backoff::STORE, stated).await??.known()?;
         let created = || async { self.checkpoints.deployed().await?.ok_or_else(missing) };
         let created = host.wait_for(NAME, Backoff::STORE, created).await?;
         let watch = self.watch(created, host).await?;
         self.follow(created, watch, host)
     }
 
-    /// The format; none before the deployment is created. Fatal where there were rows without it.
-    async fn stated(&self) -> Outcome<Option<Format>> {
+    /// The format; none before the deployment is created. Nothing waits for it over rows.
+    async fn stated(&self) -> Outcome<Result<Option<Format>, Unfit>> {
         // The rows before the configuration: it is created before the first of them.
         let had_rows = match self.tables {
             Some(connection) => dynamodb::held_items(connection).await?,
@@ -105,9 +109,9 @@ impl Deployment<'_> {
         };
         let stated = self.checkpoints.format().await?;
         if stated.is_none() && had_rows {
-            return Err(Fault::Fatal(CONFIGURATION_LOST.to_owned()));
+            return Ok(Err(Unfit(CONFIGURATION_LOST.to_owned())));
         }
-        Ok(stated)
+        Ok(Ok(stated))
     }
 
     async fn check_tables(&self, host: &Host) -> anyhow::Result<()> {
@@ -130,7 +134,9 @@ impl Deployment<'_> {
     /// not ready while its tables are others.
     fn follow(self, created: ShardCount, watch: Option<Watch>, host: &Host) -> anyhow::Result<ShardCount> {
         let told = self.shards.unwrap_or(created);
-        ensure!(told == created, "--shards is {told}, but this deployment was created with {created}");
+        if told != created {
+            return Err(Unfit(format!("--shards is {told}, but this deployment was created with {created}")).into());
+        }
         match watch {
             Some(watch) => host.spawn(Stage::Intake, "format", watch),
             None => {

@@ -8,6 +8,8 @@ use futures_util::FutureExt;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{Deployment, dynamodb, kafka};
+use tally_core::audit::AuditRun;
+use tally_core::backoff::Backoff;
 use tally_core::ports::log::TopicReader;
 use tally_core::ports::{DeploymentConfig, Producer};
 use tally_service::metrics::Catalogue;
@@ -20,7 +22,7 @@ use crate::erase::{ErasePorts, erase_and_report};
 use crate::metrics;
 use crate::routes::{Desk, routes};
 use crate::run::Run;
-use crate::settle::Recount;
+use crate::settle::{Recount, begun};
 use crate::watch::watch;
 
 /// What a recount works on.
@@ -87,6 +89,8 @@ pub struct App {
     ports: Wired,
     /// The tables to be checked before anything is written; `None` where the ports are not over them.
     tables: Option<dynamodb::Connection>,
+    /// The id of the run, where a caller has given it.
+    caller: Option<AuditRun>,
 }
 
 enum Wired {
@@ -114,7 +118,7 @@ impl App {
                 Wired::Erase(Box::new(ports))
             }
         };
-        Ok(Self { config, ports, tables: Some(connection) })
+        Ok(Self { config, ports, tables: Some(connection), caller: None })
     }
 
     /// A job over `ports`, whatever is behind them. Where the job is an erasure, its events go where the log is.
@@ -131,13 +135,20 @@ impl App {
                 }))
             }
         };
-        Self { config, ports, tables: None }
+        Self { config, ports, tables: None, caller: None }
     }
 
     /// The same, which checks and watches these tables first, and goes by their clock.
     #[must_use]
     pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
         Self { tables: Some(connection), ..self }
+    }
+
+    /// The same for a program that carries out a recount and has its own answer to print: the run has this id, by which it is
+    /// found afterwards, and writes nothing to the standard output.
+    #[must_use]
+    pub fn called(self, run: AuditRun) -> Self {
+        Self { caller: Some(run), ..self }
     }
 }
 
@@ -153,20 +164,23 @@ impl tally_service::App for App {
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { config, ports, tables } = self;
+        let Self { config, ports, tables, caller } = self;
         let checkpoints = match &ports {
             Wired::Recount(ports) => Arc::clone(&ports.deployment),
             Wired::Erase(ports) => Arc::clone(&ports.deployment),
         };
         // A recount creates nothing: a process that writes rows says what the deployment is.
         let shards = Deployment { tables: tables.as_ref(), checkpoints, shards: config.shards }.join(&host).await?;
-        let by = (host.clock(), host.chance().clone());
+        if let Wired::Recount(ports) = &ports {
+            host.wait_for("changes", Backoff::STORE, || begun(&ports.changes)).await?;
+        }
+        let (by, watching) = ((host.clock(), host.chance().clone()), host.clone());
         host.job("recount", move |stop| {
             async move {
                 match (ports, config.job) {
                     (Wired::Recount(ports), Job::Recount(config)) => {
                         let of = Recount::new(*ports, shards, config.rules, by, stop).await?;
-                        run(&of, &config).await
+                        run(&of, &config, caller, &watching).await
                     }
                     (Wired::Erase(ports), Job::Erase(config)) => {
                         let calls = Calls::new(config.read_units, by, stop);
@@ -181,11 +195,11 @@ impl tally_service::App for App {
     }
 }
 
-async fn run(of: &Recount, config: &RecountConfig) -> anyhow::Result<Exit> {
+async fn run(of: &Recount, config: &RecountConfig, caller: Option<AuditRun>, host: &Host) -> anyhow::Result<Exit> {
     if config.scope == Scope::Watch {
-        return watch(of).await;
+        return watch(of, host).await;
     }
-    let run = Run::begin(of, &config.scope).await?;
+    let run = Run::begin(of, &config.scope, caller).await?;
     Box::pin(run.finish()).await
 }
 

@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "WHEN", help_heading = "Mode", conflicts_with_all = ["candidates_only", "watch", "resume"])]
     pub since: Option<Since>,
 
-    /// Recount only what is queued: counts that turned negative, what was asked for, and what was left; no audit
+    /// Recount only what is queued: counts below zero or in doubt, what was asked for, and what was left; no audit
     #[arg(long, help_heading = "Mode", conflicts_with_all = ["watch", "resume"])]
     pub candidates_only: bool,
 

@@ -1,4 +1,5 @@
-//! How far a recount has come: a bar with rate and time left on a terminal, JSON lines otherwise.
+//! How far a recount has come: a bar with rate and time left on a terminal, JSON lines otherwise, and none for a caller that
+//! has its own answer to print.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +24,8 @@ pub(crate) struct Progress {
     clock: Clock,
     began: Duration,
     bar: Option<ProgressBar>,
-    is_silent: bool,
+    /// Whether anything is written to the standard output.
+    prints: bool,
     tables: Option<Tables>,
     /// When row keys were in doubt first.
     doubted: Mutex<Option<Duration>>,
@@ -37,15 +39,16 @@ pub(crate) struct Tables {
 }
 
 impl Progress {
-    /// On the terminal, if there is one. `tables` is what is known of the tables that the run reads, if it reads them whole.
-    pub(crate) fn new(tables: Option<Tables>, clock: Clock) -> Self {
+    /// On the terminal, if there is one, and on the standard output if it `prints`. `tables` is what is known of the tables that
+    /// the run reads, if it reads them whole.
+    pub(crate) fn new(tables: Option<Tables>, clock: Clock, prints: bool) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| bar(tables.unwrap_or_default().items));
-        Self { bar, is_silent: false, tables, ..Self::silent(clock) }
+        Self { bar, prints, tables, ..Self::silent(clock) }
     }
 
     /// Shows nothing: for the recounts of a watching process.
     pub(crate) fn silent(clock: Clock) -> Self {
-        Self { clock, began: clock.reading().at, bar: None, is_silent: true, tables: None, doubted: Mutex::default() }
+        Self { clock, began: clock.reading().at, bar: None, prints: false, tables: None, doubted: Mutex::default() }
     }
 
     /// Says how far things are: what this process has found.
@@ -53,7 +56,7 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_position(own.rows + own.posts);
             bar.set_message(self.message(own));
-        } else if !self.is_silent {
+        } else if self.prints {
             let line = self.line(own);
             // A closed pipe is no failure of the recount.
             let _ = writeln!(std::io::stdout(), "{line}");
@@ -64,8 +67,13 @@ impl Progress {
     pub(crate) fn finish(&self, run: impl std::fmt::Display, summary: &Summary) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
+        }
+        if !self.prints {
+            return;
+        }
+        if self.bar.is_some() {
             let _ = write!(std::io::stdout(), "recount {run}\n{}", Table(summary));
-        } else if !self.is_silent {
+        } else {
             let _ = writeln!(std::io::stdout(), "{}", json!({"run": run.to_string(), "summary": summary}));
         }
     }

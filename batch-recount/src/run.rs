@@ -7,10 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
 use tally_core::ids::PostId;
-use tally_core::ports::{QueueReason, RecountQueue as _, Runs as _};
+use tally_core::ports::Runs as _;
 use tally_core::time::UnixMillis;
 use tally_service::Exit;
 
@@ -24,9 +23,6 @@ const REPORT: Duration = Duration::from_secs(2);
 
 /// Runs whose summaries are looked through for how many rows to expect.
 const EARLIER: u32 = 20;
-
-/// Row keys queued at once.
-const AT_ONCE: usize = 64;
 
 /// One run.
 pub(crate) struct Run {
@@ -45,22 +41,27 @@ enum Work {
 }
 
 impl Run {
-    /// A new run of `scope`, or the one to be continued, shown to people.
+    /// A new run of `scope`, or the one to be continued, shown to people. A `caller` gives the run its id, and reads there what
+    /// it comes to: only a bar is shown then.
     ///
     /// # Errors
     /// A run to be continued that does not exist, is over, was no audit, or corrects where a dry run is asked for.
-    pub(crate) async fn begin(of: &Recount, scope: &Scope) -> anyhow::Result<Self> {
-        let (run, expected) = (Self::silent(of, scope).await?, Tables::default());
+    pub(crate) async fn begin(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
+        let (run, expected) = (Self::new(of, scope, caller).await?, Tables::default());
         let tables = match run.work {
             Work::Audit => Some(expected_of(of, &run.record.summary).await?),
             Work::Since(_) => Some(expected),
             Work::Queue | Work::Posts { .. } => None,
         };
-        Ok(Self { progress: Progress::new(tables, of.calls.clock()), ..run })
+        Ok(Self { progress: Progress::new(tables, of.calls.clock(), caller.is_none()), ..run })
     }
 
     /// The same for a process that shows no progress.
     pub(crate) async fn silent(of: &Recount, scope: &Scope) -> anyhow::Result<Self> {
+        Self::new(of, scope, None).await
+    }
+
+    async fn new(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
         let (scope, work) = match scope {
             Scope::Resume(run) => return resumed(of, *run).await,
             Scope::Audit => (RunScope::Audit, Work::Audit),
@@ -71,8 +72,10 @@ impl Run {
             Scope::Queue | Scope::Watch => (RunScope::Queue, Work::Queue),
         };
         let recount = of.anew(of.rules).await?;
+        let run = caller.unwrap_or(recount.run);
+        let recount = recount.continuing(run);
         let record = RunRecord {
-            run: recount.run,
+            run,
             began: of.calls.now(),
             ended: None,
             scope,
@@ -128,29 +131,12 @@ impl Run {
             Work::Queue => {
                 let (mut ended, corrected) = recount.queue(&mut Waiting::default()).await?;
                 ended.add(recount.recheck(corrected).await?);
-                return Ok((ended, ()));
+                ended
             }
         };
-        self.queue_left().await?;
+        // What a run of the queue has left is queued still, but for what was left when it was looked at once more.
+        recount.enqueue(recount.left()).await?;
         Ok((ended, ()))
-    }
-
-    /// Queues the row keys that were left, so that a watching process looks at them again. Safe to repeat: a key is queued once.
-    async fn queue_left(&self) -> anyhow::Result<()> {
-        if self.record.dry_run {
-            return Ok(());
-        }
-        let (recount, now) = (&self.recount, self.recount.calls.now());
-        let enqueue = |key| {
-            async move {
-                let enqueue = || recount.ports.recounts.enqueue(&key, QueueReason::Drift, now);
-                recount.calls.persist("queue a row key", enqueue).await?;
-                recount.calls.wrote(1);
-                anyhow::Ok(())
-            }
-            .boxed()
-        };
-        stream::iter(recount.left()).map(enqueue).buffer_unordered(AT_ONCE).try_collect().await
     }
 
     /// Says how far things are, again and again.

@@ -21,11 +21,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tally_adapters::dynamodb::changes::Config;
+use tally_adapters::dynamodb::changes::{Changes, Config};
 use tally_core::audit::{AuditRun, Summary};
-use tally_core::changes::{Body, Message, Nonce, Place, partition_of};
+use tally_core::changes::{Body, Message, Nonce, partition_of};
 use tally_core::fault::Fault;
+use tally_core::fence::Offset;
 use tally_core::ids::{RowKey, ShardCount};
+use tally_core::ports::Outcome;
 use tally_core::ports::log::Outgoing;
 use tally_service::{Chance, Clock, Stop};
 
@@ -117,7 +119,7 @@ pub struct Recount {
     chance: Chance,
 }
 
-/// Why a recount cannot go on: the log stands still. The caller may try again.
+/// Why a recount cannot go on: the log stands still, or is another one. The caller may begin again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Behind(String);
 
@@ -187,23 +189,34 @@ impl Recount {
         Ok(())
     }
 
-    /// Appends a message to a partition of the log; where it stands. What is sent is safe to repeat: a correction holds once,
-    /// and a loss that is repaired stays so.
-    async fn append(&self, partition: u32, body: Body) -> anyhow::Result<Place> {
+    /// Appends a message to a partition of the log; its offset. What is sent is safe to repeat: a correction holds once, and a
+    /// loss that is repaired stays so.
+    async fn append(&self, partition: u32, body: Body) -> anyhow::Result<Offset> {
         let value = Message { read: self.calls.clock().now(), body }.write(&self.config.deployment);
         let (topic, partition) = (self.ports.log.topic.as_str(), Some(partition));
         let send = || {
             let record = Outgoing { topic, partition, key: None, value: Some(&value), headers: &[] };
             self.ports.log.producer.send(record)
         };
-        let written = self.calls.persist("append to the log", send).await?;
-        Ok(Place::new(self.config.generation, written.offset))
+        Ok(self.calls.persist("append to the log", send).await?.offset)
+    }
+
+    /// Fails if the log is in another topic by now: what was read of the one before, and sent to it, is lost with it.
+    async fn require_same_log(&self) -> anyhow::Result<()> {
+        if configured(&self.ports, &self.calls).await? == self.config {
+            return Ok(());
+        }
+        Err(Behind("the topic of the log of changes was replaced during the recount".to_owned()).into())
     }
 }
 
 /// The configuration of the log, once there is one.
 async fn configured(ports: &Ports, calls: &Calls) -> anyhow::Result<Config> {
+    calls.persist("read the configuration of the log", || begun(&ports.changes)).await
+}
+
+/// The configuration of the log; transient while no change-streamer has begun it.
+pub(crate) async fn begun(changes: &Changes) -> Outcome<Config> {
     let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
-    let read = || async { ports.changes.config().await?.ok_or_else(missing) };
-    calls.persist("read the configuration of the log", read).await
+    changes.config().await?.ok_or_else(missing)
 }

@@ -7,9 +7,10 @@ use futures_util::FutureExt;
 use futures_util::future::try_join4;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::audit::{RunRecord, RunScope};
+use tally_core::backoff::Backoff;
 use tally_core::ports::Runs as _;
 use tally_core::time::UnixMillis;
-use tally_service::Exit;
+use tally_service::{Exit, Host};
 use tokio::sync::mpsc;
 
 use crate::config::Scope;
@@ -33,24 +34,26 @@ struct Corrected {
     keys: Vec<Open>,
 }
 
-/// Watches until asked to stop.
-pub(crate) async fn watch(of: &Recount) -> anyhow::Result<Exit> {
+/// Watches until asked to stop. What is waited for is a condition of `host`.
+pub(crate) async fn watch(of: &Recount, host: &Host) -> anyhow::Result<Exit> {
     let (corrected, rechecked) = mpsc::channel(CORRECTED);
-    let (queues, rechecks) = (Box::pin(queues(of, corrected)), Box::pin(rechecks(rechecked)));
-    let (never, ..) = try_join4(queues, rechecks, Box::pin(audits(of)), Box::pin(shows_last_audit(of))).await?;
+    let (queues, rechecks) = (Box::pin(queues(of, host, corrected)), Box::pin(rechecks(rechecked)));
+    let (audits, shows) = (Box::pin(audits(of, host)), Box::pin(shows_last_audit(of)));
+    let (never, ..) = try_join4(queues, rechecks, audits, shows).await?;
     match never {}
 }
 
 /// Drains the queue when there is something in it.
-async fn queues(of: &Recount, corrected: mpsc::Sender<Corrected>) -> anyhow::Result<Infallible> {
+async fn queues(of: &Recount, host: &Host, corrected: mpsc::Sender<Corrected>) -> anyhow::Result<Infallible> {
     let mut waiting = Waiting::default();
     loop {
-        if of.is_queued(&waiting).await?
-            && let Some((recount, keys)) = unless_behind(Box::pin(drained(of, &mut waiting)).await)?
-            && !keys.is_empty()
-        {
-            // The other end is there as long as this one.
-            let _ = corrected.send(Corrected { recount, keys }).await;
+        if of.is_queued(&waiting).await? {
+            match unless_behind(Box::pin(drained(of, &mut waiting)).await)? {
+                // The other end is there as long as this one.
+                Some((recount, keys)) if !keys.is_empty() => _ = corrected.send(Corrected { recount, keys }).await,
+                Some(_) => {}
+                None => of.caught_up(host).await?,
+            }
         }
         of.calls.wait(of.rules.watch).await?;
     }
@@ -64,23 +67,41 @@ async fn drained(of: &Recount, waiting: &mut Waiting) -> anyhow::Result<(Recount
 /// Looks once more at what was corrected from the queue, which goes on meanwhile.
 async fn rechecks(mut corrected: mpsc::Receiver<Corrected>) -> anyhow::Result<Infallible> {
     let corrected = stream::poll_fn(|context| corrected.poll_recv(context));
-    let recheck = |Corrected { recount, keys }| async move { unless_behind(recount.recheck(keys).await) }.boxed();
-    corrected.map(recheck).buffer_unordered(CORRECTED).try_for_each(|_| std::future::ready(Ok(()))).await?;
+    let rechecks = corrected.map(|corrected| rechecked(corrected).boxed()).buffer_unordered(CORRECTED);
+    rechecks.try_for_each(|()| std::future::ready(Ok(()))).await?;
     std::future::pending().await
 }
 
+/// What such a look leaves unsettled is queued again.
+async fn rechecked(Corrected { recount, keys }: Corrected) -> anyhow::Result<()> {
+    let all = keys.iter().map(|open| open.key().clone()).collect();
+    let left = unless_behind(recount.recheck(keys).await)?.map_or(all, |_| recount.left());
+    recount.enqueue(left).await
+}
+
 /// Runs an audit when something asks for one: a loss that is open, or a person.
-async fn audits(of: &Recount) -> anyhow::Result<Infallible> {
-    let mut failed: Option<(Due, Duration)> = None;
+async fn audits(of: &Recount, host: &Host) -> anyhow::Result<Infallible> {
+    let (mut failed, mut behind) = (None::<(Due, Duration)>, 0);
     loop {
         let (due, now) = (of.due().await?, of.calls.clock().reading().at);
         let waits = failed.as_ref().is_some_and(|(known, until)| *known == due && now < *until);
         if !due.is_empty() && !waits {
-            let exit = unless_behind(Box::pin(audited(of)).await)?;
             failed = None;
-            if exit.is_some_and(|exit| !exit.is_clean()) {
-                tracing::warn!(again = ?AUDIT_AGAIN, "the audit has left row keys unproved: losses stay open");
-                failed = Some((due, of.calls.clock().reading().at + AUDIT_AGAIN));
+            match unless_behind(Box::pin(audited(of)).await)? {
+                Some(exit) => {
+                    behind = 0;
+                    if !exit.is_clean() {
+                        tracing::warn!(again = ?AUDIT_AGAIN, "the audit has left row keys unproved: losses stay open");
+                        failed = Some((due, of.calls.clock().reading().at + AUDIT_AGAIN));
+                    }
+                }
+                None => {
+                    of.caught_up(host).await?;
+                    // The log may fall behind during each scan.
+                    let again = Backoff { base: of.rules.watch, cap: AUDIT_AGAIN };
+                    of.calls.wait(again.ceiling(behind)).await?;
+                    behind += 1;
+                }
             }
         }
         of.calls.wait(of.rules.watch).await?;
@@ -92,7 +113,7 @@ async fn audited(of: &Recount) -> anyhow::Result<Exit> {
     Box::pin(run.finish()).await
 }
 
-/// What a run came to; `None` where the log did not go on, which a watching process waits for.
+/// What a run came to; `None` where the log did not go on.
 fn unless_behind<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match result {
         Err(error) if error.is::<Behind>() => {

@@ -8,7 +8,7 @@ use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
 use tally_core::fence::TopicId;
 use tally_core::ports::{Intake, Outcome, Producer, TopicReader};
-use tally_service::Host;
+use tally_service::{Host, Invalid};
 
 /// How the log is reached.
 #[derive(Clone)]
@@ -38,17 +38,26 @@ pub(crate) async fn joined(host: &Host, changes: &Changes, log: &LogPorts) -> an
         let (topic, partitions) = topic(log).await?;
         let new = Config { deployment: deployment.clone(), partitions, topic: topic.clone(), generation: 1 };
         changes.begin_log(&new).await?;
-        let config = configured(changes, &topic).await?;
-        if config.partitions == partitions {
-            return Ok(config);
-        }
-        // Every counter has its place in one partition: by another number it would be looked for in another one.
-        Err(Fault::Fatal(format!(
-            "the topic `{}` has {partitions} partitions, and the log of this deployment {}: create the topic anew with as many",
-            log.topic, config.partitions
-        )))
+        Ok((configured(changes, &topic).await?, partitions))
     };
-    host.wait_for("changes", Backoff::STORE, look).await
+    let (config, partitions) = host.wait_for("changes", Backoff::STORE, look).await?;
+    require_partitions(&config, partitions)?;
+    Ok(config)
+}
+
+/// Every counter has its place in one partition: by another number of them it would be looked for in another one.
+///
+/// # Errors
+/// The topic has another number of partitions than the log.
+pub(crate) fn require_partitions(config: &Config, partitions: u32) -> Result<(), Invalid> {
+    if partitions == config.partitions {
+        return Ok(());
+    }
+    let problem = format!(
+        "the topic has {partitions} partitions, and the log of this deployment {}: create it anew with as many",
+        config.partitions
+    );
+    Err(Invalid::setting("changes-topic", problem))
 }
 
 /// The topic's id, and how many partitions it has.

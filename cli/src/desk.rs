@@ -166,7 +166,7 @@ impl Desk {
 /// Why tables cannot be used, and which prefixes have some.
 async fn unusable(connection: &dynamodb::Connection, fault: Fault) -> anyhow::Error {
     let (prefix, region) = (&connection.tables().prefix, connection.region().unwrap_or("no region"));
-    let is_absent = matches!(&fault, Fault::Fatal(said) if said.contains("ResourceNotFoundException"));
+    let is_absent = fault.to_string().contains("ResourceNotFoundException");
     if !is_absent {
         return anyhow::Error::from(fault).context(format!("cannot use the tables `{prefix}*` in {region}"));
     }
@@ -176,7 +176,9 @@ async fn unusable(connection: &dynamodb::Connection, fault: Fault) -> anyhow::Er
         [] => "no deployment is there: is it another AWS_REGION or account".to_owned(),
         prefixes => format!("--table-prefix is one of {}", prefixes.join(", ")),
     };
-    anyhow::Error::from(fault).context(format!("there are no tables `{prefix}*` in {region}; {hint}"))
+    // A service waits for them, and a person is told.
+    anyhow::Error::from(Fault::Fatal(fault.to_string()))
+        .context(format!("there are no tables `{prefix}*` in {region}; {hint}"))
 }
 
 fn unconfigured() -> Fault {

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn the_exit_code_says_whose_turn_it_is() {
-        let fault = |fault: Fault| code(&Err::<(), _>(fault).context("cannot read the gaps").unwrap_err());
+        let fault = |fault: Fault| code(&Err::<(), _>(fault).context("cannot read the losses").unwrap_err());
         assert_eq!(fault(Fault::Transient("no answer".into())), 69);
         assert_eq!(fault(Fault::Throttled("slow down".into())), 69);
         assert_eq!(fault(Fault::Fatal("access denied".into())), 78);

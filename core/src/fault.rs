@@ -14,7 +14,7 @@ pub enum Fault {
     /// This request will never be taken; others will.
     #[error("refused: {0}")]
     Poison(String),
-    /// No request will be taken until an operator acts: access denied, a table missing, a store full.
+    /// No request will be taken until an operator acts: access denied, a table of another shape, a store full.
     #[error("{0}")]
     Fatal(String),
 }

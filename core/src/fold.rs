@@ -26,11 +26,11 @@ pub struct Counter {
     pub parts: BTreeMap<Shard, i64>,
     /// `version`: everything before this place of its partition is in.
     pub version: Place,
-    /// `c`: how many corrections are in, and weights that could not be read: what a correction has to know of.
+    /// `c`: how many corrections are in, and changes that could not be counted: what a correction has to know of.
     pub corrections: u64,
     /// `gap`: the last announcement of a loss before what was applied last.
     pub gap: Option<Place>,
-    /// `doubt`: shards with a row whose weight could not be read.
+    /// `doubt`: shards with a change that could not be counted, since a weight could not be read or the sum has no room.
     pub doubt: BTreeSet<Shard>,
     /// `updated_at`.
     pub updated_at: UnixMillis,
@@ -54,7 +54,7 @@ pub enum Applied {
     Nothing,
 }
 
-/// The counter would leave the range of 64 bits. Nothing was changed.
+/// The counter would leave the range of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the count would leave the range of 64 bits")]
 pub struct Overflow;
@@ -63,7 +63,7 @@ impl Counter {
     /// Applies what stands at `at`, behind the announcement `loss`. What is in already changes nothing.
     ///
     /// # Errors
-    /// The sum leaves the range; the counter is as before, but for its place.
+    /// The sum leaves the range. An entry is left out then, and its shard is in doubt; a correction changes nothing.
     pub fn apply(&mut self, at: Place, change: Change<'_>, loss: Option<Place>) -> Result<Applied, Overflow> {
         if at < self.version {
             return Ok(Applied::Nothing);
@@ -74,13 +74,13 @@ impl Counter {
                     Effect::Marked(_) => return Ok(Applied::Nothing),
                     Effect::Weighed { .. } if entry.gain() == 0 => return Ok(Applied::Nothing),
                     Effect::Weighed { .. } => {}
-                    // A correction that was calculated before would take the doubt away.
-                    Effect::Unreadable { .. } => {
-                        self.doubt.insert(entry.key.shard);
-                        self.corrections += 1;
-                    }
+                    Effect::Unreadable { .. } => self.doubt(entry.key.shard),
                 }
-                self.add(entry.key.shard, entry.gain())?;
+                if let Err(overflow) = self.add(entry.key.shard, entry.gain()) {
+                    self.doubt(entry.key.shard);
+                    self.gap = self.gap.max(loss);
+                    return Err(overflow);
+                }
             }
             Change::Correction(correction) => {
                 let Correction { parts, seen, loss: known, .. } = correction;
@@ -108,6 +108,12 @@ impl Counter {
     /// Whether the total is the sum of its parts, as it is unless somebody edited the item.
     pub fn adds_up(&self) -> bool {
         self.parts.values().map(|part| i128::from(*part)).sum::<i128>() == i128::from(self.likes)
+    }
+
+    /// Something of a shard is not counted. A correction that was calculated before would take the doubt away.
+    fn doubt(&mut self, shard: Shard) {
+        self.doubt.insert(shard);
+        self.corrections += 1;
     }
 
     fn add(&mut self, shard: Shard, gain: i64) -> Result<(), Overflow> {
@@ -235,14 +241,16 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_range_changes_nothing() {
+    fn a_correction_that_leaves_the_range_changes_nothing_and_an_entry_that_does_is_left_out_and_a_doubt() {
         let parts = BTreeMap::from([(key(0).shard, i64::MAX)]);
-        let mut counter = Counter { likes: i64::MAX, parts, ..Counter::default() };
-        let before = counter.clone();
+        let full = Counter { likes: i64::MAX, parts, ..Counter::default() };
         for k in [0, 1] {
+            let mut counter = full.clone();
             assert_eq!(counter.apply(at(1), Change::Correction(&correction(k, 1, 0, None)), None), Err(Overflow));
-            assert_eq!(counter.apply(at(1), Change::Entry(&like(k)), None), Err(Overflow));
-            assert_eq!(counter, before);
+            assert_eq!(counter, full);
+            assert_eq!(counter.apply(at(1), Change::Entry(&like(k)), Some(at(0))), Err(Overflow));
+            let doubt = [key(k).shard].into();
+            assert_eq!(counter, Counter { doubt, corrections: 1, gap: Some(at(0)), ..full.clone() });
         }
     }
 

@@ -112,7 +112,7 @@ pub(crate) const NEGATIVE_COUNTS: Metric = metric(
     Kind::Counter,
     Unit::Count,
     &[Label::of("outcome", &["queued", "dropped", "failed"])],
-    "Counts below zero met: queued for a recount, dropped because the queue was full, or failed to be queued.",
+    "Counts met that are below zero or in doubt: queued for a recount, dropped because the queue was full, or failed to be queued.",
 );
 pub(crate) const LISTENERS: Metric =
     metric("tally_listeners", Kind::Gauge, Unit::Count, &[], "Streams of live counts that are open.");

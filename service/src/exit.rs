@@ -3,8 +3,19 @@
 use std::process::ExitCode;
 
 use tally_core::format::UnknownFormat;
+use thiserror::Error;
 
 use crate::Invalid;
+
+/// What is stored is not what a process may start over, and no wait makes it so: an operator has to say what is to be done.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Unfit(pub String);
+
+/// Whether what is configured is wrong, or what it is to work on.
+pub(crate) fn is_misconfigured(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Invalid>() || cause.is::<Unfit>())
+}
 
 /// The code a process ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +37,7 @@ impl Exit {
     pub fn after(error: &anyhow::Error) -> Self {
         if error.chain().any(|cause| cause.is::<UnknownFormat>()) {
             Self::FORMAT
-        } else if error.chain().any(|cause| cause.is::<Invalid>()) {
+        } else if is_misconfigured(error) {
             Self::CONFIG
         } else {
             Self::FAILED

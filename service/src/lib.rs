@@ -28,7 +28,7 @@ pub use chance::Chance;
 pub use clock::{Clock, StoreClock};
 pub use config::{Invalid, Setting};
 pub use duration::{BadDuration, parse_duration};
-pub use exit::Exit;
+pub use exit::{Exit, Unfit};
 pub use files::open_files;
 pub use host::{App, Host, Running};
 pub use http::{Limits, Server};

@@ -9,7 +9,8 @@ use std::task::Poll;
 
 use tally_core::format::UnknownFormat;
 
-use crate::{Exit, Invalid, Stop, Stopped};
+use crate::exit::is_misconfigured;
+use crate::{Exit, Stop, Stopped};
 
 /// A part of a process that runs until it is asked to stop: a struct with this method, or a closure.
 pub trait Task: Send + 'static {
@@ -103,7 +104,7 @@ impl How {
             return Self::UnknownFormat(found.clone());
         }
         let text = format!("{error:#}");
-        if error.chain().any(|cause| cause.is::<Invalid>()) { Self::Misconfigured(text) } else { Self::Failed(text) }
+        if is_misconfigured(error) { Self::Misconfigured(text) } else { Self::Failed(text) }
     }
 }
 

@@ -24,8 +24,6 @@ use crate::worker::Shared;
 pub(crate) const NOT_SET_UP: &str = "the log of changes is not set up yet";
 /// The setting of the topic that is read.
 const CHANGES: &str = "changes-topic";
-/// The setting of the topic that is written.
-const BOARDS: &str = "boards-topic";
 
 /// What lists are made from, and where they go.
 pub struct Ports {
@@ -114,12 +112,13 @@ impl Ports {
     }
 }
 
-/// How many partitions the topic that `setting` names has.
-async fn partitions(host: &Host, reader: &dyn TopicReader, setting: &str, topic: &str) -> anyhow::Result<u32> {
-    if !host.wait_for("kafka", Backoff::STORE, || reader.exists()).await? {
-        return Err(Invalid::setting(setting, format!("there is no topic {topic}")).into());
-    }
-    let logs = host.wait_for("kafka", Backoff::STORE, || reader.logs()).await?;
+/// How many partitions the topic has, once it is there.
+async fn partitions(host: &Host, reader: &dyn TopicReader, topic: &str) -> anyhow::Result<u32> {
+    let look = || async {
+        let missing = || Fault::Transient(format!("there is no topic {topic}"));
+        if reader.exists().await? { reader.logs().await } else { Err(missing()) }
+    };
+    let logs = host.wait_for("kafka", Backoff::STORE, look).await?;
     Ok(u32::try_from(logs.len()).unwrap_or(u32::MAX))
 }
 
@@ -141,8 +140,8 @@ impl tally_service::App for App {
         let Self { shards, topics, rules, ports, tables } = self;
         let Ports { deployment, store, join, changes, boards, producer } = ports;
         Deployment { tables: tables.as_ref(), checkpoints: deployment, shards }.join(&host).await?;
-        let of = partitions(&host, &*changes, CHANGES, &topics.changes).await?;
-        let boards = partitions(&host, &*boards, BOARDS, &topics.boards).await?;
+        let of = partitions(&host, &*changes, &topics.changes).await?;
+        let boards = partitions(&host, &*boards, &topics.boards).await?;
         let log = log_of(&host, &store, &topics.changes, of).await?;
         let clock = host.clock();
         let watch = WatchTopic { changes: Arc::clone(&changes), partitions: of as usize, clock };

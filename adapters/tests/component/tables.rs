@@ -126,6 +126,34 @@ async fn a_table_that_vanishes_and_comes_back_as_another_is_named_and_a_loss_unt
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_process_that_starts_before_a_table_or_its_stream_is_there_waits_for_it_by_name() {
+    let store = Store::start().await;
+    let stream = async |specification: serde_json::Value| {
+        store.call("UpdateTable", json!({"TableName": "likes", "StreamSpecification": specification})).await;
+    };
+    delete(&store, "recounts").await;
+    let start = |creates| Running::start(Member { connection: store.repeating(1), creates }, host());
+    let members = [start(true), start(false)];
+    let wait_for = async |what: &str| {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        for running in &members {
+            let report = running.host().readiness().report();
+            let Some(Condition::NotReady(reason)) = report.conditions.get("tables") else { panic!("{report:?}") };
+            assert!(reason.contains(what), "{reason}");
+        }
+    };
+    wait_for("recounts: ResourceNotFoundException: there is no such table").await;
+    ensure_tables(&store.connection).await.unwrap();
+    stream(json!({"StreamEnabled": false})).await;
+    wait_for("table likes has no stream").await;
+    stream(json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"})).await;
+    for running in members {
+        running.ready().await.unwrap();
+        assert_eq!(running.stop(Duration::from_secs(5)).await.exit(), Exit::CLEAN);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_process_that_starts_over_another_table_waits_by_name_until_it_is_adopted() {
     let store = Store::start().await;
     let (running, _) = member(&store).await;

@@ -8,7 +8,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_adapters::dynamodb::Consistency;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, Shard};
-use tally_core::ports::{Outcome, Queued, RecountQueue as _, Rows as _};
+use tally_core::ports::{Outcome, QueueReason, Queued, RecountQueue as _, Rows as _};
 
 use super::look::WRITES;
 use super::rounds::Open;
@@ -87,6 +87,24 @@ impl Recount {
                 return Ok((ended, corrected));
             }
         }
+    }
+
+    /// Queues row keys, so that a watching process looks at them again. Safe to repeat: a key is queued once.
+    pub(crate) async fn enqueue(&self, keys: Vec<RowKey>) -> anyhow::Result<()> {
+        if self.rules.dry_run {
+            return Ok(());
+        }
+        let enqueue = |key| {
+            async move {
+                let now = self.calls.now();
+                let enqueue = || self.ports.recounts.enqueue(&key, QueueReason::Drift, now);
+                self.calls.persist("queue a row key", enqueue).await?;
+                self.calls.wrote(1);
+                anyhow::Ok(())
+            }
+            .boxed()
+        };
+        stream::iter(keys).map(enqueue).buffer_unordered(WRITES).try_collect().await
     }
 
     /// Takes what is settled off the queue. Safe to repeat: what was asked for again stays.

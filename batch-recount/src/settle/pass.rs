@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::changes::{Effect, Entry, Nonce, Place};
+use tally_core::fence::Offset;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, MemberKey, RowKey, Shard};
 use tally_core::ports::{Outcome, Rows as _, ScannedRow, Segment};
@@ -41,7 +42,7 @@ pub(super) struct Passed {
 pub(super) struct Pass<'a> {
     of: &'a Recount,
     /// Where the log of each partition ended before the first row was read.
-    began: BTreeMap<u32, Place>,
+    began: BTreeMap<u32, Offset>,
     sums: Mutex<Sums>,
     log: Mutex<Seen>,
     passed: Mutex<Passed>,
@@ -55,8 +56,8 @@ struct Seen {
     /// The marker behind the scan of the rows, and the second in which it was put.
     marker: Option<Nonce>,
     second: Option<u64>,
-    /// How far the folds are behind that.
-    folds: BTreeMap<u32, Place>,
+    /// Partitions of which everything before that is in the counters.
+    folded: BTreeSet<u32>,
 }
 
 impl<'a> Pass<'a> {
@@ -67,7 +68,7 @@ impl<'a> Pass<'a> {
         tails.read_on(&mut |_, _| ()).await?;
         let pass = Self {
             of,
-            began: tails.each().map(|(partition, reached)| (partition, reached.place)).collect(),
+            began: tails.each().map(|(partition, reached)| (partition, reached.place.offset())).collect(),
             sums: Mutex::new(Sums::new(part, of.rules.held)),
             log: Mutex::default(),
             passed: Mutex::new(Passed { doubts: Vec::new(), unreadable: 0, rest: Vec::new() }),
@@ -103,8 +104,8 @@ impl<'a> Pass<'a> {
         if !all_in {
             return Err(Behind("the log does not come up to the rows that were scanned".to_owned()).into());
         }
-        let folds = self.of.folded(&self.began).await?;
-        self.log().folds = folds;
+        let folded = self.of.folded(&self.began).await?;
+        self.log().folded = folded;
         self.each_segment(|segment| self.scan_counters(segment, part)).await?;
         // Rows that no counter has a part for.
         let (mut sums, log) = (lock(&self.sums), self.log());
@@ -219,7 +220,7 @@ impl<'a> Pass<'a> {
     /// Proves a row key, or leaves it in doubt.
     fn judge(&self, log: &Seen, key: RowKey, agrees: bool, version: Option<Place>) {
         let partition = self.of.partition(&key);
-        let reached = log.reached.get(&partition).filter(|_| log.folds.get(&partition) >= self.began.get(&partition));
+        let reached = log.reached.get(&partition).filter(|_| log.folded.contains(&partition));
         let is_known = reached.is_some_and(|reached| reached.is_whole && Some(reached.place) >= version);
         if agrees && is_known && !log.moved.has(&key) {
             self.of.findings.proved(1);

@@ -1,13 +1,14 @@
 //! Looks at row keys, round after round, until each is settled.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::PoisonError;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::audit::{Cause, Drift};
 use tally_core::changes::{Amend, Body, Correction, Place};
+use tally_core::fence::Offset;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::LedgerEntry;
 use tally_core::recount::is_large;
@@ -33,6 +34,12 @@ pub(crate) struct Open {
     is_rechecked: bool,
     /// A large correction of it was withheld, and the count called doubtful instead.
     is_withheld: bool,
+}
+
+impl Open {
+    pub(crate) fn key(&self) -> &RowKey {
+        &self.key
+    }
 }
 
 /// What becomes of a row key after a look.
@@ -253,31 +260,43 @@ impl Recount {
             let partition = self.partition(&RowKey::first(&correction.counter));
             async move { anyhow::Ok((partition, self.append(partition, Body::Correction(correction)).await?)) }.boxed()
         };
-        let sent: Vec<(u32, Place)> =
+        let sent: Vec<(u32, Offset)> =
             stream::iter(joined(corrections)).map(send).buffer_unordered(WRITES).try_collect().await?;
-        let mut places: BTreeMap<u32, Place> = BTreeMap::new();
-        for (partition, place) in sent {
-            let last = places.entry(partition).or_default();
-            *last = place.next().max(*last);
+        let mut ends: BTreeMap<u32, Offset> = BTreeMap::new();
+        for (partition, offset) in sent {
+            let end = ends.entry(partition).or_default();
+            *end = offset.next().max(*end);
         }
         // A look before that would find the same difference again.
-        self.folded(&places).await?;
+        self.folded(&ends).await?;
         Ok(())
     }
 
-    /// Waits until the folds have stored that everything before these places is in the counters, or patience ends; how far they
-    /// are then.
-    pub(super) async fn folded(&self, places: &BTreeMap<u32, Place>) -> anyhow::Result<BTreeMap<u32, Place>> {
+    /// Waits until the folds have stored that everything before these offsets is in the counters, or patience ends; the partitions
+    /// of which it is.
+    ///
+    /// # Errors
+    /// The log is in another topic by now.
+    pub(super) async fn folded(&self, ends: &BTreeMap<u32, Offset>) -> anyhow::Result<BTreeSet<u32>> {
         let clock = self.calls.clock();
         let deadline = clock.reading().at + self.rules.patience;
         loop {
             let folds = self.folds().await?;
-            let is_in = places.iter().all(|(partition, place)| folds.get(partition) >= Some(place));
-            if is_in || clock.reading().at >= deadline {
-                return Ok(folds);
+            // After the folds: if the topic is the same still, their places are in it.
+            self.require_same_log().await?;
+            let is_in = |(partition, end): &(&u32, &Offset)| self.is_up_to(folds.get(partition).copied(), **end);
+            let folded: BTreeSet<u32> = ends.iter().filter(is_in).map(|(partition, _)| *partition).collect();
+            if folded.len() == ends.len() || clock.reading().at >= deadline {
+                return Ok(folded);
             }
             self.calls.wait(2 * POLL).await?;
         }
+    }
+
+    /// Whether a fold has everything before `end`. A fold may be in a later generation than the topic's, where its partition lost
+    /// its end once.
+    fn is_up_to(&self, fold: Option<Place>, end: Offset) -> bool {
+        fold.is_some_and(|fold| fold.generation() >= self.config.generation && fold.offset() >= end)
     }
 
     /// The places of the partitions that the folds have stored: everything before is in the counters.

@@ -1,15 +1,23 @@
 //! Tails of the log: what a fold of a partition accepts behind a position that it has stored.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::Context as _;
+use tally_core::backoff::Backoff;
 use tally_core::changes::{DeploymentId, Entry, Filter, Item, Message, Place};
+use tally_core::fault::Fault;
 use tally_core::fence::{Log, Offset, Partition};
 use tally_core::fold::Position;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
+use tally_service::Host;
 
 use super::{Behind, POLL, Recount};
+
+/// What a process waits for that found itself behind, by the name that its readiness shows, and how often it looks.
+const LOG: &str = "changes";
+const CATCHING_UP: Backoff = Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(30) };
 
 /// Tails of some partitions, which are read together.
 pub(super) struct Tails<'a> {
@@ -46,7 +54,7 @@ impl<'a> Tails<'a> {
     /// open.
     ///
     /// # Errors
-    /// The folds do not get there in time.
+    /// The folds do not get there in time, or the log is in another topic by now.
     pub(super) async fn begin(of: &'a Recount, partitions: &BTreeSet<u32>) -> anyhow::Result<Self> {
         let deadline = of.calls.clock().reading().at + of.rules.patience;
         loop {
@@ -56,6 +64,7 @@ impl<'a> Tails<'a> {
                     return Err(Behind(format!("a recount cannot begin: {reason}")).into());
                 }
                 Err(reason) => {
+                    of.require_same_log().await?;
                     tracing::debug!(reason, "a recount waits");
                     of.calls.wait(5 * POLL).await?;
                 }
@@ -169,6 +178,37 @@ impl Tail {
 }
 
 impl Recount {
+    /// Waits until a recount of everything could begin, and the log has all that is in the tables now. Until then `host` is not
+    /// ready, and says what is waited for.
+    pub(crate) async fn caught_up(&self, host: &Host) -> anyhow::Result<()> {
+        let until = self.calls.now().plus(self.rules.guard);
+        let look = || async {
+            match self.missing(until).await {
+                Ok(Some(missing)) => Err(Fault::Transient(missing)),
+                Ok(None) => Ok(Ok(())),
+                // What a call does not get over is no reason to wait.
+                Err(error) => Ok(Err(error)),
+            }
+        };
+        host.wait_for(LOG, CATCHING_UP, look).await?
+    }
+
+    /// Why a recount cannot begin, or up to when the log has the changes; `None` if it has all of before `until`.
+    async fn missing(&self, until: UnixMillis) -> anyhow::Result<Option<String>> {
+        // The log may be in another topic by now.
+        let of = self.anew(self.rules).await?;
+        let mut tails = match Tails::begun(&of, &(0..of.config.partitions).collect()).await? {
+            Ok(tails) => Tails { of: &of, tails },
+            Err(reason) => return Ok(Some(reason)),
+        };
+        tails.read_on(&mut |_, _| {}).await?;
+        let late = tails.tails.values().find(|tail| {
+            let reached = tail.reached();
+            !reached.is_whole || reached.as_of < Some(until)
+        });
+        Ok(late.map(|tail| format!("{} does not have all changes of before {until}", tail.partition)))
+    }
+
     /// The logs of the partitions as they are now.
     async fn logs(&self) -> anyhow::Result<BTreeMap<u32, Log>> {
         let logs = self.calls.persist("look at the log", || self.ports.log.reader.logs()).await?;

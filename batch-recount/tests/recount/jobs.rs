@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use clap::Parser as _;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Checkpoints;
-use tally_batch_recount::Rules;
+use tally_batch_recount::{App, Args, Rules};
 use tally_core::audit::{Cause, RunScope};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
 use tally_core::ports::{DeploymentConfig as _, Ledger as _, QueueReason, RecountQueue as _, Runs as _};
 use tally_emulator::{Fault, Rule};
-use tally_service::{Exit, Running};
+use tally_service::{Exit, Listen, Program as _, Running};
 
 use crate::started::ended;
 use crate::world::{World, key, keys, post, shards, user};
@@ -34,6 +35,20 @@ pub(crate) fn set(name: &str) -> CounterId {
 
 fn views() -> CounterId {
     CounterId { name: CounterName::new("views", CounterKind::Sum).unwrap(), ..post(0) }
+}
+
+#[test]
+fn only_a_recount_that_watches_opens_the_admin_listener() {
+    let opens = |line: &[&str]| {
+        let args = Args::try_parse_from(["tally-batch-recount"].iter().chain(line)).unwrap();
+        matches!(App::admin_listen(&args), Listen::At(_))
+    };
+    assert!(opens(&["--watch"]));
+    let run = "0".repeat(32);
+    let others = [&[][..], &["--post", "p"], &["--since", "1h"], &["--candidates-only"], &["--resume", &run]];
+    for line in others.into_iter().chain([&["erase", "--user", "u"][..], &["erase", "--post", "p", "--dry-run"]]) {
+        assert!(!opens(line), "{line:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

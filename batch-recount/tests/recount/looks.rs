@@ -233,3 +233,48 @@ async fn a_recount_does_not_begin_before_the_folds_know_every_loss_that_is_open(
     world.relays.store(true, Ordering::Relaxed);
     assert_eq!(world.beside(recount.keys(all(1))).await.unwrap(), Ended::default());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_correction_is_waited_for_also_where_a_fold_is_in_a_later_generation_than_the_topic() {
+    let world = World::folded_in(2).await;
+    world.fill(1, 10).await;
+    world.edit(&post(0), &format!("s{}", key(&post(0), &user(1)).shard), Some(70)).await;
+    world.folds.store(false, Ordering::Relaxed);
+    let folds = async {
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        world.folds.store(true, Ordering::Relaxed);
+    };
+    let recount = world.recount(rules()).await;
+    let (ended, ()) = world.beside(async { tokio::join!(recount.keys(all(1)), folds) }).await;
+    assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
+    world.exact(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recount_whose_topic_is_replaced_ends_and_says_so() {
+    let world = World::start().await;
+    world.fill(1, 10).await;
+    world.edit(&post(0), &format!("s{}", key(&post(0), &user(1)).shard), Some(70)).await;
+    world.folds.store(false, Ordering::Relaxed);
+    let recount = world.recount(rules()).await;
+    let replaces = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        world.replace_topic().await;
+    };
+    let began = tokio::time::Instant::now();
+    let (ended, ()) = world.beside(async { tokio::join!(recount.keys(all(1)), replaces) }).await;
+    let error = ended.unwrap_err().to_string();
+    assert!(error.contains("the topic of the log of changes was replaced during the recount"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_cannot_be_read_ends_a_recount_and_its_place_is_named() {
+    let world = World::start().await;
+    world.fill(1, 10).await;
+    world.folds.store(false, Ordering::Relaxed);
+    world.garble();
+    let recount = world.recount(rules()).await;
+    let error = format!("{:#}", world.beside(recount.keys(all(1))).await.unwrap_err());
+    assert!(error.contains("changes/") && error.contains(", offset ") && error.contains("EOF"), "{error}");
+}

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tally_core::audit::RunScope;
 use tally_core::ports::{QueueReason, RecountQueue as _, Runs as _};
-use tally_service::{App as _, Exit};
+use tally_service::{App as _, Condition, Exit};
 use tally_testkit::BEGAN;
 use tower::ServiceExt;
 
@@ -75,6 +75,81 @@ async fn a_watching_process_waits_for_a_log_that_stands_still() {
     world.relays.store(true, Ordering::Relaxed);
     world.eventually("it is corrected", async || world.difference(&post(0)).await.is_none()).await;
     watching.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watching_process_that_is_behind_says_of_what_and_scans_no_row_before_that_has_come() {
+    let world = World::start().await;
+    world.fill(1, 10).await;
+    world.drift(&key(&post(0), &user(1)), 2).await;
+    world.relays.store(false, Ordering::Relaxed);
+    world.ports().recounts.enqueue_audit(world.clock.now()).await.unwrap();
+    let watching = world.launch_with(&["--watch"], |rules| rules.patience = Duration::from_secs(20));
+    let readiness = watching.host().readiness().clone();
+    let condition = || format!("{:?}", readiness.report().conditions.get("changes"));
+    world.eventually("it waits", async || condition().contains("does not have all changes of before")).await;
+    let (scans, runs) = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
+    world.beside(tokio::time::sleep(Duration::from_secs(3600))).await;
+    let now = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
+    assert_eq!(now, (scans, runs), "nothing came that could make a difference");
+    assert!(!readiness.report().ready, "{:?}", readiness.report());
+    world.relays.store(true, Ordering::Relaxed);
+    world.eventually("it is corrected", async || world.difference(&post(0)).await.is_none()).await;
+    assert_eq!(readiness.report().conditions.get("changes"), Some(&Condition::Ready));
+    watching.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watching_process_whose_log_was_trimmed_past_the_folds_waits_for_the_folds() {
+    let world = World::start().await;
+    world.fill(1, 10).await;
+    world.folds.store(false, Ordering::Relaxed);
+    world.step().await;
+    world.trim().await;
+    world.ports().recounts.enqueue_audit(world.clock.now()).await.unwrap();
+    let watching = world.launch_with(&["--watch"], |rules| rules.patience = Duration::from_secs(20));
+    let readiness = watching.host().readiness().clone();
+    world
+        .eventually("it waits", async || {
+            format!("{:?}", readiness.report().conditions.get("changes")).contains("which is not in the log")
+        })
+        .await;
+    let (scans, runs) = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
+    world.beside(tokio::time::sleep(Duration::from_secs(3600))).await;
+    let now = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
+    assert_eq!(now, (scans, runs));
+    watching.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_second_look_leaves_unsettled_is_queued_again() {
+    let world = World::start().await;
+    world.fill(1, 10).await;
+    let drifting = key(&post(0), &user(1));
+    world.drift(&drifting, 2).await;
+    let recounts = world.ports().recounts;
+    recounts.enqueue(&drifting, QueueReason::Asked, world.clock.now()).await.unwrap();
+    let watching = world.launch_with(&["--watch"], |rules| {
+        (rules.patience, rules.looks) = (Duration::from_secs(20), 2);
+    });
+    world.eventually("it left the queue", async || world.queued().await.is_empty()).await;
+    // No marker of the look that follows is seen.
+    world.relays.store(false, Ordering::Relaxed);
+    world.eventually("it is queued again", async || world.queued().await == [drifting.clone()]).await;
+    world.relays.store(true, Ordering::Relaxed);
+    world.eventually("it left the queue", async || world.queued().await.is_empty()).await;
+    assert_eq!(world.difference(&post(0)).await, None);
+    watching.kill().await;
+    // A run of the queue alone does the same.
+    world.drift(&drifting, 2).await;
+    recounts.enqueue(&drifting, QueueReason::Asked, world.clock.now()).await.unwrap();
+    let running = world.launch_with(&["--candidates-only"], |rules| {
+        (rules.patience, rules.looks) = (Duration::from_secs(20), 2);
+    });
+    world.eventually("it left the queue", async || world.queued().await.is_empty()).await;
+    world.relays.store(false, Ordering::Relaxed);
+    assert_eq!(world.beside(ended(running)).await, Exit::FAILED);
+    assert_eq!(world.queued().await, [drifting]);
 }
 
 #[tokio::test(start_paused = true)]

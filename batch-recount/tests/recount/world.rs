@@ -17,7 +17,7 @@ use tally_batch_recount::settle::Recount;
 use tally_batch_recount::{LogPorts, Ports, Rules};
 use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, DeploymentId, Entry, LossNumber, Lost, Message, Opened, Opening, Place, Section};
-use tally_core::fence::{Offset, Partition};
+use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::fold::{self, Counter, Position};
 use tally_core::ids::{CounterId, PostId, RowKey, Sequence, ShardCount, StreamShard, StreamShardId, UserId};
 use tally_core::ports::log::{self, Outgoing, Producer, TopicReader as _};
@@ -113,6 +113,11 @@ impl Producer for Log {
 
 impl World {
     pub(crate) async fn start() -> Self {
+        Self::folded_in(1).await
+    }
+
+    /// The same, whose folds stand in this generation: a partition that lost its end goes on in a later one than the topic's.
+    pub(crate) async fn folded_in(generation: u16) -> Self {
         let (store, clock) = (Store::start().await, Clock::starting_at(BEGAN));
         let changes = Changes::new(&store.connection);
         let broker = Broker::new();
@@ -124,7 +129,7 @@ impl World {
         Checkpoints::new(&store.connection).config(Some(shards())).await.unwrap();
         let log = Log { broker, clock, losing: Arc::default() };
         let relay = Relay::new(Streams::new(&store.connection)).await;
-        let begin = Position { at: Place::new(1, Offset(0)), ..Position::default() };
+        let begin = Position { at: Place::new(generation, Offset(0)), ..Position::default() };
         let world = Self {
             counters: Counters::new(&store.connection),
             relays: AtomicBool::new(true),
@@ -244,6 +249,28 @@ impl World {
         number
     }
 
+    /// Appends what is no message to every partition.
+    pub(crate) fn garble(&self) {
+        for partition in 0..PARTITIONS {
+            let partition = Some(partition);
+            let record = Outgoing { topic: TOPIC, partition, key: None, value: Some(b"{\"v\":7"), headers: &[] };
+            self.log.broker.write(record, self.clock.now()).unwrap();
+        }
+    }
+
+    /// Goes on in another topic of the same name, as a change-streamer does.
+    pub(crate) async fn replace_topic(&self) {
+        let topic = TopicId("another".into());
+        assert!(self.changes.adopt_topic(&self.config, &topic, PARTITIONS).await.unwrap().is_some());
+    }
+
+    /// Trims the log up to its end.
+    pub(crate) async fn trim(&self) {
+        for (partition, log) in self.log.broker.reader("any", TOPIC).logs().await.unwrap() {
+            self.log.broker.trim(TOPIC, partition.index, log.end.0);
+        }
+    }
+
     /// Announces a loss of no piece of stream.
     pub(crate) async fn open_loss(&self, kind: &str) -> LossNumber {
         let number = self.changes.open_new_loss(self.clock.now(), kind, "by a test").await.unwrap();
@@ -266,7 +293,8 @@ impl World {
                 }
                 for record in records.iter() {
                     let message = Message::read(record.value.unwrap(), &self.config.deployment).unwrap();
-                    let taken = fold.take(Place::new(1, record.offset), record.at, &message);
+                    let at = Place::new(fold.place().generation(), record.offset);
+                    let taken = fold.take(at, record.at, &message);
                     assert_eq!(taken.hole, None, "{partition} {} {message:?}", record.offset);
                 }
             }

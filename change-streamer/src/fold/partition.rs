@@ -8,13 +8,13 @@ use tally_core::fence::{Log, Offset};
 use tally_core::fold::{Flush, Partition, Position};
 use tally_core::ports::OwnedPartition;
 use tally_core::ports::log::{Records, Revocation};
-use tally_service::{Invalid, Patience, Readiness, Stop, Stopped, Task, Until};
+use tally_service::{Patience, Readiness, Stop, Stopped, Task, Until};
 use tokio::time::Instant;
 
 use super::Folding;
 use super::cached::Cached;
 use super::known::Known;
-use crate::log::configured;
+use crate::log::{configured, require_partitions};
 use crate::metrics;
 use crate::relay::{HOLE, JUMP};
 
@@ -142,13 +142,7 @@ impl PartitionFold {
             .persist("read the configuration", until, || configured(&self.folding.store, &log.topic))
             .await?;
         let partitions = self.patience.persist("look at the log of changes", until, || self.log.partitions()).await?;
-        if partitions != config.partitions {
-            let problem = format!(
-                "the topic has {partitions} partitions, and the log of this deployment {}: create it anew with as many",
-                config.partitions
-            );
-            return Err(Invalid::setting("changes-topic", problem).into());
-        }
+        require_partitions(&config, partitions)?;
         let standing = self.patience.persist("read a standing", until, || store.standing(self.index)).await?;
         let (position, jump) = resume(position, standing.map(|stated| stated.at), config.generation, &log);
         self.stored = (position.at, position.at);

@@ -18,7 +18,7 @@ const RUNS: u32 = 100;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Queues an audit of everything: the recount that watches runs it. Gaps that are open now close once it is through
+    /// Queues an audit of everything: the recount that watches runs it. Losses that are open now close once it is through
     Start {
         #[command(flatten)]
         writing: Writing,
@@ -97,7 +97,7 @@ impl Answer for Watched {
                 let Summary { posts, rows, corrected, withheld, alarms, left, gaps_closed, .. } = summary;
                 format!(
                     "{queued}audit {run} {state}: {rows} rows of {posts} counters, {} differed, {corrected} corrected, {withheld} \
-                     withheld, {alarms} alarms, {left} left, {gaps_closed} gaps closed",
+                     withheld, {alarms} alarms, {left} left, {gaps_closed} losses closed",
                     summary.found()
                 )
             }

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tally_batch_recount::settle::Rules;
 use tally_batch_recount::{App, Config, Job, LogConfig, RecountConfig, Scope};
-use tally_core::audit::{RunRecord, Summary};
+use tally_core::audit::{AuditRun, Summary};
 use tally_core::ids::PostId;
 use tally_core::ports::Runs;
 use tally_service::{Ended, Exit, Host, How, Running};
@@ -136,10 +136,10 @@ fn planned(scope: &Scope, desk: &Desk) -> String {
 
 /// Runs a recount to its end: how it ended, and what it came to.
 async fn done(desk: &Desk, recount: RecountConfig) -> anyhow::Result<(Exit, Summary)> {
-    let began = desk.clock.now();
+    let run = AuditRun::beginning(desk.clock.now(), desk.chance.token());
     let (table_prefix, shards) = (desk.connection.tables().prefix.clone(), Some(desk.shards));
     let config = Config { table_prefix, shards, job: Job::Recount(recount) };
-    let running = Running::start(App::new(config).await?, Host::new("tally"));
+    let running = Running::start(App::new(config).await?.called(run), Host::new("tally"));
     let Ended { how, .. } = running.ended().await;
     running.stop(GRACE).await;
     let exit = match how {
@@ -148,9 +148,9 @@ async fn done(desk: &Desk, recount: RecountConfig) -> anyhow::Result<(Exit, Summ
         How::UnknownFormat(unknown) => return Err(unknown.into()),
         how @ (How::Early | How::Overran) => return Err(anyhow!("the recount ended early: {how:?}")),
     };
-    let runs = desk.recounts.runs(1).await.context("cannot read the run")?;
-    let ours = runs.into_iter().find(|run| run.began >= began);
-    Ok((exit, ours.map(|RunRecord { summary, .. }| summary).unwrap_or_default()))
+    let found = desk.recounts.run(run).await.context("cannot read the run")?;
+    let record = found.with_context(|| format!("run {run} has ended, and there is no record of it"))?;
+    Ok((exit, record.summary))
 }
 
 /// What a recount came to, in one line without what is 0.

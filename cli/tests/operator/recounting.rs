@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{Connection, Consistency};
 use tally_adapters::kafka;
 use tally_change_streamer as streamer;
+use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
 use tally_core::ids::CounterId;
+use tally_core::ports::Runs as _;
+use tally_core::time::UnixMillis;
 use tally_emulator::Config;
 use tally_service::{Host, Running};
 
@@ -89,5 +93,31 @@ async fn a_count_that_was_edited_by_hand_is_shown_without_yes_and_right_with_it(
     assert!(again.code == Some(0) && again.out.contains("nothing differed"), "{again:?}");
     let verified = stage.tally(&["verify"]).await;
     assert_eq!(verified.code, Some(0), "{verified:?}");
+    streamer.stop(Duration::from_secs(10)).await;
+}
+
+/// The run of another process that begins later, and has ended when ours has.
+fn others_run() -> RunRecord {
+    let began = UnixMillis(4_000_000_000_000);
+    let summary = Summary { corrected: 99, ..Summary::default() };
+    let (run, scope) = (AuditRun::beginning(began, 1), RunScope::Audit);
+    RunRecord { run, began, ended: Some(began), scope, dry_run: false, summary }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recount_answers_with_one_document_of_its_own_run() {
+    let stage = Stage::unfollowed(Config { shards: 2, ..Config::default() }).await;
+    let streamer = streamer_of(&stage);
+    stage.put("likes", &[("pk", text("p#1")), ("user_id", text("u")), ("liked_at", number(5))]).await;
+    counted(&stage, &"p".parse().unwrap(), 1).await;
+    stage.recounts.put_run(&others_run()).await.unwrap();
+    let dry = stage.tally(&["recount", "p", "-o", "json"]).await;
+    let answer: Value = serde_json::from_str(&dry.out).unwrap_or_else(|error| panic!("{error}: {dry:?}"));
+    assert_eq!((&answer["dry_run"], &answer["summary"]["corrected"]), (&json!(true), &json!(0)), "{answer}");
+    assert_eq!((dry.code, &answer["summary"]["posts"]), (Some(0), &json!(1)), "{answer}");
+    let said = stage.tally(&[&["recount", "p", "-o", "json"][..], &YES].concat()).await;
+    let answer: Value = serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    let outcome = answer["outcome"].as_str().unwrap();
+    assert!(said.code == Some(0) && outcome.contains("nothing differed"), "{said:?}");
     streamer.stop(Duration::from_secs(10)).await;
 }

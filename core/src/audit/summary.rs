@@ -25,8 +25,6 @@ pub enum Cause {
     Negative,
     /// It has a row whose weight could not be read, or could not be read before.
     Suspect,
-    /// It kept changing: no comparison could prove it.
-    Unproved,
     /// The total was not the sum over the shards.
     Total,
 }
@@ -41,7 +39,6 @@ impl Cause {
             Self::NoRows => "no_rows",
             Self::Negative => "negative",
             Self::Suspect => "suspect",
-            Self::Unproved => "unproved",
             Self::Total => "total",
         }
     }
@@ -52,6 +49,7 @@ impl From<QueueReason> for Cause {
         match reason {
             QueueReason::Drift => Self::Drift,
             QueueReason::Negative => Self::Negative,
+            QueueReason::Doubt => Self::Suspect,
             QueueReason::Asked => Self::Asked,
         }
     }

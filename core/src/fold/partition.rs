@@ -72,7 +72,7 @@ pub struct After {
     pub counter: Counter,
     /// The thresholds that were reached on the way.
     pub reached: Vec<Reached>,
-    /// How many items would have left the range of 64 bits; they are left out.
+    /// How many items would have left the range of 64 bits: they are left out.
     pub overflows: usize,
 }
 

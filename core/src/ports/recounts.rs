@@ -28,6 +28,8 @@ pub enum QueueReason {
     Drift,
     /// The counter is below zero.
     Negative,
+    /// The weight of a row could not be read.
+    Doubt,
     /// A person asked for it.
     Asked,
 }

@@ -75,7 +75,7 @@ impl From<StreamFault> for Fault {
 /// A table's change stream.
 #[async_trait]
 pub trait ChangeStream: Send + Sync {
-    /// The stream the table has now; a fault of the fatal kind where it has none, or one without both images.
+    /// The stream the table has now. [`StreamFault::Off`] where it has none, and a fatal fault where it lacks an image.
     async fn info(&self) -> Result<StreamInfo, StreamFault>;
 
     /// Every shard listed, all pages of it.

@@ -145,7 +145,7 @@ impl Layers {
 
     fn finish(&self, lead: ReadLead, read: Result<Number, NoAnswer>) {
         if let Ok(number) = &read {
-            self.negatives.report(&lead.id, number.value.likes);
+            self.negatives.report(&lead.id, &number.value);
         }
         lead.finish(read);
     }

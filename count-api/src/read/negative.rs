@@ -1,11 +1,14 @@
-//! Sets below zero: shown as 0, and queued here for a recount. The request that met one does not wait for that.
+//! Counters that a recount may set right, queued here for one: sets below zero, which are shown as 0, and counters with a row
+//! whose weight could not be read. The request that met one does not wait for that.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::Consistency;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_core::Map;
+use tally_core::cached::Value;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey, Shard};
 use tally_core::ports::{Outcome, QueueReason, RecountQueue};
@@ -18,13 +21,14 @@ use crate::metrics::NEGATIVE_COUNTS;
 /// Counters waiting to be queued; more are dropped, and the next read reports them again.
 const WAITING: usize = 256;
 
-/// How long a counter that was queued is not queued again.
+/// How long a counter that was queued is not queued again. One in doubt stays queued until the row can be read.
 const QUEUED_FOR: Duration = Duration::from_secs(60);
+const DOUBTED_FOR: Duration = Duration::from_secs(3600);
 
 /// How many such counters are remembered. Past them some are queued twice, which is harmless.
 const REMEMBERED: usize = 10_000;
 
-/// Takes reports of counts below zero.
+/// Takes reports of such counters.
 #[derive(Clone)]
 pub struct Negatives(mpsc::Sender<CounterId>);
 
@@ -35,10 +39,10 @@ impl Negatives {
         (Self(sender), Recounter { counters, recounts, clock, reported, queued: Map::default() })
     }
 
-    /// Reports `id` if it is a set and its count is below zero.
-    pub fn report(&self, id: &CounterId, likes: i64) {
-        let wrong = likes < 0 && id.name.kind() == CounterKind::Set;
-        if wrong && self.0.try_send(id.clone()).is_err() {
+    /// Reports `id` if its count is in doubt, or that of a set below zero.
+    pub fn report(&self, id: &CounterId, value: &Value) {
+        let is_negative = value.likes < 0 && id.name.kind() == CounterKind::Set;
+        if (is_negative || value.doubtful) && self.0.try_send(id.clone()).is_err() {
             NEGATIVE_COUNTS.counter(&["dropped"]).increment(1);
         }
     }
@@ -50,51 +54,59 @@ pub struct Recounter {
     recounts: Arc<dyn RecountQueue>,
     clock: Clock,
     reported: mpsc::Receiver<CounterId>,
+    /// Until when counters are not queued again.
     queued: Map<CounterId, Instant>,
 }
 
 impl Recounter {
     async fn look_at(&mut self, id: CounterId) {
-        if self.queued.get(&id).is_some_and(|at| at.elapsed() < QUEUED_FOR) {
+        if self.queued.get(&id).is_some_and(|until| Instant::now() < *until) {
             return;
         }
         let outcome = match self.queue(&id).await {
-            Ok(()) => "queued",
+            Ok(again) => {
+                self.remember(id, again);
+                "queued"
+            }
             Err(fault) => {
-                tracing::warn!(error = %fault, "a count below zero could not be queued for a recount");
+                tracing::warn!(error = %fault, "a count could not be queued for a recount");
                 "failed"
             }
         };
         NEGATIVE_COUNTS.counter(&[outcome]).increment(1);
-        if outcome == "queued" {
-            self.remember(id);
-        }
     }
 
-    fn remember(&mut self, id: CounterId) {
+    fn remember(&mut self, id: CounterId, again: Duration) {
+        let now = Instant::now();
         if self.queued.len() >= REMEMBERED {
-            self.queued.retain(|_, at| at.elapsed() < QUEUED_FOR);
+            self.queued.retain(|_, until| now < *until);
         }
         if self.queued.len() >= REMEMBERED {
             self.queued.clear();
         }
-        self.queued.insert(id, Instant::now());
+        self.queued.insert(id, now + again);
     }
 
-    /// Safe to repeat: a key is in the queue once.
-    async fn queue(&self, id: &CounterId) -> Outcome<()> {
+    /// Queues the row keys of a counter, and says for how long that will do. Safe to repeat: a key is in the queue once.
+    async fn queue(&self, id: &CounterId) -> Outcome<Duration> {
         let mut read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await?;
-        let Some(counter) = read.counters.remove(id).transpose()? else { return Ok(()) };
-        for shard in in_doubt(&counter) {
+        let Some(counter) = read.counters.remove(id).transpose()? else { return Ok(QUEUED_FOR) };
+        let negative = negative(&counter);
+        let again = if negative.is_empty() && !counter.doubt.is_empty() { DOUBTED_FOR } else { QUEUED_FOR };
+        let negative = negative.into_iter().map(|shard| (shard, QueueReason::Negative));
+        let doubtful = counter.doubt.iter().map(|shard| (*shard, QueueReason::Doubt));
+        // A shard that is both is negative.
+        let keys: BTreeMap<Shard, QueueReason> = doubtful.chain(negative).collect();
+        for (shard, reason) in keys {
             let key = RowKey { counter: id.clone(), shard };
-            self.recounts.enqueue(&key, QueueReason::Negative, self.clock.now()).await?;
+            self.recounts.enqueue(&key, reason, self.clock.now()).await?;
         }
-        Ok(())
+        Ok(again)
     }
 }
 
 /// The shards to recount of a negative total: those below zero, or all where none is.
-fn in_doubt(counter: &Counter) -> Vec<Shard> {
+fn negative(counter: &Counter) -> Vec<Shard> {
     if counter.likes >= 0 {
         return Vec::new();
     }
@@ -122,7 +134,7 @@ mod tests {
             Counter { likes, parts, ..Counter::default() }
         };
         let doubted = |likes, parts: &[i64]| {
-            in_doubt(&counter(likes, parts)).iter().map(|shard| shard.index()).collect::<Vec<_>>()
+            negative(&counter(likes, parts)).iter().map(|shard| shard.index()).collect::<Vec<_>>()
         };
         assert_eq!(doubted(-1, &[1, -2, 0]), [1]);
         assert_eq!(doubted(-1, &[1, 2]), [0, 1]);

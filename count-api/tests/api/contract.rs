@@ -5,12 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::json;
+use tally_core::fold::Counter;
+use tally_core::ids::Shard;
 use tally_core::ports::{QueueReason, RecountQueue as _, TopicReader};
 use tally_count_api::{Config, Tokens};
 use tally_service::Secret;
 use tokio::time::sleep;
 
-use crate::harness::{Api, BEGAN, With, ask, eventually, get, post, post_id, request, send, standing};
+use crate::harness::{Api, BEGAN, With, ask, counter, eventually, get, post, post_id, request, send, standing};
 
 const CACHED: With = With { cache: true, writes: false };
 const WRITING: With = With { cache: false, writes: true };
@@ -195,6 +197,20 @@ async fn a_negative_total_is_shown_as_none_and_queued_for_a_recount() {
     eventually("it is queued", || async {
         let queued = api.tables.recounts().queued(None).await.unwrap().items;
         queued.iter().any(|queued| queued.key.to_string() == "p#0" && queued.reason == QueueReason::Negative)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_total_in_doubt_is_not_exact_and_queued_for_a_recount() {
+    let api = Api::start(uncached(), CACHED).await;
+    let doubted = Counter { doubt: [Shard::new(2).unwrap()].into(), ..counter(3, 9) };
+    api.tables.plant(&post_id("p"), doubted).await;
+    let answer = get(api.address, "/v1/posts/p/likes").await.json();
+    assert_eq!((&answer["likes"], &answer["exact"]), (&json!(3), &json!(false)));
+    eventually("it is queued", || async {
+        let queued = api.tables.recounts().queued(None).await.unwrap().items;
+        queued.iter().any(|queued| queued.key.to_string() == "p#2" && queued.reason == QueueReason::Doubt)
     })
     .await;
 }

@@ -376,7 +376,7 @@ async fn another_number_of_shards_than_the_deployments_is_refused_and_both_are_n
     command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
     let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(78), "{said}");
     assert!(said.contains("--shards is 16") && said.contains("created with 8"), "{said}");
 }
 

@@ -47,12 +47,13 @@ pub(super) fn reason_text(reason: QueueReason) -> &'static str {
     match reason {
         QueueReason::Drift => "drift",
         QueueReason::Negative => "negative",
+        QueueReason::Doubt => "doubt",
         QueueReason::Asked => "asked",
     }
 }
 
 fn parse_reason(text: &str) -> Option<QueueReason> {
-    let reasons = [QueueReason::Drift, QueueReason::Negative, QueueReason::Asked];
+    let reasons = [QueueReason::Drift, QueueReason::Negative, QueueReason::Doubt, QueueReason::Asked];
     reasons.into_iter().find(|reason| reason_text(*reason) == text)
 }
 

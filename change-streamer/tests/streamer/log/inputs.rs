@@ -1,10 +1,28 @@
 //! Ladders and corrections in the log, messages that cannot be read, another topic, another stream.
 
+use tally_adapters::kafka;
+use tally_change_streamer::{self as streamer, LogPorts};
 use tally_core::changes::{Amend, Correction, LossNumber};
+use tally_core::fault::Fault as Refusal;
 use tally_core::ids::MemberKey;
 use tally_service::Condition;
 
 use super::*;
+
+/// Waits until a condition is not ready and says all of this.
+async fn waits(running: &Running, condition: &str, says: &[&str]) {
+    let began = Instant::now();
+    loop {
+        let report = running.host().readiness().report();
+        if let Some(Condition::NotReady(why)) = report.conditions.get(condition)
+            && says.iter().all(|said| why.contains(said))
+        {
+            return;
+        }
+        assert!(began.elapsed() < DEADLINE, "{says:?}: {report:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
 
 /// A partition is never said to be further than its counters are, however late the stream is.
 #[tokio::test(start_paused = true)]
@@ -71,6 +89,100 @@ async fn a_message_that_cannot_be_read_stops_its_partition_by_name_and_no_other(
         assert!(began.elapsed() < DEADLINE, "partition 2 stands still");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_message_at_all_stops_its_partition_by_name() {
+    let world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    world.fresh().await;
+    let nothing = Outgoing { topic: TOPIC, partition: Some(0), key: Some(b"k"), value: None, headers: &[] };
+    world.broker.write(nothing, world.clock.now()).unwrap();
+    world.write(1, b"\xff{").await;
+    for (partition, named) in [(0, "it has no value"), (1, "expected value")] {
+        let name = format!("changes/{partition}");
+        let stops = format!("the fold of {name} stands still at offset ");
+        waits(&running, &name, &[stops.as_str(), named]).await;
+    }
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_leave_the_range_is_left_out_and_makes_the_counter_doubtful_and_others_go_on() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    let (shard, partition) = (RowKey::first(&post(0)).shard, partition_of(&post(0)));
+    let correct = |add, seen| {
+        let parts = [(shard, Amend::Add(add))].into();
+        Body::Correction(Correction { counter: post(0), parts, seen, loss: None })
+    };
+    world.like(0, 1).await;
+    world.exact(1).await;
+    world.tell(partition, correct(i64::MAX - 1, 0)).await;
+    world.fresh().await;
+    world.like(0, 2).await;
+    world.like(1, 1).await;
+    world.fresh().await;
+    let counter = world.counters(2).await[&post(0)].clone();
+    assert_eq!((counter.likes, counter.doubt), (i64::MAX, [shard].into()));
+    world.tell(partition, correct(1, counter.corrections)).await;
+    world.fresh().await;
+    assert_eq!(world.counters(2).await[&post(0)].likes, i64::MAX, "the correction is refused");
+    world.tell(partition, correct(2 - i64::MAX, counter.corrections)).await;
+    world.exact(2).await;
+    assert_eq!(world.counters(2).await[&post(0)].doubt, [].into());
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_kafka_refuses_is_named_and_sent_again_and_nothing_is_lost() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    world.fresh().await;
+    for (why, fault) in [("not authorized", Refusal::Fatal as fn(String) -> Refusal), ("too large", Refusal::Poison)] {
+        world.broker.refuse_writes(TOPIC, Some(fault(why.to_owned())));
+        world.churn(50, 6, 20).await;
+        waits(&running, "changes", &["of topic `changes` takes no message", why]).await;
+        world.broker.refuse_writes(TOPIC, None);
+        world.exact(6).await;
+        running.host().readiness().until_ready().await;
+    }
+    assert_eq!(world.losses().await, [""; 0]);
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_and_a_topic_that_are_not_there_at_the_start_are_waited_for_by_name() {
+    let store = Store::with(Config { shards: 1, ..Config::default() }).await;
+    let stream = async |specification: Value| {
+        store.call("UpdateTable", json!({"TableName": "likes", "StreamSpecification": specification})).await;
+    };
+    stream(json!({"StreamEnabled": false})).await;
+    let (broker, clock) = (Broker::new(), Clock::starting_at(BEGAN));
+    let joining = broker.clone();
+    let log = LogPorts {
+        topic: TOPIC.to_owned(),
+        producer: Arc::new(Stamping(broker.clone(), clock)),
+        reader: Arc::new(broker.reader("test", TOPIC)),
+        join: Arc::new(move || Ok(Box::new(joining.join("fold", TOPIC)))),
+    };
+    let config = streamer::Config {
+        table_prefix: String::new(),
+        shards: None,
+        cache: None,
+        kafka: kafka::Settings::plaintext(""),
+        topic: TOPIC.to_owned(),
+        role: streamer::Role::Both,
+        rules: streamer::Rules::default(),
+    };
+    let app = streamer::App::with_ports(config, streamer::Ports::over(&store.repeating(1), log));
+    let running = Running::start(app, Host::new("a").with_clock(clock).with_chance(Chance::seeded(1)));
+    waits(&running, "stream", &["table likes has no stream"]).await;
+    stream(json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"})).await;
+    waits(&running, "changes", &["there is no topic `changes`"]).await;
+    broker.create_topic(TOPIC, PARTITIONS);
+    running.ready().await.unwrap();
     stop(vec![running]).await;
 }
 

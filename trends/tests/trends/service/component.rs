@@ -9,7 +9,7 @@ use tally_adapters::memory::log::Broker;
 use tally_core::ids::CounterName;
 use tally_core::ports::log::{Outgoing, TopicReader as _, Written};
 use tally_core::ports::{Outcome, Producer};
-use tally_service::{Clock, Exit, Host, Running};
+use tally_service::{Clock, Condition, Exit, Host, Running};
 use tally_testkit::{BEGAN, Store};
 use tally_trends::{App, BoardRules, Claim, Place, Ports, Reason, Rules, Top, Topics};
 
@@ -134,17 +134,24 @@ async fn a_loss_is_in_the_claim_and_a_broker_that_is_away_delays_and_loses_nothi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_topic_that_is_missing_or_of_another_number_of_partitions_is_refused_by_name() {
-    for (topics, named) in [
-        (&[(BOARDS, 1)][..], "--changes-topic (TALLY_CHANGES_TOPIC): there is no topic changes"),
-        (&[(CHANGES, PARTITIONS)], "--boards-topic (TALLY_BOARDS_TOPIC): there is no topic boards"),
-        (&[(CHANGES, 3), (BOARDS, 1)], "topic changes has 3 partitions, and the log of changes was begun with 2"),
-    ] {
-        let world = World::new(PARTITIONS, topics).await;
-        let end = world.start().ended().await;
-        assert_eq!(end.exit(), Exit::CONFIG, "{end}");
-        assert!(end.to_string().contains(named), "{end}");
-    }
+async fn a_topic_that_is_missing_is_waited_for_by_name() {
+    let world = World::new(PARTITIONS, &[(CHANGES, PARTITIONS)]).await;
+    let running = world.start();
+    world.clock.sleep(Duration::from_secs(60)).await;
+    let report = running.host().readiness().report();
+    let Some(Condition::NotReady(why)) = report.conditions.get("kafka") else { panic!("{report:?}") };
+    assert!(why.contains("there is no topic boards"), "{why}");
+    world.broker.create_topic(BOARDS, 1);
+    running.ready().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_of_another_number_of_partitions_is_refused_by_name() {
+    let world = World::new(PARTITIONS, &[(CHANGES, 3), (BOARDS, 1)]).await;
+    let end = world.start().ended().await;
+    assert_eq!(end.exit(), Exit::CONFIG, "{end}");
+    let named = "topic changes has 3 partitions, and the log of changes was begun with 2";
+    assert!(end.to_string().contains(named), "{end}");
     let world = World::new(PARTITIONS, &BOTH).await;
     let running = world.start();
     world.clock.sleep(Duration::from_secs(20)).await;

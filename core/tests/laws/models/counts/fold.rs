@@ -5,7 +5,7 @@ use tally_core::fold::{Applied, Change, Counter};
 use tally_core::time::UnixMillis;
 
 use super::log::{Behind, NOW, Read, Reader, item, place};
-use super::{Counts, Jumped, Rule, State, Step};
+use super::{Budget, Counts, Jumped, Rule, State, Step};
 use crate::intern::Number;
 
 /// A process that folds the log into the counter. Everything before its place is in.
@@ -57,6 +57,29 @@ impl Counts {
             after.jumped =
                 Jumped { losses: [Some(number), last.filter(|last| *last != number)], named: false, ..state.jumped };
             next.push((Step::Jump { fold: i, to }, after));
+        }
+    }
+
+    /// The log loses its last message, which this fold has read: it writes it late. Nobody else has read it.
+    pub(super) fn lose_end(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
+        let (Fold { reader, known }, length) = (state.folds[i], self.length(state.log));
+        let is_last = reader.at + 1 == length && state.check.at < length;
+        if state.left.ends == 0 || !is_last || state.folds.iter().any(|fold| fold.reader.at >= length) {
+            return;
+        }
+        let Some((message, _, counter)) = self.next_change(reader, known, state.log) else { return };
+        if matches!(item(&self.messages.get(message)), Some(Item::Entry(_))) {
+            let left = Budget { ends: state.left.ends - 1, ..state.left };
+            let lost = State { log: self.without_end(state.log), late: Some((known, counter)), left, ..*state };
+            next.push((Step::LogLosesEnd { fold: i }, lost));
+        }
+    }
+
+    /// The late write arrives.
+    pub(super) fn write_late(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if let Some((known, written)) = state.late {
+            let counter = if self.admits(state.counter, known) { written } else { state.counter };
+            next.push((Step::WriteLate, State { counter, late: None, ..*state }));
         }
     }
 

@@ -136,6 +136,13 @@ impl Counts {
         })
     }
 
+    /// The log without its last message.
+    pub(super) fn without_end(&self, log: Number) -> Number {
+        let log = self.logs.get(log);
+        let kept = log.messages.iter().take(log.messages.len() - 1);
+        kept.fold(self.logs.number(Log::default()), |log, message| self.append(log, *message))
+    }
+
     /// The filter of a reader of all of the log.
     pub(super) fn end(&self, log: Number) -> Number {
         self.logs.get(log).end.expect("a log has a message")

@@ -62,6 +62,8 @@ enum Rule {
     TailToVersion,
     /// A message that names a loss is an announcement also to a reader that has found it by itself.
     NamedOnce,
+    /// A recount begins once no write of what the log has lost can arrive any more. No process keeps to that yet: ADR 0173.
+    LateAwaited,
 }
 
 /// What an edit by hand raises by one.
@@ -85,6 +87,8 @@ struct Budget {
     holes: u8,
     /// The place of a fold leaves the log.
     jumps: u8,
+    /// The log loses its last message, which a fold has read, and writes late.
+    ends: u8,
 }
 
 impl Budget {
@@ -136,6 +140,8 @@ struct State {
     left: Budget,
     /// The losses of folds that jumped, which are stored, and how often a relay has named all of them.
     jumped: Jumped,
+    /// What a fold writes late: the counter as it knew it, and as it makes it.
+    late: Option<(Number, Number)>,
     /// A correction made an error larger.
     worse: bool,
 }
@@ -166,6 +172,8 @@ enum Step {
     Restart { fold: usize },
     Jump { fold: usize, to: u8 },
     NameLosses,
+    LogLosesEnd { fold: usize },
+    WriteLate,
     Edit,
     Begin { recount: usize },
     ReadRow { recount: usize },
@@ -358,6 +366,7 @@ impl Model for Counts {
             recounts: [Recount::Idle; 2],
             left: self.budget,
             jumped: Jumped::default(),
+            late: None,
             worse: false,
         }]
     }
@@ -382,9 +391,11 @@ impl Model for Counts {
         if state.left.edits > 0 {
             next.push((Step::Edit, self.edited(state)));
         }
+        self.write_late(state, next);
         for i in 0..2 {
             self.relay(state, i, next);
             self.fold(state, i, next);
+            self.lose_end(state, i, next);
         }
         for i in 0..self.recounts {
             self.recount(state, i, next);
@@ -396,7 +407,7 @@ impl Model for Counts {
         if state.worse {
             return Some(WORSE.to_owned());
         }
-        if self.logs.get(state.log).hole && self.budget.holes == 0 && self.obeys(Rule::BeginsAtFed) {
+        if self.logs.get(state.log).hole && self.budget.holes + self.budget.ends == 0 && self.obeys(Rule::BeginsAtFed) {
             return Some(FALSE_HOLE.to_owned());
         }
         if self.lies(state) {
@@ -410,8 +421,8 @@ impl Model for Counts {
     }
 
     fn is_goal(&self, state: &State) -> bool {
-        let Budget { changes, edits, losses, holes, jumps, .. } = state.left;
-        let all = changes == 0 && edits == 0 && losses == 0 && holes == 0 && jumps == 0;
+        let Budget { changes, edits, losses, holes, jumps, ends, .. } = state.left;
+        let all = [changes, edits, losses, holes, jumps, ends] == [0; 6] && state.late.is_none();
         // Without a recount, what a fold has jumped over stays wrong.
         let is_over = self.recounts == 0 && self.budget.jumps > 0;
         all && self.is_at_rest(state) && (is_over || self.has_to_be_right(state) && self.is_right(state))

@@ -95,6 +95,9 @@ impl Counts {
 
     /// A recount that begins where the fold is stored, unless a loss is announced behind that.
     fn begin(&self, state: &State) -> Option<Look> {
+        if self.obeys(Rule::LateAwaited) && state.late.is_some() {
+            return None;
+        }
         let loss = self.known(self.end(state.log)).loss;
         if self.obeys(Rule::TailBehindLosses) && loss != self.known(state.check.filter).loss {
             return None;
