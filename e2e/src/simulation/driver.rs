@@ -325,6 +325,9 @@ impl Driver {
     }
 
     async fn inject(&mut self) -> anyhow::Result<bool> {
+        if self.profile.hidden && self.world.corrections.is_any() {
+            return Ok(false);
+        }
         let id = self.counter();
         let counters = self.world.calmly(self.world.counters(std::iter::once(id.clone()))).await?;
         let shards: Vec<_> = counters.values().flat_map(|counter| counter.parts.keys().copied()).collect();

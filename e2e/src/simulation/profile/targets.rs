@@ -105,8 +105,9 @@ impl Profile {
             }
             Mutant::LossesByNumber => {
                 (self.wrong_clocks, self.ahead, self.streamers) = (100, 0, 1);
-                (self.wrong_by, self.victims) = (Duration::from_secs(40), Some(Role::Streamer));
-                self.deeds.extend([(Deed::Lapse, 3), (Deed::Skew, 2)]);
+                (self.wrong_by, self.victims) = (Duration::from_secs(60), Some(Role::Streamer));
+                (self.pace, self.steps) = (600, 160);
+                self.deeds.extend([(Deed::Lapse, 3), (Deed::Skew, 1)]);
             }
             _ => self.deeds.push((Deed::Lapse, 3)),
         }
@@ -163,7 +164,7 @@ impl Profile {
         match mutant {
             Mutant::LossUnnamed => {
                 self.hidden = true;
-                self.deeds.push((Deed::Inject, 2));
+                self.deeds.extend([(Deed::Inject, 3), (Deed::Lapse, 6)]);
             }
             Mutant::SettledBySending => {
                 (self.recounters, self.shards) = (2, ShardCount::new(4).expect("a power of two"));
