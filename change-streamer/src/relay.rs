@@ -11,10 +11,12 @@ mod reader;
 mod tip;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tally_adapters::dynamodb::changes::Changes;
-use tally_core::changes::DeploymentId;
+use tally_adapters::dynamodb::changes::{Changes, Losses};
+use tally_core::changes::{DeploymentId, LossNumber};
 use tally_core::milestone::Ladder;
 use tally_core::ports::{ChangeStream, Producer, Worker};
 use tally_core::relay::Rules;
@@ -32,6 +34,15 @@ use writer::Writer;
 /// Kinds of losses that a reader of the log finds in it: a message that is missing, and a position that is not there any more.
 pub(crate) const HOLE: &str = "hole";
 pub(crate) const JUMP: &str = "jump";
+
+/// How often all stream shards are announced again while one of these is open: the log may lose the announcement, too.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// The losses of these kinds that are open.
+fn of_log(losses: &Losses) -> BTreeSet<LossNumber> {
+    let open = losses.open().filter(|(_, loss)| loss.kind == HOLE || loss.kind == JUMP);
+    open.map(|(number, _)| number).collect()
+}
 
 /// What a relay works on.
 #[derive(Clone)]

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tally_adapters::dynamodb::changes::{Loss, Losses, StoredShard};
+use tally_adapters::dynamodb::changes::{Losses, StoredShard};
 use tally_core::changes::{Body, LossNumber, Opened, Opening};
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShard, StreamShardId};
@@ -15,10 +15,10 @@ use tally_core::shards::{Offer, plan};
 use tally_core::time::UnixMillis;
 use tally_service::{Host, Patience, Stage, Stop, Stopped, Task, Until, Worker as Running};
 
-use super::Relaying;
 use super::lateness::Lateness;
 use super::reader::{Reader, lose};
 use super::writer::Writing;
+use super::{AGAIN, Relaying, of_log};
 use crate::metrics;
 use crate::slots::Slots;
 
@@ -54,8 +54,8 @@ pub(crate) struct Follow {
     unread: BTreeMap<StreamShard, Duration>,
     held: BTreeSet<StreamShard>,
     listed: Option<Listing>,
-    /// Losses of the log after which all stream shards were announced again.
-    announced: BTreeSet<LossNumber>,
+    /// Losses of the log after which all stream shards were announced again, and when they were.
+    announced: (BTreeSet<LossNumber>, Duration),
     /// Why the stream is not followed as it should be.
     trouble: Option<String>,
 }
@@ -90,7 +90,7 @@ impl Follow {
             unread: BTreeMap::new(),
             held: BTreeSet::new(),
             listed: None,
-            announced: BTreeSet::new(),
+            announced: (BTreeSet::new(), Duration::ZERO),
             trouble: None,
         }
     }
@@ -193,7 +193,7 @@ impl Follow {
     }
 
     /// Announces all stream shards where readers of the log do not know all of them: at first, where some were listed too late
-    /// to be named by a closing, and where a piece of the log is lost. Any process does that, also twice.
+    /// to be named by a closing, and where a piece of the log is lost, until that is repaired. Any process does that, also twice.
     async fn announce(
         &mut self,
         label: &StreamLabel,
@@ -202,9 +202,9 @@ impl Follow {
         stop: &Stop,
     ) -> anyhow::Result<Vec<StoredShard>> {
         let new = self.unnamed(label, &stored);
-        let of_log = |loss: &Loss| loss.kind == super::HOLE || loss.kind == super::JUMP;
-        let lost: BTreeSet<_> = losses.open().filter(|(_, loss)| of_log(loss)).map(|(number, _)| number).collect();
-        if new.is_empty() && lost.is_subset(&self.announced) {
+        let (lost, now, (announced, at)) = (of_log(losses), self.patience.clock().reading().at, &self.announced);
+        let are_due = !lost.is_empty() && now.saturating_sub(*at) >= AGAIN;
+        if new.is_empty() && lost.is_subset(announced) && !are_due {
             return Ok(stored);
         }
         let Some(Listing { info: StreamInfo { created, table_created, .. }, .. }) = self.listed else {
@@ -246,7 +246,7 @@ impl Follow {
                 break;
             }
         }
-        self.announced = lost;
+        self.announced = (lost, self.patience.clock().reading().at);
         Ok(stored)
     }
 
