@@ -124,8 +124,13 @@ class World:
         return {int(partition): int(end) for _, partition, end in (line.rsplit(":", 2) for line in lines)}
 
     def fences(self):
-        items = [item for item in self.store.scan("checkpoints") if item["id"].startswith("kafka/likes/")]
-        return {int(item["id"].rsplit("/", 1)[1]): int(item["offset"]) for item in items}
+        """Of each partition the least fence of its lanes."""
+        fences = {}
+        for item in self.store.scan("checkpoints"):
+            if item["id"].startswith("kafka/likes/"):
+                partition, offset = int(item["id"].split("/")[2]), int(item["offset"])
+                fences[partition] = min(offset, fences.get(partition, offset))
+        return fences
 
     def rows_are_current(self, but=()):
         """Waits until every fence stands where its log ends now, or behind it."""

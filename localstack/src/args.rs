@@ -136,7 +136,7 @@ pub struct Args {
     #[arg(long, env = "TALLY_KEY_READ_UNITS", value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT", help_heading = "Engines")]
     pub key_read_units: Option<u32>,
 
-    /// Without what is trending, and without the ledger of changes that it is made from
+    /// Without what is trending
     #[arg(long, env = "TALLY_NO_TRENDS", help_heading = "Engines")]
     pub no_trends: bool,
 

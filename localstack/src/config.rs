@@ -47,7 +47,7 @@ pub struct EngineConfig {
     pub redis: Option<Secret>,
     /// What every table's name begins with.
     pub table_prefix: String,
-    /// Whether the embedded Kafka has a ledger of changes, and what is trending is listed.
+    /// Whether what is trending is listed.
     pub lists: bool,
 }
 

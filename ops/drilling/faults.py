@@ -103,13 +103,13 @@ def put_a_count_wrong(world, by=3):
 def put_a_count_wrong_again(world):
     """After its correction was found right, and before the look a minute later."""
 
-    def corrections():
-        lines = [line for line in world.metrics("batch-recount").splitlines() if line.startswith("tally_recount_corrected_total{")]
+    def repaired():
+        lines = [line for line in world.metrics("batch-recount").splitlines() if line.startswith('tally_recount_keys_total{outcome="repaired"}')]
         return sum(float(line.split()[-1]) for line in lines)
 
-    before = corrections()
+    before = repaired()
     put_a_count_wrong(world)
-    until("the correction", lambda: corrections() > before)
+    until("the correction to be found right", lambda: repaired() > before)
     world.drift(world.wrong, 2)
 
 

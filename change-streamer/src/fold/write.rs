@@ -32,10 +32,15 @@ struct Work<'f> {
 impl PartitionFold {
     /// Returns once everything of `flush` is in the counters; what they are then. Safe to repeat, and while others do the same.
     pub(super) async fn write(&mut self, flush: &Flush, stop: &Stop) -> anyhow::Result<Vec<(CounterId, Value)>> {
-        let left = flush.counters.iter().map(|(id, pending)| (id, &pending[..])).collect();
+        let left: BTreeMap<_, _> = flush.counters.iter().map(|(id, pending)| (id, &pending[..])).collect();
+        let mut consistency = Consistency::Eventual;
+        for (id, _) in left.iter().filter(|(_, pending)| pending.iter().any(Pending::is_correction)) {
+            self.known.forget(id);
+            consistency = Consistency::Strong;
+        }
         let (mut work, mut tries) = (Work { left, written: Vec::new() }, 0);
         while !work.left.is_empty() {
-            for damaged in self.read(work.left.keys().copied(), stop).await? {
+            for damaged in self.read(work.left.keys().copied(), consistency, stop).await? {
                 work.left.remove(&damaged);
             }
             let (updates, crossings) = self.updates(flush, &mut work);
@@ -130,14 +135,19 @@ impl PartitionFold {
 
     /// Reads the counters that are not known; those whose items cannot be read. Each of these is a loss, which every partition
     /// is told of, and is exact again once the item is mended or deleted and a recount has passed.
-    async fn read(&mut self, ids: impl Iterator<Item = &CounterId>, stop: &Stop) -> anyhow::Result<Vec<CounterId>> {
+    async fn read(
+        &mut self,
+        ids: impl Iterator<Item = &CounterId>,
+        consistency: Consistency,
+        stop: &Stop,
+    ) -> anyhow::Result<Vec<CounterId>> {
         let unknown: Vec<CounterId> = ids.filter(|id| self.known.get(id).is_none()).cloned().collect();
         let (counters, patience) = (&self.folding.counters, &self.patience);
         let chunks: Vec<Vec<CounterId>> = unknown.chunks(READ).map(<[CounterId]>::to_vec).collect();
         let mut reads = iter(chunks)
             .map(|ids| async move {
                 let read = || async {
-                    let read = counters.read(&ids, Consistency::Eventual).await?;
+                    let read = counters.read(&ids, consistency).await?;
                     // In a table that is another one, or was emptied, a counter that is absent may have had any value.
                     let another = || Fault::Transient("the counters are in another table, or were deleted".to_owned());
                     if read.reserved { Ok(read) } else { Err(another()) }

@@ -178,6 +178,14 @@ impl Partition {
     }
 }
 
+impl Pending {
+    /// Whether it is a correction: one that does not hold writes nothing, so no condition says that the counter, by which that
+    /// was judged, is not the one in the store.
+    pub fn is_correction(&self) -> bool {
+        matches!(self.what, What::Correction(_))
+    }
+}
+
 impl Flush {
     /// What the counter becomes with its part of this flush; `None` if that changes nothing. What is in it already is passed
     /// over, so the same flush may be tried again on the counter that refused an update.

@@ -35,7 +35,8 @@ pub(super) fn encode(counter: &Counter) -> Vec<(Cow<'static, str>, AttributeValu
     attributes
 }
 
-/// The counter that `item` is; `reader` reads the same item. Attributes of an unknown name are passed over.
+/// The counter that `item` is; `reader` reads the same item. Attributes of an unknown name are passed over. A number of
+/// corrections has one spelling: one of 0 is absent.
 pub(super) fn decode(reader: &Reader<'_>, item: &Item) -> Outcome<Counter> {
     let mut counter = Counter {
         likes: reader.required_number(LIKES)?,
@@ -45,6 +46,9 @@ pub(super) fn decode(reader: &Reader<'_>, item: &Item) -> Outcome<Counter> {
         updated_at: UnixMillis(reader.number(UPDATED_AT)?.unwrap_or_default()),
         ..Counter::default()
     };
+    if counter.corrections == 0 && item.contains_key(CORRECTIONS) {
+        return Err(reader.malformed(CORRECTIONS, "without corrections it has to be absent"));
+    }
     for shard in reader.number_set(DOUBT)? {
         counter.doubt.insert(shard_of(reader, DOUBT, shard)?);
     }
@@ -115,6 +119,7 @@ mod tests {
             ("s256", number(1)),
             ("s99999", number(1)),
             ("c", number(-1)),
+            ("c", number(0)),
             ("gap", flag(true)),
             ("doubt", number(1)),
             ("doubt", AttributeValue::Ns(vec!["256".into()])),

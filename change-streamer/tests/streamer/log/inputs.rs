@@ -24,6 +24,15 @@ async fn waits(running: &Running, condition: &str, says: &[&str]) {
     }
 }
 
+impl World {
+    /// Adds to the first part of a counter without corrections, as a recount does.
+    async fn correct(&self, p: u64, by: i64) {
+        let (counter, part) = (post(p), RowKey::first(&post(p)).shard);
+        let correction = Correction { counter, parts: [(part, Amend::Add(by))].into(), seen: 0, loss: None };
+        self.tell(partition_of(&post(p)), Body::Correction(correction)).await;
+    }
+}
+
 /// A partition is never said to be further than its counters are, however late the stream is.
 #[tokio::test(start_paused = true)]
 async fn the_like_that_reaches_a_threshold_is_recorded_once_the_ladder_is_in_the_log_and_a_correction_has_no_winner() {
@@ -44,9 +53,7 @@ async fn the_like_that_reaches_a_threshold_is_recorded_once_the_ladder_is_in_the
         world.like(0, user).await;
     }
     world.exact(1).await;
-    let part = RowKey::first(&post(0)).shard;
-    let correction = Correction { counter: post(0), parts: [(part, Amend::Add(5))].into(), seen: 0, loss: None };
-    world.tell(partition_of(&post(0)), Body::Correction(correction)).await;
+    world.correct(0, 5).await;
     let began = Instant::now();
     while world.counters(1).await[&post(0)].likes != 13 {
         assert!(began.elapsed() < DEADLINE, "{:?}", world.counters(1).await);
@@ -56,6 +63,27 @@ async fn the_like_that_reaches_a_threshold_is_recorded_once_the_ladder_is_in_the
     let sixth = Winner::Member(MemberKey::new("u-5").unwrap());
     assert_eq!(reached[1..], [(6, sixth), (10, Winner::Unwitnessed)], "{reached:?}");
     assert_eq!(reached.len(), 3);
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_is_gone_after_corrections_is_corrected_as_one_that_never_was() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    world.fresh().await;
+    for user in 0..4 {
+        world.like(0, user).await;
+    }
+    world.exact(1).await;
+    let key = json!({"post_id": {"S": "p-0"}});
+    world.store.edit("like_counts", key.clone(), "s0", number(3)).await;
+    world.store.edit("like_counts", key.clone(), "likes", number(3)).await;
+    world.correct(0, 1).await;
+    world.exact(1).await;
+    assert_eq!(world.counters(1).await[&post(0)].corrections, 1);
+    world.store.call("DeleteItem", json!({"TableName": "like_counts", "Key": key})).await;
+    world.correct(0, 4).await;
+    world.exact(1).await;
     stop(vec![running]).await;
 }
 
