@@ -42,8 +42,8 @@ fn what_a_fold_wrote_late_that_the_log_had_lost_is_set_right_by_a_recount_that_b
 }
 
 #[test]
-fn what_a_fold_writes_late_that_the_log_has_lost_makes_a_key_wrong_that_is_settled_already() {
-    breaks(&ended(2, 1).without(&[Rule::LateAwaited]), WRONG);
+fn a_recount_that_does_not_wait_for_what_a_fold_writes_late_that_the_log_had_lost_makes_an_error_larger() {
+    breaks(&ended(2, 1).without(&[Rule::LateAwaited]), WORSE);
 }
 
 #[test]
