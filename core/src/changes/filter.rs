@@ -179,10 +179,11 @@ impl Filter {
         each: &mut impl FnMut(Item<'m>, Option<Place>),
     ) {
         self.reach(&section.shard, section.back, arrival);
-        let loss = self.loss;
+        let (loss, is_over) = (self.loss, self.is_over(&section.shard));
         let followed = self.shards.get_mut(&section.shard).expect("a stream shard that was reached is known");
         for entry in &section.entries {
-            if Some(entry.sequence) > followed.reached {
+            // What an earlier stream had unread is lost, and an audit may have set the counters right by now.
+            if Some(entry.sequence) > followed.reached && !is_over {
                 each(Item::Entry(entry), loss);
             }
         }
@@ -208,8 +209,15 @@ impl Filter {
         }
     }
 
+    /// Whether the stream shard is of an earlier stream than the last one.
+    fn is_over(&self, shard: &StreamShard) -> bool {
+        // Stream shards are in the order of their streams.
+        self.shards.last_key_value().is_some_and(|(last, _)| shard.label() < last.label())
+    }
+
     /// An announcement of stream shards names all that are open, and those that ended lately. A reader that knew all of them
-    /// learns nothing by it but of some that were listed late: what it knows otherwise is a message that it has not read.
+    /// learns nothing by it but of some that were listed late: what it knows otherwise is a message that it has not read. So is
+    /// a stream shard that nobody has read for a day and that is not named: the service has it no more.
     fn opened(&mut self, Opened { shards, ended }: &Opened, read: UnixMillis, arrival: &mut Arrival) {
         let mut unread = false;
         for Opening { shard, at, fed } in shards {
@@ -227,23 +235,22 @@ impl Filter {
                 followed.closed = Some(arrival.appended);
             }
         }
-        if unread && self.listed {
-            self.miss(arrival);
-        }
-        let newest = shards.iter().map(|opening| opening.shard.label()).max().unwrap_or_default();
-        for (_, followed) in self.shards.iter_mut().filter(|(shard, _)| shard.label() < newest) {
+        let newest = self.shards.last_key_value().map(|(last, _)| last.label().to_owned()).unwrap_or_default();
+        for (_, followed) in self.shards.iter_mut().filter(|(shard, _)| shard.label() < newest.as_str()) {
             followed.closed.get_or_insert(arrival.appended);
         }
-        if shards.is_empty() {
-            return;
-        }
-        if !self.listed {
+        if !shards.is_empty() {
             // One that is not named may have begun since. It was not fed for a day if it was forgotten after its closing.
             let is_named = |shard: &StreamShard| shards.iter().any(|opening| opening.shard == *shard);
             let is_fed = |followed: &Followed| followed.closed.is_some() || read.since(followed.fed) <= REMEMBERED;
+            let known = self.shards.len();
             self.shards.retain(|shard, followed| is_fed(followed) || is_named(shard));
+            unread |= self.shards.len() < known;
         }
-        self.listed = true;
+        if unread && self.listed {
+            self.miss(arrival);
+        }
+        self.listed |= !shards.is_empty();
     }
 
     fn closing(&mut self, closed: &Closed, arrival: &mut Arrival) {
@@ -251,9 +258,11 @@ impl Filter {
         let followed = self.shards.get_mut(&closed.shard).expect("a stream shard that was reached is known");
         followed.fed = followed.fed.max(closed.fed);
         followed.closed.get_or_insert(arrival.appended);
+        // Nobody reads on where another stream was announced meanwhile.
         let fed = followed.fed;
+        let ended = self.is_over(&closed.shard).then_some(arrival.appended);
         for child in &closed.children {
-            self.shards.entry(child.clone()).or_insert(Followed { fed, ..Followed::default() });
+            self.shards.entry(child.clone()).or_insert(Followed { fed, closed: ended, ..Followed::default() });
         }
     }
 

@@ -332,18 +332,61 @@ fn an_announcement_of_stream_shards_that_comes_again_changes_nothing() {
     let mut reader = Reader::opened(&["a"]);
     let closed = Closed { shard: shard("a"), back: None, fed: UnixMillis(45), children: vec![shard("b")] };
     reader.take(Body::Closed(closed));
-    reader.section(section("b", 0, 9, 60, &[3]));
+    reader.section(section("b", 0, 9, NOW.0, &[3]));
     let before = reader.filter.clone();
     reader.open(&["a"]);
     assert_eq!(reader.filter, before);
 }
 
+impl Reader {
+    fn open_another_stream(&mut self) {
+        let shards = vec![Opening { shard: StreamShard::from("2025/a"), at: None, fed: UnixMillis(70) }];
+        self.take(Body::Opened(Opened { shards, ended: Vec::new() }));
+    }
+}
+
 #[test]
 fn another_stream_ends_the_one_before() {
     let mut reader = Reader::opened(&["a"]);
-    let shards = vec![Opening { shard: StreamShard::from("2025/a"), at: None, fed: UnixMillis(70) }];
-    reader.take(Body::Opened(Opened { shards, ended: Vec::new() }));
+    reader.open_another_stream();
     assert_eq!(reader.filter.standing().as_of, Some(UnixMillis(70)));
+}
+
+#[test]
+fn a_process_that_has_not_heard_of_another_stream_opens_none_of_the_one_before() {
+    let mut reader = Reader::opened(&["a"]);
+    reader.open_another_stream();
+    reader.take(Body::Closed(Closed {
+        shard: shard("a"),
+        back: None,
+        fed: UnixMillis(45),
+        children: vec![shard("b")],
+    }));
+    reader.open(&["b", "c"]);
+    assert_eq!(reader.filter.standing().as_of, Some(UnixMillis(70)));
+}
+
+#[test]
+fn what_an_earlier_stream_had_unread_is_lost_and_not_taken_later() {
+    let mut reader = Reader::opened(&["a"]);
+    reader.section(section("a", 0, 2, 50, &[1, 2]));
+    reader.open_another_stream();
+    reader.section(section("a", 2, 4, 60, &[3, 4]));
+    assert_eq!(reader.accepted, [1, 2], "an audit may have set the counters right by now");
+}
+
+#[test]
+fn a_stream_shard_that_nobody_has_read_for_a_day_and_that_is_not_named_is_lost() {
+    const DAY: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+    for (fed, is_lost) in [(NOW.minus(DAY + MILLI), true), (NOW.minus(DAY), false)] {
+        let mut reader = Reader::opened(&["a"]);
+        let children = vec![shard("b"), shard("c")];
+        reader.take(Body::Closed(Closed { shard: shard("a"), back: None, fed, children }));
+        let opening = Opening { shard: shard("b"), at: None, fed: NOW };
+        let taken = reader.take(Body::Opened(Opened { shards: vec![opening], ended: vec![shard("a")] }));
+        assert_eq!(taken.hole.is_some(), is_lost);
+        assert_eq!(reader.filter.standing().as_of, Some(if is_lost { NOW } else { fed }));
+    }
 }
 
 #[test]
