@@ -100,16 +100,13 @@ impl PartitionFold {
                 records = log.records(), if self.partition.bytes() < rules.bytes => Some(records),
                 () = tokio::time::sleep_until(wake) => None,
             };
+            let mut again = false;
             match records {
                 Some(Ok(records)) => self.take(&records, stop).await?,
                 Some(Err(fault)) => {
                     let mut tries = 0;
                     self.patience.pause("read the log of changes", fault, &mut tries, Until::Requested(stop)).await?;
-                    tokio::select! {
-                        biased;
-                        _ = &mut revoked => break Left::Drop,
-                        begun = self.begin(stop) => begun?,
-                    }
+                    again = true;
                 }
                 None => {}
             }
@@ -122,7 +119,14 @@ impl PartitionFold {
             if is_full || due.is_some_and(|due| now >= due) || now >= self.standing_at {
                 due = None;
                 self.flush(if is_full { "size" } else { "age" }, stop).await?;
-                self.store(false, stop).await?;
+                again |= self.store(false, stop).await?;
+            }
+            if again {
+                tokio::select! {
+                    biased;
+                    _ = &mut revoked => break Left::Drop,
+                    begun = self.begin(stop) => begun?,
+                }
             }
         };
         if matches!(left, Left::Finish) {
@@ -135,6 +139,8 @@ impl PartitionFold {
     /// Finds where to go on, and starts to read there.
     async fn begin(&mut self, stop: &Stop) -> anyhow::Result<()> {
         let (store, until) = (Arc::clone(&self.folding.store), Until::Requested(stop));
+        // Before the log: another fold may go on meanwhile, to places that were not in the log when it was looked at.
+        let standing = self.patience.persist("read a standing", until, || store.standing(self.index)).await?;
         let position = self.patience.persist("read a position", until, || store.position(self.index)).await?;
         let log = self.patience.persist("look at the log of changes", until, || self.log.log()).await?;
         let config = self
@@ -143,7 +149,6 @@ impl PartitionFold {
             .await?;
         let partitions = self.patience.persist("look at the log of changes", until, || self.log.partitions()).await?;
         require_partitions(&config, partitions)?;
-        let standing = self.patience.persist("read a standing", until, || store.standing(self.index)).await?;
         let (position, jump) = resume(position, standing.map(|stated| stated.at), config.generation, &log);
         self.stored = (position.at, position.at);
         self.written = position.clone();
@@ -209,8 +214,13 @@ impl PartitionFold {
     async fn lost(&self, number: LossNumber, kind: &'static str, stop: &Stop) -> anyhow::Result<()> {
         let what = format!("{} at {}", self.log.partition(), self.partition.place());
         tracing::error!(kind, what, %number, "something is lost: nothing is called exact until a recount has passed");
-        let put = || self.folding.store.open_loss(number, kind, &what);
-        self.patience.persist("store a loss", Until::LastCall(stop), put).await?;
+        let (store, until) = (&self.folding.store, Until::LastCall(stop));
+        let stands = self.patience.persist("store a loss", until, || store.open_loss(number, kind, &what)).await?;
+        if (stands.kind.as_str(), stands.what.as_str()) != (kind, what.as_str()) {
+            // Something else was lost at the same moment, and has the number. Relays have to hear of this one, too.
+            let now = self.patience.clock().now();
+            self.patience.persist("store a loss", until, || store.open_new_loss(now, kind, &what)).await?;
+        }
         metrics::lost(kind);
         Ok(())
     }
@@ -239,8 +249,9 @@ impl PartitionFold {
         Ok(())
     }
 
-    /// Stores what is written: what may be said of the counters each second, the whole position less often.
-    async fn store(&mut self, now: bool, stop: &Stop) -> anyhow::Result<()> {
+    /// Stores what is written: what may be said of the counters each second, the whole position less often. Whether another
+    /// fold has found meanwhile that the log lost its end: then what this one stores is refused until it goes on from there.
+    async fn store(&mut self, now: bool, stop: &Stop) -> anyhow::Result<bool> {
         let (store, rules, until) = (&self.folding.store, self.folding.rules, Until::LastCall(stop));
         let (place, clock) = (self.written.at, Instant::now());
         if now || clock >= self.standing_at {
@@ -248,8 +259,15 @@ impl PartitionFold {
             if self.stored.0 < place {
                 let standing = StandingAt { at: place, standing: self.standing.clone() };
                 let put = || store.store_standing(self.index, &standing);
-                self.patience.persist("store a standing", until, put).await?;
+                let is_stored = self.patience.persist("store a standing", until, put).await?;
                 self.stored.0 = place;
+                if !is_stored {
+                    let read = || store.standing(self.index);
+                    let stands = self.patience.persist("read a standing", until, read).await?;
+                    if stands.is_some_and(|stands| stands.at.generation() > place.generation()) {
+                        return Ok(true);
+                    }
+                }
             }
         }
         if now || clock >= self.position_at {
@@ -260,7 +278,7 @@ impl PartitionFold {
                 self.stored.1 = place;
             }
         }
-        Ok(())
+        Ok(false)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod claims;
 mod inputs;
+mod others;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId, RowKey};
 use tally_core::milestone::{Ladder, Winner};
 use tally_core::ports::log::{Outgoing, Producer, TopicReader, Written};
-use tally_core::ports::{ChangeStream, Milestones, Outcome};
+use tally_core::ports::{ChangeStream, Intake, Milestones, Outcome};
 use tally_core::relay::Rules;
 use tally_emulator::{Config, Fault, Rule};
 use tally_service::{Chance, Clock, Host, Patience, Running};
@@ -61,14 +62,14 @@ impl Producer for Stamping {
 struct Both {
     relaying: Relaying,
     folding: Folding,
-    broker: Broker,
+    intake: Box<dyn Intake>,
 }
 
 impl tally_service::App for Both {
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let patience = Patience::new(host.clock(), host.chance().clone());
         self.relaying.spawn(&host, &patience);
-        self.folding.spawn(Box::new(self.broker.join("fold", TOPIC)), &host, &patience);
+        self.folding.spawn(self.intake, &host, &patience);
         Ok(())
     }
 }
@@ -95,6 +96,10 @@ impl World {
 
     /// Starts a process; `lease: None` has it read every stream shard.
     fn run(&self, name: &str, lease: Option<Duration>) -> Running {
+        self.run_with(name, lease, Box::new(self.broker.join("fold", TOPIC)))
+    }
+
+    fn run_with(&self, name: &str, lease: Option<Duration>, intake: Box<dyn Intake>) -> Running {
         let connection = self.store.repeating(1);
         let stream: Arc<dyn ChangeStream> = Arc::new(dynamodb::Streams::new(&connection));
         let store = Arc::new(Changes::new(&connection));
@@ -122,7 +127,7 @@ impl World {
         };
         let seed = name.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
         let host = Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed));
-        Running::start(Both { relaying, folding, broker: self.broker.clone() }, host)
+        Running::start(Both { relaying, folding, intake }, host)
     }
 
     /// Likes and unlikes, each of a random user and post.

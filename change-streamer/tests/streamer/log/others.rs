@@ -1,0 +1,152 @@
+//! What others do beside a fold: another fold that is ahead of it, and losses of others.
+
+use tally_core::cached::StandingAt;
+use tally_core::changes::{Amend, Correction, LossNumber, Lost, Place, Standing};
+use tally_core::fence::{Log, Offset};
+use tally_core::fold::Position;
+use tally_core::ports::OwnedPartition;
+use tally_core::ports::log::{Rebalance, Records, Revocation};
+
+use super::*;
+
+const LEASE: Option<Duration> = Some(Duration::from_secs(6));
+/// Longer than a fold waits before it stores its position.
+const STORED: Duration = Duration::from_secs(40);
+
+/// A member of the group, beside which another fold goes on in each partition whenever this one looks at the log.
+struct Overtaken {
+    inner: Box<dyn Intake>,
+    changes: Changes,
+    log: Stamping,
+}
+
+#[derive(Clone)]
+struct OvertakenPartition {
+    inner: Arc<dyn OwnedPartition>,
+    changes: Changes,
+    broker: Broker,
+    clock: Clock,
+}
+
+impl std::fmt::Debug for OvertakenPartition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+#[async_trait]
+impl Intake for Overtaken {
+    async fn next(&mut self) -> Outcome<Rebalance> {
+        let Rebalance::Assigned(partitions) = self.inner.next().await? else { return self.next().await };
+        let Self { changes, log: Stamping(broker, clock), .. } = self;
+        let overtaken = partitions.into_iter().map(|inner| {
+            let (changes, broker) = (changes.clone(), broker.clone());
+            Arc::new(OvertakenPartition { inner, changes, broker, clock: *clock }) as Arc<dyn OwnedPartition>
+        });
+        Ok(Rebalance::Assigned(overtaken.collect()))
+    }
+
+    async fn leave(self: Box<Self>) {
+        self.inner.leave().await;
+    }
+}
+
+#[async_trait]
+impl OwnedPartition for OvertakenPartition {
+    fn partition(&self) -> &Partition {
+        self.inner.partition()
+    }
+
+    async fn partitions(&self) -> Outcome<u32> {
+        self.inner.partitions().await
+    }
+
+    async fn log(&self) -> Outcome<Log> {
+        let (log, index) = (self.inner.log().await?, self.partition().index);
+        let message = Message { read: self.clock.now(), body: Body::Repaired(LossNumber(1)) };
+        let value = message.write(&DeploymentId("test".into()));
+        let outgoing = Outgoing { topic: TOPIC, partition: Some(index), key: None, value: Some(&value), headers: &[] };
+        let written = self.broker.write(outgoing, self.clock.now())?;
+        let at = Place::new(1, Offset(written.offset.0 + 1));
+        self.changes.store_standing(index, &StandingAt { at, standing: Standing::default() }).await?;
+        Ok(log)
+    }
+
+    async fn start_at(&self, offset: Offset) -> Outcome<()> {
+        self.inner.start_at(offset).await
+    }
+
+    async fn records(&self) -> Outcome<Arc<Records>> {
+        self.inner.records().await
+    }
+
+    async fn revoked(&self) -> Revocation {
+        self.inner.revoked().await
+    }
+
+    fn finished(&self, offset: Offset) {
+        self.inner.finished(offset);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_fold_that_goes_on_while_this_one_begins_is_no_loss() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", LEASE);
+    world.churn(30, 6, 20).await;
+    tokio::time::sleep(STORED).await;
+    stop(vec![running]).await;
+    let (changes, log) = (Changes::new(&world.store.repeating(5)), Stamping(world.broker.clone(), world.clock));
+    let inner = Box::new(world.broker.join("fold", TOPIC));
+    let running = world.run_with("b", LEASE, Box::new(Overtaken { inner, changes, log }));
+    world.churn(30, 6, 20).await;
+    world.exact(6).await;
+    world.fresh().await;
+    assert_eq!(world.losses().await, [""; 0]);
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fold_goes_on_where_another_one_has_found_that_the_log_lost_its_end() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", LEASE);
+    world.churn(30, 6, 20).await;
+    tokio::time::sleep(STORED).await;
+    let changes = Changes::new(&world.store.repeating(5));
+    for (Partition { index, .. }, log) in world.broker.reader("test", TOPIC).logs().await.unwrap() {
+        let Position { at, mut filter, ladder } = changes.position(index).await.unwrap().unwrap();
+        let at = Place::new(at.generation() + 1, log.end);
+        let number = filter.jump(at, world.clock.now());
+        changes.open_loss(number, "jump", &format!("{index}")).await.unwrap();
+        let standing = filter.standing();
+        changes.store_position(index, &Position { at, filter, ladder }).await.unwrap();
+        changes.store_standing(index, &StandingAt { at, standing }).await.unwrap();
+    }
+    world.fresh().await;
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_jump_whose_number_another_loss_has_is_heard_of_all_the_same() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", LEASE);
+    world.churn(30, 6, 20).await;
+    world.fresh().await;
+    let last = LossNumber(world.clock.now().0 + 1_000_000_000);
+    for partition in 0..PARTITIONS {
+        world.tell(partition, Body::Lost(Lost { number: last, next: None })).await;
+    }
+    let changes = Changes::new(&world.store.repeating(5));
+    changes.open_loss(LossNumber(last.0 + 1), "trimmed", "a stream shard").await.unwrap();
+    tokio::time::sleep(STORED).await;
+    stop(vec![running]).await;
+    for (Partition { index, .. }, log) in world.broker.reader("test", TOPIC).logs().await.unwrap() {
+        // Another message, so that the position is not in the log.
+        world.tell(index, Body::Repaired(LossNumber(1))).await;
+        world.broker.trim(TOPIC, index, log.end.0 + 1);
+    }
+    let running = world.run("b", LEASE);
+    world.fresh().await;
+    assert!(world.losses().await.contains(&"jump".to_owned()), "{:?}", world.losses().await);
+    stop(vec![running]).await;
+}
