@@ -13,7 +13,9 @@ use crate::undisturbed::send;
 impl Driver {
     /// The table is deleted, and created anew at once or a little later, as by someone who thinks that this mends it.
     pub(super) async fn lose_table(&mut self) -> anyhow::Result<bool> {
-        if self.adopting.is_some() {
+        // Before there is a deployment, nobody knows which tables are its own.
+        let is_new = self.world.calmly(self.world.calm.changes.config()).await?.is_none();
+        if self.adopting.is_some() || is_new {
             return Ok(false);
         }
         self.keep().await?;
