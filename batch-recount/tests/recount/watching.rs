@@ -89,7 +89,7 @@ async fn a_watching_process_that_is_behind_says_of_what_and_scans_no_row_before_
     let condition = || format!("{:?}", readiness.report().conditions.get("changes"));
     world.eventually("it waits", async || condition().contains("does not have all changes of before")).await;
     let (scans, runs) = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
-    world.beside(tokio::time::sleep(Duration::from_secs(3600))).await;
+    world.beside(tokio::time::sleep(Duration::from_secs(600))).await;
     let now = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
     assert_eq!(now, (scans, runs), "nothing came that could make a difference");
     assert!(!readiness.report().ready, "{:?}", readiness.report());
@@ -115,7 +115,7 @@ async fn a_watching_process_whose_log_was_trimmed_past_the_folds_waits_for_the_f
         })
         .await;
     let (scans, runs) = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
-    world.beside(tokio::time::sleep(Duration::from_secs(3600))).await;
+    world.beside(tokio::time::sleep(Duration::from_secs(600))).await;
     let now = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
     assert_eq!(now, (scans, runs));
     watching.kill().await;

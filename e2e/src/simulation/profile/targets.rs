@@ -82,8 +82,9 @@ impl Profile {
             Mutant::LocalClock => {
                 (self.engine.stream_delay, self.cached) = (Duration::from_millis(1_500), false);
                 (self.wrong_clocks, self.ahead, self.streamers) = (100, 100, 1);
-                self.victims = Some(Role::Streamer);
-                self.deeds.push((Deed::Skew, 6));
+                // A streamer that is replaced all the time feeds nothing.
+                (self.leases, self.victims) = (false, Some(Role::Streamer));
+                self.deeds.push((Deed::Skew, 1));
             }
             Mutant::StandingLast => self.cached = false,
             _ => (self.cached, self.cache_failing) = (true, 0),
@@ -106,7 +107,7 @@ impl Profile {
             Mutant::LossesByNumber => {
                 (self.wrong_clocks, self.ahead, self.streamers) = (100, 0, 1);
                 (self.wrong_by, self.victims) = (Duration::from_secs(60), Some(Role::Streamer));
-                (self.pace, self.steps) = (600, 160);
+                (self.leases, self.pace, self.steps) = (false, 600, 160);
                 self.deeds.extend([(Deed::Lapse, 3), (Deed::Skew, 1)]);
             }
             _ => self.deeds.push((Deed::Lapse, 3)),
@@ -190,9 +191,13 @@ impl Profile {
         self.pace = 200;
         self.milestones = Ladder::every(5).expect("a threshold");
         self.deeds.push((Deed::FoldsExpire, 10));
-        if mutant == Mutant::LateRecord {
-            self.victims = Some(Role::Streamer);
-            self.deeds.push((Deed::Crash, 25));
+        match mutant {
+            Mutant::LateRecord => {
+                self.victims = Some(Role::Streamer);
+                self.deeds.push((Deed::Crash, 25));
+            }
+            Mutant::NoVersion => self.rules.push(ghosts(150, 5_000, 500).on("TransactWriteItems")),
+            _ => {}
         }
     }
 }
