@@ -79,12 +79,13 @@ fn changes(before: &Counter, after: &Counter) -> Vec<Change> {
         Change::between(VERSION, Some(number(before.version)), Some(number(after.version))),
         Change::compared(LIKES, &before.likes, &after.likes),
     ];
-    let corrections = Change::compared(CORRECTIONS, &before.corrections, &after.corrections);
-    changes.push(match before.corrections {
-        // Not `IS MISSING OR =0`: an engine may look for the key in statements without `OR` alone.
-        0 => Change { stands: Stands::Missing, ..corrections },
-        _ => corrections,
-    });
+    // Absent where there are none: `IS MISSING OR =0` is a condition in whose statement an engine may not find the key.
+    let corrections = |counter: &Counter| (counter.corrections > 0).then(|| number(counter.corrections));
+    let mut corrected = Change::between(CORRECTIONS, corrections(before), corrections(after));
+    if before.corrections == after.corrections {
+        corrected.becomes = Becomes::Same;
+    }
+    changes.push(corrected);
     if before.gap != after.gap {
         changes.push(Change::between(GAP, before.gap.map(number), after.gap.map(number)));
     }

@@ -117,15 +117,6 @@ async fn a_counter_that_was_deleted_is_refused_without_an_item_and_inserted_agai
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_corrections_are_none_however_they_are_stored() {
-    let (store, counters) = start().await;
-    let before = stored(&counters, "p").await;
-    store.edit(TABLE, key("p"), "c", json!({"N": "0"})).await;
-    let after = gained(Some(&before), 3, 1, 12);
-    assert_eq!(write(&counters, &update("p", Some(&before), &after)).await, Written::Stored);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_statement_that_goes_wrong_spares_the_others_of_its_batch_and_is_written_when_it_is_repeated() {
     for (fault, class) in [
         (Injected::Throttle, "throttled"),
