@@ -319,6 +319,7 @@ impl Reader {
     async fn pause(&self, fault: StreamFault, tries: &mut u32, stop: &Stop) -> anyhow::Result<()> {
         let fault = Fault::from(fault);
         metrics::stream_read(fault.class());
+        self.age.set(self.patience.clock().now().since(self.claimed));
         let what = format!("read stream shard {}", self.id);
         self.patience.pause(&what, fault, tries, Until::Requested(stop)).await
     }
