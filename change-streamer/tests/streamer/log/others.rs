@@ -1,7 +1,7 @@
 //! What others do beside a fold: another fold that is ahead of it, and losses of others.
 
 use tally_core::cached::StandingAt;
-use tally_core::changes::{Amend, Correction, LossNumber, Lost, Place, Standing};
+use tally_core::changes::{LossNumber, Lost, Place, Standing};
 use tally_core::fence::{Log, Offset};
 use tally_core::fold::Position;
 use tally_core::ports::OwnedPartition;
