@@ -99,6 +99,17 @@ impl Run {
         Ok((self.recount, corrected))
     }
 
+    /// Audits everything; what the audit came to, and the row keys that are to be looked at once more.
+    pub(crate) async fn audit(self) -> anyhow::Result<(Exit, Recount, Vec<Open>)> {
+        let work = Box::pin(async {
+            let audited = self.recount.audit_once().await?;
+            self.recount.enqueue(self.recount.left()).await?;
+            anyhow::Ok(audited)
+        });
+        let (exit, corrected) = Box::pin(self.carried_out(work)).await?;
+        Ok((exit, self.recount, corrected))
+    }
+
     /// What `work` comes to, while it is said how far things are.
     async fn carried_out<T>(
         &self,

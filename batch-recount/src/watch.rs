@@ -37,8 +37,8 @@ struct Corrected {
 /// Watches until asked to stop. What is waited for is a condition of `host`.
 pub(crate) async fn watch(of: &Recount, host: &Host) -> anyhow::Result<Exit> {
     let (corrected, rechecked) = mpsc::channel(CORRECTED);
-    let (queues, rechecks) = (Box::pin(queues(of, host, corrected)), Box::pin(rechecks(rechecked)));
-    let (audits, shows) = (Box::pin(audits(of, host)), Box::pin(shows_last_audit(of)));
+    let (queues, rechecks) = (Box::pin(queues(of, host, corrected.clone())), Box::pin(rechecks(rechecked)));
+    let (audits, shows) = (Box::pin(audits(of, host, corrected)), Box::pin(shows_last_audit(of)));
     let (never, ..) = try_join4(queues, rechecks, audits, shows).await?;
     match never {}
 }
@@ -64,7 +64,7 @@ async fn drained(of: &Recount, waiting: &mut Waiting) -> anyhow::Result<(Recount
     Box::pin(run.drain(waiting)).await
 }
 
-/// Looks once more at what was corrected from the queue, which goes on meanwhile.
+/// Looks once more at what was corrected, while queue and audits go on: a loss that was opened meanwhile need not wait.
 async fn rechecks(mut corrected: mpsc::Receiver<Corrected>) -> anyhow::Result<Infallible> {
     let corrected = stream::poll_fn(|context| corrected.poll_recv(context));
     let rechecks = corrected.map(|corrected| rechecked(corrected).boxed()).buffer_unordered(CORRECTED);
@@ -80,7 +80,7 @@ async fn rechecked(Corrected { recount, keys }: Corrected) -> anyhow::Result<()>
 }
 
 /// Runs an audit when something asks for one: a loss that is open, or a person.
-async fn audits(of: &Recount, host: &Host) -> anyhow::Result<Infallible> {
+async fn audits(of: &Recount, host: &Host, corrected: mpsc::Sender<Corrected>) -> anyhow::Result<Infallible> {
     let (mut failed, mut behind) = (None::<(Due, Duration)>, 0);
     loop {
         let (due, now) = (of.due().await?, of.calls.clock().reading().at);
@@ -88,8 +88,12 @@ async fn audits(of: &Recount, host: &Host) -> anyhow::Result<Infallible> {
         if !due.is_empty() && !waits {
             failed = None;
             match unless_behind(Box::pin(audited(of)).await)? {
-                Some(exit) => {
+                Some((exit, recount, keys)) => {
                     behind = 0;
+                    if !keys.is_empty() {
+                        // The other end is there as long as this one.
+                        _ = corrected.send(Corrected { recount, keys }).await;
+                    }
                     if !exit.is_clean() {
                         tracing::warn!(again = ?AUDIT_AGAIN, "the audit has left row keys unproved: losses stay open");
                         failed = Some((due, of.calls.clock().reading().at + AUDIT_AGAIN));
@@ -108,9 +112,9 @@ async fn audits(of: &Recount, host: &Host) -> anyhow::Result<Infallible> {
     }
 }
 
-async fn audited(of: &Recount) -> anyhow::Result<Exit> {
+async fn audited(of: &Recount) -> anyhow::Result<(Exit, Recount, Vec<Open>)> {
     let run = Run::silent(of, &Scope::Audit).await?;
-    Box::pin(run.finish()).await
+    Box::pin(run.audit()).await
 }
 
 /// What a run came to; `None` where the log did not go on.

@@ -6,6 +6,7 @@ use tally_core::ports::{AuditSegment, AuditSegments as _, Cursor, Segment};
 use tally_core::time::UnixMillis;
 
 use super::pass::{Pass, keys_of};
+use super::rounds::Open;
 use super::sums::Part;
 use super::{Due, Ended, Recount};
 
@@ -27,8 +28,21 @@ impl Recount {
     /// # Errors
     /// A recount cannot begin, the log does not go on, or a store refuses what it is asked.
     pub async fn audit(&self) -> anyhow::Result<Ended> {
-        let mut progress = self.progress().await?;
-        let mut corrected = Vec::new();
+        let (mut progress, corrected) = self.settle_all().await?;
+        progress.ended.add(self.recheck(corrected).await?);
+        self.save(&progress).await?;
+        Ok(progress.ended)
+    }
+
+    /// The same without the second look at what was corrected; what that is due for.
+    pub(crate) async fn audit_once(&self) -> anyhow::Result<(Ended, Vec<Open>)> {
+        let (progress, corrected) = self.settle_all().await?;
+        self.save(&progress).await?;
+        Ok((progress.ended, corrected))
+    }
+
+    async fn settle_all(&self) -> anyhow::Result<(Progress, Vec<Open>)> {
+        let (mut progress, mut corrected) = (self.progress().await?, Vec::new());
         while let Some(part) = progress.parts.last().copied() {
             let pass = Box::pin(Pass::over(self, part)).await?;
             let (ended, these) = self.settle(pass.doubts).await?;
@@ -39,19 +53,13 @@ impl Recount {
             if !progress.parts.is_empty() {
                 self.save(&progress).await?;
             }
-            corrected.push(these);
-            if corrected.len() > 1 {
-                progress.ended.add(self.recheck(corrected.remove(0)).await?);
-            }
+            // Only what one part had is kept.
+            progress.ended.add(self.recheck(std::mem::replace(&mut corrected, these)).await?);
         }
         if progress.ended.left == 0 && !self.rules.dry_run {
             self.is_done(&progress.due).await?;
         }
-        for these in corrected {
-            progress.ended.add(self.recheck(these).await?);
-        }
-        self.save(&progress).await?;
-        Ok(progress.ended)
+        Ok((progress, corrected))
     }
 
     /// Settles the row keys of counters that have changed since.

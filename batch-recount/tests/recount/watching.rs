@@ -36,6 +36,22 @@ async fn a_watching_process_audits_while_a_loss_is_open_and_when_it_is_asked_to(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_loss_is_closed_while_corrections_of_the_one_before_wait_for_their_second_look() {
+    let world = World::start().await;
+    world.fill(3, 10).await;
+    let watching = world.launch(&["--watch"]);
+    for n in 20..23 {
+        world.put(&post(0), &user(n), true).await;
+        world.lose().await;
+        let lost = tokio::time::Instant::now();
+        world.eventually("the loss is closed", async || world.open_losses().await.is_empty()).await;
+        assert!(lost.elapsed() < Duration::from_secs(30), "{:?}", lost.elapsed());
+        assert_eq!(world.difference(&post(0)).await, None);
+    }
+    watching.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watching_process_settles_what_is_queued_beside_an_audit_and_beside_what_is_left() {
     let world = World::start().await;
     world.fill(4, 10).await;
