@@ -112,8 +112,7 @@ impl PartitionFold {
             }
             let now = Instant::now();
             if !self.partition.is_empty() {
-                // What came while the last changes were written has waited already.
-                due.get_or_insert(self.flushed_at.map_or(now, |at| now.max(at + rules.linger)));
+                due.get_or_insert(self.due(now));
             }
             let is_full = self.partition.bytes() >= rules.bytes;
             if is_full || due.is_some_and(|due| now >= due) || now >= self.standing_at {
@@ -134,6 +133,16 @@ impl PartitionFold {
             self.store(true, stop).await?;
         }
         Ok(())
+    }
+
+    /// When what comes now is to be written: a linger after the last write began where there was one lately, so that what came
+    /// meanwhile does not wait for a whole one, and otherwise a linger from now, since what comes first is seldom alone.
+    fn due(&self, now: Instant) -> Instant {
+        let linger = self.folding.rules.linger;
+        match self.flushed_at {
+            Some(at) if now < at + 2 * linger => now.max(at + linger),
+            _ => now + linger,
+        }
     }
 
     /// Finds where to go on, and starts to read there.

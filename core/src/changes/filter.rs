@@ -239,7 +239,9 @@ impl Filter {
         for (_, followed) in self.shards.iter_mut().filter(|(shard, _)| shard.label() < newest.as_str()) {
             followed.closed.get_or_insert(arrival.appended);
         }
-        if !shards.is_empty() {
+        // One of an earlier stream says nothing of the last.
+        let lists = shards.iter().any(|opening| opening.shard.label() == newest);
+        if lists {
             // One that is not named may have begun since. It was not fed for a day if it was forgotten after its closing.
             let is_named = |shard: &StreamShard| shards.iter().any(|opening| opening.shard == *shard);
             let is_fed = |followed: &Followed| followed.closed.is_some() || read.since(followed.fed) <= REMEMBERED;
@@ -250,7 +252,7 @@ impl Filter {
         if unread && self.listed {
             self.miss(arrival);
         }
-        self.listed |= !shards.is_empty();
+        self.listed |= lists;
     }
 
     fn closing(&mut self, closed: &Closed, arrival: &mut Arrival) {

@@ -43,9 +43,10 @@ pub(crate) fn exact(quiet: &Quiet<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where nothing was lost, a count is its rows before any recount, too, unless it was changed by hand.
+/// Where nothing was lost, a count is its rows before any recount, too, unless it was changed by hand or says that it is in doubt.
 pub(crate) fn held(quiet: &Quiet<'_>, is_edited: impl Fn(&RowKey) -> bool) -> anyhow::Result<()> {
-    for (key, rows, counted) in quiet.keys().filter(|(key, ..)| !is_edited(key)) {
+    let is_doubted = |key: &RowKey| quiet.counters.get(&key.counter).is_some_and(|it| it.doubt.contains(&key.shard));
+    for (key, rows, counted) in quiet.keys().filter(|(key, ..)| !is_edited(key) && !is_doubted(key)) {
         ensure!(
             counted == rows,
             "{key} has {rows} rows, nobody has changed it by hand, and {counted} are counted: {:?}",
