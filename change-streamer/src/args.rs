@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, env = "TALLY_ROLE", value_enum, default_value_t = Role::Both, value_name = "ROLE", help_heading = "Log")]
     pub role: Role,
 
-    /// The least time between two writes of a partition's counters; changes that come meanwhile are gathered
+    /// How long changes are gathered before counters are written
     #[arg(long, env = "TALLY_LINGER", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Log")]
     pub linger: Duration,
 

@@ -47,7 +47,7 @@ pub struct CacheAddress {
 /// How the stream is followed, and the log folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// The least time between two writes of a partition's counters; changes that come meanwhile are gathered.
+    /// How long changes are gathered before counters are written.
     pub linger: Duration,
     /// Requests under way at once, of each partition.
     pub concurrency: usize,

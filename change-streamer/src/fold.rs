@@ -37,7 +37,7 @@ pub struct Folding {
 /// How a partition is folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// How long changes are gathered before counters are written, from the last write on where there was one lately.
+    /// How long changes are gathered before counters are written.
     pub linger: Duration,
     /// How much memory what is gathered may take before it is written.
     pub bytes: usize,

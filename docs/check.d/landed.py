@@ -4,22 +4,10 @@ With --keys the values are not looked at, and a key in another partition is no f
 """
 import json
 import sys
+from pathlib import Path
 
-
-def murmur2(key):
-    """Kafka's murmur2, from its published constants."""
-    m, h = 0x5BD1E995, 0x9747B28C ^ len(key)
-    whole = len(key) - len(key) % 4
-    for at in range(0, whole, 4):
-        k = int.from_bytes(key[at : at + 4], "little") * m & 0xFFFFFFFF
-        h = (h * m ^ (k ^ k >> 24) * m) & 0xFFFFFFFF
-    if whole < len(key):
-        h = (h ^ int.from_bytes(key[whole:], "little")) * m & 0xFFFFFFFF
-    h = (h ^ h >> 13) * m & 0xFFFFFFFF
-    return h ^ h >> 15
-
-
-assert murmur2(b"foobar") == -790332482 & 0xFFFFFFFF and murmur2(b"abc") == 479470107
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "localstack/acceptance"))
+from murmur2 import murmur2  # noqa: E402
 
 keys_alone = sys.argv[1] == "--keys"
 partitions, count = map(int, sys.argv[-3:-1])

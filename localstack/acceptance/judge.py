@@ -6,6 +6,7 @@ import socket
 from collections import Counter
 
 from load import counts_of
+from murmur2 import murmur2
 from world import CHANGES, Http, Wrong
 
 LISTED = 10
@@ -117,19 +118,6 @@ def cache_wrong(world, posts, likes, counters):
             if (version, int(shown), doubtful) != (counter["version"], likes[post], "0"):
                 wrong.append(f"cached {post}: {held}, should be {likes[post]} at version {counter['version']}")
     return cached, wrong
-
-
-def murmur2(key):
-    """Kafka's murmur2, from its published constants: the partition of a subject in the log of changes."""
-    m, h = 0x5BD1E995, 0x9747B28C ^ len(key)
-    whole = len(key) - len(key) % 4
-    for at in range(0, whole, 4):
-        k = int.from_bytes(key[at : at + 4], "little") * m & 0xFFFFFFFF
-        h = (h * m ^ (k ^ k >> 24) * m) & 0xFFFFFFFF
-    if whole < len(key):
-        h = (h ^ int.from_bytes(key[whole:], "little")) * m & 0xFFFFFFFF
-    h = (h ^ h >> 13) * m & 0xFFFFFFFF
-    return h ^ h >> 15
 
 
 class Cache:

@@ -135,8 +135,8 @@ impl PartitionFold {
         Ok(())
     }
 
-    /// When what comes now is to be written: a linger after the last write began where there was one lately, so that what came
-    /// meanwhile does not wait for a whole one, and otherwise a linger from now, since what comes first is seldom alone.
+    /// When what comes now is to be written. What came while the last changes were written has waited already: it is written a
+    /// linger after that write began. In a quiet partition the linger begins now, since changes seldom come alone.
     fn due(&self, now: Instant) -> Instant {
         let linger = self.folding.rules.linger;
         match self.flushed_at {

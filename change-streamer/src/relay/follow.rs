@@ -98,7 +98,8 @@ impl Follow {
     async fn follow(&mut self) -> anyhow::Result<()> {
         let (intake, clock) = (self.host.stop(), self.patience.clock());
         loop {
-            self.look(&intake).await?;
+            // Each step is safe to repeat, so a look may be given up: many slow calls would outlast the time that a stop has.
+            intake.unless_requested(self.look(&intake)).await??;
             // Processes that look at the same moments would find each other's leases moved whenever they act.
             let wait = LOOK.mul_f64(1.0 - self.host.chance().fraction() / 4.0);
             intake.unless_requested(clock.sleep(wait)).await?;

@@ -134,7 +134,8 @@ impl Reader {
     /// An iterator where reading stands.
     async fn open(&mut self, stop: &Stop) -> anyhow::Result<Next> {
         let now = self.patience.clock().now();
-        if now.since(self.contact) > OUTAGE && self.lost.is_none() {
+        // Also where the end of a loss is not known yet: that one may be repaired by now.
+        if now.since(self.contact) > OUTAGE {
             self.lose("outage", stop).await?;
         }
         self.contact = now;

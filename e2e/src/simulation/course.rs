@@ -27,9 +27,6 @@ use super::profile::Listing;
 const REST: Duration = Duration::from_secs(1_800);
 const RECOUNT: Duration = Duration::from_secs(3600);
 
-/// What a process says that starts over tables that are not all there.
-const UNFIT: [&str; 2] = ["there is no such table", "its stream has to carry"];
-
 /// Steps between two looks at the laws.
 const LOOK: u64 = 8;
 
@@ -82,7 +79,7 @@ impl Course {
             self.driver.act().await?;
             let pace = self.driver.chance.millis(20, self.driver.profile.pace);
             tokio::time::sleep(pace).await;
-            self.unbroken().await?;
+            self.unbroken()?;
             if step % LOOK == 0 {
                 self.look().await?;
             }
@@ -100,16 +97,12 @@ impl Course {
         }
     }
 
-    /// No process has ended by itself, and nothing was seen to break on the way. One that starts while a table, or its stream,
-    /// is not there says so and ends, and is started again.
-    async fn unbroken(&mut self) -> anyhow::Result<()> {
-        let lossy = self.driver.profile.lossy;
+    /// No process has ended by itself, and nothing was seen to break on the way.
+    fn unbroken(&mut self) -> anyhow::Result<()> {
         for slot in &mut self.driver.slots {
-            let Some(end) = slot.ended().map(|end| end.to_string()) else { continue };
-            let is_lawful = lossy && UNFIT.iter().any(|unfit| end.contains(unfit));
-            ensure!(is_lawful, "{} ended by itself: {end}", slot.name);
-            slot.kill().await;
-            slot.due = Some(Instant::now());
+            if let Some(end) = slot.ended() {
+                bail!("{} ended by itself: {end}", slot.name);
+            }
         }
         if let Some(breach) = self.driver.world.breaches.first() {
             bail!(breach);
@@ -189,7 +182,7 @@ impl Course {
         let mut since = None;
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            self.unbroken().await?;
+            self.unbroken()?;
             self.driver.tick();
             self.driver.tend().await?;
             ensure!(Instant::now() < deadline, "no rest: {}", self.unrest().await?);
@@ -300,7 +293,7 @@ impl Course {
         let deadline = Instant::now() + RECOUNT;
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            self.unbroken().await?;
+            self.unbroken()?;
             let world = &self.driver.world;
             world.pulse.beat();
             if world.calmly(world.is_recounted()).await? {

@@ -33,14 +33,14 @@ impl Course {
         for _ in 0..SAID {
             self.say();
             tokio::time::sleep(PAUSE).await;
-            self.unbroken().await?;
+            self.unbroken()?;
         }
         let said = self.driver.world.clock.now().0 / 1000;
         let longest = windows().into_iter().max_by_key(|window| window.span()).context("there are windows")?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             tokio::time::sleep(PAUSE).await;
-            self.unbroken().await?;
+            self.unbroken()?;
             let lists = self.lists.as_mut().context("lists are read where there are some")?;
             lists.look(&self.driver.world.history).await.context("what is trending, in the end")?;
             let moment = lists.moment();
