@@ -96,13 +96,12 @@ impl Follow {
     }
 
     async fn follow(&mut self) -> anyhow::Result<()> {
-        let (intake, clock) = (self.host.stop(), self.patience.clock());
+        let intake = self.host.stop();
         loop {
-            // Each step is safe to repeat, so a look may be given up: many slow calls would outlast the time that a stop has.
             intake.unless_requested(self.look(&intake)).await??;
             // Processes that look at the same moments would find each other's leases moved whenever they act.
             let wait = LOOK.mul_f64(1.0 - self.host.chance().fraction() / 4.0);
-            intake.unless_requested(clock.sleep(wait)).await?;
+            intake.unless_requested(self.patience.clock().sleep(wait)).await?;
         }
     }
 
@@ -119,7 +118,7 @@ impl Follow {
         }
     }
 
-    /// One look: what is listed, what is stored, what has to be announced, and who reads what.
+    /// One look: what is listed, what is stored, what has to be announced, and who reads what. It may be given up: each step is repeated.
     async fn look(&mut self, stop: &Stop) -> anyhow::Result<()> {
         let losses =
             self.patience.persist("read the losses", Until::Requested(stop), || self.shared.store.losses()).await?;
