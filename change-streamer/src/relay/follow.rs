@@ -118,7 +118,7 @@ impl Follow {
         }
     }
 
-    /// One look: what is listed, what is stored, what has to be announced, and who reads what. It may be given up: each step is repeated.
+    /// One look: what is listed and stored, what to announce, who reads what. Each step is safe to repeat.
     async fn look(&mut self, stop: &Stop) -> anyhow::Result<()> {
         let losses =
             self.patience.persist("read the losses", Until::Requested(stop), || self.shared.store.losses()).await?;
