@@ -136,10 +136,11 @@ async fn a_jump_whose_number_another_loss_has_is_heard_of_all_the_same() {
     for partition in 0..PARTITIONS {
         world.tell(partition, Body::Lost(Lost { number: last, next: None })).await;
     }
-    let changes = Changes::new(&world.store.repeating(5));
-    changes.open_loss(LossNumber(last.0 + 1), "trimmed", "a stream shard").await.unwrap();
     tokio::time::sleep(STORED).await;
     stop(vec![running]).await;
+    // No partition has heard of it.
+    let changes = Changes::new(&world.store.repeating(5));
+    changes.open_loss(LossNumber(last.0 + 1), "trimmed", "a stream shard").await.unwrap();
     for (Partition { index, .. }, log) in world.broker.reader("test", TOPIC).logs().await.unwrap() {
         // Another message, so that the position is not in the log.
         world.tell(index, Body::Repaired(LossNumber(1))).await;
