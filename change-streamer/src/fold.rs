@@ -5,6 +5,8 @@ mod cached;
 mod known;
 mod member;
 mod partition;
+mod resume;
+mod stated;
 mod write;
 
 use std::sync::Arc;

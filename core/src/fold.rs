@@ -5,10 +5,12 @@
 //! place.
 
 mod partition;
+mod reading;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use partition::{After, By, Flush, Partition, Pending, Position, Reached};
+pub use reading::{Mark, ReadTo, Replaced, Stated};
 use thiserror::Error;
 
 use crate::cached::Value;

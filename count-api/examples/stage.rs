@@ -17,7 +17,7 @@ use tally_core::cached::StandingAt;
 use tally_core::changes::{DeploymentId, Place, Standing};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::fence::TopicId;
-use tally_core::fold::Counter;
+use tally_core::fold::{Counter, Stated};
 use tally_core::ids::{CounterId, PostId, Shard};
 use tally_core::ports::DeploymentConfig as _;
 use tally_core::time::UnixMillis;
@@ -68,9 +68,11 @@ async fn plant(connection: &dynamodb::Connection, posts: u64) -> anyhow::Result<
     let planted = stream::iter(posts.chunks(Counters::UPDATES)).map(|updates| counters.write(updates));
     planted.buffer_unordered(AT_ONCE).try_for_each(async |_| Ok(())).await?;
     let standing = Standing { as_of: Some(now), ..Standing::default() };
-    let stated = StandingAt { at: Place::from_stored(1), standing };
+    let standing = StandingAt { at: Place::from_stored(1), standing };
+    let stated = Stated { standing, revision: 1, ..Stated::default() };
     for partition in 0..PARTITIONS {
-        changes.store_standing(partition, &stated).await?;
+        let stands = changes.state(partition, &stated).await?;
+        anyhow::ensure!(stands.is_ok(), "the tables are not new: something is stated of partition {partition}");
     }
     Ok(())
 }

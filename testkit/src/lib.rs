@@ -6,7 +6,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::Bytes;
 use http::Request;
 use serde_json::{Value, json};
+use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::{Connection, Settings, ensure_tables};
+use tally_core::cached::StandingAt;
+use tally_core::fold::Stated;
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tokio::time::Instant;
@@ -126,4 +129,21 @@ impl Store {
 /// How clients are set up that send a request up to so many times.
 fn settings(attempts: u32) -> Settings {
     Settings { attempts, ..Settings::local("") }
+}
+
+/// States what may be said of a partition as its fold does, unless that was said of this or a later place; whether it was.
+///
+/// # Panics
+/// The table takes no write.
+pub async fn stand(changes: &Changes, partition: u32, standing: &StandingAt) -> bool {
+    loop {
+        let stands = changes.stated(partition).await.expect("a standing is read").unwrap_or_default();
+        if stands.revision > 0 && stands.standing.at >= standing.at {
+            return false;
+        }
+        let stated = Stated { standing: standing.clone(), last: None, revision: stands.revision + 1, ..stands };
+        if changes.state(partition, &stated).await.expect("a standing is stored").is_ok() {
+            return true;
+        }
+    }
 }

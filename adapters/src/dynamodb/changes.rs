@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `changes/config` | the deployment's id, and the topic that the log is in: [`Config`] |
 //! | `changes/losses` | the losses, open and closed: [`Losses`] |
-//! | `changes/standing/<partition>` | what may be said of the counters of a partition: [`StandingAt`](tally_core::cached::StandingAt) |
+//! | `changes/standing/<partition>` | what may be said of the counters of a partition, and up to where folds have read: [`Stated`](tally_core::fold::Stated) |
 //! | `changes/position/<partition>` | where a reader of a partition begins: [`Position`](tally_core::fold::Position) |
 //! | `changes/shard/<label>/<id>` | how far a stream shard is in the log, and who relays it: [`StoredShard`] |
 //!

@@ -109,6 +109,12 @@ pub(super) mod checkpoints {
     /// Of a stream shard: how far it is in the log `changes`.
     pub(in crate::dynamodb) const FED: &str = "fed";
     pub(in crate::dynamodb) const FED_AT: &str = "fed_at";
+    /// Of a standing: up to where a fold has read, the last message before that and before the standing, and how often all of
+    /// it was replaced.
+    pub(in crate::dynamodb) const READ: &str = "read";
+    pub(in crate::dynamodb) const READ_LAST: &str = "read_last";
+    pub(in crate::dynamodb) const LAST: &str = "last";
+    pub(in crate::dynamodb) const REVISION: &str = "revision";
     /// Of a standing and of a loss.
     pub(in crate::dynamodb) const OPEN: &str = "open";
     pub(in crate::dynamodb) const KIND: &str = "kind";

@@ -29,7 +29,7 @@ pub(crate) fn key(id: &str) -> Value {
 async fn no_item_has_a_key_that_another_kind_of_item_may_have() {
     let (store, changes) = start().await;
     changes.begin_log(&config::topic("t-1", 12)).await.unwrap();
-    changes.store_standing(3, &partitions::standing(1)).await.unwrap();
+    changes.state(3, &partitions::stated(1, 1)).await.unwrap().unwrap();
     changes.store_position(3, &partitions::position(1)).await.unwrap();
     changes.begin(&"2026/a".into(), None, Fed::default()).await.unwrap();
     changes.open_loss(LossNumber(7), "trimmed", "2026/a").await.unwrap();

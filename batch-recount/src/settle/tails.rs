@@ -8,8 +8,8 @@ use tally_core::backoff::Backoff;
 use tally_core::changes::{DeploymentId, Entry, Filter, Item, Message, Place};
 use tally_core::fault::Fault;
 use tally_core::fence::{Log, Offset, Partition};
-use tally_core::fold::Position;
-use tally_core::ports::log::Records;
+use tally_core::fold::{Mark, Position, ReadTo};
+use tally_core::ports::log::{Record, Records};
 use tally_core::time::UnixMillis;
 use tally_service::Host;
 
@@ -81,16 +81,20 @@ impl<'a> Tails<'a> {
         for index in partitions {
             let position = of.calls.persist("read a position", || changes.position(*index)).await?;
             of.calls.read_items(1);
-            let (place, filter) = match position {
-                Some(Position { at, filter, .. }) => (at, filter),
-                None => (Place::new(of.config.generation, Offset(0)), Filter::default()),
-            };
+            let at = Place::new(of.config.generation, Offset(0));
+            let position = position.unwrap_or_else(|| Position { at, ..Position::default() });
+            let (last, Position { at: place, filter, .. }) = (position.read_to(), position);
             let partition = Partition { topic: of.ports.log.topic.as_str().into(), index: *index };
             if let Some((loss, _)) = losses.open().find(|(loss, _)| !filter.knows(*loss)) {
                 return Ok(Err(format!("the fold of {partition} has not read the announcement of loss {loss}")));
             }
             let tail = Tail { partition, place, loss: filter.loss(), filter, torn: false };
-            if !tail.is_in(of, logs.get(index)) {
+            let log = logs.get(index).filter(|log| tail.is_in(of, Some(log)));
+            let is_there = match log {
+                Some(log) => of.finds(&tail.partition, last, log).await?,
+                None => false,
+            };
+            if !is_there {
                 return Ok(Err(format!("the fold of {} is at {place}, which is not in the log", tail.partition)));
             }
             tails.insert(*index, tail);
@@ -191,6 +195,15 @@ impl Recount {
             }
         };
         host.wait_for(LOG, CATCHING_UP, look).await?
+    }
+
+    /// Whether the message that a fold read last is the one that stands there. One that was deleted since is taken for it.
+    async fn finds(&self, partition: &Partition, read: Option<ReadTo>, log: &Log) -> anyhow::Result<bool> {
+        let Some(ReadTo { at, last }) = read.filter(|read| log.start < read.at.offset()) else { return Ok(true) };
+        let (from, reader) = (Offset(at.offset().0 - 1), &self.ports.log.reader);
+        let records = self.calls.persist("read the log", || reader.read(partition, from, at.offset())).await?;
+        let mark = |record: Record<'_>| Mark::of(record.at, record.value.unwrap_or_default());
+        Ok(records.iter().next().is_some_and(|record| record.offset == from && mark(record) == last))
     }
 
     /// Why a recount cannot begin, or up to when the log has the changes; `None` if it has all of before `until`.

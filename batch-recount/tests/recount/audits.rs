@@ -145,14 +145,14 @@ async fn a_loss_is_closed_only_by_an_audit_that_began_after_it() {
     assert_eq!(world.open_losses().await, [second]);
     for partition in 0..PARTITIONS {
         world.quiet().await;
-        let standing = world.changes.standing(partition).await.unwrap().unwrap().standing;
+        let standing = world.changes.stated(partition).await.unwrap().unwrap().standing.standing;
         assert_eq!(standing.open, [second].into());
     }
     assert_eq!(world.beside(world.recount(rules()).await.audit()).await.unwrap(), Ended::default());
     assert_eq!(world.open_losses().await, []);
     world.exact(3).await;
     for partition in 0..PARTITIONS {
-        let standing = world.changes.standing(partition).await.unwrap().unwrap().standing;
+        let standing = world.changes.stated(partition).await.unwrap().unwrap().standing.standing;
         assert!(standing.open.is_empty() && standing.loss.is_some(), "{standing:?}");
     }
 }

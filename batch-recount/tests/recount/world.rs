@@ -303,7 +303,7 @@ impl World {
                 self.apply(&flush, id, pending).await;
             }
             let standing = StandingAt { at: flush.position.at, standing: flush.standing };
-            self.changes.store_standing(index, &standing).await.unwrap();
+            tally_testkit::stand(&self.changes, index, &standing).await;
             if self.stores_positions.load(Ordering::Relaxed) {
                 self.changes.store_position(index, &flush.position).await.unwrap();
             }

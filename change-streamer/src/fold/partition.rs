@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tally_core::cached::StandingAt;
 use tally_core::changes::{BadMessage, LossNumber, Message, Place, Standing};
-use tally_core::fence::{Log, Offset};
-use tally_core::fold::{Flush, Partition, Position};
+use tally_core::fence::Offset;
+use tally_core::fold::{Flush, Mark, Partition, Position, Stated};
 use tally_core::ports::OwnedPartition;
 use tally_core::ports::log::{Records, Revocation};
 use tally_service::{Patience, Readiness, Stop, Stopped, Task, Until};
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::Folding;
 use super::cached::Cached;
 use super::known::Known;
+use super::resume::resume;
 use crate::log::{configured, require_partitions};
 use crate::metrics;
 use crate::relay::{HOLE, JUMP};
@@ -25,14 +26,19 @@ pub(super) struct PartitionFold {
     pub(super) known: Known,
     readiness: Readiness,
     cached: Cached,
-    index: u32,
-    partition: Partition,
+    pub(super) index: u32,
+    pub(super) partition: Partition,
     /// What is written to the counters, and what of that is stored.
-    written: Position,
-    standing: Standing,
-    stored: (Place, Place),
-    standing_at: Instant,
-    position_at: Instant,
+    pub(super) written: Position,
+    pub(super) standing: Standing,
+    /// What is stated of the partition, as far as this fold knows.
+    pub(super) stated: Stated,
+    /// The place that is stored.
+    pub(super) stored: Place,
+    /// How much was written since.
+    pub(super) since: usize,
+    pub(super) standing_at: Instant,
+    pub(super) position_at: Instant,
     /// When counters were written last.
     flushed_at: Option<Instant>,
 }
@@ -43,6 +49,17 @@ enum Left {
     Finish,
     /// Another member may have it already.
     Drop,
+}
+
+/// How a fold goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It reads on.
+    Read,
+    /// It begins again where the position is stored.
+    Begin,
+    /// The log of this generation has lost its end: it jumps.
+    Jump(u16),
 }
 
 impl PartitionFold {
@@ -65,7 +82,9 @@ impl PartitionFold {
             partition: Partition::default(),
             written: Position::default(),
             standing: Standing::default(),
-            stored: (Place::default(), Place::default()),
+            stated: Stated::default(),
+            stored: Place::default(),
+            since: 0,
             standing_at: now,
             position_at: now,
             flushed_at: None,
@@ -85,7 +104,7 @@ impl PartitionFold {
         tokio::select! {
             biased;
             _ = &mut revoked => return Ok(()),
-            begun = self.begin(stop) => begun?,
+            begun = self.begin(None, stop) => begun?,
         }
         let mut due: Option<Instant> = None;
         let left = loop {
@@ -97,40 +116,42 @@ impl PartitionFold {
                     Revocation::Revoked => Left::Finish,
                     Revocation::Lost => Left::Drop,
                 },
-                records = log.records(), if self.partition.bytes() < rules.bytes => Some(records),
-                () = tokio::time::sleep_until(wake) => None,
+                records = log.records(), if self.partition.bytes() < rules.bytes || !self.partition.is_sure() => Some(records),
+                () = tokio::time::sleep_until(wake), if self.partition.is_sure() => None,
             };
-            let mut again = false;
-            match records {
+            let mut next = match records {
                 Some(Ok(records)) => self.take(&records, stop).await?,
                 Some(Err(fault)) => {
                     let mut tries = 0;
                     self.patience.pause("read the log of changes", fault, &mut tries, Until::Requested(stop)).await?;
-                    again = true;
+                    Next::Begin
                 }
-                None => {}
-            }
+                None => Next::Read,
+            };
             let now = Instant::now();
             if !self.partition.is_empty() {
                 due.get_or_insert(self.due(now));
             }
             let is_full = self.partition.bytes() >= rules.bytes;
-            if is_full || due.is_some_and(|due| now >= due) || now >= self.standing_at {
+            let is_due = is_full || due.is_some_and(|due| now >= due) || now >= self.standing_at;
+            if is_due && next == Next::Read && self.partition.is_sure() {
                 due = None;
-                self.flush(if is_full { "size" } else { "age" }, stop).await?;
-                again |= self.store(false, stop).await?;
+                next = self.flush(if is_full { "size" } else { "age" }, false, stop).await?;
             }
-            if again {
-                tokio::select! {
-                    biased;
-                    _ = &mut revoked => break Left::Drop,
-                    begun = self.begin(stop) => begun?,
-                }
+            let replaced = match next {
+                Next::Read => continue,
+                Next::Begin => None,
+                Next::Jump(generation) => Some(generation),
+            };
+            due = None;
+            tokio::select! {
+                biased;
+                _ = &mut revoked => break Left::Drop,
+                begun = self.begin(replaced, stop) => begun?,
             }
         };
         if matches!(left, Left::Finish) {
-            self.flush("stop", stop).await?;
-            self.store(true, stop).await?;
+            self.flush("stop", true, stop).await?;
         }
         Ok(())
     }
@@ -145,11 +166,12 @@ impl PartitionFold {
         }
     }
 
-    /// Finds where to go on, and starts to read there.
-    async fn begin(&mut self, stop: &Stop) -> anyhow::Result<()> {
+    /// Finds where to go on, and starts to read there. `replaced` is the generation in which another message was found than was
+    /// read there.
+    async fn begin(&mut self, replaced: Option<u16>, stop: &Stop) -> anyhow::Result<()> {
         let (store, until) = (Arc::clone(&self.folding.store), Until::Requested(stop));
         // Before the log: another fold may go on meanwhile, to places that were not in the log when it was looked at.
-        let standing = self.patience.persist("read a standing", until, || store.standing(self.index)).await?;
+        let stated = self.patience.persist("read a standing", until, || store.stated(self.index)).await?;
         let position = self.patience.persist("read a position", until, || store.position(self.index)).await?;
         let log = self.patience.persist("look at the log of changes", until, || self.log.log()).await?;
         let config = self
@@ -158,8 +180,10 @@ impl PartitionFold {
             .await?;
         let partitions = self.patience.persist("look at the log of changes", until, || self.log.partitions()).await?;
         require_partitions(&config, partitions)?;
-        let (position, jump) = resume(position, standing.map(|stated| stated.at), config.generation, &log);
-        self.stored = (position.at, position.at);
+        self.stated = stated.unwrap_or_default();
+        let reached = self.stated.readings().map(|read| read.at).chain([self.stated.standing.at]).max();
+        let (position, jump) = resume(position, reached, config.generation, replaced, &log);
+        (self.stored, self.since) = (position.at, 0);
         self.written = position.clone();
         self.partition = Partition::new(position);
         if let Some(at) = jump {
@@ -168,19 +192,28 @@ impl PartitionFold {
             self.lost(number, JUMP, stop).await?;
             // Before anything is written behind the jump: the next fold must not take the places of before for those of now.
             let Flush { position, standing, .. } = self.partition.flush();
-            let stated = StandingAt { at: position.at, standing };
-            self.patience.persist("store a position", until, || store.store_position(self.index, &position)).await?;
-            self.patience.persist("store a standing", until, || store.store_standing(self.index, &stated)).await?;
-            (self.stored, self.written, self.standing) = ((position.at, position.at), position, stated.standing);
+            (self.written, self.standing) = (position, standing);
+            self.patience
+                .persist("store a position", until, || store.store_position(self.index, &self.written))
+                .await?;
+            self.stored = self.written.at;
+            while self.stated.standing.at < at && self.state(None, stop).await?.is_some() {}
         }
-        let offset = self.partition.place().offset();
-        self.patience.persist("read the log of changes", until, || self.log.start_at(offset)).await
+        self.stated.readings().for_each(|read| self.partition.look_for(read));
+        // The message before the place is read, too: it has to be the one that was read there.
+        let place = self.partition.place().offset();
+        let from = Offset(place.0.saturating_sub(1)).max(log.start);
+        self.patience.persist("read the log of changes", until, || self.log.start_at(from)).await
     }
 
     /// Takes records of the log. One that is no message of this deployment stops the partition: what it says is not known.
-    async fn take(&mut self, records: &Records, stop: &Stop) -> anyhow::Result<()> {
+    async fn take(&mut self, records: &Records, stop: &Stop) -> anyhow::Result<Next> {
         for record in records.iter() {
             let at = Place::new(self.partition.place().generation(), record.offset);
+            let value = record.value.unwrap_or_default();
+            if let Err(replaced) = self.partition.recognise(at, Mark::of(record.at, value)) {
+                return Ok(self.replaced(replaced));
+            }
             if at < self.partition.place() {
                 continue;
             }
@@ -192,9 +225,8 @@ impl PartitionFold {
                     tracing::error!(%partition, %offset, %bad, "the partition stops at a message that cannot be read");
                     let why = format!("the fold of {partition} stands still at offset {offset}: {bad}");
                     self.readiness.not_ready(&self.index.to_string(), why);
-                    self.flush("stop", stop).await?;
-                    self.store(true, stop).await?;
-                    return Ok(self.stand_still(stop).await?);
+                    self.flush("stop", true, stop).await?;
+                    return Err(self.stand_still(stop).await.into());
                 }
             };
             let taken = self.partition.take(at, record.at, &message);
@@ -205,17 +237,17 @@ impl PartitionFold {
                 self.lost(number, HOLE, stop).await?;
             }
         }
-        Ok(())
+        Ok(Next::Read)
     }
 
     /// Waits until the partition is taken back, or the process stops.
-    async fn stand_still(&self, stop: &Stop) -> Result<(), Stopped> {
+    async fn stand_still(&self, stop: &Stop) -> Stopped {
         tokio::select! {
             () = stop.requested() => {}
             _ = self.log.revoked() => {}
         }
         self.readiness.forget(&self.index.to_string());
-        Err(Stopped)
+        Stopped
     }
 
     /// A loss that the log itself shows: it is stored before anything behind it is written. Safe to repeat: every reader of the
@@ -234,8 +266,18 @@ impl PartitionFold {
         Ok(())
     }
 
-    /// Writes what was taken.
-    async fn flush(&mut self, cut: &'static str, stop: &Stop) -> anyhow::Result<()> {
+    /// Writes what was taken, and stores how far that is: what may be said of the counters each second, the whole position less
+    /// often. Before it is known that the log is the one that the counters were written from, the fold only reads.
+    async fn flush(&mut self, cut: &'static str, now: bool, stop: &Stop) -> anyhow::Result<Next> {
+        if !self.partition.is_sure() {
+            return Ok(Next::Read);
+        }
+        if !self.partition.is_empty()
+            && let Some(next) = self.state_surely(self.partition.read_to(), stop).await?
+        {
+            return Ok(next);
+        }
+        self.since += self.partition.bytes();
         let (flush, began) = (self.partition.flush(), Instant::now());
         if !flush.counters.is_empty() {
             self.flushed_at = Some(began);
@@ -255,62 +297,7 @@ impl PartitionFold {
             self.position_at = Instant::now();
         }
         (self.written, self.standing) = (flush.position, stated.standing);
-        Ok(())
-    }
-
-    /// Stores what is written: what may be said of the counters each second, the whole position less often. Whether another
-    /// fold has found meanwhile that the log lost its end: then what this one stores is refused until it goes on from there.
-    async fn store(&mut self, now: bool, stop: &Stop) -> anyhow::Result<bool> {
-        let (store, rules, until) = (&self.folding.store, self.folding.rules, Until::LastCall(stop));
-        let (place, clock) = (self.written.at, Instant::now());
-        if now || clock >= self.standing_at {
-            self.standing_at = clock + rules.standing;
-            if self.stored.0 < place {
-                let standing = StandingAt { at: place, standing: self.standing.clone() };
-                let put = || store.store_standing(self.index, &standing);
-                let is_stored = self.patience.persist("store a standing", until, put).await?;
-                self.stored.0 = place;
-                if !is_stored {
-                    let read = || store.standing(self.index);
-                    let stands = self.patience.persist("read a standing", until, read).await?;
-                    if stands.is_some_and(|stands| stands.at.generation() > place.generation()) {
-                        return Ok(true);
-                    }
-                }
-            }
-        }
-        if now || clock >= self.position_at {
-            self.position_at = clock + rules.position;
-            if self.stored.1 < place {
-                let put = || store.store_position(self.index, &self.written);
-                self.patience.persist("store a position", until, put).await?;
-                self.stored.1 = place;
-            }
-        }
-        Ok(false)
-    }
-}
-
-/// Where to go on from a stored position in the log as it is, and where to jump to if the position is not in it, or the place
-/// that the counters have reached since.
-fn resume(position: Option<Position>, reached: Option<Place>, generation: u16, log: &Log) -> (Position, Option<Place>) {
-    let start = Place::new(generation, log.start);
-    let Some(position) = position else {
-        let new = Position::default();
-        return (Position { at: start, ..new }, (log.start > Offset(0)).then_some(start));
-    };
-    let stored = position.at;
-    let reached = reached.filter(|reached| reached.generation() == stored.generation()).max(Some(stored));
-    if stored.generation() < generation {
-        // Another topic: nothing of the one before is in it.
-        (position, Some(start))
-    } else if stored.offset() < log.start {
-        (position, Some(Place::new(stored.generation(), log.start)))
-    } else if reached.is_some_and(|reached| reached.offset() > log.end) {
-        // The log lost its end. What is written now would stand before what is in the counters.
-        (position, Some(Place::new(stored.generation() + 1, log.end)))
-    } else {
-        (position, None)
+        self.store(now, stop).await
     }
 }
 
@@ -322,29 +309,5 @@ impl Task for PartitionFold {
             Err(error) if error.is::<Stopped>() => Ok(()),
             ended => ended,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tally_core::fence::TopicId;
-
-    #[test]
-    fn a_position_that_is_not_in_the_log_is_a_jump() {
-        let log = Log { topic: TopicId("t".into()), start: Offset(5), end: Offset(9) };
-        let at = |generation, offset| Place::new(generation, Offset(offset));
-        let position = |place| Some(Position { at: place, ..Position::default() });
-        let resumed = |position: Option<Position>| {
-            let (position, jump) = resume(position, Some(at(1, 9)), 1, &log);
-            (position.at, jump)
-        };
-        assert_eq!(resumed(None), (at(1, 5), Some(at(1, 5))), "what was before the start is not known");
-        assert_eq!(resumed(position(at(1, 7))), (at(1, 7), None));
-        assert_eq!(resumed(position(at(1, 3))), (at(1, 3), Some(at(1, 5))), "retention");
-        assert_eq!(resumed(position(at(1, 12))), (at(1, 12), Some(at(2, 9))), "an unclean election");
-        assert_eq!(resumed(position(at(0, 7))), (at(0, 7), Some(at(1, 5))), "another topic");
-        let (_, jump) = resume(position(at(1, 7)), Some(at(1, 10)), 1, &log);
-        assert_eq!(jump, Some(at(2, 9)), "counters have what the log lost");
     }
 }

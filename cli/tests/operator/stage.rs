@@ -16,6 +16,7 @@ use tally_adapters::kafka;
 use tally_core::cached::StandingAt;
 use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
 use tally_core::fence::{Fence, Offset, Partition};
+use tally_core::fold::Stated;
 use tally_core::ids::{ShardCount, StreamShard};
 use tally_core::ports::{ChangeStream, DeploymentConfig, FencedRows, TopicReader};
 use tally_core::relay::Fed;
@@ -127,8 +128,10 @@ impl Stage {
 
     /// What may be said of the counters of a partition at an offset of the log.
     pub(crate) async fn stand(&self, partition: u32, offset: u64, standing: Standing) {
-        let stored = StandingAt { at: Place::new(1, Offset(offset)), standing };
-        assert!(self.changes.store_standing(partition, &stored).await.unwrap(), "a later one is stored");
+        let standing = StandingAt { at: Place::new(1, Offset(offset)), standing };
+        let stands = self.changes.stated(partition).await.unwrap().unwrap_or_default();
+        let stated = Stated { standing, revision: stands.revision + 1, ..stands };
+        assert_eq!(self.changes.state(partition, &stated).await.unwrap(), Ok(()));
     }
 
     /// Has one more stream shard, which is in the log up to so long ago.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Change, Counter, Overflow};
+use super::reading::Reading;
+use super::{Change, Counter, Mark, Overflow, ReadTo, Replaced};
 use crate::changes::{Correction, Effect, Entry, Filter, Item, Message, Place, Standing, Taken};
 use crate::ids::{CounterId, MemberKey};
 use crate::milestone::{Ladder, Winner};
@@ -10,7 +11,7 @@ use crate::tally::Span;
 use crate::time::UnixMillis;
 
 /// A partition from a stored position on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Partition {
     filter: Filter,
     /// Everything before this place was taken.
@@ -21,10 +22,11 @@ pub struct Partition {
     before: Ladder,
     pending: BTreeMap<CounterId, Vec<Pending>>,
     bytes: usize,
+    reading: Reading,
 }
 
 /// What is to be applied to one counter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pending {
     /// Its place in the log.
     pub at: Place,
@@ -33,7 +35,7 @@ pub struct Pending {
     what: What,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum What {
     Entry(Entry),
     Correction(Correction),
@@ -42,7 +44,7 @@ enum What {
 }
 
 /// A position that a fold goes on from: a place and all that is known of the log before it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
     /// Everything before this place is in the counters.
     pub at: Place,
@@ -50,10 +52,12 @@ pub struct Position {
     pub filter: Filter,
     /// The thresholds in force there.
     pub ladder: Ladder,
+    /// The last message before it; `None` where none was read.
+    pub last: Option<Mark>,
 }
 
 /// What is to be written now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Flush {
     /// What each counter is to get, in the order of the log.
     pub counters: BTreeMap<CounterId, Vec<Pending>>,
@@ -107,10 +111,52 @@ pub enum By {
     Unwitnessed,
 }
 
+impl Position {
+    /// The place, and the message before it.
+    pub fn read_to(&self) -> Option<ReadTo> {
+        self.last.map(|last| ReadTo { at: self.at, last })
+    }
+}
+
 impl Partition {
     /// Goes on from a stored position.
-    pub fn new(Position { at, filter, ladder }: Position) -> Self {
-        Self { filter, place: at, ladder, before: ladder, ..Self::default() }
+    pub fn new(position: Position) -> Self {
+        let read_to = position.read_to();
+        let Position { at, filter, ladder, .. } = position;
+        let mut partition = Self { filter, place: at, ladder, before: ladder, ..Self::default() };
+        read_to.into_iter().for_each(|read_to| partition.look_for(read_to));
+        partition
+    }
+
+    /// Looks for a message that a fold had read before this one began.
+    pub fn look_for(&mut self, stated: ReadTo) {
+        self.reading.look_for(self.place, stated);
+    }
+
+    /// Takes into account what another fold has stated meanwhile that it read.
+    ///
+    /// # Errors
+    /// Another message stands there than it read.
+    pub fn heed(&mut self, stated: ReadTo) -> Result<(), Replaced> {
+        self.reading.heed(self.place, stated)
+    }
+
+    /// Compares the message at `at` with what was stated, before it is taken; also the one right before the position.
+    ///
+    /// # Errors
+    /// Another message stood there.
+    pub fn recognise(&mut self, at: Place, mark: Mark) -> Result<(), Replaced> {
+        self.reading.recognise(at, mark)
+    }
+
+    /// Whether the log is known to be the one that the counters were written from. Nothing is written or stated before.
+    pub fn is_sure(&self) -> bool {
+        self.reading.is_sure()
+    }
+
+    /// Up to where this fold has read, once it has read anything.
+    pub fn read_to(&self) -> Option<ReadTo> {
+        self.reading.read_to()
     }
 
     /// Takes the message at `at`.
@@ -146,7 +192,7 @@ impl Partition {
 
     /// The place in the log is not there any more, and reading goes on at `at`.
     pub fn jump(&mut self, at: Place, now: UnixMillis) -> crate::changes::LossNumber {
-        self.place = at;
+        (self.place, self.reading) = (at, Reading::default());
         self.filter.jump(at, now)
     }
 
@@ -171,7 +217,12 @@ impl Partition {
         let before = std::mem::replace(&mut self.before, self.ladder);
         Flush {
             counters: std::mem::take(&mut self.pending),
-            position: Position { at: self.place, filter: self.filter.clone(), ladder: self.ladder },
+            position: Position {
+                at: self.place,
+                filter: self.filter.clone(),
+                ladder: self.ladder,
+                last: self.read_to().map(|read| read.last),
+            },
             standing: self.filter.standing(),
             ladder: before,
         }

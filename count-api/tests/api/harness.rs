@@ -166,7 +166,7 @@ pub(crate) async fn set_up(connection: &Connection) {
     changes.begin_log(&log()).await.unwrap();
     Counters::new(connection).put_reserved().await.unwrap();
     for partition in 0..PARTITIONS {
-        changes.store_standing(partition, &standing(BEGINNING, BEGAN, None, &[])).await.unwrap();
+        tally_testkit::stand(&changes, partition, &standing(BEGINNING, BEGAN, None, &[])).await;
     }
 }
 
@@ -245,7 +245,7 @@ impl Deployed {
     /// The fold stores the same standing of every partition.
     pub(crate) async fn stand(&self, standing: &StandingAt) {
         for partition in 0..PARTITIONS {
-            assert!(Changes::new(self.connection()).store_standing(partition, standing).await.unwrap());
+            assert!(tally_testkit::stand(&Changes::new(self.connection()), partition, standing).await);
         }
     }
 

@@ -161,7 +161,7 @@ impl Journal {
     pub(crate) fn end(&self, partition: u32) -> Option<Position> {
         let kept = self.kept();
         let Logged { at, filter, ladder, .. } = kept.partitions.get(&partition)?;
-        Some(Position { at: *at, filter: filter.clone(), ladder: *ladder })
+        Some(Position { at: *at, filter: filter.clone(), ladder: *ladder, last: None })
     }
 
     /// A place before the last announcement of a loss in a partition, with a filter that says that it knows all losses.
@@ -283,7 +283,7 @@ impl Logged {
         if self.passed.len() == REMEMBERED {
             self.passed.pop_front();
         }
-        let position = Position { at, filter: self.filter.clone(), ladder: self.ladder };
+        let position = Position { at, filter: self.filter.clone(), ladder: self.ladder, last: None };
         self.passed.push_back((now, position));
     }
 }

@@ -1,7 +1,7 @@
 //! What was read of a partition of the log, and what is known by it.
 //!
 //! A log keeps a day and some hours, so a start seldom finds its beginning. It begins where the windows need, which is a place
-//! whose [`Filter`] nobody has; the fold of the counters has stored the filter of a later one. Until that place the entries are
+//! whose [`Filter`] is not known; the fold of the counters has stored the filter of a later one. Until that place the entries are
 //! taken through a filter that begins empty, and from there on through the stored one. That is sound for windows that begin
 //! behind the time at which reading begins:
 //!

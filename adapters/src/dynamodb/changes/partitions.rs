@@ -1,4 +1,4 @@
-//! How far the counters of a partition are, and where its next reader begins. Neither ever goes back.
+//! What folds state of a partition, and where its next reader begins. No place ever goes back.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -10,27 +10,45 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use tally_core::cached::StandingAt;
 use tally_core::changes::{Filter, LossNumber, Place, Standing};
-use tally_core::fold::Position;
+use tally_core::fold::{Mark, Position, ReadTo, Stated};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
 use super::super::expression::Aliases;
 use super::super::get::{self, Consistency};
 use super::super::item::{Item, Reader, item, number, text};
-use super::super::names::checkpoints::{AS_OF, AT, FILTER, ID, LOSS, MILESTONES, OPEN};
+use super::super::names::checkpoints::{
+    AS_OF, AT, FILTER, ID, LAST, LOSS, MILESTONES, OPEN, READ, READ_LAST, REVISION,
+};
 use super::{Changes, Conditional, key};
 
 const STANDING: &str = "changes/standing/";
 const POSITION: &str = "changes/position/";
 
-fn encode_standing(partition: u32, StandingAt { at, standing }: &StandingAt) -> Item {
-    let Standing { as_of, loss, open } = standing;
+fn encode_stated(partition: u32, Stated { standing, last, read, revision }: &Stated) -> Item {
+    let StandingAt { at, standing: Standing { as_of, loss, open } } = standing;
     let mut stored = item([(ID, text(format!("{STANDING}{partition}"))), (AT, number(*at))]);
     stored.extend(as_of.map(|as_of| (AS_OF.to_owned(), number(as_of))));
     stored.extend(loss.map(|loss| (LOSS.to_owned(), number(loss))));
     let open: Vec<String> = open.iter().map(LossNumber::to_string).collect();
     stored.extend((!open.is_empty()).then(|| (OPEN.to_owned(), AttributeValue::Ns(open))));
+    stored.extend(last.map(|last| (LAST.to_owned(), number(last.stored()))));
+    if let Some(ReadTo { at, last }) = read {
+        stored.extend([(READ.to_owned(), number(at)), (READ_LAST.to_owned(), number(last.stored()))]);
+    }
+    stored.insert(REVISION.to_owned(), number(revision));
     stored
+}
+
+fn decode_stated(reader: &Reader<'_>) -> Outcome<Stated> {
+    let mark = |name| -> Outcome<Option<Mark>> { Ok(reader.number(name)?.map(Mark::from_stored)) };
+    let read = match (reader.number(READ)?.map(Place::from_stored), mark(READ_LAST)?) {
+        (Some(at), Some(last)) => Some(ReadTo { at, last }),
+        (None, None) => None,
+        _ => return Err(reader.malformed(READ, "it has to be there with its message, or neither")),
+    };
+    let revision = reader.number(REVISION)?.unwrap_or_default();
+    Ok(Stated { standing: decode_standing(reader)?, last: mark(LAST)?, read, revision })
 }
 
 fn decode_standing(reader: &Reader<'_>) -> Outcome<StandingAt> {
@@ -43,13 +61,14 @@ fn decode_standing(reader: &Reader<'_>) -> Outcome<StandingAt> {
     Ok(StandingAt { at: Place::from_stored(reader.required_number(AT)?), standing })
 }
 
-fn encode(partition: u32, Position { at, filter, ladder }: &Position) -> Item {
+fn encode(partition: u32, Position { at, filter, ladder, last }: &Position) -> Item {
     let mut stored = item([
         (ID, text(format!("{POSITION}{partition}"))),
         (AT, number(at)),
         (FILTER, AttributeValue::B(Blob::new(compressed(filter)))),
     ]);
     stored.extend((!ladder.is_empty()).then(|| (MILESTONES.to_owned(), text(ladder.to_string()))));
+    stored.extend(last.map(|last| (LAST.to_owned(), number(last.stored()))));
     stored
 }
 
@@ -61,6 +80,7 @@ fn decode(reader: &Reader<'_>, stored: &Item) -> Outcome<Position> {
         at: Place::from_stored(reader.required_number(AT)?),
         filter: decompressed(filter.as_ref()).map_err(|error| reader.malformed(FILTER, error))?,
         ladder: reader.parsed(MILESTONES)?.unwrap_or_default(),
+        last: reader.number(LAST)?.map(Mark::from_stored),
     })
 }
 
@@ -79,16 +99,16 @@ fn decompressed(bytes: &[u8]) -> io::Result<Filter> {
 }
 
 impl Changes {
-    /// What may be said of the counters of a partition; `None` before the first of it was read.
+    /// What folds state of a partition; `None` before the first of it was read.
     ///
     /// # Errors
     /// The table cannot be read, or the item.
-    pub async fn standing(&self, partition: u32) -> Outcome<Option<StandingAt>> {
+    pub async fn stated(&self, partition: u32) -> Outcome<Option<Stated>> {
         let found = self.get(&format!("{STANDING}{partition}")).await?;
-        found.map(|found| decode_standing(&Reader::new(self.table(), &found))).transpose()
+        found.map(|found| decode_stated(&Reader::new(self.table(), &found))).transpose()
     }
 
-    /// The same of every partition of a log of so many, in one request for each hundred.
+    /// What may be said of the counters of every partition of a log of so many, in one request for each hundred.
     ///
     /// # Errors
     /// The table cannot be read, or one of the items.
@@ -104,13 +124,26 @@ impl Changes {
         found.iter().map(standing).collect()
     }
 
-    /// Stores what may be said of the counters of a partition, unless the stored standing is of this or a later place;
-    /// whether it was stored. Safe to repeat: the stored place is not before this one afterwards.
+    /// States something of a partition, unless what stands there is not of the revision before; then that is answered. Safe to
+    /// repeat: what is stated already is stated.
     ///
     /// # Errors
     /// The table takes no write.
-    pub async fn store_standing(&self, partition: u32, standing: &StandingAt) -> Outcome<bool> {
-        self.put_later(encode_standing(partition, standing), standing.at).await
+    pub async fn state(&self, partition: u32, stated: &Stated) -> Outcome<Result<(), Option<Stated>>> {
+        let mut say = Aliases::default();
+        let (name, before) = (say.name(REVISION), stated.revision - 1);
+        let condition = match before {
+            0 => format!("attribute_not_exists({name})"),
+            before => format!("{name}={}", say.number(before)),
+        };
+        match self.put_if(encode_stated(partition, stated), say, condition).await? {
+            Conditional::Done(_) => Ok(Ok(())),
+            Conditional::Refused(None) => Ok(Err(None)),
+            Conditional::Refused(Some(item)) => {
+                let stands = decode_stated(&Reader::new(self.table(), &item))?;
+                Ok(if stands == *stated { Ok(()) } else { Err(Some(stands)) })
+            }
+        }
     }
 
     /// Where a reader of a partition begins; `None` where none was stored: at the beginning of the log.
@@ -128,14 +161,10 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn store_position(&self, partition: u32, position: &Position) -> Outcome<bool> {
-        self.put_later(encode(partition, position), position.at).await
-    }
-
-    async fn put_later(&self, stored: Item, at: Place) -> Outcome<bool> {
         let mut say = Aliases::default();
-        let (name, at) = (say.name(AT), say.number(at));
+        let (name, at) = (say.name(AT), say.number(position.at));
         let condition = format!("attribute_not_exists({name}) OR {name}<{at}");
-        Ok(matches!(self.put_if(stored, say, condition).await?, Conditional::Done(_)))
+        Ok(matches!(self.put_if(encode(partition, position), say, condition).await?, Conditional::Done(_)))
     }
 }
 

@@ -3,7 +3,7 @@ use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, Filter, LossNumber, Message, Opened, Opening, Place, Standing};
 use tally_core::fault::Fault;
 use tally_core::fence::Offset;
-use tally_core::fold::Position;
+use tally_core::fold::{Mark, Position, ReadTo, Stated};
 use tally_core::milestone::Ladder;
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::BEGAN;
@@ -15,9 +15,15 @@ fn at(offset: u64) -> Place {
 }
 
 /// A standing at an offset, which says so.
-pub(crate) fn standing(offset: u64) -> StandingAt {
+fn standing(offset: u64) -> StandingAt {
     let standing = Standing { as_of: Some(BEGAN), loss: Some(at(offset)), open: [LossNumber(offset)].into() };
     StandingAt { at: at(offset), standing }
+}
+
+/// What is stated with that standing, after so many statements.
+pub(crate) fn stated(offset: u64, revision: u64) -> Stated {
+    let read = Some(ReadTo { at: at(offset + 1), last: Mark::from_stored(u64::MAX) });
+    Stated { standing: standing(offset), last: Some(Mark::from_stored(offset)), read, revision }
 }
 
 /// A position at an offset whose filter knows a stream shard and a loss.
@@ -27,36 +33,42 @@ pub(crate) fn position(offset: u64) -> Position {
     let message = Message { read: BEGAN, body: Body::Opened(Opened { shards: vec![opening], ended: Vec::new() }) };
     filter.take(at(offset), BEGAN, &message, |_, _| {});
     filter.jump(at(offset), BEGAN);
-    Position { at: at(offset), filter, ladder: Ladder::default() }
+    Position { at: at(offset), filter, ladder: Ladder::default(), last: Some(Mark::from_stored(offset)) }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_old_position_never_replaces_a_newer_one() {
     let (_store, changes) = start().await;
-    assert_eq!((changes.standing(3).await, changes.position(3).await), (Ok(None), Ok(None)));
+    assert_eq!(changes.position(3).await, Ok(None));
     for (offset, stored) in [(5, true), (5, false), (4, false), (6, true), (0, false)] {
-        assert_eq!(changes.store_standing(3, &standing(offset)).await, Ok(stored), "{offset}");
         assert_eq!(changes.store_position(3, &position(offset)).await, Ok(stored), "{offset}");
     }
-    assert_eq!(changes.standing(3).await, Ok(Some(standing(6))));
-    assert_eq!(changes.position(3).await, Ok(Some(position(6))));
-    assert_eq!((changes.standing(4).await, changes.position(2).await), (Ok(None), Ok(None)));
-    let mut next_generation = standing(0);
-    next_generation.at = Place::new(2, Offset(0));
-    assert_eq!(
-        changes.store_standing(3, &next_generation).await,
-        Ok(true),
-        "a later generation is behind every offset"
-    );
+    assert_eq!((changes.position(3).await, changes.position(2).await), (Ok(Some(position(6))), Ok(None)));
+    let next_generation = Position { at: Place::new(2, Offset(0)), ..position(0) };
+    let stored = changes.store_position(3, &next_generation).await;
+    assert_eq!(stored, Ok(true), "a later generation is behind every offset");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_statement_takes_the_place_of_the_one_before_it_alone() {
+    let (_store, changes) = start().await;
+    assert_eq!(changes.stated(3).await, Ok(None));
+    assert_eq!(changes.state(3, &stated(5, 2)).await, Ok(Err(None)), "there is none to replace");
+    assert_eq!(changes.state(3, &stated(5, 1)).await, Ok(Ok(())));
+    assert_eq!(changes.state(3, &stated(6, 1)).await, Ok(Err(Some(stated(5, 1)))), "another fold was the first");
+    assert_eq!(changes.state(3, &stated(6, 2)).await, Ok(Ok(())));
+    assert_eq!(changes.state(3, &stated(7, 2)).await, Ok(Err(Some(stated(6, 2)))));
+    assert_eq!((changes.stated(3).await, changes.stated(4).await), (Ok(Some(stated(6, 2))), Ok(None)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_standing_of_nothing_and_a_ladder_are_read_as_they_were_stored() {
     let (_store, changes) = start().await;
-    assert_eq!(changes.store_standing(0, &standing(4)).await, Ok(true));
-    let nothing = StandingAt { at: at(5), standing: Standing::default() };
-    assert_eq!(changes.store_standing(0, &nothing).await, Ok(true));
-    assert_eq!(changes.standing(0).await, Ok(Some(nothing)), "nothing of the one before is left");
+    assert_eq!(changes.state(0, &stated(4, 1)).await, Ok(Ok(())));
+    let standing = StandingAt { at: at(5), standing: Standing::default() };
+    let nothing = Stated { standing, revision: 2, ..Stated::default() };
+    assert_eq!(changes.state(0, &nothing).await, Ok(Ok(())));
+    assert_eq!(changes.stated(0).await, Ok(Some(nothing)), "nothing of the one before is left");
     for (offset, ladder) in [(1, "every:1000"), (2, "10,100,1000")] {
         let position = Position { ladder: ladder.parse().unwrap(), ..position(offset) };
         assert_eq!(changes.store_position(0, &position).await, Ok(true));
@@ -68,11 +80,11 @@ async fn a_standing_of_nothing_and_a_ladder_are_read_as_they_were_stored() {
 async fn a_position_whose_answer_was_lost_is_stored_once() {
     let (store, changes) = start().await;
     store.faults([Rule::new(Injected::DropReply).on("PutItem").calls(1, 2)]);
-    assert!(matches!(changes.store_standing(3, &standing(5)).await, Err(Fault::Transient(_))));
+    assert!(matches!(changes.state(3, &stated(5, 1)).await, Err(Fault::Transient(_))));
     assert!(matches!(changes.store_position(3, &position(5)).await, Err(Fault::Transient(_))));
-    assert_eq!(changes.store_standing(3, &standing(5)).await, Ok(false));
+    assert_eq!(changes.state(3, &stated(5, 1)).await, Ok(Ok(())), "it is stated already");
     assert_eq!(changes.store_position(3, &position(5)).await, Ok(false));
-    assert_eq!(changes.standing(3).await, Ok(Some(standing(5))));
+    assert_eq!(changes.stated(3).await, Ok(Some(stated(5, 1))));
     assert_eq!(changes.position(3).await, Ok(Some(position(5))));
 }
 
@@ -80,10 +92,10 @@ async fn a_position_whose_answer_was_lost_is_stored_once() {
 async fn a_standing_that_arrives_late_does_not_go_back() {
     let (store, changes) = start().await;
     store.faults([Rule::new(Injected::Ghost { max_delay_ms: 60_000, hang_ms: 0 }).on("PutItem").nth(1)]);
-    assert!(changes.store_standing(3, &standing(5)).await.is_err());
-    assert_eq!(changes.store_standing(3, &standing(6)).await, Ok(true));
+    assert!(changes.state(3, &stated(5, 1)).await.is_err());
+    assert_eq!(changes.state(3, &stated(6, 1)).await, Ok(Ok(())));
     tokio::time::advance(std::time::Duration::from_secs(60)).await;
-    assert_eq!(changes.standing(3).await, Ok(Some(standing(6))));
+    assert_eq!(changes.stated(3).await, Ok(Some(stated(6, 1))));
     assert_eq!(store.emulator.stats().ghosts_applied, 1);
 }
 
@@ -91,12 +103,12 @@ async fn a_standing_that_arrives_late_does_not_go_back() {
 async fn the_standings_of_a_deployment_take_one_request_for_each_hundred_partitions() {
     let (store, changes) = start().await;
     for partition in [0, 99, 149, 150] {
-        changes.store_standing(partition, &standing(u64::from(partition) + 1)).await.unwrap();
+        assert_eq!(changes.state(partition, &stated(u64::from(partition) + 1, 1)).await, Ok(Ok(())));
     }
     let found = changes.standings(150).await.unwrap();
     assert_eq!(found, [(0, standing(1)), (99, standing(100)), (149, standing(150))].into());
     assert_eq!(store.requests("BatchGetItem"), 2);
-    changes.store_standing(0, &standing(9)).await.unwrap();
+    assert_eq!(changes.state(0, &stated(9, 2)).await, Ok(Ok(())));
     assert_eq!(changes.standings(1).await.unwrap()[&0], standing(9), "what was just written is read");
 }
 
@@ -104,7 +116,7 @@ async fn the_standings_of_a_deployment_take_one_request_for_each_hundred_partiti
 async fn a_damaged_position_is_poison_that_names_it() {
     let (store, changes) = start().await;
     changes.store_position(3, &position(5)).await.unwrap();
-    changes.store_standing(3, &standing(5)).await.unwrap();
+    assert_eq!(changes.state(3, &stated(5, 1)).await, Ok(Ok(())));
     for (value, why) in
         [(json!({"S": "{}"}), "it has to be there, in bytes"), (json!({"B": "e30="}), "corrupt deflate")]
     {

@@ -16,7 +16,7 @@ async fn on_an_idle_table_whose_stream_is_a_minute_late_no_standing_passes_a_lik
             world.like(0, user).await;
             likes.push(world.clock.now());
         }
-        let stored = changes.standing(index).await.unwrap().unwrap_or_default();
+        let stored = changes.stated(index).await.unwrap().unwrap_or_default().standing;
         let counted = world.counters(1).await.get(&post(0)).map_or(0, |counter| counter.likes);
         if let Some(as_of) = stored.standing.as_of {
             let before = likes.iter().filter(|at| **at < as_of).count();

@@ -113,7 +113,7 @@ async fn a_message_that_cannot_be_read_stops_its_partition_by_name_and_no_other(
     let now = world.clock.now();
     world.churn(50, 20, 9).await;
     let changes = Changes::new(&world.store.repeating(5));
-    while changes.standing(2).await.unwrap().is_none_or(|stored| stored.standing.as_of < Some(now)) {
+    while changes.stated(2).await.unwrap().is_none_or(|stated| stated.standing.standing.as_of < Some(now)) {
         assert!(began.elapsed() < DEADLINE, "partition 2 stands still");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

@@ -68,7 +68,7 @@ impl OwnedPartition for OvertakenPartition {
         let outgoing = Outgoing { topic: TOPIC, partition: Some(index), key: None, value: Some(&value), headers: &[] };
         let written = self.broker.write(outgoing, self.clock.now())?;
         let at = Place::new(1, Offset(written.offset.0 + 1));
-        self.changes.store_standing(index, &StandingAt { at, standing: Standing::default() }).await?;
+        tally_testkit::stand(&self.changes, index, &StandingAt { at, standing: Standing::default() }).await;
         Ok(log)
     }
 
@@ -114,13 +114,13 @@ async fn a_fold_goes_on_where_another_one_has_found_that_the_log_lost_its_end() 
     tokio::time::sleep(STORED).await;
     let changes = Changes::new(&world.store.repeating(5));
     for (Partition { index, .. }, log) in world.broker.reader("test", TOPIC).logs().await.unwrap() {
-        let Position { at, mut filter, ladder } = changes.position(index).await.unwrap().unwrap();
+        let Position { at, mut filter, ladder, .. } = changes.position(index).await.unwrap().unwrap();
         let at = Place::new(at.generation() + 1, log.end);
         let number = filter.jump(at, world.clock.now());
         changes.open_loss(number, "jump", &format!("{index}")).await.unwrap();
         let standing = filter.standing();
-        changes.store_position(index, &Position { at, filter, ladder }).await.unwrap();
-        changes.store_standing(index, &StandingAt { at, standing }).await.unwrap();
+        changes.store_position(index, &Position { at, filter, ladder, last: None }).await.unwrap();
+        assert!(tally_testkit::stand(&changes, index, &StandingAt { at, standing }).await);
     }
     world.fresh().await;
     stop(vec![running]).await;
@@ -149,5 +149,48 @@ async fn a_jump_whose_number_another_loss_has_is_heard_of_all_the_same() {
     let running = world.run("b", LEASE);
     world.fresh().await;
     assert!(world.losses().await.contains(&"jump".to_owned()), "{:?}", world.losses().await);
+    stop(vec![running]).await;
+}
+
+/// The log loses its end while nobody reads it, and other messages stand there when a fold begins.
+async fn regrown(world: &World, running: Running) -> Running {
+    running.kill().await;
+    for (Partition { index, .. }, log) in world.broker.reader("test", TOPIC).logs().await.unwrap() {
+        world.broker.lose_tail(TOPIC, index, log.end.0 - 2);
+        for _ in 0..5 {
+            world.tell(index, Body::Repaired(LossNumber(1))).await;
+        }
+    }
+    world.run("after", LEASE)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_lost_its_end_and_grew_on_is_a_loss_before_anything_is_written() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", LEASE);
+    world.churn(100, 6, 20).await;
+    world.exact(6).await;
+    let running = regrown(&world, running).await;
+    world.churn(30, 6, 20).await;
+    world.fresh().await;
+    let losses = world.losses().await;
+    assert!(losses.iter().filter(|kind| *kind == "jump").count() >= PARTITIONS as usize, "{losses:?}");
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_are_never_ahead_of_what_is_stated_as_read() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", LEASE);
+    let changes = Changes::new(&world.store.repeating(5));
+    for _ in 0..100 {
+        world.churn(5, 6, 20).await;
+        let counters = world.counters(6).await;
+        for (id, counter) in counters {
+            let stated = changes.stated(partition_of(&id)).await.unwrap().unwrap();
+            assert!(stated.read.is_some_and(|read| counter.version <= read.at), "{id}: {counter:?}, {stated:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(37)).await;
+    }
     stop(vec![running]).await;
 }

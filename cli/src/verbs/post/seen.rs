@@ -111,8 +111,8 @@ pub(super) async fn standing(desk: &Desk, post: &PostId) -> anyhow::Result<Stand
         Some(config) => {
             let key = RowKey::of(&CounterId::likes(post.clone()), "", desk.shards);
             let partition = partition_of(&key, config.partitions);
-            let found = desk.changes.standing(partition).await.context("cannot read the standing")?;
-            found.map(|found| (partition, found.standing))
+            let found = desk.changes.stated(partition).await.context("cannot read the standing")?;
+            found.map(|found| (partition, found.standing.standing))
         }
     };
     let losses = desk.changes.losses().await.context("cannot read the losses")?;

@@ -10,4 +10,5 @@ mod homes;
 mod honest;
 mod lanes;
 mod late;
+mod regrown;
 mod relay;

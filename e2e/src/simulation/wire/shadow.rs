@@ -88,10 +88,10 @@ impl Tampered {
 
     /// Where the fold is, with a filter that knows the stream shard by which copies are handed on.
     async fn unfiltered(&self, partition: u32) -> Option<Position> {
-        let Position { at, mut filter, ladder } = self.shadow.stored.position(partition).await.ok()??;
+        let Position { at, mut filter, ladder, last } = self.shadow.stored.position(partition).await.ok()??;
         let opened = Opened { shards: vec![announced_nowhere(&filter)?], ended: Vec::new() };
         let now = self.host.clock().now();
         filter.take(at, now, &Message { read: now, body: Body::Opened(opened) }, |_, _| {});
-        Some(Position { at, filter, ladder })
+        Some(Position { at, filter, ladder, last })
     }
 }

@@ -1,0 +1,103 @@
+//! What a fold stores of its partition: what it has read and what may be said, which other folds compare with the log, and where
+//! the next one begins.
+
+use std::sync::Arc;
+
+use tally_core::cached::StandingAt;
+use tally_core::fold::{ReadTo, Replaced, Stated};
+use tally_service::{Stop, Until};
+use tokio::time::Instant;
+
+use super::partition::{Next, PartitionFold};
+
+/// A position is stored after so many full buffers, so that the next fold need not keep more than these in memory until it has
+/// read all that this one had.
+const STORED_AFTER: usize = 4;
+
+impl PartitionFold {
+    /// Stores how far it is: what may be said of the counters each second, the whole position less often.
+    pub(super) async fn store(&mut self, now: bool, stop: &Stop) -> anyhow::Result<Next> {
+        let (rules, clock) = (self.folding.rules, Instant::now());
+        if now || clock >= self.standing_at {
+            self.standing_at = clock + rules.standing;
+            if self.stated.standing.at < self.written.at
+                && let Some(next) = self.state_surely(None, stop).await?
+            {
+                return Ok(next);
+            }
+        }
+        let is_due = now || clock >= self.position_at || self.since >= STORED_AFTER * rules.bytes;
+        if is_due && self.stored < self.written.at {
+            let (store, until) = (Arc::clone(&self.folding.store), Until::LastCall(stop));
+            let put = || store.store_position(self.index, &self.written);
+            let is_stored = self.patience.persist("store a position", until, put).await?;
+            self.stored = self.written.at;
+            if !is_stored {
+                let stands = self.patience.persist("read a position", until, || store.position(self.index)).await?;
+                return Ok(self.compare(stands.and_then(|stands| stands.read_to())));
+            }
+        }
+        if is_due {
+            (self.position_at, self.since) = (clock + rules.position, 0);
+        }
+        Ok(Next::Read)
+    }
+
+    /// States up to where this fold has read, and what may be said of what is written. How it has to go on, if that is not to
+    /// write: what others have stated meanwhile is not in what it has read.
+    pub(super) async fn state_surely(&mut self, read: Option<ReadTo>, stop: &Stop) -> anyhow::Result<Option<Next>> {
+        while let Some(next) = self.state(read, stop).await? {
+            if next != Next::Read || !self.partition.is_sure() {
+                return Ok(Some(next));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same, unless another fold has stated something meanwhile: then that is taken into account first. Safe to repeat: a
+    /// statement takes the place of the one that this fold knows.
+    pub(super) async fn state(&mut self, read: Option<ReadTo>, stop: &Stop) -> anyhow::Result<Option<Next>> {
+        let (read, revision) = (read.max(self.stated.read), self.stated.revision + 1);
+        let mut stated = Stated { read, revision, ..self.stated.clone() };
+        if stated.standing.at < self.written.at {
+            stated.standing = StandingAt { at: self.written.at, standing: self.standing.clone() };
+            stated.last = self.written.last;
+        }
+        let put = || self.folding.store.state(self.index, &stated);
+        match self.patience.persist("state what was read", Until::LastCall(stop), put).await? {
+            Ok(()) => {
+                self.stated = stated;
+                Ok(None)
+            }
+            Err(stands) => {
+                let known = std::mem::replace(&mut self.stated, stands.unwrap_or_default());
+                if self.stated.standing.at.generation() > self.partition.place().generation() {
+                    // Another fold has found that the log lost its end.
+                    return Ok(Some(Next::Begin));
+                }
+                let new: Vec<ReadTo> =
+                    self.stated.readings().filter(|read| known.readings().all(|known| known != *read)).collect();
+                Ok(Some(self.compare(new)))
+            }
+        }
+    }
+
+    /// How to go on behind what others have read.
+    fn compare(&mut self, stated: impl IntoIterator<Item = ReadTo>) -> Next {
+        for read in stated {
+            if read.at.generation() > self.partition.place().generation() {
+                return Next::Begin;
+            }
+            if let Err(replaced) = self.partition.heed(read) {
+                return self.replaced(replaced);
+            }
+        }
+        Next::Read
+    }
+
+    /// Another message was found than one that was read: what is written now would stand before what is in the counters.
+    pub(super) fn replaced(&self, replaced: Replaced) -> Next {
+        tracing::error!(partition = %self.log.partition(), %replaced, "the log of changes lost its end");
+        Next::Jump(replaced.0.generation())
+    }
+}

@@ -1,0 +1,338 @@
+//! A log that loses its end and grows on: other messages stand where those stood that folds have read, stated and written.
+//!
+//! There are one stream shard, one relay that may fall back to where the stream shard is stored as fed, two folds of which
+//! one may be a zombie, and one counter. Every record adds one. The log holds real messages; the folds run the partition and
+//! the counter that ship. A fold whose place is not in the log any more reads nothing before it begins again, as Kafka's client
+//! notices; what it has read it may still write. What comes after a loss is known is the business of the other models: a world
+//! ends well when a fold has found out.
+
+mod fold;
+mod tests;
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use tally_core::changes::{Body, Filter, Message, Opened, Opening, Place, Section, Standing};
+use tally_core::changes::{Effect, Entry, Side};
+use tally_core::fence::Offset;
+use tally_core::fold::{Counter, Flush, Mark, Partition, Position, ReadTo};
+use tally_core::ids::{CounterId, CounterKind, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
+use tally_core::time::UnixMillis;
+
+use self::fold::Fold;
+use crate::explore::Model;
+use crate::intern::{Interned, Number};
+
+/// When every message is read and appended. Rows are written earlier: record `k` of the stream at the time `k`.
+const NOW: UnixMillis = UnixMillis(100);
+
+/// A rule that a mutant breaks.
+#[derive(Clone, Copy, PartialEq)]
+enum Rule {
+    /// A fold states up to where it has read, and the last message, before it writes a counter.
+    ReadStated,
+    /// A statement takes the place of one that its fold has compared: a mutant's of any earlier one.
+    StatementsCompared,
+    /// A position is stored with its last message.
+    PositionMarked,
+    /// The messages are compared: a mutant compares the end of the log alone.
+    Compared,
+    /// Nothing is written before the furthest stated message was found.
+    SureFirst,
+}
+
+/// How often each thing may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Budget {
+    records: u8,
+    /// The relay says what it has fed.
+    statements: u8,
+    /// The relay falls back.
+    falls: u8,
+    /// The log loses its end.
+    ends: u8,
+    /// A fold begins again.
+    restarts: u8,
+}
+
+/// A message, and how often the log had lost its end when it was appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Appended {
+    message: Number,
+    elections: u8,
+}
+
+/// What is in the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Tables {
+    counter: Number,
+    stated: Stated,
+    position: Number,
+}
+
+/// The item that folds state in. A fold writes it once it has compared what it held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Stated {
+    standing: Number,
+    /// The place of the standing, and the last message before it.
+    at: Place,
+    last: Option<Mark>,
+    /// Up to where a fold has read that writes counters.
+    read: Option<ReadTo>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    /// How many records the stream has.
+    stream: u8,
+    /// How many of them the relay had acknowledged.
+    sent: u8,
+    /// How many are stored as fed.
+    fed: u8,
+    log: Vec<Appended>,
+    tables: Tables,
+    folds: [Fold; 2],
+    left: Budget,
+    /// A fold has found that the log is another one.
+    is_found: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Record,
+    Send,
+    State,
+    StoreFed,
+    FallBack,
+    LoseEnd { to: usize },
+    Begin { fold: usize },
+    Look { fold: usize },
+    Read { fold: usize },
+    StateRead { fold: usize },
+    Write { fold: usize },
+    StoreStanding { fold: usize },
+    StorePosition { fold: usize },
+}
+
+struct Regrown {
+    budget: Budget,
+    removed: &'static [Rule],
+    /// What has happened when the world begins.
+    begun: &'static [Step],
+    key: RowKey,
+    shard: StreamShard,
+    messages: Interned<Message>,
+    counters: Interned<Counter>,
+    standings: Interned<Standing>,
+    positions: Interned<Position>,
+    partitions: Interned<Partition>,
+    flushes: Interned<Flush>,
+}
+
+impl Regrown {
+    fn new(budget: Budget) -> Self {
+        let post = PostId::new("p").expect("an id");
+        Self {
+            budget,
+            removed: &[],
+            begun: &[],
+            key: RowKey { counter: CounterId::likes(post), shard: Shard::FIRST },
+            shard: StreamShard::from("2024/s"),
+            messages: Interned::new(|value| FixedState::default().hash_one(value)),
+            counters: Interned::new(|value| FixedState::default().hash_one(value)),
+            standings: Interned::new(|value| FixedState::default().hash_one(value)),
+            positions: Interned::new(|value| FixedState::default().hash_one(value)),
+            partitions: Interned::new(|value| FixedState::default().hash_one(value)),
+            flushes: Interned::new(|value| FixedState::default().hash_one(value)),
+        }
+    }
+
+    fn without(self, removed: &'static [Rule]) -> Self {
+        Self { removed, ..self }
+    }
+
+    fn obeys(&self, rule: Rule) -> bool {
+        !self.removed.contains(&rule)
+    }
+
+    /// What the relay sends: the record behind what was acknowledged, or no more than that.
+    fn section(&self, sent: u8, has_entry: bool) -> Message {
+        let entry = |at: u8| Entry {
+            key: self.key.clone(),
+            effect: Effect::Weighed {
+                member: MemberKey::new(&format!("m{at}")).expect("an id"),
+                before: Side { weight: 0, region: None },
+                after: Side { weight: 1, region: None },
+                span: None,
+            },
+            second: 0,
+            sequence: Sequence::from(u64::from(at) + 1),
+        };
+        let (entries, to) = if has_entry { (vec![entry(sent)], sent + 1) } else { (Vec::new(), sent) };
+        let position = |records: u8| (records > 0).then(|| Sequence::from(u64::from(records)));
+        let (shard, fed) = (self.shard.clone(), Some(UnixMillis(to.into())));
+        let section = Section { shard, back: position(sent), to: position(to), fed, entries };
+        Message { read: NOW, body: Body::Sections { sections: vec![section], losses: Vec::new() } }
+    }
+
+    fn append(&self, state: &mut State, message: Message) {
+        let elections = self.budget.ends - state.left.ends;
+        state.log.push(Appended { message: self.messages.number(message), elections });
+    }
+
+    fn relay(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if state.sent < state.stream {
+            let mut sent = state.clone();
+            self.append(&mut sent, self.section(state.sent, true));
+            sent.sent += 1;
+            next.push((Step::Send, sent));
+        }
+        if state.left.statements > 0 {
+            let mut stated = state.clone();
+            self.append(&mut stated, self.section(state.sent, false));
+            stated.left.statements -= 1;
+            next.push((Step::State, stated));
+        }
+        if state.sent > state.fed && state.left.falls > 0 {
+            next.push((Step::StoreFed, State { fed: state.sent, ..state.clone() }));
+            let left = Budget { falls: state.left.falls - 1, ..state.left };
+            next.push((Step::FallBack, State { sent: state.fed, left, ..state.clone() }));
+        }
+    }
+
+    /// The log keeps so many messages.
+    fn lose_end(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if state.left.ends == 0 {
+            return;
+        }
+        for to in 1..state.log.len() {
+            let mut lost = state.clone();
+            lost.log.truncate(to);
+            lost.left.ends -= 1;
+            for fold in &mut lost.folds {
+                fold.is_lost |= offset(self.partitions.get(fold.partition).place()) > to;
+            }
+            next.push((Step::LoseEnd { to }, lost));
+        }
+    }
+
+    /// What a reader of all of the log knows; whether it has found a hole.
+    fn end(&self, state: &State) -> (Filter, bool) {
+        let (mut filter, mut hole) = (Filter::default(), false);
+        for (at, appended) in state.log.iter().enumerate() {
+            let taken = filter.take(place(at), NOW, &self.messages.get(appended.message), |_, _| {});
+            hole |= taken.hole.is_some();
+        }
+        (filter, hole)
+    }
+
+    /// Whether an API that takes the stored standing, and reads the counter now, calls a number exact that is not.
+    fn lies(&self, state: &State) -> bool {
+        let standing = self.standings.get(state.tables.stated.standing);
+        let served =
+            tally_core::fold::serve(&standing, CounterKind::Set, Some(&*self.counters.get(state.tables.counter)));
+        let possible = i64::try_from(served.as_of.0).expect("times are small")..=i64::from(state.stream);
+        served.exact && !possible.contains(&served.likes)
+    }
+
+    /// Whether all records are in the log, and a fold has written all of the log.
+    fn is_at_rest(&self, state: &State) -> bool {
+        let is_done = |fold: &Fold| {
+            let partition = self.partitions.get(fold.partition);
+            let is_written = self.flushes.get(fold.written).position.at == partition.place();
+            is_written && fold.is_idle() && !fold.is_lost && offset(partition.place()) == state.log.len()
+        };
+        state.stream == state.sent
+            && state.left.records == 0
+            && state.folds.iter().any(is_done)
+            && reached(&self.end(state).0) == state.stream
+    }
+
+    fn is_right(&self, state: &State) -> bool {
+        self.counters.get(state.tables.counter).likes == i64::from(state.stream)
+    }
+}
+
+impl Model for Regrown {
+    type State = State;
+    type Step = Step;
+
+    fn initial(&self) -> Vec<State> {
+        let opening = Opening { shard: self.shard.clone(), at: None, fed: UnixMillis(0) };
+        let opened = Body::Opened(Opened { shards: vec![opening], ended: Vec::new() });
+        let message = self.messages.number(Message { read: NOW, body: opened });
+        let position = Position { at: place(0), ..Position::default() };
+        let standing = self.standings.number(Standing::default());
+        let stated = Stated { standing, at: place(0), last: None, read: None };
+        let fold = Fold::new(self, position.clone(), stated);
+        let mut state = State {
+            stream: 0,
+            sent: 0,
+            fed: 0,
+            log: vec![Appended { message, elections: 0 }],
+            tables: Tables {
+                counter: self.counters.number(Counter { version: place(0), ..Counter::default() }),
+                stated,
+                position: self.positions.number(position),
+            },
+            folds: [fold; 2],
+            left: self.budget,
+            is_found: false,
+        };
+        for step in self.begun {
+            let mut next = Vec::new();
+            self.steps(&state, &mut next);
+            state = next.into_iter().find(|(taken, _)| taken == step).expect("it may happen").1;
+        }
+        vec![state]
+    }
+
+    fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if state.is_found || self.end(state).1 {
+            return;
+        }
+        if state.left.records > 0 {
+            let left = Budget { records: state.left.records - 1, ..state.left };
+            next.push((Step::Record, State { stream: state.stream + 1, left, ..state.clone() }));
+        }
+        self.relay(state, next);
+        self.lose_end(state, next);
+        for i in 0..state.folds.len() {
+            self.fold(state, i, next);
+        }
+        next.iter_mut().for_each(|(_, state)| state.folds.sort_unstable());
+    }
+
+    fn violation(&self, state: &State) -> Option<String> {
+        if self.lies(state) {
+            return Some(LIE.to_owned());
+        }
+        if state.is_found && state.left.ends == self.budget.ends {
+            return Some(FALSE_LOSS.to_owned());
+        }
+        // What lies behind a hole is wrong until a recount has passed, and says so.
+        let is_known = state.is_found || self.end(state).1;
+        (!is_known && self.is_at_rest(state) && !self.is_right(state)).then(|| WRONG.to_owned())
+    }
+
+    fn is_goal(&self, state: &State) -> bool {
+        state.left.ends == 0 && (state.is_found || self.is_at_rest(state) && self.is_right(state))
+    }
+}
+
+fn place(at: usize) -> Place {
+    Place::new(1, Offset(u64::try_from(at).expect("a log is short")))
+}
+
+fn offset(place: Place) -> usize {
+    usize::try_from(place.offset().0).expect("a log is short")
+}
+
+fn reached(filter: &Filter) -> u8 {
+    let reached = filter.open_shards().find_map(|(_, reached)| reached);
+    reached.map_or(0, |sequence| sequence.as_str().parse().expect("sequences are small"))
+}
+
+const WRONG: &str = "the counter is not what its rows come to";
+const FALSE_LOSS: &str = "a log that has lost nothing is taken for another one";
+const LIE: &str = "an answer says that it is exact, and is not";
