@@ -182,10 +182,10 @@ impl Recount {
         Nonce(u128::from(self.chance.token()) << 64 | u128::from(self.chance.token()))
     }
 
-    /// Puts a marker beside the rows of a key. Safe to repeat, as [`Markers::mark`](tally_adapters::dynamodb::Markers::mark) is.
-    async fn mark(&self, key: &RowKey, nonce: Nonce) -> anyhow::Result<()> {
-        self.calls.persist("put a marker", || self.ports.markers.mark(key, nonce)).await?;
-        self.calls.wrote(1);
+    /// Puts markers beside the rows of keys. Safe to repeat, as [`Markers::mark`](tally_adapters::dynamodb::Markers::mark) is.
+    async fn mark(&self, markers: &[(RowKey, Nonce)]) -> anyhow::Result<()> {
+        self.calls.persist("put markers", || self.ports.markers.mark(markers)).await?;
+        self.calls.wrote(markers.len() as u64);
         Ok(())
     }
 

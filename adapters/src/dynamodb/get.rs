@@ -15,7 +15,7 @@ use super::item::Item;
 /// The keys of one BatchGetItem.
 const KEYS: usize = 100;
 /// How often a request is made before what it leaves out is a fault: 3 s of waits at most.
-const ROUNDS: u32 = 8;
+pub(super) const ROUNDS: u32 = 8;
 
 /// How recent an item is when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Jitter {
     }
 
     /// From 0 up to 1: SplitMix64.
-    fn fraction(&self) -> f64 {
+    pub(super) fn fraction(&self) -> f64 {
         const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut bits = self.0.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

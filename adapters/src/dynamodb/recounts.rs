@@ -27,6 +27,7 @@ use super::fault::{fault, unless_refused};
 use super::item::{Item, Reader, flag, item, number, text};
 use super::names::recounts::{ASKED, AT, DONE, ENDED, REASON};
 use super::names::{PK, SK};
+use super::put;
 
 /// Where runs are kept.
 const RUNS: &str = "run";
@@ -56,12 +57,12 @@ impl Recounts {
         Self { connection: connection.clone() }
     }
 
-    /// Puts a line of the ledger. Safe to repeat: it is the same line.
+    /// Puts lines of the ledger, up to [`PUTS`](super::PUTS) in one request. Safe to repeat: they are the same lines.
     ///
     /// # Errors
     /// The table takes no write.
-    pub async fn put_ledger(&self, entry: &LedgerEntry) -> Outcome<()> {
-        self.put(ledger::encode(entry)).await
+    pub async fn put_ledger(&self, lines: &[LedgerEntry]) -> Outcome<()> {
+        put::items(&self.connection, self.table(), lines.iter().map(ledger::encode)).await
     }
 
     fn table(&self) -> &str {

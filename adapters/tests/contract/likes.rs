@@ -229,7 +229,7 @@ async fn a_marker_is_no_like_and_weighs_nothing(env: &Env) {
 /// Puts a recount's marker beside rows, where the engine has them.
 async fn mark(env: &Env, key: &RowKey) {
     if let Some(real) = env.real() {
-        real.markers.mark(key, Nonce(1)).await.unwrap();
+        real.markers.mark(&[(key.clone(), Nonce(1))]).await.unwrap();
     }
 }
 

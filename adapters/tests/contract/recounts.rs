@@ -123,10 +123,9 @@ async fn a_line_of_the_ledger_is_put_once_and_the_newest_is_read_first(port: &Re
         after: -2,
         why: "drift".to_owned(),
     };
-    for line in [line(900, 2, Some(3)), line(1_000, 1, Some(3)), line(900, 2, None), line(900, 2, Some(3))] {
-        port.put_ledger(&line).await.unwrap();
-    }
-    port.put_ledger(&LedgerEntry { counter: post("corrected"), ..line(5, 5, None) }).await.unwrap();
+    port.put_ledger(&[line(900, 2, Some(3)), line(1_000, 1, Some(3)), line(900, 2, None)]).await.unwrap();
+    let other = LedgerEntry { counter: post("corrected"), ..line(5, 5, None) };
+    port.put_ledger(&[line(900, 2, Some(3)), other]).await.unwrap();
     let newest = vec![line(1_000, 1, Some(3)), line(900, 2, None), line(900, 2, Some(3))];
     assert_eq!(port.ledger(&post("corrected#3"), 9).await, Ok(newest.clone()));
     assert_eq!(port.ledger(&post("corrected#3"), 2).await, Ok(newest[..2].to_vec()));

@@ -57,9 +57,9 @@ async fn every_change_is_one_record_and_no_change_is_none(env: &Env, label: &Str
     write(env, "streamed", Action::Like, &row, 3).await;
     write(env, "streamed", Action::Unlike, &row, 4).await;
     write(env, "streamed", Action::Unlike, &row, 5).await;
-    let marked = "streamed-marker#0".parse().unwrap();
+    let marked: tally_core::ids::RowKey = "streamed-marker#0".parse().unwrap();
     for nonce in [7, 8] {
-        real(env).markers.mark(&marked, Nonce(nonce)).await.unwrap();
+        real(env).markers.mark(&[(marked.clone(), Nonce(nonce))]).await.unwrap();
     }
 
     let mut by_key: BTreeMap<String, Vec<Record>> = BTreeMap::new();

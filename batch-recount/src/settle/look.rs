@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use tally_adapters::dynamodb::Consistency;
+use tally_adapters::dynamodb::{Consistency, PUTS};
 use tally_core::Map;
 use tally_core::audit::Cause;
 use tally_core::changes::{Amend, Correction, Entry, Place};
@@ -20,8 +20,8 @@ use super::{POLL, Recount};
 
 /// Row keys whose rows are read at once: what is written beside them waits behind few reads.
 const READS: usize = 16;
-/// Markers put, and corrections sent, at once.
-pub(super) const WRITES: usize = 64;
+/// Batches of markers and of lines put at once.
+pub(super) const WRITES: usize = 16;
 
 /// What a look has come to.
 pub(super) struct Looked {
@@ -125,14 +125,15 @@ impl Look<'_> {
 
     async fn mark(&mut self) -> anyhow::Result<()> {
         let of = self.of;
-        let put = |key: &mut Key| {
+        let marker = |key: &mut Key| {
             let nonce = of.nonce();
             key.marked(nonce);
-            let key = key.id().clone();
-            async move { of.mark(&key, nonce).await }.boxed()
+            (key.id().clone(), nonce)
         };
-        let puts: Vec<_> = self.keys.values_mut().map(put).collect();
-        stream::iter(puts).buffer_unordered(WRITES).try_collect().await
+        let markers: Vec<_> = self.keys.values_mut().map(marker).collect();
+        let batches: Vec<_> = markers.chunks(PUTS).map(<[_]>::to_vec).collect();
+        let put = |some: Vec<_>| async move { of.mark(&some).await }.boxed();
+        stream::iter(batches).map(put).buffer_unordered(WRITES).try_collect().await
     }
 
     /// Reads the tails on until something `is_there`, or patience ends.

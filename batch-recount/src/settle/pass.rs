@@ -158,7 +158,7 @@ impl<'a> Pass<'a> {
         };
         let nonce = self.of.nonce();
         self.log().marker = Some(nonce);
-        self.of.mark(&key, nonce).await?;
+        self.of.mark(&[(key, nonce)]).await?;
         self.wait_for(|log| log.second.is_some()).await?;
         let second = self.log().second;
         let behind = || Behind("the log does not come up to the end of a scan".to_owned());

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use tally_adapters::dynamodb::PUTS;
 use tally_core::audit::{Cause, Drift};
 use tally_core::changes::{Amend, Body, Correction, Place};
 use tally_core::fence::Offset;
@@ -17,8 +18,14 @@ use super::look::{Found, Looked, WRITES};
 use super::{Ended, POLL, Recount};
 use crate::metrics;
 
+/// Corrections of a run that the log of the process has one by one.
+const TOLD: u64 = 1_000;
+
 /// Row keys left that are remembered one by one.
 const REMEMBERED: usize = 10_000;
+
+/// Corrections sent at once, which Kafka's client gathers into few requests.
+const SENT: usize = 1024;
 
 /// Who has corrected a count, on the ledger.
 const BY: &str = "tally-batch-recount";
@@ -196,8 +203,12 @@ impl Recount {
             // The last correction was not applied: another one was before it, a loss, or the fold is late.
             return self.again(open, "it differs still", Next::Send(Box::new(correction), None));
         }
-        tracing::info!(%key, before, after, why = cause.label(), "corrected");
         let line = (before != after).then(|| Box::new(self.line(key, &drift)));
+        match self.summary().corrected {
+            ..TOLD => tracing::info!(%key, before, after, why = cause.label(), "corrected"),
+            TOLD => tracing::info!("more is corrected: each line is on the ledger, which `tally post show` prints"),
+            _ => {}
+        }
         self.findings.corrected(drift);
         open.is_corrected = true;
         Next::Send(Box::new(correction), line)
@@ -239,15 +250,16 @@ impl Recount {
 
     /// Writes lines of the ledger, before what they say is sent. Safe to repeat: it is the same line.
     async fn write_down(&self, lines: Vec<LedgerEntry>) -> anyhow::Result<()> {
-        let write = |line: LedgerEntry| {
+        let write = |some: Vec<LedgerEntry>| {
             async move {
-                self.calls.persist("write the ledger", || self.ports.recounts.put_ledger(&line)).await?;
-                self.calls.wrote(1);
+                self.calls.persist("write the ledger", || self.ports.recounts.put_ledger(&some)).await?;
+                self.calls.wrote(some.len() as u64);
                 anyhow::Ok(())
             }
             .boxed()
         };
-        stream::iter(lines).map(write).buffer_unordered(WRITES).try_collect().await
+        let batches: Vec<_> = lines.chunks(PUTS).map(<[_]>::to_vec).collect();
+        stream::iter(batches).map(write).buffer_unordered(WRITES).try_collect().await
     }
 
     /// Sends corrections, and waits until the folds have met them or patience ends. Safe to repeat: a counter takes a
@@ -261,7 +273,7 @@ impl Recount {
             async move { anyhow::Ok((partition, self.append(partition, Body::Correction(correction)).await?)) }.boxed()
         };
         let sent: Vec<(u32, Offset)> =
-            stream::iter(joined(corrections)).map(send).buffer_unordered(WRITES).try_collect().await?;
+            stream::iter(joined(corrections)).map(send).buffer_unordered(SENT).try_collect().await?;
         let mut ends: BTreeMap<u32, Offset> = BTreeMap::new();
         for (partition, offset) in sent {
             let end = ends.entry(partition).or_default();

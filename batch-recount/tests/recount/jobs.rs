@@ -246,8 +246,14 @@ async fn calls_that_fail_delay_a_recount_and_do_not_mislead_it() {
         world.drift(&key(&post(n), &user(1)), 3).await;
     }
     // Requests that neither the relay nor the fold of this world make.
-    let strikes =
-        [("Query", "likes"), ("Scan", "likes"), ("PutItem", "likes"), ("Scan", "like_counts"), ("PutItem", "recounts")];
+    let strikes = [
+        ("Query", "likes"),
+        ("Scan", "likes"),
+        ("BatchWriteItem", "likes"),
+        ("Scan", "like_counts"),
+        ("PutItem", "recounts"),
+        ("BatchWriteItem", "recounts"),
+    ];
     let faults = [Fault::Throttle, Fault::InternalError { applied: None }, Fault::DropReply];
     let rules = strikes
         .iter()

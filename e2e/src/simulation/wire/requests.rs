@@ -57,9 +57,11 @@ impl Tampered {
                 }
                 false
             }
-            (Mutant::NoMarkerWait, "PutItem", Role::Recounter) if is_about(body, "likes") => {
-                let text = |name: &str| body["Item"][name]["S"].as_str().unwrap_or_default();
-                self.asked.marked(text("pk"), text("run"));
+            (Mutant::NoMarkerWait, "BatchWriteItem", Role::Recounter) => {
+                for put in body["RequestItems"]["likes"].as_array().into_iter().flatten() {
+                    let text = |name: &str| put["PutRequest"]["Item"][name]["S"].as_str().unwrap_or_default();
+                    self.asked.marked(text("pk"), text("run"));
+                }
                 false
             }
             (Mutant::LateRecord, "TransactWriteItems", Role::Streamer) => self.record_late(body),
