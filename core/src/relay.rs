@@ -186,11 +186,11 @@ impl Relay {
                 }
             }
             Input::End(shard, children) => self.close(&shard, children, now),
-            Input::Leave(shard) => {
-                if let Some(feed) = self.feeds.get_mut(&shard) {
-                    feed.leaving = true;
-                }
-            }
+            Input::Leave(shard) => match self.feeds.get_mut(&shard) {
+                Some(feed) => feed.leaving = true,
+                // It was not begun, or is closed.
+                None => effects.push(Effect::Left(shard)),
+            },
             Input::Announce(name, body) => {
                 self.announcing.insert(name, self.lines.len());
                 let message = Message { read: now.wall, body };

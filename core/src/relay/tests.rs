@@ -259,6 +259,19 @@ fn a_stream_shard_is_left_once_all_of_it_is_stored() {
 }
 
 #[test]
+fn a_stream_shard_that_was_not_begun_or_is_closed_is_left_at_once() {
+    let mut world = World::new();
+    world.hand(Input::Leave(shard("a")));
+    assert_eq!(world.effects, [Effect::Left(shard("a"))]);
+    world.hand(Input::Begin(shard("b"), Fed::default()));
+    world.hand(Input::End(shard("b"), Vec::new()));
+    world.acknowledge_all();
+    assert_eq!(world.effects.last(), Some(&Effect::Closed(shard("b"), Fed::default())));
+    world.hand(Input::Leave(shard("b")));
+    assert_eq!(world.effects.last(), Some(&Effect::Left(shard("b"))));
+}
+
+#[test]
 fn a_stream_shard_that_is_begun_again_sends_nothing_that_was_acknowledged() {
     let mut world = World::new();
     world.hand(Input::Begin(shard("a"), Fed::default()));
