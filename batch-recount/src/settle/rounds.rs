@@ -41,9 +41,15 @@ pub(crate) struct Open {
     is_rechecked: bool,
     /// A large correction of it was withheld, and the count called doubtful instead.
     is_withheld: bool,
+    /// Why it differs, once its count was called doubtful before it is corrected.
+    doubted: Option<Cause>,
 }
 
 impl Open {
+    fn new(key: RowKey) -> Self {
+        Self { key, looks: 0, is_corrected: false, is_rechecked: false, is_withheld: false, doubted: None }
+    }
+
     pub(crate) fn key(&self) -> &RowKey {
         &self.key
     }
@@ -76,8 +82,7 @@ impl Recount {
         self.findings.doubted(keys.len() as u64);
         // Those of one counter are best looked at together: they are corrected together.
         keys.sort_unstable();
-        let open = |key| Open { key, looks: 0, is_corrected: false, is_rechecked: false, is_withheld: false };
-        self.rounds(keys.into_iter().map(open).collect(), true).await
+        self.rounds(keys.into_iter().map(Open::new).collect(), true).await
     }
 
     /// The row keys that were left, or are in doubt, since this was asked last, as far as they are remembered.
@@ -92,7 +97,7 @@ impl Recount {
             return Ok(Ended::default());
         }
         self.calls.wait(self.rules.recheck).await?;
-        let again = corrected.into_iter().map(|open| Open { looks: 0, is_rechecked: true, ..open });
+        let again = corrected.into_iter().map(|open| Open { looks: 0, is_rechecked: true, doubted: None, ..open });
         Ok(self.rounds(again.collect(), false).await?.0)
     }
 
@@ -172,8 +177,12 @@ impl Recount {
                 let is_withheld = cause != Cause::Total && is_large(before, add) && !self.rules.force && !is_lossy;
                 if is_withheld {
                     self.withhold(open, &correction, drift)
+                } else if !is_lossy && open.doubted.is_none() && looks_exact(cause) {
+                    open.doubted = Some(cause);
+                    doubt(&correction)
                 } else {
-                    self.differs(open, correction, drift)
+                    let cause = open.doubted.filter(|_| cause == Cause::Suspect).unwrap_or(cause);
+                    self.differs(open, correction, Drift { cause, ..drift })
                 }
             }
         }
@@ -187,8 +196,7 @@ impl Recount {
             tracing::warn!(%key, before, after, "a large correction was withheld: run with --force");
             self.findings.withheld(drift);
             if !is_doubted {
-                let parts = correction.parts.keys().map(|shard| (*shard, Amend::Doubt)).collect();
-                return Next::Send(Box::new(Correction { parts, ..correction.clone() }), None);
+                return doubt(correction);
             }
         }
         self.leave(key)
@@ -318,6 +326,19 @@ impl Recount {
         self.calls.read_items(standings.len());
         Ok(standings.into_iter().map(|(partition, stored)| (partition, stored.at)).collect())
     }
+}
+
+/// Whether the number may be called exact although it differs. Such a number is called doubtful first: a reader may have it in
+/// memory for a second after the counter has another one, and no reader is to be told it as exact from then on. The next look
+/// corrects it, after the guard at least. While a loss is open nothing is exact.
+fn looks_exact(cause: Cause) -> bool {
+    matches!(cause, Cause::Drift | Cause::NoRows | Cause::MissingCounter)
+}
+
+/// Calls a count doubtful instead of correcting it.
+fn doubt(correction: &Correction) -> Next {
+    let parts = correction.parts.keys().map(|shard| (*shard, Amend::Doubt)).collect();
+    Next::Send(Box::new(Correction { parts, ..correction.clone() }), None)
 }
 
 /// One correction of each counter: all of one look at it have seen the same.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tally_batch_recount::settle::{Ended, Rules};
+use tally_core::audit::Cause;
 use tally_core::ids::RowKey;
 
 use crate::world::{World, key, keys, post, rules, user};
@@ -28,6 +29,36 @@ async fn a_counter_edited_by_hand_is_corrected_while_writes_go_on() {
     let summary = recount.summary();
     assert_eq!((summary.corrected, summary.totals_mended, summary.alarms), (2, 1, 0), "{summary:?}");
     world.exact(3).await;
+}
+
+/// A reader may have the number in memory for a second.
+#[tokio::test(start_paused = true)]
+async fn a_number_that_looks_exact_is_doubtful_for_a_second_before_it_is_corrected() {
+    let world = World::start().await;
+    world.fill(1, 12).await;
+    world.drift(&key(&post(0), &user(1)), 3).await;
+    let before = world.counter(&post(0)).await.unwrap();
+    assert!(before.adds_up() && before.doubt.is_empty());
+    let recount = world.recount(rules()).await;
+    let watched = async {
+        let (mut doubted, mut corrected) = (None, None);
+        while corrected.is_none() {
+            let counter = world.counter(&post(0)).await.unwrap();
+            match counter.likes == before.likes {
+                true if counter.doubt.is_empty() => assert_eq!(doubted, None),
+                true => _ = doubted.get_or_insert(tokio::time::Instant::now()),
+                false => corrected = Some(tokio::time::Instant::now()),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        corrected.unwrap() - doubted.expect("it was called doubtful first")
+    };
+    let (ended, doubtful) = tokio::join!(world.beside(recount.keys(all(1))), watched);
+    assert_eq!(ended.unwrap(), Ended::default());
+    assert!(doubtful > Duration::from_secs(1), "{doubtful:?}");
+    let summary = recount.summary();
+    assert_eq!((summary.corrected, summary.drift), (1, [(Cause::Drift, 1)].into()), "it is told why it differed");
+    world.exact(1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +165,8 @@ async fn shards_of_one_counter_are_corrected_together() {
     world.delete(&post(0)).await;
     let recount = world.recount(rules()).await;
     assert_eq!(world.beside(recount.keys(all(1))).await.unwrap(), Ended::default());
-    assert_eq!((recount.summary().corrected, world.counter(&post(0)).await.unwrap().corrections), (4, 1));
+    let corrections = world.counter(&post(0)).await.unwrap().corrections;
+    assert_eq!((recount.summary().corrected, corrections), (4, 2), "one calls it doubtful, and one sets it right");
     world.exact(1).await;
 }
 

@@ -22,7 +22,8 @@ use super::number::{Answer, Number};
 use crate::count::Rendered;
 use crate::error::LoggedCause;
 
-/// How much older than a request the read may be that it is answered by: so long a corrected counter may be told as it was.
+/// How much older than a request the read may be that it is answered by. A recount calls a number doubtful for longer than that
+/// before it corrects it, so a corrected counter is never told as exact as it was.
 pub const LONGEST: Duration = Duration::from_secs(1);
 
 /// Stripes with a lock each, so that requests for different counters seldom meet.
