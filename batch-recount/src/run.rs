@@ -141,7 +141,7 @@ impl Run {
             Work::Posts { posts, counters } => recount.posts(posts, counters).await?,
             Work::Queue => {
                 let (mut ended, corrected) = recount.queue(&mut Waiting::default()).await?;
-                ended.add(recount.recheck(corrected).await?);
+                ended.add(recount.recheck(corrected, None).await?);
                 ended
             }
         };

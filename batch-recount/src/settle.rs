@@ -38,6 +38,7 @@ use crate::findings::Findings;
 pub(crate) use losses::Due;
 pub(crate) use named::Waiting;
 pub(crate) use rounds::Open;
+pub(crate) use sums::Part;
 
 /// How things are recounted.
 #[derive(Clone, Copy, Debug, PartialEq)]

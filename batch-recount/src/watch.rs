@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::config::Scope;
 use crate::metrics;
 use crate::run::Run;
-use crate::settle::{Behind, Due, Open, Recount, Waiting};
+use crate::settle::{Behind, Due, Open, Part, Recount, Waiting};
 
 /// How long before an audit is tried again that has left something, unless there is another reason for one.
 const AUDIT_AGAIN: Duration = Duration::from_secs(600);
@@ -75,7 +75,7 @@ async fn rechecks(mut corrected: mpsc::Receiver<Corrected>) -> anyhow::Result<In
 /// What such a look leaves unsettled is queued again.
 async fn rechecked(Corrected { recount, keys }: Corrected) -> anyhow::Result<()> {
     let all = keys.iter().map(|open| open.key().clone()).collect();
-    let left = unless_behind(recount.recheck(keys).await)?.map_or(all, |_| recount.left());
+    let left = unless_behind(recount.recheck(keys, Some(Part::ALL)).await)?.map_or(all, |_| recount.left());
     recount.enqueue(left).await
 }
 

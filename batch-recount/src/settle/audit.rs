@@ -29,7 +29,7 @@ impl Recount {
     /// A recount cannot begin, the log does not go on, or a store refuses what it is asked.
     pub async fn audit(&self) -> anyhow::Result<Ended> {
         let (mut progress, corrected) = self.settle_all().await?;
-        progress.ended.add(self.recheck(corrected).await?);
+        progress.ended.add(self.recheck(corrected, Some(Part::ALL)).await?);
         self.save(&progress).await?;
         Ok(progress.ended)
     }
@@ -42,10 +42,10 @@ impl Recount {
     }
 
     async fn settle_all(&self) -> anyhow::Result<(Progress, Vec<Open>)> {
-        let (mut progress, mut corrected) = (self.progress().await?, Vec::new());
+        let (mut progress, mut corrected, mut before) = (self.progress().await?, Vec::new(), Part::ALL);
         while let Some(part) = progress.parts.last().copied() {
-            let pass = Box::pin(Pass::over(self, part)).await?;
-            let (ended, these) = self.settle(pass.doubts).await?;
+            let pass = Box::pin(Pass::over(self, part, None)).await?;
+            let (ended, these) = self.settle(pass.doubts, Some(part)).await?;
             progress.ended.left += pass.unreadable;
             progress.ended.add(ended);
             progress.parts.pop();
@@ -54,7 +54,8 @@ impl Recount {
                 self.save(&progress).await?;
             }
             // Only what one part had is kept.
-            progress.ended.add(self.recheck(std::mem::replace(&mut corrected, these)).await?);
+            progress.ended.add(self.recheck(std::mem::replace(&mut corrected, these), Some(before)).await?);
+            before = part;
         }
         if progress.ended.left == 0 && !self.rules.dry_run {
             self.is_done(&progress.due).await?;
@@ -89,7 +90,7 @@ impl Recount {
                 after = page.next;
                 let is_last = after.is_none() && index + 1 == self.rules.segments;
                 if keys.len() >= self.rules.keys || is_last {
-                    let (these, again) = self.settle(std::mem::take(&mut keys)).await?;
+                    let (these, again) = self.settle(std::mem::take(&mut keys), None).await?;
                     ended.add(these);
                     corrected.extend(again);
                 }
@@ -98,7 +99,7 @@ impl Recount {
                 }
             }
         }
-        ended.add(self.recheck(corrected).await?);
+        ended.add(self.recheck(corrected, None).await?);
         Ok(ended)
     }
 

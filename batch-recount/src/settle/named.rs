@@ -77,7 +77,7 @@ impl Recount {
             let due: Vec<Queued> = page.items.into_iter().filter(|queued| waiting.is_due(queued, now)).collect();
             for queued in due.chunks(QUEUED) {
                 let keys = queued.iter().map(|queued| queued.key.clone()).collect();
-                let (these, again) = self.settle(self.used(keys).await?).await?;
+                let (these, again) = self.settle(self.used(keys).await?, None).await?;
                 ended.add(these);
                 corrected.extend(again);
                 self.take_off(queued, waiting).await?;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use tally_core::Set;
 use tally_core::changes::{Effect, Entry, Nonce, Place};
 use tally_core::fence::Offset;
 use tally_core::fold::Counter;
@@ -30,8 +31,10 @@ use super::{Behind, POLL, Recount};
 
 /// What a pass has come to.
 pub(super) struct Passed {
-    /// Row keys that are not proved.
+    /// Row keys that are not proved; none of a pass that was wanted for some.
     pub(super) doubts: Vec<RowKey>,
+    /// Of those that it was wanted for, the ones that are not proved.
+    pub(super) unproved: Option<Set<RowKey>>,
     /// Counters whose items cannot be read.
     pub(super) unreadable: u64,
     /// Parts that there was no room for.
@@ -61,8 +64,9 @@ struct Seen {
 }
 
 impl<'a> Pass<'a> {
-    /// Carries out a pass over the posts of `part`, or over as many of them as there is room for.
-    pub(super) async fn over(of: &'a Recount, part: Part) -> anyhow::Result<Passed> {
+    /// Carries out a pass over the posts of `part`, or over as many of them as there is room for; for the sake of the `wanted` row
+    /// keys alone, where there are any.
+    pub(super) async fn over(of: &'a Recount, part: Part, wanted: Option<Set<RowKey>>) -> anyhow::Result<Passed> {
         let partitions: BTreeSet<u32> = (0..of.config.partitions).collect();
         let mut tails = Tails::begin(of, &partitions).await?;
         tails.read_on(&mut |_, _| ()).await?;
@@ -71,7 +75,7 @@ impl<'a> Pass<'a> {
             began: tails.each().map(|(partition, reached)| (partition, reached.place.offset())).collect(),
             sums: Mutex::new(Sums::new(part, of.rules.held)),
             log: Mutex::default(),
-            passed: Mutex::new(Passed { doubts: Vec::new(), unreadable: 0, rest: Vec::new() }),
+            passed: Mutex::new(Passed { doubts: Vec::new(), unproved: wanted, unreadable: 0, rest: Vec::new() }),
         };
         tokio::select! {
             biased;
@@ -128,8 +132,10 @@ impl<'a> Pass<'a> {
         let (mut after, mut placed) = (None, Placed::of(self.of));
         loop {
             let page = self.of.calls.page("scan rows", || self.of.ports.rows.scan(segment, after.as_ref())).await?;
-            self.of.findings.scanned(page.items.len() as u64);
-            placed.check(&page.items).await?;
+            if self.is_first() {
+                self.of.findings.scanned(page.items.len() as u64);
+                placed.check(&page.items).await?;
+            }
             self.rows(&page.items);
             after = page.next;
             if after.is_none() {
@@ -191,7 +197,9 @@ impl<'a> Pass<'a> {
             log.reached.get(partition).is_none_or(|reached| !reached.is_whole || reached.place >= *place)
         };
         self.wait_for(|log| places.iter().all(|(partition, place)| is_reached(log, partition, place))).await?;
-        self.of.findings.counters(page.len() as u64);
+        if self.is_first() {
+            self.of.findings.counters(page.len() as u64);
+        }
         let (mut sums, log) = (lock(&self.sums), self.log());
         for (id, counter) in page {
             match counter {
@@ -222,11 +230,19 @@ impl<'a> Pass<'a> {
         let partition = self.of.partition(&key);
         let reached = log.reached.get(&partition).filter(|_| log.folded.contains(&partition));
         let is_known = reached.is_some_and(|reached| reached.is_whole && Some(reached.place) >= version);
-        if agrees && is_known && !log.moved.has(&key) {
-            self.of.findings.proved(1);
-        } else {
-            lock(&self.passed).doubts.push(key);
+        let is_proved = agrees && is_known && !log.moved.has(&key);
+        let Passed { doubts, unproved, .. } = &mut *lock(&self.passed);
+        match unproved {
+            Some(wanted) if is_proved => _ = wanted.remove(&key),
+            Some(_) => {}
+            None if is_proved => self.of.findings.proved(1),
+            None => doubts.push(key),
         }
+    }
+
+    /// Whether everything is counted and reported that is found: of a pass that is wanted for some row keys, the first has.
+    fn is_first(&self) -> bool {
+        lock(&self.passed).unproved.is_none()
     }
 
     /// Waits until the tails have something, or patience ends; whether they have.

@@ -7,6 +7,7 @@ use std::sync::PoisonError;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_adapters::dynamodb::PUTS;
+use tally_core::Set;
 use tally_core::audit::{Cause, Drift};
 use tally_core::changes::{Amend, Body, Correction, Place};
 use tally_core::fence::Offset;
@@ -15,6 +16,8 @@ use tally_core::ports::LedgerEntry;
 use tally_core::recount::is_large;
 
 use super::look::{Found, Looked, WRITES};
+use super::pass::Pass;
+use super::sums::Part;
 use super::{Ended, POLL, Recount};
 use crate::metrics;
 
@@ -55,6 +58,16 @@ impl Open {
     }
 }
 
+/// What rounds have come to.
+#[derive(Default)]
+struct Rounds {
+    ended: Ended,
+    /// Row keys that were corrected and found equal.
+    corrected: Vec<Open>,
+    /// Those of which a correction was sent that no look has seen.
+    sent: Vec<Open>,
+}
+
 /// What becomes of a row key after a look.
 enum Next {
     Settled,
@@ -71,18 +84,50 @@ impl Recount {
     /// # Errors
     /// A recount cannot begin, or a store refuses what it is asked.
     pub async fn keys(&self, keys: Vec<RowKey>) -> anyhow::Result<Ended> {
-        let (mut ended, corrected) = self.settle(keys).await?;
-        ended.add(self.recheck(corrected).await?);
+        let (mut ended, corrected) = self.settle(keys, None).await?;
+        ended.add(self.recheck(corrected, None).await?);
         Ok(ended)
     }
 
-    /// Settles row keys; also those that had to be corrected.
-    pub(crate) async fn settle(&self, keys: Vec<RowKey>) -> anyhow::Result<(Ended, Vec<Open>)> {
+    /// Settles row keys; also those that had to be corrected. Where there are many of a `part`, another pass over it finds
+    /// equal what was corrected, instead of a look at each.
+    pub(crate) async fn settle(&self, keys: Vec<RowKey>, part: Option<Part>) -> anyhow::Result<(Ended, Vec<Open>)> {
         let mut keys = keys;
         self.findings.doubted(keys.len() as u64);
         // Those of one counter are best looked at together: they are corrected together.
         keys.sort_unstable();
-        self.rounds(keys.into_iter().map(Open::new).collect(), true).await
+        let mut todo: VecDeque<Open> = keys.into_iter().map(Open::new).collect();
+        let (mut ended, mut corrected) = (Ended::default(), Vec::new());
+        while !todo.is_empty() {
+            let part = part.filter(|_| todo.len() > self.rules.keys);
+            let rounds = self.rounds(todo, true, part.is_none()).await?;
+            ended.add(rounds.ended);
+            corrected.extend(rounds.corrected);
+            todo = match part {
+                None => VecDeque::new(),
+                Some(part) => {
+                    let (proved, left) = self.proved(rounds.sent, part).await?;
+                    self.findings.settled(proved.len() as u64);
+                    metrics::keys("repaired", proved.len() as u64);
+                    corrected.extend(proved.into_iter().filter(|open| open.is_corrected));
+                    left.into()
+                }
+            };
+        }
+        Ok((ended, corrected))
+    }
+
+    /// Those of row keys that a pass over `part` proves, and the others.
+    async fn proved(&self, open: Vec<Open>, part: Part) -> anyhow::Result<(Vec<Open>, Vec<Open>)> {
+        let mut wanted: Option<Set<RowKey>> = Some(open.iter().map(|open| open.key.clone()).collect());
+        let mut parts = vec![part];
+        while let Some(part) = parts.pop().filter(|_| wanted.as_ref().is_some_and(|wanted| !wanted.is_empty())) {
+            let passed = Box::pin(Pass::over(self, part, wanted.take())).await?;
+            wanted = passed.unproved;
+            parts.extend(passed.rest);
+        }
+        let unproved = wanted.unwrap_or_default();
+        Ok(open.into_iter().partition(|open| !unproved.contains(&open.key)))
     }
 
     /// The row keys that were left, or are in doubt, since this was asked last, as far as they are remembered.
@@ -92,26 +137,30 @@ impl Recount {
 
     /// Looks once more at row keys that were corrected and are settled. A difference says that records are lost or out of
     /// order, unless the counter was edited again.
-    pub(crate) async fn recheck(&self, corrected: Vec<Open>) -> anyhow::Result<Ended> {
+    pub(crate) async fn recheck(&self, corrected: Vec<Open>, part: Option<Part>) -> anyhow::Result<Ended> {
         if corrected.is_empty() {
             return Ok(Ended::default());
         }
         self.calls.wait(self.rules.recheck).await?;
         let again = corrected.into_iter().map(|open| Open { looks: 0, is_rechecked: true, doubted: None, ..open });
-        Ok(self.rounds(again.collect(), false).await?.0)
+        let mut again: Vec<Open> = again.collect();
+        if let Some(part) = part.filter(|_| again.len() > self.rules.keys) {
+            again = self.proved(again, part).await?.1;
+        }
+        Ok(self.rounds(again.into(), false, true).await?.ended)
     }
 
-    /// Rounds over row keys until each is settled or left; those that were corrected and settled. Progress counts them the
-    /// first time.
-    async fn rounds(&self, mut todo: VecDeque<Open>, is_first: bool) -> anyhow::Result<(Ended, Vec<Open>)> {
-        let (mut ended, mut corrected) = (Ended::default(), Vec::new());
+    /// Rounds over row keys until each is settled or left. One that a correction was sent of is looked at again, or handed back.
+    /// Progress counts them the first time.
+    async fn rounds(&self, mut todo: VecDeque<Open>, is_first: bool, looks_again: bool) -> anyhow::Result<Rounds> {
+        let Rounds { mut ended, mut corrected, mut sent } = Rounds::default();
         while !todo.is_empty() {
             let round = todo.drain(..todo.len().min(self.rules.keys));
             let mut round: BTreeMap<RowKey, Open> = round.map(|open| (open.key.clone(), open)).collect();
             let is_lossy = !self.open_losses().await?.is_empty();
             let Looked { found, deferred } = Box::pin(self.look(round.keys().cloned().collect())).await?;
             let (mut corrections, mut lines, mut again) = (Vec::new(), Vec::new(), false);
-            let (before, of_round) = (todo.len(), found.len());
+            let (before, of_round) = (todo.len() + sent.len(), found.len());
             for (key, found) in found {
                 let Some(mut open) = round.remove(&key) else { continue };
                 match self.next(&mut open, found, is_lossy) {
@@ -126,12 +175,16 @@ impl Recount {
                     Next::Send(correction, line) => {
                         corrections.push(*correction);
                         lines.extend(line.map(|line| *line));
-                        todo.push_back(open);
+                        if looks_again {
+                            todo.push_back(open);
+                        } else {
+                            sent.push(open);
+                        }
                     }
                 }
             }
             if is_first {
-                self.findings.settled((of_round + before - todo.len()) as u64);
+                self.findings.settled((of_round + before - todo.len() - sent.len()) as u64);
             }
             todo.extend(deferred.into_iter().filter_map(|key| round.remove(&key)));
             self.write_down(lines).await?;
@@ -140,7 +193,7 @@ impl Recount {
                 self.calls.wait(5 * POLL).await?;
             }
         }
-        Ok((ended, corrected))
+        Ok(Rounds { ended, corrected, sent })
     }
 
     /// What becomes of a row key of which this was found; losses are open, or not.

@@ -8,7 +8,7 @@ use tally_core::weight::Weight;
 
 /// Some of all posts: those whose hash has the remainder `nth` of a division by `of`, a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Part {
+pub(crate) struct Part {
     of: u32,
     nth: u32,
 }
@@ -26,7 +26,7 @@ pub(super) struct Sums {
 }
 
 impl Part {
-    pub(super) const ALL: Self = Self { of: 1, nth: 0 };
+    pub(crate) const ALL: Self = Self { of: 1, nth: 0 };
 
     pub(super) fn has(self, key: &RowKey) -> bool {
         partition_of(key, self.of) == self.nth

@@ -8,7 +8,7 @@ use tally_batch_recount::settle::{Ended, Rules};
 use tally_core::audit::AuditRun;
 use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
 
-use crate::world::{PARTITIONS, World, key, post, rules, user};
+use crate::world::{PARTITIONS, World, key, keys, post, rules, user};
 
 fn views() -> CounterId {
     CounterId { name: CounterName::new("views", CounterKind::Sum).unwrap(), ..post(0) }
@@ -20,6 +20,25 @@ async fn many_views(world: &World) -> RowKey {
     world.put_row(&key, "\u{1}cell/likes/0", ("n", json!({"N": "5000"}))).await;
     world.quiet().await;
     key
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_row_keys_are_corrected_after_one_look_at_each_and_found_equal_by_passes() {
+    let world = World::start().await;
+    world.fill(20, 12).await;
+    for n in 0..20 {
+        world.delete(&post(n)).await;
+    }
+    // So the counters are gone, and nothing is called exact.
+    world.lose().await;
+    let keys = (0..20).flat_map(|n| keys(&post(n))).count() as u64;
+    let before = world.store.requests("Query");
+    let recount = world.recount(Rules { keys: 16, ..rules() }).await;
+    assert_eq!(world.beside_churn(20, 12, recount.audit()).await.unwrap(), Ended::default());
+    let (summary, looks) = (recount.summary(), world.store.requests("Query") - before);
+    assert_eq!((summary.corrected, summary.settled, summary.alarms), (keys, summary.doubted, 0), "{summary:?}");
+    assert!(looks < keys * 2, "{looks} looks at {keys} row keys");
+    world.exact(20).await;
 }
 
 #[tokio::test(start_paused = true)]
