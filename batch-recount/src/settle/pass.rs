@@ -63,6 +63,19 @@ struct Seen {
     folded: BTreeSet<u32>,
 }
 
+impl Recount {
+    /// Those of row keys that a pass over `part` does not prove.
+    pub(super) async fn unproved(&self, keys: Set<RowKey>, part: Part) -> anyhow::Result<Set<RowKey>> {
+        let (mut parts, mut keys) = (vec![part], keys);
+        while let Some(part) = parts.pop().filter(|_| !keys.is_empty()) {
+            let passed = Box::pin(Pass::over(self, part, Some(keys))).await?;
+            keys = passed.unproved.unwrap_or_default();
+            parts.extend(passed.rest);
+        }
+        Ok(keys)
+    }
+}
+
 impl<'a> Pass<'a> {
     /// Carries out a pass over the posts of `part`, or over as many of them as there is room for; for the sake of the `wanted` row
     /// keys alone, where there are any.

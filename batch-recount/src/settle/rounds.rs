@@ -7,7 +7,6 @@ use std::sync::PoisonError;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_adapters::dynamodb::PUTS;
-use tally_core::Set;
 use tally_core::audit::{Cause, Drift};
 use tally_core::changes::{Amend, Body, Correction, Place};
 use tally_core::fence::Offset;
@@ -16,7 +15,6 @@ use tally_core::ports::LedgerEntry;
 use tally_core::recount::is_large;
 
 use super::look::{Found, Looked, WRITES};
-use super::pass::Pass;
 use super::sums::Part;
 use super::{Ended, POLL, Recount};
 use crate::metrics;
@@ -119,14 +117,7 @@ impl Recount {
 
     /// Those of row keys that a pass over `part` proves, and the others.
     async fn proved(&self, open: Vec<Open>, part: Part) -> anyhow::Result<(Vec<Open>, Vec<Open>)> {
-        let mut wanted: Option<Set<RowKey>> = Some(open.iter().map(|open| open.key.clone()).collect());
-        let mut parts = vec![part];
-        while let Some(part) = parts.pop().filter(|_| wanted.as_ref().is_some_and(|wanted| !wanted.is_empty())) {
-            let passed = Box::pin(Pass::over(self, part, wanted.take())).await?;
-            wanted = passed.unproved;
-            parts.extend(passed.rest);
-        }
-        let unproved = wanted.unwrap_or_default();
+        let unproved = self.unproved(open.iter().map(|open| open.key.clone()).collect(), part).await?;
         Ok(open.into_iter().partition(|open| !unproved.contains(&open.key)))
     }
 
