@@ -29,6 +29,8 @@ if [ -z "${TALLY_TEST_BIN:-}" ]; then
     cargo build --quiet $flag -p tally-count-api --bins --example stage
 fi
 
+[ -x "$programs/examples/stage" ] || skip "$programs has no examples/stage, which cargo build --examples makes"
+
 work=$(mktemp -d)
 pids=()
 finish() {

@@ -1,6 +1,6 @@
 //! What an operator wants to know of the tables themselves: how they are kept, what they may take, and what may be done to them.
 
-use aws_sdk_dynamodb::types::{PointInTimeRecoveryStatus, TimeToLiveStatus};
+use aws_sdk_dynamodb::types::{DeleteRequest, PointInTimeRecoveryStatus, TimeToLiveStatus, WriteRequest};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
@@ -114,19 +114,20 @@ impl Connection {
         Ok(matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)))
     }
 
-    /// A write under a condition that no item meets: it is refused by its condition where writing is allowed. Of rows an operator
-    /// puts markers alone, and updates none.
+    /// Whether writing is allowed, by a write that changes nothing. Of rows an operator puts markers alone, in batches, which take
+    /// no condition: there it deletes a row that is never there. Elsewhere it updates under a condition that no item meets.
     async fn may_write(&self, table: &str, keys: &[&str]) -> Outcome<bool> {
-        let mut say = Aliases::default();
-        let first = say.name(keys[0]);
-        let never = format!("attribute_exists({first}) AND attribute_not_exists({first})");
         let mut key: Item = item([]);
         key.extend(keys.iter().map(|name| ((*name).to_owned(), text("\u{1}nothing is ever here"))));
         let refused = if *table == self.tables.likes {
-            let (names, _) = say.finish();
-            let put = self.client.put_item().table_name(table).set_item(Some(key)).condition_expression(never);
-            unless_refused(table, put.set_expression_attribute_names(names).send().await).map(|put| put.is_none())
+            let delete = DeleteRequest::builder().set_key(Some(key)).build().expect("the key is set");
+            let write = WriteRequest::builder().delete_request(delete).build();
+            let sent = self.client.batch_write_item().request_items(table, vec![write]).send().await;
+            sent.map(|_| true).map_err(|error| fault(table, &error))
         } else {
+            let mut say = Aliases::default();
+            let first = say.name(keys[0]);
+            let never = format!("attribute_exists({first}) AND attribute_not_exists({first})");
             let set = format!("SET {}={}", say.name("at"), say.number(1));
             let (names, values) = say.finish();
             let update = self.client.update_item().table_name(table).set_key(Some(key)).update_expression(set);

@@ -83,9 +83,14 @@ async fn what_is_not_permitted_is_named() {
     let tables = ["likes", "like_counts", "checkpoints", "recounts"];
     let reader =
         tables.iter().map(|table| grant(&["DescribeTable", "GetItem", "BatchGetItem", "Scan", "Query"], arn(table)));
-    let reader = reader.chain([grant(&["DescribeStream"], arn("likes/stream/*"))]).collect();
+    let reader: Vec<_> = reader.chain([grant(&["DescribeStream"], arn("likes/stream/*"))]).collect();
     let stranger = vec![grant(&["GetItem"], arn("elsewhere"))];
-    let template = serde_json::json!({"Resources": {"Reader": role(reader), "Stranger": role(stranger)}});
+    let updates = tables[1..].iter().map(|table| grant(&["UpdateItem"], arn(table)));
+    let writes: Vec<_> = updates.chain([grant(&["BatchWriteItem"], arn("likes"))]).collect();
+    let operator = [&reader[..], &writes].concat();
+    let template = serde_json::json!({"Resources": {
+        "Reader": role(reader), "Operator": role(operator), "Stranger": role(stranger)
+    }});
     let policies = Some(Policies::of(&template).unwrap());
     let stage = Stage::under(Config { shards: 2, policies, ..Config::default() }).await;
 
@@ -100,6 +105,9 @@ async fn what_is_not_permitted_is_named() {
     assert!(writes.err.contains("cannot write the ledger; nothing was changed"), "{writes:?}");
     let doctor = with(&stage, &["doctor"], |c| _ = c.env("AWS_ACCESS_KEY_ID", "Reader")).await;
     assert!(doctor.out.contains("this process may not write to it"), "{doctor:?}");
+    // An operator puts markers beside rows in batches, and is granted no other write of them.
+    let doctor = with(&stage, &["doctor"], |c| _ = c.env("AWS_ACCESS_KEY_ID", "Operator")).await;
+    assert!(!doctor.out.contains("this process may not write to it"), "{doctor:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
