@@ -103,11 +103,15 @@ async fn what_is_not_permitted_is_named() {
     let writes = with(&stage, &line, |c| _ = c.env("AWS_ACCESS_KEY_ID", "Reader")).await;
     assert_eq!(writes.code, Some(78), "{writes:?}");
     assert!(writes.err.contains("cannot write the ledger; nothing was changed"), "{writes:?}");
-    let doctor = with(&stage, &["doctor"], |c| _ = c.env("AWS_ACCESS_KEY_ID", "Reader")).await;
-    assert!(doctor.out.contains("this process may not write to it"), "{doctor:?}");
+    // The tables alone: the Kafka of this stage does not say how long it keeps a topic.
+    let doctor = async |role: &str| {
+        with(&stage, &["doctor"], |c| _ = c.env("AWS_ACCESS_KEY_ID", role).env_remove("TALLY_BROKERS")).await
+    };
+    let said = doctor("Reader").await;
+    assert_eq!(said.out.matches("this process may not write to it").count(), 4, "{said:?}");
     // An operator puts markers beside rows in batches, and is granted no other write of them.
-    let doctor = with(&stage, &["doctor"], |c| _ = c.env("AWS_ACCESS_KEY_ID", "Operator")).await;
-    assert!(!doctor.out.contains("this process may not write to it"), "{doctor:?}");
+    let said = doctor("Operator").await;
+    assert_eq!(said.out.matches("may be read and written").count(), 4, "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
