@@ -119,7 +119,7 @@ impl Connection {
     async fn may_write(&self, table: &str, keys: &[&str]) -> Outcome<bool> {
         let mut key: Item = item([]);
         key.extend(keys.iter().map(|name| ((*name).to_owned(), text("\u{1}nothing is ever here"))));
-        let refused = if *table == self.tables.likes {
+        let may = if *table == self.tables.likes {
             let delete = DeleteRequest::builder().set_key(Some(key)).build().expect("the key is set");
             let write = WriteRequest::builder().delete_request(delete).build();
             let sent = self.client.batch_write_item().request_items(table, vec![write]).send().await;
@@ -134,7 +134,7 @@ impl Connection {
             let update = update.condition_expression(never).set_expression_attribute_names(names);
             unless_refused(table, update.set_expression_attribute_values(values).send().await).map(|put| put.is_none())
         };
-        match refused {
+        match may {
             Ok(true) => Ok(true),
             Ok(false) => {
                 Err(Fault::Fatal(format!("table {table}: a write was taken although its condition cannot hold")))

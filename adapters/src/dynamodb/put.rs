@@ -13,7 +13,7 @@ use super::item::Item;
 /// The items of one BatchWriteItem.
 pub const PUTS: usize = 25;
 
-/// Puts up to [`PUTS`] items of different keys. Safe to repeat wherever each put is.
+/// Puts items of different keys: one at least, [`PUTS`] at most. Safe to repeat wherever each put is.
 ///
 /// # Errors
 /// The table takes no write; [`Fault::Throttled`] where some items are left out again and again.
@@ -22,18 +22,15 @@ pub(super) async fn items(connection: &Connection, table: &str, items: impl Into
     let request = |item| WriteRequest::builder().put_request(put(item)).build();
     let mut left: Vec<WriteRequest> = items.into_iter().map(request).collect();
     for round in 0..ROUNDS {
-        if left.is_empty() {
-            return Ok(());
-        }
         if round > 0 {
             tokio::time::sleep(Backoff::STORE.wait(round - 1, connection.jitter.fraction())).await;
         }
         let write = connection.client.batch_write_item().request_items(table, left);
         let reply = write.send().await.map_err(|error| fault(table, &error))?;
         left = reply.unprocessed_items.and_then(|mut tables| tables.remove(table)).unwrap_or_default();
-    }
-    if left.is_empty() {
-        return Ok(());
+        if left.is_empty() {
+            return Ok(());
+        }
     }
     Err(Fault::Throttled(format!("table {table}: {} items of a batch were left out {ROUNDS} times", left.len())))
 }

@@ -106,8 +106,9 @@ impl Recount {
                 Some(part) => {
                     let (proved, left) = self.proved(rounds.sent, part).await?;
                     self.findings.settled(proved.len() as u64);
-                    metrics::keys("repaired", proved.len() as u64);
+                    let before = corrected.len();
                     corrected.extend(proved.into_iter().filter(|open| open.is_corrected));
+                    metrics::keys("repaired", (corrected.len() - before) as u64);
                     left.into()
                 }
             };
@@ -221,9 +222,11 @@ impl Recount {
                 let is_withheld = cause != Cause::Total && is_large(before, add) && !self.rules.force && !is_lossy;
                 if is_withheld {
                     self.withhold(open, &correction, drift)
-                } else if !is_lossy && open.doubted.is_none() && looks_exact(cause) {
-                    open.doubted = Some(cause);
-                    doubt(&correction)
+                } else if !is_lossy && looks_exact(cause) {
+                    match open.doubted.replace(cause) {
+                        None => doubt(&correction),
+                        Some(_) => self.again(open, "it is not called doubtful yet", doubt(&correction)),
+                    }
                 } else {
                     let cause = open.doubted.filter(|_| cause == Cause::Suspect).unwrap_or(cause);
                     self.differs(open, correction, Drift { cause, ..drift })
@@ -302,16 +305,13 @@ impl Recount {
 
     /// Writes lines of the ledger, before what they say is sent. Safe to repeat: it is the same line.
     async fn write_down(&self, lines: Vec<LedgerEntry>) -> anyhow::Result<()> {
-        let write = |some: Vec<LedgerEntry>| {
-            async move {
-                self.calls.persist("write the ledger", || self.ports.recounts.put_ledger(&some)).await?;
-                self.calls.wrote(some.len() as u64);
-                anyhow::Ok(())
-            }
-            .boxed()
+        let write = |some: Vec<LedgerEntry>| async move {
+            self.calls.persist("write the ledger", || self.ports.recounts.put_ledger(&some)).await?;
+            self.calls.wrote(some.len() as u64);
+            anyhow::Ok(())
         };
         let batches: Vec<_> = lines.chunks(PUTS).map(<[_]>::to_vec).collect();
-        stream::iter(batches).map(write).buffer_unordered(WRITES).try_collect().await
+        stream::iter(batches).map(|some| write(some).boxed()).buffer_unordered(WRITES).try_collect().await
     }
 
     /// Sends corrections, and waits until the folds have met them or patience ends. Safe to repeat: a counter takes a

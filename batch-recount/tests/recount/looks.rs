@@ -32,13 +32,13 @@ async fn a_counter_edited_by_hand_is_corrected_while_writes_go_on() {
 }
 
 /// A reader may have the number in memory for a second.
-#[tokio::test(start_paused = true)]
-async fn a_number_that_looks_exact_is_doubtful_for_a_second_before_it_is_corrected() {
+async fn is_doubtful_before_it_is_corrected(lost: u32) {
     let world = World::start().await;
     world.fill(1, 12).await;
     world.drift(&key(&post(0), &user(1)), 3).await;
     let before = world.counter(&post(0)).await.unwrap();
     assert!(before.adds_up() && before.doubt.is_empty());
+    world.log.losing.store(lost, Ordering::Relaxed);
     let recount = world.recount(rules()).await;
     let watched = async {
         let (mut doubted, mut corrected) = (None, None);
@@ -59,6 +59,16 @@ async fn a_number_that_looks_exact_is_doubtful_for_a_second_before_it_is_correct
     let summary = recount.summary();
     assert_eq!((summary.corrected, summary.drift), (1, [(Cause::Drift, 1)].into()), "it is told why it differed");
     world.exact(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_looks_exact_is_doubtful_for_a_second_before_it_is_corrected() {
+    is_doubtful_before_it_is_corrected(0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn also_where_the_log_loses_the_message_that_calls_it_doubtful() {
+    is_doubtful_before_it_is_corrected(1).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -210,12 +210,12 @@ impl PartitionFold {
     async fn take(&mut self, records: &Records, stop: &Stop) -> anyhow::Result<Next> {
         for record in records.iter() {
             let at = Place::new(self.partition.place().generation(), record.offset);
-            let value = record.value.unwrap_or_default();
-            if let Err(replaced) = self.partition.recognise(at, Mark::of(record.at, value)) {
-                return Ok(self.replaced(replaced));
-            }
+            let mark = Mark::of(record.at, record.value.unwrap_or_default());
             if at < self.partition.place() {
-                continue;
+                match self.partition.recognise(at, mark) {
+                    Ok(()) => continue,
+                    Err(replaced) => return Ok(self.replaced(replaced)),
+                }
             }
             let read = record.value.ok_or_else(|| BadMessage::Malformed("it has no value".to_owned()));
             let message = match read.and_then(|value| Message::read(value, &self.folding.deployment)) {
@@ -229,6 +229,10 @@ impl PartitionFold {
                     return Err(self.stand_still(stop).await.into());
                 }
             };
+            // One that cannot be read is none that was read: the next fold begins before it, and stands still there, too.
+            if let Err(replaced) = self.partition.recognise(at, mark) {
+                return Ok(self.replaced(replaced));
+            }
             let taken = self.partition.take(at, record.at, &message);
             if taken.stale {
                 tracing::warn!(partition = %self.log.partition(), offset = %record.offset, "a message came half a day late, and is passed over");

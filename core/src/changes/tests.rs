@@ -362,7 +362,11 @@ fn a_process_that_has_not_heard_of_another_stream_opens_none_of_the_one_before()
         fed: UnixMillis(45),
         children: vec![shard("b")],
     }));
-    assert_eq!(reader.filter.standing().as_of, Some(UnixMillis(70)), "nobody reads on in the child");
+    assert_eq!(
+        reader.filter.standing().as_of,
+        Some(UnixMillis(70)),
+        "no process reads the child, which is of the stream before"
+    );
     reader.open(&["b", "c"]);
     assert_eq!(reader.filter.standing().as_of, Some(UnixMillis(70)));
 }

@@ -123,16 +123,22 @@ async fn a_message_that_cannot_be_read_stops_its_partition_by_name_and_no_other(
 #[tokio::test(start_paused = true)]
 async fn what_is_no_message_at_all_stops_its_partition_by_name() {
     let world = World::start(Config { shards: 1, ..Config::default() }).await;
-    let running = world.run("a", Some(Duration::from_secs(6)));
+    let mut running = world.run("a", Some(Duration::from_secs(6)));
     world.fresh().await;
     let nothing = Outgoing { topic: TOPIC, partition: Some(0), key: Some(b"k"), value: None, headers: &[] };
     world.broker.write(nothing, world.clock.now()).unwrap();
     world.write(1, b"\xff{").await;
-    for (partition, named) in [(0, "it has no value"), (1, "expected value")] {
-        let name = format!("changes/{partition}");
-        let stops = format!("the fold of {name} stands still at offset ");
-        waits(&running, &name, &[stops.as_str(), named]).await;
+    // Also for the process that begins after it: it is never passed over.
+    for next in ["b", "c"] {
+        for (partition, named) in [(0, "it has no value"), (1, "expected value")] {
+            let name = format!("changes/{partition}");
+            let stops = format!("the fold of {name} stands still at offset ");
+            waits(&running, &name, &[stops.as_str(), named]).await;
+        }
+        stop(vec![running]).await;
+        running = world.run(next, Some(Duration::from_secs(6)));
     }
+    assert_eq!(world.losses().await, [""; 0]);
     stop(vec![running]).await;
 }
 

@@ -152,7 +152,7 @@ async fn a_jump_whose_number_another_loss_has_is_heard_of_all_the_same() {
     stop(vec![running]).await;
 }
 
-/// The log loses its end while nobody reads it, and other messages stand there when a fold begins.
+/// Kafka loses the end of the log while no fold runs, and appends other messages there before the next fold begins.
 async fn regrown(world: &World, running: Running) -> Running {
     running.kill().await;
     for (Partition { index, .. }, log) in world.broker.reader("test", TOPIC).logs().await.unwrap() {
