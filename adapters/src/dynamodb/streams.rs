@@ -16,6 +16,7 @@ use tally_core::ports::{ChangeStream, Iterator, Position, Records, StreamFault, 
 use tally_core::time::UnixMillis;
 use tokio::sync::OnceCell;
 
+use self::page::ReadPage;
 use super::connection::Connection;
 use super::fault::{fault, stream};
 
@@ -193,9 +194,9 @@ impl ChangeStream for Streams {
     async fn records(&self, iterator: &Iterator, limit: u32) -> Result<Records, StreamFault> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let get = self.connection.streams.get_records().shard_iterator(&iterator.0).limit(limit);
-        let page = get.send().await.map_err(|error| stream(self.table(), &error))?;
-        let records = page.records.unwrap_or_default().into_iter().map(page::raw).collect();
-        Ok(Records { records, next: page.next_shard_iterator.map(Iterator) })
+        let read = ReadPage::default();
+        get.customize().interceptor(read.clone()).send().await.map_err(|error| stream(self.table(), &error))?;
+        Ok(read.page())
     }
 }
 

@@ -34,7 +34,7 @@ pub enum Position {
 pub struct Iterator(pub String);
 
 /// What a read yields.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
     /// In order; often empty before the next are reached.
     pub records: Vec<RawRecord>,
