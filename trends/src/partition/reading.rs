@@ -12,14 +12,15 @@
 //!   reached at least as far in each. What is accepted beyond that are late copies, at most half a day late, of sections from
 //!   before the beginning: changes of before it, which are in no such window, and each of them once.
 //! * **Losses are known.** An empty filter takes the first back-links for holes, so what it finds is not listened to. The stored
-//!   one knows where the last loss was announced. If that lies behind the beginning, the message there tells when.
+//!   one knows where the last loss was announced. If that lies behind the beginning, the message there tells when. Where
+//!   another message stands before the stored place than the fold has read there, the log has lost its end: a loss, too.
 //!
 //! A log that is read from its offset 0 needs none of that: its filter is the true one from the first message on, and before
 //! the first message there is nothing, or a loss is announced. So lists of a young deployment are exact at once.
 
 use tally_core::changes::{BadMessage, Body, DeploymentId, Effect, Entry, Filter, Item, Message, Place};
 use tally_core::fence::{Log, Offset, TopicId};
-use tally_core::fold::Position;
+use tally_core::fold::{Mark, Position, ReadTo};
 use tally_core::ports::log::Record;
 use tally_core::time::UnixMillis;
 
@@ -63,6 +64,8 @@ impl Reading {
             // Messages before the first one that is there may be such that were needed.
             (false, _) => None,
         };
+        // The message before the stored place is read, too: it has to be the one that the fold has read there.
+        let from = from.min(Offset(stored.at.offset().0.saturating_sub(1)).max(log.start));
         let next = Place::new(stored.at.generation(), from).min(stored.at);
         let announced = stored.filter.loss().filter(|loss| *loss >= next);
         let (topic, end, stored) = (Some(log.topic), log.end, Some(stored));
@@ -108,6 +111,7 @@ impl Reading {
         let message = Message::read(value, deployment)?;
         let (at, mut notes) = (Place::new(self.next.generation(), record.offset), Vec::new());
         self.take_over(at);
+        let is_replaced = self.is_replaced(ReadTo { at: at.next(), last: Mark::of(record.at, value) });
         self.since.get_or_insert(record.at);
         let (before, mut taken, mut unreadable) = (self.filter.loss(), 0, None);
         self.filter.take(at, record.at, &message, |item, _| {
@@ -122,7 +126,7 @@ impl Reading {
         self.unreadable = self.unreadable.max(unreadable);
         self.next = at.next();
         let is_announced = self.announced.take_if(|announced| *announced <= at).is_some();
-        if is_announced || (self.stored.is_none() && self.filter.loss() > before) {
+        if is_announced || is_replaced || (self.stored.is_none() && self.filter.loss() > before) {
             self.loss = self.loss.max(Some(record.at));
             notes.push(Note::Loss);
         }
@@ -134,6 +138,13 @@ impl Reading {
             }
         }
         Ok(notes)
+    }
+
+    /// Whether another message stands before the stored place than the fold has read there: the log has lost its end. What is
+    /// stored has to do then, and changes that only the lost end had are missing here.
+    fn is_replaced(&self, read: ReadTo) -> bool {
+        let stored = self.stored.as_ref().and_then(Position::read_to);
+        stored.is_some_and(|stored| stored.at == read.at && stored.last != read.last)
     }
 
     /// Takes what is stored of a place over, once it is reached.

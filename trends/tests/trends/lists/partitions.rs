@@ -280,6 +280,24 @@ fn a_loss_behind_the_beginning_is_known_to_one_who_begins_before_it() {
 }
 
 #[test]
+fn a_log_that_has_lost_its_end_since_the_fold_stored_its_place_is_a_loss_to_one_who_begins_before_it() {
+    for (lost, kept) in [(true, 15), (false, 15), (true, 0)] {
+        let mut world = World::new();
+        world.happen(0, None, Some(0));
+        world.settle(20);
+        world.trim(0, kept);
+        if lost {
+            world.now += 1;
+            world.lose_end(0, 3);
+        }
+        world.replace(0);
+        world.settle(3);
+        let reason = if lost { Reason::Loss } else { Reason::Young };
+        assert_eq!(claims(&world), [Claim::Unknown(reason); 2], "{lost} {kept}");
+    }
+}
+
+#[test]
 fn a_copy_of_a_section_of_before_the_beginning_is_no_hole_and_counts_in_no_exact_list() {
     let mut world = World::new();
     world.settle(20);

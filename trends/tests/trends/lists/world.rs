@@ -9,7 +9,7 @@ use tally_core::changes::{
     Section, Side,
 };
 use tally_core::fence::{Log, Offset, TopicId};
-use tally_core::fold::Position;
+use tally_core::fold::{Mark, Position};
 use tally_core::ids::{CounterId, CounterName, MemberKey, PostId, Region, RowKey, Sequence, Shard, StreamShard};
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
@@ -255,7 +255,17 @@ impl World {
         }
         *folded = log.len();
         let at = LogPlace::new(*generation, Offset(*folded as u64));
-        *stored = Some(Position { at, filter: fold.clone(), ..Position::default() });
+        let last = log.last().map(|(at, value)| Mark::of(UnixMillis(at * 1000), value));
+        *stored = Some(Position { at, last, filter: fold.clone(), ..Position::default() });
+    }
+
+    /// A partition loses so many of its last messages, and goes on with others in their places.
+    pub(crate) fn lose_end(&mut self, index: usize, messages: usize) {
+        let partition = &mut self.partitions[index];
+        partition.log.truncate(partition.log.len() - messages);
+        for _ in 0..messages {
+            self.append(index, Body::Sections { sections: Vec::new(), losses: Vec::new() });
+        }
     }
 
     /// The log keeps no more than so many seconds.
