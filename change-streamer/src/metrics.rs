@@ -208,8 +208,8 @@ pub(crate) fn flushed(cut: &'static str, counters: usize, items: usize, took: Du
     FLUSH_SECONDS.histogram(&[cut]).record(took);
 }
 
-pub(crate) fn updated() {
-    UPDATES.counter(&[]).increment(1);
+pub(crate) fn updated(counters: usize) {
+    UPDATES.counter(&[]).increment(counters as u64);
 }
 
 pub(crate) fn refused(cause: &'static str, count: usize) {

@@ -20,7 +20,7 @@ pub(super) struct Known {
 impl Known {
     /// The counter, if it is remembered; `Some(None)` says that there was none.
     pub(super) fn get(&mut self, id: &CounterId) -> Option<&Option<Counter>> {
-        if !self.recent.contains_key(id) {
+        if !self.older.is_empty() && !self.recent.contains_key(id) {
             let (id, counter) = self.older.remove_entry(id)?;
             self.put(id, counter);
         }

@@ -105,11 +105,11 @@ impl PartitionFold {
 
     /// Takes note of what became of updates; a fault that is worth a pause.
     fn learn(&mut self, done: Vec<(Update, Written)>, work: &mut Work<'_>) -> anyhow::Result<Option<Fault>> {
-        let mut failed = None;
+        let (mut failed, mut stored) = (None, 0);
         for (Update { counter: id, after, .. }, outcome) in done {
             match outcome {
                 Written::Stored => {
-                    metrics::updated();
+                    stored += 1;
                     work.left.remove(&id);
                     work.written.push((id.clone(), Value::from(&after)));
                     self.known.put(id, Some(after));
@@ -130,6 +130,7 @@ impl PartitionFold {
                 }
             }
         }
+        metrics::updated(stored);
         Ok(failed)
     }
 

@@ -2,6 +2,7 @@
 //! No lease is trusted: two processes that read one stream shard do the work twice, and nothing counts twice.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::changes::{Losses, StoredShard};
@@ -48,6 +49,8 @@ pub(crate) struct Follow {
     lateness: Lateness,
     slots: Slots,
     readers: BTreeMap<StreamShard, Running>,
+    /// Each reader has one, and this task.
+    counted: Arc<()>,
     /// The leases as they were seen last, and since when each stands still.
     leases: BTreeMap<StreamShardId, (Lease, Duration)>,
     /// Since when no process reads a stream shard.
@@ -86,6 +89,7 @@ impl Follow {
             lateness,
             slots: Slots::default(),
             readers: BTreeMap::new(),
+            counted: Arc::default(),
             leases: BTreeMap::new(),
             unread: BTreeMap::new(),
             held: BTreeSet::new(),
@@ -334,7 +338,8 @@ impl Follow {
                 let id = shard.id();
                 let age = metrics::Age::of_stream(self.slots.take());
                 let (shared, patience, writing) = (self.shared.clone(), self.patience.clone(), self.writing.clone());
-                let reader = Reader::new(shared, patience, writing, self.lateness.clone(), age, label, &id);
+                let (lateness, counted) = (self.lateness.clone(), Arc::clone(&self.counted));
+                let reader = Reader::new(shared, patience, writing, lateness, age, counted, shard.clone());
                 let running = self.host.worker(Stage::Intake, &format!("read {id}"), reader);
                 self.readers.insert(shard.clone(), running);
             }

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// What the wait after a page with few records is at least, for each stream shard that this process reads. A process that reads
+/// a hundred of them would spend more on asking than on what it is told: it asks a thousand times a second.
+const EACH: Duration = Duration::from_millis(1);
+
 /// The waits between two reads of one stream shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollRules {
@@ -28,11 +32,14 @@ impl Pace {
         self.wait
     }
 
-    /// Takes note of a page; `limit` is what was asked for. A page at least half full is one of many.
-    pub(crate) fn page(&mut self, records: usize, limit: usize) {
+    /// Takes note of a page; `limit` is what was asked for. A page at least half full is one of many. `readers` is how many
+    /// stream shards this process reads.
+    pub(crate) fn page(&mut self, records: usize, limit: usize, readers: usize) {
+        let readers = u32::try_from(readers).unwrap_or(u32::MAX);
+        let busy = self.rules.busy.max(EACH.saturating_mul(readers)).min(self.rules.idle);
         self.wait = match records {
-            0 => (self.wait * 2).clamp(self.rules.busy.min(self.rules.idle), self.rules.idle),
-            few if few * 2 < limit => self.rules.busy.min(self.rules.idle),
+            0 => (self.wait * 2).clamp(busy, self.rules.idle),
+            few if few * 2 < limit => busy,
             _ => Duration::ZERO,
         };
     }
@@ -50,17 +57,28 @@ mod tests {
         assert_eq!(pace.wait(), Duration::ZERO, "the first read waits for nothing");
         let mut waits = Vec::new();
         for records in [1000, 500, 3, 0, 0, 0, 0, 1, 1000] {
-            pace.page(records, 1000);
+            pace.page(records, 1000, 4);
             waits.push(pace.wait().as_millis());
         }
         assert_eq!(waits, [0, 0, 25, 50, 100, 150, 150, 25, 0]);
     }
 
     #[test]
+    fn a_process_that_reads_many_stream_shards_asks_each_of_them_less_often() {
+        let mut pace = Pace::new(RULES);
+        let mut wait = |records, readers| {
+            pace.page(records, 1000, readers);
+            pace.wait().as_millis()
+        };
+        assert_eq!([wait(3, 25), wait(3, 100), wait(0, 100), wait(3, usize::MAX)], [25, 100, 150, 150]);
+        assert_eq!(wait(1000, 100), 0, "what waits is read at once");
+    }
+
+    #[test]
     fn an_idle_wait_below_the_busy_one_bounds_both() {
         let mut pace = Pace::new(PollRules { idle: Duration::from_millis(5), ..RULES });
         for records in [0, 1, 0] {
-            pace.page(records, 1000);
+            pace.page(records, 1000, 4);
             assert_eq!(pace.wait(), Duration::from_millis(5));
         }
     }

@@ -1,5 +1,6 @@
 //! Reads one stream shard from where it is fed to its end, in order, and hands every page to the writer of the log.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::changes::StoredShard;
@@ -39,6 +40,8 @@ pub(crate) struct Reader {
     id: StreamShardId,
     shard: StreamShard,
     pace: Pace,
+    /// One for each reader of this process.
+    readers: Arc<()>,
     tip: Tip,
     lateness: Lateness,
     age: metrics::Age,
@@ -77,18 +80,19 @@ impl Reader {
         writing: Writing,
         lateness: Lateness,
         age: metrics::Age,
-        label: &StreamLabel,
-        id: &StreamShardId,
+        readers: Arc<()>,
+        shard: StreamShard,
     ) -> Self {
         let (pace, tip) = (Pace::new(shared.poll), Tip::new(shared.poll.idle));
         Self {
             shared,
             patience,
             writing,
-            label: label.clone(),
-            id: id.clone(),
-            shard: StreamShard::new(label, id),
+            label: StreamLabel::from(shard.label()),
+            id: shard.id(),
+            shard,
             pace,
+            readers,
             tip,
             lateness,
             age,
@@ -183,7 +187,7 @@ impl Reader {
         self.lateness.asked(asked);
         // A canary is no sign of more to come.
         let rows = page.records.iter().filter(|record| Canary::read(record).is_none()).count();
-        self.pace.page(rows, LIMIT as usize);
+        self.pace.page(rows, LIMIT as usize, Arc::strong_count(&self.readers));
         metrics::stream_read(if page.records.is_empty() { "empty" } else { "records" });
         let newest = page.records.iter().map(|record| record.written).max();
         let shown = match newest {

@@ -74,11 +74,10 @@ impl Change {
 /// The changes of an item that is there. Only what differs is set, and what is set is compared with what it replaces; version,
 /// total and number of corrections are always compared. So an edit by hand is met, and not overwritten.
 fn changes(before: &Counter, after: &Counter) -> Vec<Change> {
-    let mut changes = vec![
-        // Always set: a statement needs something to do.
-        Change::between(VERSION, Some(number(before.version)), Some(number(after.version))),
-        Change::compared(LIKES, &before.likes, &after.likes),
-    ];
+    let mut changes = Vec::with_capacity(8);
+    // Always set: a statement needs something to do.
+    changes.push(Change::between(VERSION, Some(number(before.version)), Some(number(after.version))));
+    changes.push(Change::compared(LIKES, &before.likes, &after.likes));
     // Absent where there are none: `IS MISSING OR =0` is a condition in whose statement an engine may not find the key.
     let corrections = |counter: &Counter| (counter.corrections > 0).then(|| number(counter.corrections));
     let mut corrected = Change::between(CORRECTIONS, corrections(before), corrections(after));
@@ -144,7 +143,8 @@ impl Update {
 
     fn update(&self, table: &str, before: &Counter) -> (String, Vec<AttributeValue>) {
         let changes = changes(before, &self.after);
-        let mut statement = format!("UPDATE \"{table}\"");
+        let mut statement = String::with_capacity(64 + 32 * changes.len());
+        push(&mut statement, format_args!("UPDATE \"{table}\""));
         let mut parameters = Vec::with_capacity(2 * changes.len() + 1);
         for change in &changes {
             match &change.becomes {
