@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 /// What the wait after a page with few records is at least, for each stream shard that this process reads. A process that reads
-/// a hundred of them would spend more on asking than on what it is told: it asks a thousand times a second.
-const EACH: Duration = Duration::from_millis(1);
+/// a hundred of them would spend more on asking than on what it is told: it asks five hundred times a second.
+const EACH: Duration = Duration::from_millis(2);
 
 /// The waits between two reads of one stream shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ mod tests {
             pace.page(records, 1000, readers);
             pace.wait().as_millis()
         };
-        assert_eq!([wait(3, 25), wait(3, 100), wait(0, 100), wait(3, usize::MAX)], [25, 100, 150, 150]);
+        assert_eq!([wait(3, 12), wait(3, 50), wait(0, 50), wait(3, usize::MAX)], [25, 100, 150, 150]);
         assert_eq!(wait(1000, 100), 0, "what waits is read at once");
     }
 
