@@ -132,6 +132,36 @@ async fn what_is_queued_is_settled_and_leaves_the_queue_and_what_never_was_is_ma
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_like_behind_tombstones_is_found_and_tombstones_alone_are_nothing_to_count() {
+    let world = World::start().await;
+    world.fill(2, 40).await;
+    // The last user of each row key stays, and of the second post nobody.
+    let mut last = std::collections::BTreeMap::new();
+    (0..40).map(user).for_each(|user| {
+        let of = last.entry(key(&post(0), &user)).or_insert(user.clone());
+        *of = of.clone().max(user);
+    });
+    for user in (0..40).map(user) {
+        if last[&key(&post(0), &user)] != user {
+            world.put(&post(0), &user, false).await;
+        }
+        world.put(&post(1), &user, false).await;
+    }
+    world.exact(2).await;
+    world.delete(&post(0)).await;
+    world.delete(&post(1)).await;
+    world.lose().await;
+    let rows = world.store.items("likes").await.len();
+    assert_eq!(world.run(&["--post", "p-0", "--post", "p-1"]).await, Exit::CLEAN);
+    assert_eq!(world.latest().await.summary.corrected, 4);
+    assert_eq!(world.counter(&post(0)).await.unwrap().likes, 4);
+    assert_eq!(world.store.items("likes").await.len(), rows + 4, "markers where there is something to count");
+    world.exact(2).await;
+    assert_eq!(world.run(&[]).await, Exit::CLEAN);
+    world.exact(2).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_left_is_queued_until_it_is_settled() {
     let world = World::start().await;
     world.fill(1, 10).await;

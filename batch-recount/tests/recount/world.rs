@@ -30,6 +30,8 @@ use tokio::sync::Mutex;
 
 pub(crate) const PARTITIONS: u32 = 2;
 const TOPIC: &str = "changes";
+/// When the store deletes tombstones, in seconds: later than any test lasts.
+pub(crate) const GONE: u64 = 1_800_000_000;
 
 /// A recount that soon looks once more at what it corrected.
 pub(crate) fn rules() -> Rules {
@@ -358,12 +360,15 @@ impl World {
 
     /// Puts a row, live or as a tombstone.
     pub(crate) async fn put(&self, post: &CounterId, user: &UserId, live: bool) {
-        let attribute = if live { ("v", json!({"N": "1"})) } else { ("gone", json!({"N": "1800000000"})) };
+        let attribute = if live { ("v", json!({"N": "1"})) } else { ("gone", json!({"N": GONE.to_string()})) };
         self.put_row(&key(post, user), user.as_str(), attribute).await;
     }
 
     pub(crate) async fn put_row(&self, key: &RowKey, sort: &str, (name, value): (&str, Value)) {
-        let mut item = json!({"pk": {"S": key.to_string()}, "user_id": {"S": sort}, "liked_at": {"N": "1"}});
+        let mut item = json!({"pk": {"S": key.to_string()}, "user_id": {"S": sort}});
+        if name != "gone" {
+            item["liked_at"] = json!({"N": "1"});
+        }
         item[name] = value;
         self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
     }
