@@ -135,7 +135,7 @@ async fn what_is_queued_is_settled_and_leaves_the_queue_and_what_never_was_is_ma
 async fn a_like_behind_tombstones_is_found_and_tombstones_alone_are_nothing_to_count() {
     let world = World::start().await;
     world.fill(2, 40).await;
-    // The last user of each row key stays, and of the second post nobody.
+    // The last user of each row key of the first post stays.
     let mut last = std::collections::BTreeMap::new();
     (0..40).map(user).for_each(|user| {
         let of = last.entry(key(&post(0), &user)).or_insert(user.clone());
