@@ -154,7 +154,7 @@ fn row_key(item: &Item) -> Option<(RowKey, bool)> {
 /// What an item says that it counts for. A tombstone counts for nothing.
 fn stated(item: &Item) -> Stated {
     match item.get("n") {
-        _ if item.contains_key("gone") => Stated::Amount(Weight::ABSENT),
+        _ if item.get("gone").is_some() => Stated::Amount(Weight::ABSENT),
         None => Stated::Nothing,
         Some(Value::N(n)) => Stated::number(&n.to_string()),
         Some(_) => Stated::Unreadable,
