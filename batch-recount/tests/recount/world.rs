@@ -332,9 +332,16 @@ impl World {
 
     /// What the rows of a key come to; `None` where a weight cannot be read.
     pub(crate) async fn rows(&self, key: &RowKey) -> Option<i64> {
-        let page = Rows::new(&self.store.connection).weights(key, None).await.unwrap();
-        assert_eq!(page.next, None);
-        page.items.into_iter().map(|(_, weight)| weight.map(|weight| weight.get())).sum()
+        let (rows, mut sum, mut after) = (Rows::new(&self.store.connection), Some(0), None);
+        loop {
+            let page = rows.weights(key, after.as_ref()).await.unwrap();
+            let of_page: Option<i64> = page.items.into_iter().map(|(_, weight)| Some(weight?.get())).sum();
+            sum = sum.zip(of_page).map(|(sum, of_page)| sum + of_page);
+            after = page.next;
+            if after.is_none() {
+                return sum;
+            }
+        }
     }
 
     /// What is wrong with the count of a counter.
