@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde::Serialize;
 use serde_json::json;
 use tally_adapters::dynamodb;
 use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{Said, encode};
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{DeploymentConfig, Producer, Rows as _, Segment};
+use tally_core::ports::{DeploymentConfig, MemberRow, Producer, Rows as _, Segment};
+use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Exit, Stop};
 
 use crate::calls::Calls;
@@ -60,6 +62,16 @@ pub struct Erased {
     pub produced: u64,
     /// By name: members found in sets that no action takes one out of.
     pub left: BTreeMap<String, u64>,
+    /// What is left of members that were taken out before.
+    pub tombstones: Tombstones,
+}
+
+/// Tombstones that were met. Each keeps the member's id until the store deletes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tombstones {
+    pub rows: u64,
+    /// When the store deletes the last of them, in seconds.
+    pub until: Option<u64>,
 }
 
 /// A member to be taken out of a set.
@@ -134,9 +146,14 @@ impl<'a> Erasing<'a> {
                 let mut after = None;
                 loop {
                     let page = calls.page("read rows", || self.ports.rows.users(&key, after.as_ref())).await?;
-                    let members = page.items.into_iter();
-                    let taken = members.map(|member| Taken { set: Arc::clone(set), subject: post.clone(), member });
-                    erased.add(self.take_out(taken.collect()).await?);
+                    let (members, gone) = page.items.into_iter().partition::<Vec<_>, _>(|row| row.gone.is_none());
+                    erased.tombstones.add(Tombstones {
+                        rows: gone.len() as u64,
+                        until: gone.iter().filter_map(|row| row.gone).max(),
+                    });
+                    let taken =
+                        |row: MemberRow| Taken { set: Arc::clone(set), subject: post.clone(), member: row.user };
+                    erased.add(self.take_out(members.into_iter().map(taken).collect()).await?);
                     after = page.next;
                     if after.is_none() {
                         break;
@@ -165,12 +182,18 @@ impl<'a> Erasing<'a> {
             let scan = || self.ports.rows.scan(segment, after.as_ref());
             let page = self.calls.page("scan rows", scan).await?;
             let theirs = page.items.iter().filter(|row| row.sort == user.as_str());
-            let ids = theirs.filter_map(|row| row.pk.parse::<RowKey>().ok()).map(|key| key.counter);
-            let taken = ids.filter_map(|id| {
-                let set = self.sets.iter().find(|set| set.name == id.name)?;
-                Some(Taken { set: Arc::clone(set), subject: id.post, member: user.clone() })
-            });
-            erased.add(self.take_out(taken.collect()).await?);
+            let mut taken = Vec::new();
+            for row in theirs {
+                let Ok(RowKey { counter, .. }) = row.pk.parse() else { continue };
+                let Some(set) = self.sets.iter().find(|set| set.name == counter.name) else { continue };
+                match row.gone {
+                    Some(gone) => erased.tombstones.add(Tombstones { rows: 1, until: Some(gone) }),
+                    None => {
+                        taken.push(Taken { set: Arc::clone(set), subject: counter.post, member: user.clone() });
+                    }
+                }
+            }
+            erased.add(self.take_out(taken).await?);
             after = page.next;
             if after.is_none() {
                 return Ok(erased);
@@ -214,18 +237,21 @@ impl<'a> Erasing<'a> {
     }
 
     fn print(&self, erased: &Erased) {
-        let (Erased { found, produced, left }, cost) = (erased, self.calls.cost());
+        let (Erased { found, produced, left, tombstones }, cost) = (erased, self.calls.cost());
         let dry_run = self.ports.producer.is_none();
-        tracing::info!(found, produced, dry_run, "erasure ends");
+        tracing::info!(found, produced, tombstones = tombstones.rows, dry_run, "erasure ends");
         // A closed pipe is no failure of the erasure.
         let mut out = std::io::stdout();
         let _ = if out.is_terminal() {
             let so = if dry_run { " (dry run)" } else { "" };
             let left: u64 = left.values().sum();
             let left = if left > 0 { format!(", {left} cannot be taken back") } else { String::new() };
-            writeln!(out, "found {found}, taken back {produced}{so}{left}, read units {}", cost.read_units)
+            let stay = tombstones.stay(self.calls.now()).map(|stay| format!("\n{stay}")).unwrap_or_default();
+            writeln!(out, "found {found}, taken back {produced}{so}{left}, read units {}{stay}", cost.read_units)
         } else {
-            let erased = json!({"found": found, "produced": produced, "left": left, "dry_run": dry_run, "cost": cost});
+            let erased = json!({
+                "found": found, "produced": produced, "left": left, "tombstones": tombstones, "dry_run": dry_run, "cost": cost
+            });
             writeln!(out, "{}", json!({"erased": erased}))
         };
     }
@@ -238,5 +264,25 @@ impl Erased {
         for (counter, members) in other.left {
             *self.left.entry(counter).or_default() += members;
         }
+        self.tombstones.add(other.tombstones);
+    }
+}
+
+impl Tombstones {
+    fn add(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.until = self.until.max(other.until);
+    }
+
+    /// How many keep an id, and for how long, for people; nothing where there are none.
+    pub fn stay(self, now: UnixMillis) -> Option<String> {
+        let Self { rows, until } = self;
+        let seconds = until?.saturating_sub(now.0 / 1_000);
+        let span = if until == Some(u64::MAX) {
+            "for ever".to_owned()
+        } else {
+            format!("for {} h at most", seconds.div_ceil(3_600))
+        };
+        Some(format!("{rows} tombstones of members that were taken out before stay {span}"))
     }
 }

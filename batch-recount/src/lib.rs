@@ -19,6 +19,6 @@ mod watch;
 pub use app::{App, LogPorts, Ports};
 pub use args::Args;
 pub use config::{Config, EraseConfig, Job, LogConfig, RecountConfig, Scope, Since, Subject};
-pub use erase::{ErasePorts, Erased, erase};
+pub use erase::{ErasePorts, Erased, Tombstones, erase};
 pub use metrics::CATALOGUE;
 pub use settle::Rules;

@@ -20,7 +20,7 @@ pub use recounts::{
     AuditSegment, AuditSegments, Ledger, LedgerEntry, Milestones, Operation, Operations, QueueReason, Queued, Recorded,
     RecountQueue, Recounts, Runs,
 };
-pub use rows::{FencedRows, Like, Rows, ScannedRow, Segment};
+pub use rows::{FencedRows, Like, MemberRow, Rows, ScannedRow, Segment};
 pub use stream::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};
 
 use crate::fault::Fault;

@@ -167,7 +167,7 @@ fn table_stats(table: &crate::engine::table::Table) -> TableStats {
         shards: stream.shards().count(),
         records: stream.records(),
     });
-    TableStats { items: table.rows.len(), bytes: table.bytes, stream }
+    TableStats { items: table.rows.len(), expiring: table.expiring(), bytes: table.bytes, stream }
 }
 
 fn running<'a>(stream: Option<&'a mut Stream>, table: &str) -> Result<&'a mut Stream, ControlError> {

@@ -25,7 +25,9 @@ pub struct Stats {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TableStats {
     pub items: usize,
-    /// Their sizes together.
+    /// Those of them that have a time at which they are deleted.
+    pub expiring: usize,
+    /// The sizes of all together.
     pub bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamStats>,

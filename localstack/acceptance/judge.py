@@ -47,7 +47,8 @@ def judge(world, api, records):
     posts = sorted({event["post_id"] for _, _, event in records})
     rows, shards = {}, Counter()
     for item in world.store.scan("likes"):
-        if item["user_id"].startswith("\x01"):
+        # A tombstone is no like.
+        if item["user_id"].startswith("\x01") or "gone" in item:
             continue
         post, _ = item["pk"].rsplit("#", 1)
         rows[post, item["user_id"]] = int(item["liked_at"])

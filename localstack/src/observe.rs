@@ -74,7 +74,11 @@ impl Observer {
         let now = clock.now();
         seen.at = now.0;
         seen.rows = match &store.emulator {
-            Some(emulator) => emulator.stats().tables.get(store.likes()).map_or(0, |table| table.items as u64),
+            // Tombstones have a time at which they are deleted, and are no rows.
+            Some(emulator) => {
+                let likes = emulator.stats().tables.remove(store.likes()).unwrap_or_default();
+                likes.items.saturating_sub(likes.expiring) as u64
+            }
             None => ledger.rows(),
         };
         seen.staleness = staleness.recent();

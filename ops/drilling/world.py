@@ -83,10 +83,12 @@ class World:
         until("Kafka", lambda: ask(f"http://127.0.0.1:{page}/v1/posts/p/likes")[0] == 200)
         for table in json.loads(TABLES.read_text()):
             table["TableName"] = table["TableName"].replace("${TablePrefix}", PREFIX)
-            table.pop("TimeToLiveSpecification", None)
+            expiry = table.pop("TimeToLiveSpecification", None)
             if "StreamSpecification" in table:
                 table["StreamSpecification"]["StreamEnabled"] = True
             self.root("CreateTable", table)
+            if expiry:
+                self.root("UpdateTimeToLive", {"TableName": table["TableName"], "TimeToLiveSpecification": expiry})
         self.create_topics(CHANGES, BOARDS)
         for name in self.admin:
             self.start_service(name)

@@ -8,7 +8,8 @@ use super::connection::Connection;
 use super::expression::Aliases;
 use super::fault::{fault, unless_refused};
 use super::item::{Item, item, text};
-use super::names::likes::USER_ID;
+use super::names::likes::{GONE, USER_ID};
+use super::names::recounts::TTL;
 use super::names::{PK, SK, checkpoints, counts};
 use super::tables::describe;
 
@@ -23,8 +24,10 @@ pub struct Examined {
     pub recovery: Outcome<bool>,
     /// Whether it is protected from being deleted.
     pub protected: Outcome<bool>,
-    /// Whether items expire.
-    pub expires: Outcome<bool>,
+    /// The attribute that items expire by, if they do.
+    pub expires: Outcome<Option<String>>,
+    /// The one that they have to expire by.
+    pub expiry: Option<&'static str>,
     /// Whether this process may update items.
     pub writable: Outcome<bool>,
 }
@@ -77,22 +80,31 @@ impl Connection {
     pub async fn examine(&self) -> Vec<Examined> {
         let tables = self.tables();
         let keyed = [
-            (&tables.likes, &[PK, USER_ID][..]),
-            (&tables.counts, &[counts::POST_ID]),
-            (&tables.checkpoints, &[checkpoints::ID]),
-            (&tables.recounts, &[PK, SK]),
+            (&tables.likes, &[PK, USER_ID][..], Some(GONE)),
+            (&tables.counts, &[counts::POST_ID], None),
+            (&tables.checkpoints, &[checkpoints::ID], None),
+            (&tables.recounts, &[PK, SK], Some(TTL)),
         ];
         let mut examined = Vec::with_capacity(keyed.len());
-        for (table, keys) in keyed {
+        for (table, keys, expiry) in keyed {
             examined.push(Examined {
                 table: table.clone(),
                 recovery: self.recovers(table).await,
                 protected: self.is_protected(table).await,
                 expires: self.expires(table).await,
+                expiry,
                 writable: self.may_write(table, keys).await,
             });
         }
         examined
+    }
+
+    /// Whether the store deletes tombstones in their time.
+    ///
+    /// # Errors
+    /// The engine does not say.
+    pub async fn tombstones_expire(&self) -> Outcome<bool> {
+        Ok(self.expires(&self.tables.likes).await?.as_deref() == Some(GONE))
     }
 
     async fn recovers(&self, table: &str) -> Outcome<bool> {
@@ -107,11 +119,13 @@ impl Connection {
         Ok(describe(self, table).await?.deletion_protection_enabled().unwrap_or(false))
     }
 
-    async fn expires(&self, table: &str) -> Outcome<bool> {
+    async fn expires(&self, table: &str) -> Outcome<Option<String>> {
         let asked = self.client.describe_time_to_live().table_name(table).send().await;
         let described = asked.map_err(|error| fault(table, &error))?.time_to_live_description;
-        let status = described.and_then(|described| described.time_to_live_status);
-        Ok(matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)))
+        let is_on =
+            |status: &TimeToLiveStatus| matches!(status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling);
+        let on = described.filter(|described| described.time_to_live_status().is_some_and(is_on));
+        Ok(on.map(|described| described.attribute_name.unwrap_or_default()))
     }
 
     /// Whether writing is allowed, by a write that changes nothing. Of rows an operator puts markers alone, in batches, which take

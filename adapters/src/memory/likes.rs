@@ -10,7 +10,7 @@ use tally_core::fault::Fault;
 use tally_core::fence::{Advance, Commit, Fence, Fences, Partition, Reached, Refused};
 use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterId, Lane, MemberKey, Region, ReservedKey, RowKey, ShardCount, UserId};
-use tally_core::ports::{Cursor, FencedRows, Like, Outcome, Page, Rows as RowsPort, ScannedRow, Segment};
+use tally_core::ports::{Cursor, FencedRows, Like, MemberRow, Outcome, Page, Rows as RowsPort, ScannedRow, Segment};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
 
@@ -253,8 +253,9 @@ impl RowsPort for Rows {
         Ok(self.of_key(key, after, limit, like))
     }
 
-    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {
-        Ok(self.of_key(key, after, PAGE, |user, _, _| UserId::new(user).ok()))
+    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<MemberRow>> {
+        let row = |user: &str, _, _| Some(MemberRow { user: UserId::new(user).ok()?, gone: None });
+        Ok(self.of_key(key, after, PAGE, row))
     }
 
     async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>> {
@@ -274,7 +275,7 @@ impl RowsPort for Rows {
         let rows = rows.filter(|((_, sort), _)| ReservedKey::read(sort).is_none_or(ReservedKey::is_counted));
         let scanned = rows.map(|((pk, sort), row)| {
             let stated = row.stated();
-            (ScannedRow { pk: pk.clone(), sort: sort.clone(), stated }, pair(pk, sort))
+            (ScannedRow { pk: pk.clone(), sort: sort.clone(), stated, gone: None }, pair(pk, sort))
         });
         Ok(page(scanned, PAGE))
     }

@@ -11,3 +11,5 @@ mod deployment;
 mod rows;
 #[cfg(test)]
 mod tables;
+#[cfg(test)]
+mod tombstones;

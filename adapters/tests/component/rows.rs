@@ -9,7 +9,7 @@ use tally_core::weight::Weight;
 use tally_testkit::Store;
 
 /// Every change record, understood.
-async fn streamed(store: &Store) -> Vec<Record> {
+pub(crate) async fn streamed(store: &Store) -> Vec<Record> {
     let stream = Streams::new(&store.connection);
     let label = stream.info().await.unwrap().label;
     let mut records = Vec::new();
@@ -48,7 +48,7 @@ async fn rows_with_a_weight_are_read_with_it_and_listed_to_nobody_unless_they_ar
     let expected = [("\u{1}cell/views/3", 25), ("\u{1}cell/views/7", -Weight::MAX), ("member", 0)];
     assert_eq!(weights, expected);
     let users = rows.users(&key, None).await.unwrap().items;
-    assert_eq!(users.iter().map(|user| user.as_str()).collect::<Vec<_>>(), ["member", "too much", "unreadable"]);
+    assert_eq!(users.iter().map(|row| row.user.as_str()).collect::<Vec<_>>(), ["member", "too much", "unreadable"]);
     assert_eq!(rows.likes(&key, None, None).await.unwrap().items, [], "none is a like");
     let scanned = rows.scan(Segment { index: 0, of: 1 }, None).await.unwrap().items;
     let scanned: Vec<_> = scanned.iter().filter_map(|row| Some((row.sort.as_str(), row.weight()?.get()))).collect();

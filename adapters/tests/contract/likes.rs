@@ -178,7 +178,7 @@ async fn rows_are_paged_in_the_order_of_users(env: &Env) {
     assert_eq!(paged.iter().map(|like| &like.user).collect::<Vec<_>>(), expected);
     assert!(paged.iter().all(|like| like.liked_at == UnixMillis(7)));
     let users = env.rows.users(&key, None).await.unwrap();
-    assert_eq!((users.items.iter().collect::<Vec<_>>(), users.next), (expected.clone(), None));
+    assert_eq!((users.items.iter().map(|row| &row.user).collect::<Vec<_>>(), users.next), (expected.clone(), None));
     let weights = env.rows.weights(&key, None).await.unwrap();
     let expected: Vec<_> = expected.into_iter().map(|user| (MemberKey::from(user), Some(Weight::ONE))).collect();
     assert_eq!((weights.items, weights.next), (expected, None));

@@ -4,7 +4,7 @@ use tally_core::batch::Change;
 use tally_core::event::Action;
 use tally_core::homes::{CounterMap, DecidedBy, Homes, Sought};
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RowKey, ShardCount};
-use tally_core::ports::{ChangeStream, Position, Segment};
+use tally_core::ports::{ChangeStream, MemberRow, Position, Segment};
 use tally_core::tally::{RecordKind, read};
 use tally_core::time::UnixMillis;
 
@@ -66,7 +66,7 @@ async fn a_map_is_no_row(env: &Env) {
         assert_eq!(env.maps.put_map(&id, None, &stored).await, Ok(true));
         let likes = env.rows.likes(&first, None, None).await.unwrap().items;
         assert!(likes.iter().map(|like| &like.user).eq([&member]));
-        assert_eq!(env.rows.users(&first, None).await.unwrap().items, std::slice::from_ref(&member));
+        assert_eq!(env.rows.users(&first, None).await.unwrap().items, [MemberRow { user: member.clone(), gone: None }]);
         let weights = env.rows.weights(&first, None).await.unwrap().items;
         assert_eq!(weights, [((&member).into(), Some(tally_core::weight::Weight::ONE))]);
         let (pk, mut scanned, mut after) = (first.to_string(), Vec::new(), None);

@@ -156,8 +156,15 @@ impl Recount {
         if key.counter.name.kind() == CounterKind::Sum {
             return Ok(!self.calls.page("look for a cell", || rows.weights(key, None)).await?.items.is_empty());
         }
-        let first = || rows.likes(key, None, Some(1));
-        Ok(!self.calls.page("look for a row", first).await?.items.is_empty())
+        let mut after = None;
+        loop {
+            let page = self.calls.page("look for a row", || rows.likes(key, after.as_ref(), Some(1))).await?;
+            after = page.next;
+            // Tombstones alone count for nothing.
+            if !page.items.is_empty() || after.is_none() {
+                return Ok(!page.items.is_empty());
+            }
+        }
     }
 }
 

@@ -18,11 +18,11 @@ impl<'a> Placed<'a> {
         Self { of, homes: None }
     }
 
-    /// Reports the rows of no member and those that stand elsewhere.
+    /// Reports the rows of no member and those that stand elsewhere. Nothing of a tombstone counts.
     pub(super) async fn check(&mut self, rows: &[ScannedRow]) -> anyhow::Result<()> {
         for rows in rows.chunk_by(|one, next| one.pk == next.pk) {
             let key: Option<RowKey> = rows[0].pk.parse().ok();
-            for row in rows {
+            for row in rows.iter().filter(|row| row.gone.is_none()) {
                 let is_placed = match &key {
                     Some(key) if row.weight().is_some() => {
                         key.shard == self.home(&row.sort) || self.is_at_home(key, &row.sort).await?

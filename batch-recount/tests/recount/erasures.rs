@@ -5,18 +5,19 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use serde_json::Value;
 use tally_adapters::dynamodb::Checkpoints;
-use tally_batch_recount::{EraseConfig, ErasePorts, Erased, Subject, erase};
+use tally_batch_recount::{EraseConfig, ErasePorts, Erased, Subject, Tombstones, erase};
 use tally_core::definitions::Definitions;
 use tally_core::event::{Action, KeyScheme, LikeEvent, decode_value};
 use tally_core::fence::Offset;
 use tally_core::ids::UserId;
 use tally_core::ports::log::{Outgoing, Producer, Written};
 use tally_core::ports::{DeploymentConfig as _, Outcome};
+use tally_core::time::UnixMillis;
 use tally_service::{Exit, Switch};
 use tally_testkit::BEGAN;
 
 use crate::jobs::{defined, set};
-use crate::world::{World, key, post, shards, user};
+use crate::world::{GONE, World, key, post, shards, user};
 
 /// A record's key and value.
 type Record = (String, Vec<u8>);
@@ -84,6 +85,26 @@ async fn an_erasure_produces_an_unlike_for_every_like_and_a_dry_run_none() {
     assert_eq!(world.run(&["erase", "--post", "p-2", "--dry-run"]).await, Exit::CLEAN);
     let told: u64 = world.lengths().await.iter().sum::<u64>() - before.iter().sum::<u64>();
     assert!(told <= 2 * before.len() as u64, "what the relay says each second, and nothing else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_erasure_takes_nobody_out_twice_and_says_which_tombstones_stay_and_until_when() {
+    let world = World::start().await;
+    world.fill(2, 3).await;
+    world.put(&post(0), &user(1), false).await;
+    world.put(&post(0), &user(2), false).await;
+    let tombstones = |rows| Tombstones { rows, until: Some(GONE) };
+    for (subject, found, rows) in [(of_user(1), 1, 1), (of_post(0), 1, 2)] {
+        let (done, records) = erased(&world, subject, &[], KeyScheme::Post).await;
+        let expected = Erased { found, produced: found, tombstones: tombstones(rows), ..Erased::default() };
+        assert_eq!((done.unwrap(), records.len() as u64), (expected, found));
+    }
+    let (done, _) = erased(&world, of_post(1), &[], KeyScheme::Post).await;
+    assert_eq!(done.unwrap().tombstones, Tombstones::default());
+    let now = UnixMillis((GONE - 3_601) * 1_000);
+    let said = "2 tombstones of members that were taken out before stay for 2 h at most";
+    assert_eq!(tombstones(2).stay(now).as_deref(), Some(said));
+    assert_eq!(Tombstones::default().stay(now), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use tally_emulator::{Fault, Rule};
 use tally_service::{Exit, Listen, Program as _, Running};
 
 use crate::started::ended;
-use crate::world::{World, key, keys, post, shards, user};
+use crate::world::{GONE, World, key, keys, post, shards, user};
 
 /// Likes, retweets, viewers that no action takes out, replies, tags of a hashtag, and views.
 pub(crate) fn defined() -> Definitions {
@@ -129,6 +129,29 @@ async fn what_is_queued_is_settled_and_leaves_the_queue_and_what_never_was_is_ma
     assert_eq!((world.queued().await, world.counter(&post(77)).await), (vec![], None));
     assert_eq!(world.store.items("likes").await.len(), rows + 4, "markers of the post that is there");
     world.exact(2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_like_behind_tombstones_is_found_and_tombstones_alone_are_nothing_to_count() {
+    let world = World::start().await;
+    let last = user("z");
+    let liked = key(&post(0), &last);
+    for nth in 0..1_400 {
+        world.put_row(&liked, &format!("a-{nth}"), ("gone", json!({"N": GONE.to_string()}))).await;
+    }
+    world.put(&post(0), &last, true).await;
+    world.put(&post(1), &last, false).await;
+    world.exact(2).await;
+    assert_eq!(world.counter(&post(1)).await, None, "its relay sent nothing");
+    world.delete(&post(0)).await;
+    world.lose().await;
+    let rows = world.store.items("likes").await.len();
+    assert_eq!(world.run(&["--post", "p-0", "--post", "p-1"]).await, Exit::CLEAN);
+    assert_eq!((world.latest().await.summary.corrected, world.counter(&post(0)).await.unwrap().likes), (1, 1));
+    assert_eq!(world.store.items("likes").await.len(), rows + 1, "a marker where there is something to count");
+    assert_eq!(world.run(&[]).await, Exit::CLEAN);
+    world.exact(2).await;
+    assert_eq!(world.counter(&post(1)).await, None, "an audit makes no counter of tombstones");
 }
 
 #[tokio::test(start_paused = true)]

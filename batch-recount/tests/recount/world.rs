@@ -30,6 +30,8 @@ use tokio::sync::Mutex;
 
 pub(crate) const PARTITIONS: u32 = 2;
 const TOPIC: &str = "changes";
+/// When the store deletes tombstones, in seconds: later than any test lasts.
+pub(crate) const GONE: u64 = 1_800_000_000;
 
 /// A recount that soon looks once more at what it corrected.
 pub(crate) fn rules() -> Rules {
@@ -330,9 +332,16 @@ impl World {
 
     /// What the rows of a key come to; `None` where a weight cannot be read.
     pub(crate) async fn rows(&self, key: &RowKey) -> Option<i64> {
-        let page = Rows::new(&self.store.connection).weights(key, None).await.unwrap();
-        assert_eq!(page.next, None);
-        page.items.into_iter().map(|(_, weight)| weight.map(|weight| weight.get())).sum()
+        let (rows, mut sum, mut after) = (Rows::new(&self.store.connection), Some(0), None);
+        loop {
+            let page = rows.weights(key, after.as_ref()).await.unwrap();
+            let of_page: Option<i64> = page.items.into_iter().map(|(_, weight)| Some(weight?.get())).sum();
+            sum = sum.zip(of_page).map(|(sum, of_page)| sum + of_page);
+            after = page.next;
+            if after.is_none() {
+                return sum;
+            }
+        }
     }
 
     /// What is wrong with the count of a counter.
@@ -358,12 +367,15 @@ impl World {
 
     /// Puts a row, live or as a tombstone.
     pub(crate) async fn put(&self, post: &CounterId, user: &UserId, live: bool) {
-        let attribute = if live { ("v", json!({"N": "1"})) } else { ("gone", json!({"N": "1800000000"})) };
+        let attribute = if live { ("v", json!({"N": "1"})) } else { ("gone", json!({"N": GONE.to_string()})) };
         self.put_row(&key(post, user), user.as_str(), attribute).await;
     }
 
     pub(crate) async fn put_row(&self, key: &RowKey, sort: &str, (name, value): (&str, Value)) {
-        let mut item = json!({"pk": {"S": key.to_string()}, "user_id": {"S": sort}, "liked_at": {"N": "1"}});
+        let mut item = json!({"pk": {"S": key.to_string()}, "user_id": {"S": sort}});
+        if name != "gone" {
+            item["liked_at"] = json!({"N": "1"});
+        }
         item[name] = value;
         self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
     }

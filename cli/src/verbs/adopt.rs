@@ -65,6 +65,9 @@ struct One {
 #[derive(Debug, Serialize)]
 struct Adopted {
     tables: Vec<One>,
+    /// What one of them lacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lacks: Option<String>,
     #[serde(flatten)]
     change: Changed,
 }
@@ -82,7 +85,8 @@ impl Answer for Adopted {
             let or = |id: &Option<String>| id.clone().unwrap_or_else(|| "-".to_owned());
             table.row([name, &or(stored), &or(present), &state]);
         }
-        format!("{table}\n{}", self.change.table())
+        let lacks = self.lacks.as_ref().map(|lacks| format!("{lacks}\n")).unwrap_or_default();
+        format!("{table}\n{lacks}{}", self.change.table())
     }
 }
 
@@ -99,8 +103,17 @@ impl Verb {
         } else {
             adopt(&writing, &desk, &checkpoints, &seen).await?
         };
-        print(&Adopted { tables: each(&seen), change }, form)
+        let stay = desk.connection.tombstones_expire().await == Ok(false);
+        let lacks = stay.then(|| lacks(&desk.connection.tables().likes));
+        print(&Adopted { tables: each(&seen), lacks, change }, form)
     }
+}
+
+fn lacks(likes: &str) -> String {
+    format!(
+        "table {likes}: nothing expires by `gone`, so tombstones stay for ever: aws dynamodb update-time-to-live --table-name \
+         {likes} --time-to-live-specification Enabled=true,AttributeName=gone"
+    )
 }
 
 /// Every table that is named or there.

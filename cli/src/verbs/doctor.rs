@@ -96,7 +96,7 @@ impl Args {
         let format = format.map_or("none".to_owned(), |format| format.to_string());
         points.add("configuration", Verdict::Good, format!("{} shards a post, {format}", desk.shards));
         for table in desk.connection.examine().await {
-            kept(&table, &desk, &mut points);
+            kept(&table, &mut points);
         }
         quotas(&desk, peak_write_units, &mut points).await;
         clocks(&desk, &mut points).await?;
@@ -108,8 +108,8 @@ impl Args {
     }
 }
 
-pub(super) fn kept(of: &Examined, desk: &Desk, points: &mut Points) {
-    let Examined { table, recovery, protected, expires, writable } = of;
+pub(super) fn kept(of: &Examined, points: &mut Points) {
+    let Examined { table, recovery, protected, expires, expiry, writable } = of;
     points.asked(
         format!("{table}: recovery"),
         recovery,
@@ -123,18 +123,17 @@ pub(super) fn kept(of: &Examined, desk: &Desk, points: &mut Points) {
         "may be read and written",
         "this process may not write to it",
     );
-    let has_to_expire = *table == desk.connection.tables().recounts;
-    if has_to_expire {
-        points.asked(format!("{table}: expiry"), expires, "old runs expire", "nothing expires: `ttl` is off");
-    } else {
-        let stays = expires.clone().map(|expires| !expires);
-        points.asked(
-            format!("{table}: expiry"),
-            &stays,
-            "nothing expires",
-            "items expire: rows and counts would vanish",
-        );
-    }
+    let is_right = expires.clone().map(|by| by.as_deref() == *expiry);
+    let by = |attribute: Option<&str>| match attribute {
+        Some(attribute) => format!("items expire by `{attribute}`"),
+        None => "nothing expires".to_owned(),
+    };
+    let (good, found) = (by(*expiry), by(expires.as_ref().ok().and_then(|by| by.as_deref())));
+    let bad = match expiry {
+        Some(attribute) => format!("{found}: switch on expiry by `{attribute}`, or what is out of date stays for ever"),
+        None => format!("{found}: what has no other copy would vanish"),
+    };
+    points.asked(format!("{table}: expiry"), &is_right, &good, &bad);
 }
 
 async fn quotas(desk: &Desk, peak: u64, points: &mut Points) {

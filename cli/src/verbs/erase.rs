@@ -7,6 +7,7 @@ use clap::Subcommand;
 use tally_adapters::kafka;
 use tally_batch_recount::{EraseConfig, ErasePorts, Erased, Subject, erase};
 use tally_core::ids::UserId;
+use tally_core::time::UnixMillis;
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
@@ -68,7 +69,7 @@ impl What {
             read_units: read_units_per_second,
         };
         let would = run(&desk, &config, None).await?;
-        let changed = writing.carry_out(&desk, command, planned(&would, &config), async || {
+        let changed = writing.carry_out(&desk, command, planned(&would, &config, desk.clock.now()), async || {
             let producer = kafka::Producer::new(&kafka).context("cannot set up a producer")?;
             let erased = run(&desk, &config, Some(producer)).await?;
             Ok(format!("{} events produced: the consumers take the rows away", erased.produced))
@@ -86,7 +87,7 @@ async fn run(desk: &Desk, config: &EraseConfig, producer: Option<kafka::Producer
     erase(ports, desk.shards, config, desk.clock, (desk.chance.clone(), desk.stop.clone())).await
 }
 
-fn planned(would: &Erased, config: &EraseConfig) -> Vec<String> {
+fn planned(would: &Erased, config: &EraseConfig, now: UnixMillis) -> Vec<String> {
     let of = match &config.subject {
         Subject::User(user) => format!("the user {user}"),
         Subject::Post(post) => format!("the post {post}"),
@@ -99,5 +100,6 @@ fn planned(would: &Erased, config: &EraseConfig) -> Vec<String> {
     plan.extend(
         left.map(|(counter, members)| format!("leave {members} members of {counter}: no action takes one out")),
     );
+    plan.extend(would.tombstones.stay(now));
     plan
 }

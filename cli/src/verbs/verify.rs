@@ -285,12 +285,23 @@ async fn rows_of_counts(desk: &Desk, verified: &mut Verified, doubted: &mut Doub
 }
 
 async fn has_rows(desk: &Desk, key: &RowKey) -> anyhow::Result<bool> {
-    let found = match key.counter.name.kind() {
-        CounterKind::Set => desk.rows.likes(key, None, Some(1)).await.map(|page| !page.items.is_empty()),
-        // A cell for each partition, a few at most.
-        CounterKind::Sum => desk.rows.weights(key, None).await.map(|page| !page.items.is_empty()),
-    };
-    found.context("cannot read rows")
+    let mut after = None;
+    loop {
+        let (is_empty, next) = match key.counter.name.kind() {
+            CounterKind::Set => {
+                desk.rows.likes(key, after.as_ref(), Some(1)).await.map(|page| (page.items.is_empty(), page.next))
+            }
+            // A cell for each partition, a few at most.
+            CounterKind::Sum => {
+                desk.rows.weights(key, after.as_ref()).await.map(|page| (page.items.is_empty(), page.next))
+            }
+        }
+        .context("cannot read rows")?;
+        after = next;
+        if !is_empty || after.is_none() {
+            return Ok(!is_empty);
+        }
+    }
 }
 
 /// What it is now, beside what the look before found.

@@ -33,7 +33,8 @@ pub(crate) async fn by_key(
                 whole.extend(open.replace(Weighed { key, weight: 0, doubt: false }));
             }
             let Some(open) = &mut open else { continue };
-            count += 1;
+            // A tombstone weighs nothing.
+            count += u64::from(row.gone.is_none());
             match row.weight() {
                 Some(weight) => open.weight += i128::from(weight.get()),
                 None => open.doubt = true,

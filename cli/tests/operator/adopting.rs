@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveSpecification};
 use tally_adapters::dynamodb::{Checkpoints, Maps, ensure_tables};
 use tally_core::fence::{Offset, Terms};
 use tally_core::ids::{CounterId, RowKey, ShardCount};
@@ -63,11 +63,15 @@ async fn a_table_that_is_another_one_is_gone_on_with_after_a_loss_was_opened() {
     let stage = Stage::set().await;
     let whole = adopted(&stage, &YES).await;
     assert!(whole.code == Some(0) && whole.out.contains("nothing to do"), "{whole:?}");
+    assert!(!whole.out.contains("tombstones"), "they expire: {whole:?}");
     stage.client().delete_table().table_name("like_counts").send().await.unwrap();
     ensure_tables(&stage.connection).await.unwrap();
     let status = stage.tally(&["status"]).await;
     assert!(status.code == Some(1) && status.out.contains("table like_counts is another one"), "{status:?}");
+    let off = TimeToLiveSpecification::builder().enabled(false).attribute_name("gone").build().unwrap();
+    stage.client().update_time_to_live().table_name("likes").time_to_live_specification(off).send().await.unwrap();
     let dry = adopted(&stage, &[]).await;
+    assert!(dry.out.contains("table likes: nothing expires by `gone`, so tombstones stay for ever"), "{dry:?}");
     assert!(
         dry.code == Some(0) && dry.out.contains("another one") && dry.out.contains("nothing was changed"),
         "{dry:?}"

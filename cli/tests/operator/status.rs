@@ -1,6 +1,6 @@
 //! `tally status` and `tally doctor`.
 
-use aws_sdk_dynamodb::types::PointInTimeRecoverySpecification;
+use aws_sdk_dynamodb::types::{PointInTimeRecoverySpecification, TimeToLiveSpecification};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -136,6 +136,24 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
         assert_eq!(verdict(what), expected, "{what}: {said:?}");
     }
     assert_eq!(said.code, Some(1), "deletion protection is off");
+    let expiry = |table: &str, by: &str, on: bool| {
+        let wanted = TimeToLiveSpecification::builder().enabled(on).attribute_name(by).build().unwrap();
+        stage.client().update_time_to_live().table_name(table).time_to_live_specification(wanted).send()
+    };
+    // Kafka is not asked again.
+    let tables = async || {
+        let mut command = stage.command(&["doctor"]);
+        command.env_remove("TALLY_BROKERS");
+        crate::stage::run(command).await
+    };
+    expiry("likes", "gone", false).await.unwrap();
+    let said = tables().await;
+    assert!(said.out.contains("nothing expires: switch on expiry by `gone`"), "{said:?}");
+    expiry("likes", "liked_at", true).await.unwrap();
+    expiry("like_counts", "updated_at", true).await.unwrap();
+    let said = tables().await;
+    assert!(said.out.contains("items expire by `liked_at`: switch on expiry by `gone`"), "{said:?}");
+    assert!(said.out.contains("items expire by `updated_at`: what has no other copy would vanish"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,9 @@ use tally_core::changes::Standing;
 
 use crate::stage::{Said, Stage, number, text};
 
+/// When the store deletes tombstones, in seconds.
+const GONE: i64 = 4_000_000_000;
+
 async fn row(stage: &Stage, key: &str, user: &str) {
     stage.put("likes", &[("pk", text(key)), ("user_id", text(user)), ("liked_at", number(5))]).await;
 }
@@ -32,6 +35,12 @@ async fn counts_that_are_what_their_rows_weigh_are_found_right_and_each_other_on
     count(&stage, "less", 0, &[("s3", 0)]).await;
     count(&stage, "gone", 4, &[("s2", 4)]).await;
     count(&stage, "total", 5, &[("s2", 0)]).await;
+    // Of members that were taken out, and of posts that have no counter: tombstones are no rows.
+    for (key, user) in [("right#1", "z"), ("gone#2", "a"), ("unliked#0", "a")] {
+        stage
+            .put("likes", &[("pk", text(key)), ("user_id", text(user)), ("v", number(7)), ("gone", number(GONE))])
+            .await;
+    }
     let before = stage.everything().await;
     let said = verified(&stage).await;
     assert_eq!(said.code, Some(1), "{said:?}");

@@ -54,6 +54,14 @@ pub struct Like {
     pub liked_at: UnixMillis,
 }
 
+/// The row of a member, by its key alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberRow {
+    pub user: UserId,
+    /// Of a tombstone, which is left of a member that was removed: when the store deletes it, in seconds.
+    pub gone: Option<u64>,
+}
+
 /// A row as a scan meets it: also one that stands where it should not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScannedRow {
@@ -63,6 +71,8 @@ pub struct ScannedRow {
     pub sort: String,
     /// What the row says that it counts for.
     pub stated: Stated,
+    /// Of a tombstone, which counts for nothing: when the store deletes it, in seconds.
+    pub gone: Option<u64>,
 }
 
 impl ScannedRow {
@@ -84,27 +94,29 @@ pub struct Segment {
     pub of: u32,
 }
 
-/// Reading rows.
+/// Reading rows. A tombstone is no like and no member.
 #[async_trait]
 pub trait Rows: Send + Sync {
     /// `user`'s like in `key`, read consistently.
     async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>>;
 
-    /// Whether `member` has a row in each of `keys`, in their order, read consistently and together.
+    /// Whether `member` is in each of `keys`, in their order, read consistently and together.
     async fn present(&self, keys: &[RowKey], member: &UserId) -> Outcome<Vec<bool>>;
 
-    /// The likes of one row key in the order of user ids, behind `after`, read consistently; reserved rows left out.
+    /// The likes of one row key in the order of user ids, behind `after`, read consistently; reserved rows left out. A page of
+    /// fewer than `limit`, or of none, is not the last one if it has a `next`: rows that are no likes came in between.
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>>;
 
-    /// The members of `key`, by the rows' keys alone, behind `after`, read consistently: whatever else is in the rows.
-    /// Reserved rows and those of no valid user are left out.
-    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>>;
+    /// Every row of `key` that has a user's id, tombstones too, behind `after`, read consistently: whatever else is in the
+    /// rows. Reserved rows and those of no valid user are left out.
+    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<MemberRow>>;
 
     /// The rows of `key` with what they weigh, behind `after`, read consistently: what the fold counts, whatever else is
-    /// in them; `None` where that is not readable. Markers and rows of no valid member are left out, as the fold does.
+    /// in them; `None` where that is not readable. Markers, tombstones and rows of no valid member are left out: they weigh
+    /// nothing.
     async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>>;
 
-    /// One page of a table scan, keys and `n` only, read consistently; reserved rows that are no cells left out. The rows
-    /// of a key follow each other, within a page and from page to page.
+    /// One page of a table scan, keys and weights only, read consistently; reserved rows that are no cells left out, and
+    /// tombstones not. The rows of a key follow each other, within a page and from page to page.
     async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>>;
 }

@@ -23,6 +23,10 @@ const USUAL: u32 = 50;
 /// The most that are listed at once.
 const MOST: u32 = 100;
 
+/// What is read for one page at most, in half read units: what it begins with may be rows of users who took their like back.
+/// More than 256 empty shards cost.
+const MOST_READ: u64 = 1_000;
+
 /// The query.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -65,7 +69,8 @@ pub(super) struct Liker {
 
 /// Which users like a post
 ///
-/// Page by page. A user who likes the post all the while is on exactly one page.
+/// Page by page. A user who likes the post all the while is on exactly one page. A page may have fewer than `limit`, or none: the
+/// last one is the one without a `next`.
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/likers",
@@ -122,7 +127,7 @@ pub(super) async fn listed(
     Ok((likes, next.map(|place| place.to_string())))
 }
 
-/// At most `limit` members of `counter` from `place` on, and where the rest begins.
+/// At most `limit` members of `counter` from `place` on, and where the rest begins: fewer where there is much to pass over.
 async fn page(
     rows: &dyn Rows,
     counter: &CounterId,
@@ -131,15 +136,16 @@ async fn page(
     limit: u32,
 ) -> Outcome<(Vec<Like>, Option<PagePosition>)> {
     let mut likes: Vec<Like> = Vec::new();
-    let mut after = place.after;
+    let (mut after, mut read) = (place.after, 0);
     for shard in shards.all().skip(usize::from(place.shard)) {
         let key = RowKey { counter: counter.clone(), shard };
         loop {
             let left = limit - u32::try_from(likes.len()).unwrap_or(limit).min(limit);
-            if left == 0 {
+            if left == 0 || read >= MOST_READ {
                 return Ok((likes, Some(PagePosition { shard: shard.index(), after })));
             }
             let part = rows.likes(&key, after.as_ref(), Some(left)).await?;
+            read += part.half_units;
             likes.extend(part.items);
             after = part.next;
             if after.is_none() {

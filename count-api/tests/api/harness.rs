@@ -242,6 +242,13 @@ impl Deployed {
         self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
     }
 
+    /// What the removal of a member leaves.
+    pub(crate) async fn plant_tombstone(&self, id: &CounterId, member: &str) {
+        let key = RowKey::of(id, member, ShardCount::DEFAULT).to_string();
+        let item = json!({"pk": {"S": key}, "user_id": {"S": member}, "v": {"N": "7"}, "gone": {"N": "4000000000"}});
+        self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+    }
+
     /// The fold stores the same standing of every partition.
     pub(crate) async fn stand(&self, standing: &StandingAt) {
         for partition in 0..PARTITIONS {

@@ -49,4 +49,6 @@ mod secrets;
 #[cfg(test)]
 mod sum_policy;
 #[cfg(test)]
+mod tombstones;
+#[cfg(test)]
 mod top;

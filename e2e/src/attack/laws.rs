@@ -69,13 +69,13 @@ async fn maps(engines: &Engines, truth: &Truth) -> anyhow::Result<BTreeMap<Count
     Ok(sets.into_iter().zip(maps).filter_map(|(id, map)| Some((id, map?.homes()))).collect())
 }
 
-/// Every row that counts, and what it weighs.
+/// Every row that counts, and what it weighs: tombstones do not.
 async fn scanned(engines: &Engines) -> anyhow::Result<Weights> {
     let mut rows = Weights::new();
     let mut after = None;
     loop {
         let page = engines.ports().rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
-        for row in page.items {
+        for row in page.items.into_iter().filter(|row| row.gone.is_none()) {
             let weight = row.weight().with_context(|| format!("{row:?} has no weight"))?;
             rows.insert((row.pk, row.sort), weight.get());
         }

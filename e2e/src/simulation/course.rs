@@ -249,7 +249,8 @@ impl Course {
         outcome.milestones = self.milestones().await?;
         let stats = self.driver.world.emulator.stats();
         ensure!(stats.panics == 0, "the emulator panicked {} times", stats.panics);
-        (outcome.rows, outcome.verdicts) = (rows.len() as u64, self.steps.corrections);
+        outcome.rows = rows.iter().filter(|row| row.gone.is_none()).count() as u64;
+        outcome.verdicts = self.steps.corrections;
         self.driver.world.trace.figures("end", &[outcome.rows, outcome.verdicts]);
         Ok(())
     }

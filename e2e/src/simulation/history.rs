@@ -151,9 +151,10 @@ fn row_key(item: &Item) -> Option<(RowKey, bool)> {
     Some((text("pk")?.parse().ok()?, member.is_cell()))
 }
 
-/// What an item says that it counts for.
+/// What an item says that it counts for. A tombstone counts for nothing.
 fn stated(item: &Item) -> Stated {
     match item.get("n") {
+        _ if item.get("gone").is_some() => Stated::Amount(Weight::ABSENT),
         None => Stated::Nothing,
         Some(Value::N(n)) => Stated::number(&n.to_string()),
         Some(_) => Stated::Unreadable,

@@ -148,6 +148,11 @@ impl Table {
         }
     }
 
+    /// How many items have a time at which they are deleted.
+    pub(crate) fn expiring(&self) -> usize {
+        self.expiry.as_ref().map_or(0, |expiry| expiry.due.len())
+    }
+
     /// Starts expiring items by an attribute; looks at every row once.
     pub(crate) fn expire_by(&mut self, attribute: String) {
         let everything = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);

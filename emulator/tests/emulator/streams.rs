@@ -273,9 +273,14 @@ async fn an_expired_item_is_removed_by_the_service() {
     let later = json!({"TableName": "rows", "Key": {"p": {"S": "b"}}, "UpdateExpression": "SET #t = :t",
         "ExpressionAttributeNames": {"#t": "ttl"}, "ExpressionAttributeValues": {":t": {"N": "1000030"}}});
     call(&emulator, "UpdateItem", later).await.unwrap();
+    let plain = json!({"TableName": "rows", "Item": {"p": {"S": "c"}}});
+    call(&emulator, "PutItem", plain).await.unwrap();
+    let expiring = || emulator.stats().tables["rows"].expiring;
+    assert_eq!(expiring(), 2);
     tokio::time::advance(Duration::from_secs(25)).await;
     let count = call(&emulator, "Scan", json!({"TableName": "rows"})).await.unwrap()["Count"].clone();
-    assert_eq!(count, 1, "what was given more time stays");
+    assert_eq!(count, 2, "what was given more time stays");
+    assert_eq!(expiring(), 1);
     tokio::time::advance(Duration::from_secs(5)).await;
     let read = reader::everything(&emulator, &arn, 1000).await;
     let removed: Vec<_> = read[0].1.iter().filter(|record| record["eventName"] == "REMOVE").collect();

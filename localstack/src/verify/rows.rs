@@ -58,8 +58,12 @@ impl Rows {
         self.homes.extend(homes);
     }
 
+    /// Takes a row in. A tombstone is a member that was taken back: there is nothing to compare.
     pub(super) fn take(&mut self, row: &ScannedRow, names: &Names, shards: ShardCount) {
         let ScannedRow { pk, sort, .. } = row;
+        if row.gone.is_some() {
+            return;
+        }
         let key: RowKey = match pk.parse() {
             Ok(key) => key,
             Err(error) => return self.astray.add(|| format!("row {pk:?}: {error}")),
@@ -106,7 +110,8 @@ mod tests {
 
     fn taken(pk: &str, sort: &str, stated: Stated) -> Rows {
         let (names, mut rows) = (Names::new(1, 1, 0, None), Rows::default());
-        rows.take(&ScannedRow { pk: pk.to_owned(), sort: sort.to_owned(), stated }, &names, ShardCount::DEFAULT);
+        let row = ScannedRow { pk: pk.to_owned(), sort: sort.to_owned(), stated, gone: None };
+        rows.take(&row, &names, ShardCount::DEFAULT);
         rows
     }
 
@@ -130,6 +135,15 @@ mod tests {
             let rows = taken(&pk, sort, stated);
             assert_eq!(rows.astray.count, astray, "{pk} {sort:?}: {:?}", rows.astray);
         }
+    }
+
+    #[test]
+    fn a_tombstone_is_no_row() {
+        let (names, mut rows) = (Names::new(1, 1, 0, None), Rows::default());
+        let (pk, sort) = (format!("p#{}", ShardCount::DEFAULT.shard_of("u")), "u".to_owned());
+        let tombstone = ScannedRow { pk, sort, stated: Stated::Amount(Weight::ABSENT), gone: Some(7) };
+        rows.take(&tombstone, &names, ShardCount::DEFAULT);
+        assert_eq!((rows.iter().count(), rows.astray.count), (0, 0));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use tally_core::fault::Fault;
 use tally_core::ids::{MemberKey, RESERVED, ReservedKey, RowKey, UserId};
-use tally_core::ports::{Cursor, Like, Outcome, Page, Rows as RowsPort, ScannedRow, Segment};
+use tally_core::ports::{Cursor, Like, MemberRow, Outcome, Page, Rows as RowsPort, ScannedRow, Segment};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
 
@@ -21,6 +21,12 @@ use super::row_key;
 /// Rows read at once. A page could be a megabyte, and at 256 units of the 3,000 that a partition has each second those
 /// beside it would feel it.
 const ROWS: i32 = 1_000;
+
+/// Requests that are made for one page of likes. Behind many tombstones it has fewer than were asked for.
+const REQUESTS: usize = 6;
+
+/// How many times as many rows each of them reads as the one before: how many tombstones come next is not known.
+const GROWTH: i32 = 4;
 
 /// The least sort key a user can have: reserved keys begin with U+0001, and ids hold no control character.
 const FIRST_USER: &str = " ";
@@ -55,9 +61,9 @@ impl Rows {
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
     }
 
-    /// The likes among `rows`; one that no consumer wrote is passed over, lest it hide those behind it.
-    fn likes_in(&self, rows: &[Item]) -> Vec<Like> {
-        rows.iter().filter_map(|row| self.like_in(row).ok()).collect()
+    /// The likes among `rows`. Skips tombstones, and malformed rows so that paging continues.
+    fn likes_in<'a>(&self, rows: &'a [Item]) -> impl Iterator<Item = Like> + use<'a, '_> {
+        rows.iter().filter(|row| !row.contains_key(GONE)).filter_map(|row| self.like_in(row).ok())
     }
 
     fn like_in(&self, row: &Item) -> Outcome<Like> {
@@ -73,7 +79,7 @@ impl RowsPort for Rows {
         let key = row_key(key.to_string(), text(user.as_str()));
         let get = self.connection.client.get_item().table_name(table).set_key(Some(key)).consistent_read(true);
         let reply = get.send().await.map_err(|error| fault(table, &error))?;
-        reply.item().map(|row| self.like_in(row)).transpose()
+        reply.item().filter(|row| !row.contains_key(GONE)).map(|row| self.like_in(row)).transpose()
     }
 
     async fn present(&self, keys: &[RowKey], member: &UserId) -> Outcome<Vec<bool>> {
@@ -82,21 +88,36 @@ impl RowsPort for Rows {
 
     async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
         let table = &self.connection.tables.likes;
-        let limit = limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX));
-        let query = self.rows_of(key, FIRST_USER, after).set_limit(limit);
-        let reply = query.send().await.map_err(|error| fault(table, &error))?;
-        let items = self.likes_in(reply.items());
-        let next = after_one(table, USER_ID, reply.last_evaluated_key())?;
-        Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
+        let most = limit.map_or(usize::MAX, |limit| limit as usize);
+        let mut read = limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX));
+        let mut page = Page { items: Vec::new(), next: after.cloned(), half_units: 0 };
+        for _ in 0..REQUESTS {
+            let query = self.rows_of(key, FIRST_USER, page.next.as_ref()).set_limit(read);
+            let reply = query.send().await.map_err(|error| fault(table, &error))?;
+            page.half_units += half_units(reply.consumed_capacity());
+            page.items.extend(self.likes_in(reply.items()));
+            page.next = after_one(table, USER_ID, reply.last_evaluated_key())?;
+            if page.items.len() > most {
+                page.items.truncate(most);
+                page.next = page.items.last().map(|last| Cursor(last.user.as_str().to_owned()));
+            }
+            if limit.is_none() || page.items.len() == most || page.next.is_none() {
+                break;
+            }
+            read = read.map(|rows| rows.saturating_mul(GROWTH).min(ROWS).max(rows));
+        }
+        Ok(page)
     }
 
-    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<UserId>> {
+    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<MemberRow>> {
         let table = &self.connection.tables.likes;
-        let query = self.rows_of(key, FIRST_USER, after).projection_expression("#user").limit(ROWS);
-        let reply = query.send().await.map_err(|error| fault(table, &error))?;
-        let users = reply.items().iter().map(|row| Reader::new(table, row).required_text(USER_ID));
-        let users = users.collect::<Outcome<Vec<_>>>()?;
-        let items = users.into_iter().filter_map(|user| UserId::new(user).ok()).collect();
+        let query = self.rows_of(key, FIRST_USER, after).projection_expression("#user,#gone").limit(ROWS);
+        let reply =
+            query.expression_attribute_names("#gone", GONE).send().await.map_err(|error| fault(table, &error))?;
+        let rows = reply.items().iter().map(|row| Ok((Reader::new(table, row).required_text(USER_ID)?, gone(row))));
+        let rows = rows.collect::<Outcome<Vec<_>>>()?;
+        let member = |(user, gone)| Some(MemberRow { user: UserId::new(user).ok()?, gone });
+        let items = rows.into_iter().filter_map(member).collect();
         let next = after_one(table, USER_ID, reply.last_evaluated_key())?;
         Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
     }
@@ -106,7 +127,8 @@ impl RowsPort for Rows {
         let query = self.rows_of(key, RESERVED, after).projection_expression("#user,#n,#gone").limit(ROWS);
         let query = query.expression_attribute_names("#n", N).expression_attribute_names("#gone", GONE);
         let reply = query.send().await.map_err(|error| fault(table, &error))?;
-        let rows = reply.items().iter().map(|row| Ok((Reader::new(table, row).required_text(USER_ID)?, stated(row))));
+        let rows = reply.items().iter().filter(|row| !row.contains_key(GONE));
+        let rows = rows.map(|row| Ok((Reader::new(table, row).required_text(USER_ID)?, stated(row))));
         let rows = rows.collect::<Outcome<Vec<_>>>()?;
         let weight = |(sort, stated): (&str, Stated)| {
             let member = MemberKey::new(sort)?;
@@ -146,12 +168,12 @@ impl RowsPort for Rows {
 
 /// The hot path of an audit: the texts are moved out of the item, not copied.
 fn scanned(table: &str, mut row: Item) -> Outcome<ScannedRow> {
-    let stated = stated(&row);
+    let (stated, gone) = (stated(&row), gone(&row));
     let mut part = |name| match row.remove(name) {
         Some(AttributeValue::S(text)) => Ok(text),
         _ => Err(Fault::Poison(format!("table {table}: a row whose key is not two texts"))),
     };
-    Ok(ScannedRow { pk: part(PK)?, sort: part(USER_ID)?, stated })
+    Ok(ScannedRow { pk: part(PK)?, sort: part(USER_ID)?, stated, gone })
 }
 
 /// What a row states to count for. A tombstone counts for nothing.
@@ -164,6 +186,12 @@ fn stated(row: &Item) -> Stated {
         Some(AttributeValue::N(n)) => Stated::number(n),
         Some(_) => Stated::Unreadable,
     }
+}
+
+/// When the store deletes a tombstone, in seconds. One that does not say it in a number stays for ever.
+fn gone(row: &Item) -> Option<u64> {
+    let seconds = row.get(GONE)?.as_n().ok().and_then(|seconds| seconds.parse().ok());
+    Some(seconds.unwrap_or(u64::MAX))
 }
 
 fn is_counted(row: &ScannedRow) -> bool {

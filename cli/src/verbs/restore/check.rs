@@ -29,7 +29,7 @@ impl Args {
         let mut points = Points::default();
         points.add("tables", Verdict::Good, format!("{} have the right keys, stream and index", desk.name()));
         for table in desk.connection.examine().await {
-            kept(&table, &desk, &mut points);
+            kept(&table, &mut points);
         }
         log(&desk, &mut points).await?;
         let reader = desk.reader(&desk.topic)?;

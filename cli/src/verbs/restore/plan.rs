@@ -123,6 +123,10 @@ fn steps(desk: &Desk, to: UnixMillis, prefix: &str) -> Vec<String> {
     // Never what is still to come, and what stands before consumers are paused.
     let later = to.plus(LATER).min(desk.clock.now()).max(to);
     let like = format!("{prefix}likes");
+    let expire = |table: &str, by: &str| {
+        let specification = format!("--time-to-live-specification Enabled=true,AttributeName={by}");
+        format!("aws dynamodb update-time-to-live --table-name {prefix}{table} {specification}")
+    };
     vec![
         "tally pause consumer --yes --why ..".to_owned(),
         "wait until tally status says that counts are not behind rows, then stop every service".to_owned(),
@@ -133,9 +137,8 @@ fn steps(desk: &Desk, to: UnixMillis, prefix: &str) -> Vec<String> {
         format!(
             "aws dynamodb update-table --table-name {like} --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES"
         ),
-        format!(
-            "aws dynamodb update-time-to-live --table-name {prefix}recounts --time-to-live-specification Enabled=true,AttributeName=ttl"
-        ),
+        expire("likes", "gone"),
+        expire("recounts", "ttl"),
         "for each of the four: update-continuous-backups, update-table --deletion-protection-enabled, warm throughput"
             .to_owned(),
         format!("tally adopt tables --table-prefix {prefix} --yes --why .."),

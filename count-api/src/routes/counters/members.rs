@@ -85,7 +85,8 @@ pub(in crate::routes) struct Member {
 
 /// Which members a set of a post has
 ///
-/// Page by page. A member that is in the set all the while is on exactly one page.
+/// Page by page. A member that is in the set all the while is on exactly one page. A page may have fewer than `limit`, or none:
+/// the last one is the one without a `next`.
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/counters/{counter}/members",

@@ -15,7 +15,7 @@ use super::super::fold::Fold;
 pub(crate) type Place = (String, String);
 
 /// A member has one row in its set at most, under one of its homes, and a partition one cell in a sum, in its own shard; the rows
-/// are the fold. What is in `foreign` no process wrote.
+/// are the fold. A tombstone is no member. What is in `foreign` no process wrote.
 pub(crate) fn rows_fold(
     rows: &[ScannedRow],
     fold: &Fold,
@@ -30,6 +30,11 @@ pub(crate) fn rows_fold(
         }
         let RowKey { counter, shard } = row.pk.parse()?;
         let weight = row.weight().with_context(|| format!("{row:?} is not readable"))?;
+        if row.gone.is_some() {
+            let is_member = counter.name.kind() == CounterKind::Set && ReservedKey::read(&row.sort).is_none();
+            ensure!(is_member, "only a member of a set leaves a tombstone: {row:?}");
+            continue;
+        }
         match ReservedKey::read(&row.sort) {
             None => {
                 ensure!(counter.name.kind() == CounterKind::Set, "a sum has the member {row:?}");
@@ -93,7 +98,7 @@ mod tests {
     }
 
     fn row(pk: &str, sort: &str, stated: Stated) -> ScannedRow {
-        ScannedRow { pk: pk.to_owned(), sort: sort.to_owned(), stated }
+        ScannedRow { pk: pk.to_owned(), sort: sort.to_owned(), stated, gone: None }
     }
 
     fn cell(n: i64) -> ScannedRow {
@@ -116,6 +121,9 @@ mod tests {
         assert!(!holds(&[member("retweets"), cell(-6)]));
         assert!(!holds(&[member("retweets")]) && !holds(&[cell(-7)]));
         assert!(!holds(&[member("retweets"), member("replies"), cell(-7)]));
+        let left = |of: ScannedRow| ScannedRow { stated: Stated::Amount(Weight::ABSENT), gone: Some(7), ..of };
+        assert!(holds(&[member("retweets"), left(member("replies")), cell(-7)]), "a tombstone is no member");
+        assert!(!holds(&[left(member("retweets")), cell(-7)]) && !holds(&[member("retweets"), left(cell(-7))]));
         let foreign = row("p#+views.0", "x", Stated::Unreadable);
         assert!(!holds(&[member("retweets"), cell(-7), foreign.clone()]));
         let known = BTreeSet::from([(foreign.pk.clone(), foreign.sort.clone())]);

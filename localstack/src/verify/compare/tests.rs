@@ -38,7 +38,7 @@ impl World {
             _ => RowKey::of(id, sort, SHARDS),
         };
         let stated = amount.map_or(Stated::Nothing, |n| Stated::Amount(Weight::new(n).unwrap()));
-        let row = ScannedRow { pk: key.to_string(), sort: sort.to_owned(), stated };
+        let row = ScannedRow { pk: key.to_string(), sort: sort.to_owned(), stated, gone: None };
         self.rows.take(&row, self.ledger.names(), SHARDS);
         let counter = self.counters.entry(id.clone()).or_default();
         *counter.parts.entry(key.shard).or_default() += amount.unwrap_or(1);
