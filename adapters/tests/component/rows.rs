@@ -9,7 +9,7 @@ use tally_core::weight::Weight;
 use tally_testkit::Store;
 
 /// Every change record, understood.
-async fn streamed(store: &Store) -> Vec<Record> {
+pub(crate) async fn streamed(store: &Store) -> Vec<Record> {
     let stream = Streams::new(&store.connection);
     let label = stream.info().await.unwrap().label;
     let mut records = Vec::new();
