@@ -3,6 +3,7 @@
 mod cells;
 mod failing;
 mod members;
+mod partition;
 
 use std::sync::Arc;
 

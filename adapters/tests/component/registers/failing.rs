@@ -102,7 +102,7 @@ async fn a_write_that_the_store_refuses_by_validation_is_refused_alone() {
     let (store, registers) = start().await;
     assert_eq!(registers.write(&likes(3), GONE).await, vec![Written::Stored; 3]);
     // An item of almost the greatest size takes no further attribute.
-    store.edit(TABLE, key("1"), "by_hand", json!({"S": "x".repeat(409_500)})).await;
+    store.edit(TABLE, key("1"), "by_hand", json!({"S": "x".repeat(409_530)})).await;
     let row = stored(&store, "1").await;
     let events = ["0", "1", "2"].map(|member| like_from(member, 2, &"r".repeat(32)));
     let written = registers.write(&events, GONE).await;

@@ -4,9 +4,10 @@ use std::time::Duration;
 use serde_json::json;
 use tally_adapters::dynamodb::registers::Written;
 use tally_core::fence::Offset;
-use tally_core::register::{Change, Progress, Version, Write};
+use tally_core::register::{Change, Progress, Version};
 use tally_core::tally::Record;
 use tally_core::time::UnixMillis;
+use tally_testkit::BEGAN;
 
 use super::{GONE, TABLE, key, like, like_from, liked, start, stored, tombstone, unlike, version, write, write_of};
 use crate::rows::streamed;
@@ -86,41 +87,43 @@ async fn the_store_deletes_a_tombstone_once_it_has_expired_and_never_a_row_that_
     let (store, registers) = start().await;
     let expiry = json!({"AttributeName": "gone", "Enabled": true});
     store.call("UpdateTimeToLive", json!({"TableName": TABLE, "TimeToLiveSpecification": expiry})).await;
+    let gone = BEGAN.0 / 1_000 + 3_600;
     for event in [like("u", 1), unlike("u", 2), like("w", 3), unlike("w", 4), like("w", 5)] {
-        assert_eq!(write(&registers, event).await, Written::Stored);
+        assert_eq!(registers.write(&[event], gone).await, [Written::Stored]);
     }
-    tokio::time::advance(Duration::from_secs(24 * 3_600 - 1)).await;
-    assert_eq!(stored(&store, "u").await, tombstone(2));
+    tokio::time::advance(Duration::from_secs(3_599)).await;
+    assert_eq!(stored(&store, "u").await["gone"]["N"], json!(gone.to_string()));
     tokio::time::advance(Duration::from_secs(2)).await;
     assert_eq!((stored(&store, "u").await, stored(&store, "w").await), (json!(null), liked(5)));
     assert_eq!(streamed(&store).await.iter().map(Record::delta).sum::<i64>(), 1);
+    assert_eq!(write(&registers, like("u", 6)).await, Written::Stored);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_has_every_kind_of_write_and_answers_in_their_order() {
+async fn a_request_has_every_kind_of_write_over_every_kind_of_row_and_answers_in_their_order() {
     let (store, registers) = start().await;
-    let before: Vec<Arc<Write>> =
-        (0..20).map(|n| if n % 4 < 2 { like(&n.to_string(), 9) } else { unlike(&n.to_string(), 9) }).collect();
-    assert_eq!(registers.write(&before, GONE).await, vec![Written::Stored; 20]);
-    let of = |n: u64| {
-        let (member, offset) = (n.to_string(), if n % 5 == 0 { 8 } else { 10 + n });
-        if n % 2 == 0 { like(&member, offset) } else { unlike(&member, offset) }
+    let events = |row: &str| {
+        [
+            like(&format!("{row}0"), 8),
+            unlike(&format!("{row}1"), 8),
+            like(&format!("{row}2"), 10),
+            unlike(&format!("{row}3"), 10),
+        ]
     };
-    let writes: Vec<_> = (0..25).map(of).collect();
+    let writes = ["absent", "liked", "gone"].map(events).concat();
+    let before = writes[4..].iter().map(|write| {
+        let member = &write.row.member;
+        if member.starts_with("liked") { like(member, 9) } else { unlike(member, 9) }
+    });
+    assert_eq!(registers.write(&before.collect::<Vec<_>>(), GONE).await, vec![Written::Stored; 8]);
     let written = registers.write(&writes, GONE).await;
-    for (n, written) in (0..25).zip(written) {
-        let is_older = n % 5 == 0 && n < 20;
-        assert_eq!(written, if is_older { Written::Older(version(9)) } else { Written::Stored }, "{n}");
-        let stands = if is_older {
-            9
-        } else if n % 5 == 0 {
-            8
-        } else {
-            10 + n
-        };
-        assert_eq!(stored(&store, &n.to_string()).await["v"]["N"], json!(version(stands).to_string()), "{n}");
+    for (write, written) in writes.iter().zip(written) {
+        let is_older = !write.row.member.starts_with("absent") && write.version < version(9);
+        assert_eq!(written, if is_older { Written::Older(version(9)) } else { Written::Stored }, "{write:?}");
+        let stands = if is_older { version(9) } else { write.version };
+        assert_eq!(stored(&store, &write.row.member).await["v"]["N"], json!(stands.to_string()), "{write:?}");
     }
-    assert_eq!(store.requests("BatchExecuteStatement"), 4, "two for each");
+    assert_eq!(store.requests("BatchExecuteStatement"), 4, "two each time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +143,7 @@ async fn a_row_without_a_version_is_not_overwritten_and_is_named() {
     for event in [like("u", 2), unlike("u", 2)] {
         let written = write(&registers, event).await;
         let Written::Failed(fault) = &written else { panic!("{written:?}") };
-        let message = "refused: table likes, item pk \"p#3\", user_id \"u\": v: missing";
+        let message = "refused: table likes, item pk \"p#3\", user_id \"u\", post_id \"p\": v: missing";
         assert_eq!((fault.class(), fault.to_string().as_str()), ("poison", message));
     }
 }
