@@ -20,6 +20,7 @@ mod likes;
 mod names;
 mod put;
 mod recounts;
+pub mod registers;
 mod settings;
 mod streams;
 mod table_ids;

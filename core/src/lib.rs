@@ -19,6 +19,7 @@ pub mod lineage;
 pub mod milestone;
 pub mod ports;
 pub mod recount;
+pub mod register;
 pub mod relay;
 pub mod served;
 pub mod shards;

@@ -50,6 +50,8 @@ pub(super) mod likes {
     pub(in crate::dynamodb) const N: &str = "n";
     /// Of a tombstone: when the store deletes it, in seconds. It weighs nothing.
     pub(in crate::dynamodb) const GONE: &str = "gone";
+    /// The version of the event that a row comes from.
+    pub(in crate::dynamodb) const V: &str = "v";
     /// Of a member: where its event came from, where it said so.
     pub(in crate::dynamodb) const REGION: &str = "region";
     /// Of a cell: the first offset that is not in it, and the generation that the offset is of.

@@ -8,6 +8,8 @@ mod counters;
 #[cfg(test)]
 mod deployment;
 #[cfg(test)]
+mod registers;
+#[cfg(test)]
 mod rows;
 #[cfg(test)]
 mod tables;

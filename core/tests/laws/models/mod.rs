@@ -3,6 +3,7 @@
 //! Each world obeys every rule of the design; each of its mutants breaks exactly one, and the walk has to find out.
 
 mod cached;
+mod cells;
 mod counters;
 mod counts;
 mod fence;
@@ -12,3 +13,4 @@ mod lanes;
 mod late;
 mod regrown;
 mod relay;
+mod rows;

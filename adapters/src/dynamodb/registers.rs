@@ -1,0 +1,203 @@
+//! The rows of `likes` as registers: each carries the version of the event that it comes from, and a write replaces an older one.
+//!
+//! | attribute | |
+//! |---|---|
+//! | `pk`, `user_id` | the key: row key and member, or row key and [cell](cells) |
+//! | `post_id` | what is liked |
+//! | `v` | the [`Version`] of the event |
+//! | `liked_at`, `region` | of a like |
+//! | `gone` | of a tombstone: when the store deletes it, in seconds |
+//! | `n`, `to` | of a cell: the sum, and the version of the last event in it |
+//!
+//! Writes travel as statements of `BatchExecuteStatement`, each with an outcome of its own. A request is sent once: whether a
+//! statement is sent again is decided by the caller, who may know of a newer event.
+
+mod cells;
+mod statements;
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::types::{
+    AttributeValue, BatchStatementErrorCodeEnum as Code, BatchStatementRequest, BatchStatementResponse,
+    ReturnValuesOnConditionCheckFailure,
+};
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
+use tally_core::register::{Answer, Change, Progress, Version, Write};
+
+pub use self::cells::{Advanced, CellUpdate};
+use self::statements::Texts;
+use super::connection::Connection;
+use super::fault::{fault, of_statement};
+use super::item::{Item, Reader};
+use super::names::likes::V;
+use super::table_ids::LIKES;
+
+/// The rows of `likes`, to be written.
+#[derive(Clone, Debug)]
+pub struct Registers {
+    connection: Connection,
+    texts: Arc<Texts>,
+}
+
+/// What became of one write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The row is as the write says.
+    Stored,
+    /// The row has this version, which is not smaller. A copy of the write may have been carried out before.
+    Older(Version),
+    /// [`Fault::Transient`]: it is not known whether it was carried out. Any other fault: it was not.
+    Failed(Fault),
+}
+
+impl Written {
+    /// What the partition's progress is told; `None` where no statement is taken until an operator acts.
+    pub fn answer(&self) -> Option<Answer> {
+        match self {
+            Self::Stored => Some(Answer::Stored),
+            Self::Older(version) => Some(Answer::Older(*version)),
+            Self::Failed(Fault::Transient(_) | Fault::Throttled(_)) => Some(Answer::Again),
+            Self::Failed(Fault::Poison(_)) => Some(Answer::Refused),
+            Self::Failed(Fault::Fatal(_)) => None,
+        }
+    }
+}
+
+/// One of the two statements of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Half {
+    /// Where there is no row.
+    Insert,
+    /// Where there is an older one.
+    Update,
+}
+
+/// Why a statement was not carried out.
+enum Refusal {
+    /// An `INSERT` found a row.
+    Duplicate,
+    /// The condition of an `UPDATE` was false of this row, or there was none.
+    Condition(Option<Item>),
+    Fault(Fault),
+}
+
+impl Registers {
+    /// The rows of a deployment.
+    pub fn new(connection: &Connection) -> Self {
+        Self { connection: connection.clone(), texts: Arc::new(Texts::of(&connection.tables.likes)) }
+    }
+
+    fn table(&self) -> &str {
+        &self.connection.tables.likes
+    }
+
+    /// Attempts writes of different rows, at most [`Progress::STATEMENTS`], each by itself, and answers in their order. A
+    /// tombstone that this leaves is deleted from the second `gone` on.
+    ///
+    /// A like is put where there is no row, and otherwise replaces an older version; a removal the other way about. So there are
+    /// up to two requests.
+    ///
+    /// Safe to repeat, also late and by others: a row that has the write's version or a greater one stays as it is. A request
+    /// must not arrive after the tombstone of a later removal has expired.
+    ///
+    /// # Panics
+    /// There are more writes than a request takes.
+    pub async fn write(&self, writes: &[Arc<Write>], gone: u64) -> Vec<Written> {
+        assert!(writes.len() <= Progress::STATEMENTS, "{} writes are more than a request takes", writes.len());
+        if let Err(fault) = self.connection.watch.open_to(LIKES) {
+            return vec![Written::Failed(fault); writes.len()];
+        }
+        let first = writes.iter().map(|write| (&**write, Half::first(&write.change))).collect::<Vec<_>>();
+        let mut written = self.attempt(&first, gone).await;
+        let others =
+            first.iter().zip(&written).filter_map(|((write, _), written)| Some((*write, *written.as_ref().err()?)));
+        let mut others = self.attempt(&others.collect::<Vec<_>>(), gone).await.into_iter();
+        for written in written.iter_mut().filter(|written| written.is_err()) {
+            *written = others.next().expect("one outcome for each statement");
+        }
+        let moved = || Fault::Transient(format!("{}: the row came or went between two statements", self.table()));
+        written.into_iter().map(|written| written.unwrap_or_else(|_| Written::Failed(moved()))).collect()
+    }
+
+    /// Sends one half of each write; the error names the other half where that one is needed.
+    async fn attempt(&self, halves: &[(&Write, Half)], gone: u64) -> Vec<Result<Written, Half>> {
+        let statement = |nth: usize| self.texts.statement(halves[nth].0, halves[nth].1, gone);
+        let sent = self.send(halves.len(), statement).await;
+        sent.into_iter().map(|sent| self.judged(sent)).collect()
+    }
+
+    fn judged(&self, sent: Result<(), Refusal>) -> Result<Written, Half> {
+        match sent {
+            Ok(()) => Ok(Written::Stored),
+            Err(Refusal::Duplicate) => Err(Half::Update),
+            Err(Refusal::Condition(None)) => Err(Half::Insert),
+            Err(Refusal::Condition(Some(row))) => {
+                let stands = Reader::new(self.table(), &row).required_number(V);
+                Ok(stands.map_or_else(Written::Failed, Written::Older))
+            }
+            Err(Refusal::Fault(fault)) => Ok(Written::Failed(fault)),
+        }
+    }
+
+    /// Sends so many statements as one request. One that is refused as a whole goes statement by statement, so that what is
+    /// wrong with one of them is not laid to the others.
+    async fn send(&self, count: usize, statement: impl Fn(usize) -> BatchStatementRequest) -> Vec<Result<(), Refusal>> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let whole = self.request((0..count).map(&statement).collect()).await;
+        match whole {
+            Ok(sent) => sent,
+            Err(Fault::Poison(_)) if count > 1 => {
+                let mut each = Vec::with_capacity(count);
+                for nth in 0..count {
+                    let alone = self.request(vec![statement(nth)]).await;
+                    each.extend(alone.unwrap_or_else(|fault| vec![Err(Refusal::Fault(fault))]));
+                }
+                each
+            }
+            Err(fault) => (0..count).map(|_| Err(Refusal::Fault(fault.clone()))).collect(),
+        }
+    }
+
+    async fn request(&self, statements: Vec<BatchStatementRequest>) -> Outcome<Vec<Result<(), Refusal>>> {
+        let asked = statements.len();
+        let sent = self.connection.once.batch_execute_statement().set_statements(Some(statements)).send().await;
+        let outcomes = sent.map_err(|error| fault(self.table(), &error))?.responses.unwrap_or_default();
+        if outcomes.len() != asked {
+            let answered = outcomes.len();
+            return Err(Fault::Transient(format!("{}: {answered} answers to {asked} statements", self.table())));
+        }
+        Ok(outcomes.into_iter().map(|outcome| self.outcome(outcome)).collect())
+    }
+
+    fn outcome(&self, outcome: BatchStatementResponse) -> Result<(), Refusal> {
+        let Some(error) = outcome.error else { return Ok(()) };
+        Err(match error.code() {
+            Some(Code::DuplicateItem) => Refusal::Duplicate,
+            Some(Code::ConditionalCheckFailed) => Refusal::Condition(error.item.filter(|item| !item.is_empty())),
+            _ => Refusal::Fault(of_statement(self.table(), &error)),
+        })
+    }
+}
+
+impl Half {
+    /// The one that is more often the only one.
+    fn first(change: &Change) -> Self {
+        match change {
+            Change::Put { .. } => Self::Insert,
+            Change::Remove => Self::Update,
+        }
+    }
+}
+
+/// A statement whose failed condition shows the row that stands there.
+fn request(statement: &str, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
+    BatchStatementRequest::builder()
+        .statement(statement)
+        .set_parameters(Some(parameters))
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+        .build()
+        .expect("the statement is set")
+}

@@ -1,0 +1,79 @@
+//! Rows that carry versions: what each write leaves, and what becomes of it when it is repeated, late, or goes wrong.
+
+mod cells;
+mod failing;
+mod members;
+mod partition;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::registers::{Registers, Written};
+use tally_core::fence::Offset;
+use tally_core::ids::{Region, UserId};
+use tally_core::register::{Change, Row, Version, Write};
+use tally_core::time::UnixMillis;
+use tally_testkit::{BEGAN, Store};
+
+const TABLE: &str = "likes";
+
+/// When tombstones expire, in seconds: a day after every test begins.
+const GONE: u64 = BEGAN.0 / 1_000 + 24 * 3_600;
+
+fn version(offset: u64) -> Version {
+    Version::new(2, true, Offset(offset))
+}
+
+fn write_of(member: &str, version: Version, change: Change) -> Arc<Write> {
+    let row = Row { key: "p#3".parse().unwrap(), member: UserId::new(member).unwrap() };
+    Arc::new(Write { row, version, change })
+}
+
+fn like(member: &str, offset: u64) -> Arc<Write> {
+    let change = Change::Put { liked_at: UnixMillis(1_000 + offset), region: None };
+    write_of(member, version(offset), change)
+}
+
+fn like_from(member: &str, offset: u64, region: &str) -> Arc<Write> {
+    let change = Change::Put { liked_at: UnixMillis(1_000 + offset), region: Region::new(region) };
+    write_of(member, version(offset), change)
+}
+
+fn unlike(member: &str, offset: u64) -> Arc<Write> {
+    write_of(member, version(offset), Change::Remove)
+}
+
+async fn write(registers: &Registers, write: Arc<Write>) -> Written {
+    let [written] = <[Written; 1]>::try_from(registers.write(&[write], GONE).await).unwrap();
+    written
+}
+
+fn key(member: &str) -> Value {
+    json!({"pk": {"S": "p#3"}, "user_id": {"S": member}})
+}
+
+/// The row of a member as it is stored, without its key.
+async fn stored(store: &Store, member: &str) -> Value {
+    let mut row = store.item(TABLE, key(member)).await;
+    if let Some(row) = row.as_object_mut() {
+        row.retain(|name, _| name != "pk" && name != "user_id");
+    }
+    row
+}
+
+/// A row of a like without a region.
+fn liked(offset: u64) -> Value {
+    let at = (1_000 + offset).to_string();
+    json!({"post_id": {"S": "p"}, "liked_at": {"N": at}, "v": {"N": version(offset).to_string()}})
+}
+
+fn tombstone(offset: u64) -> Value {
+    json!({"post_id": {"S": "p"}, "gone": {"N": GONE.to_string()}, "v": {"N": version(offset).to_string()}})
+}
+
+/// An empty store and its rows.
+async fn start() -> (Store, Registers) {
+    let store = Store::start().await;
+    let registers = Registers::new(&store.connection);
+    (store, registers)
+}

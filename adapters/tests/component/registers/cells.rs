@@ -1,0 +1,122 @@
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Registers};
+use tally_core::fault::Fault;
+use tally_core::fence::Partition;
+use tally_core::ids::RowKey;
+use tally_core::register::{Adding, Cell, Step};
+use tally_core::tally::Record;
+use tally_emulator::{Fault as Injected, Rule};
+use tally_testkit::Store;
+
+use super::{TABLE, start, version};
+use crate::rows::streamed;
+
+fn partition() -> Partition {
+    Partition { topic: "likes".into(), index: 7 }
+}
+
+fn key(shard: u16) -> RowKey {
+    format!("p#+views.{shard}").parse().unwrap()
+}
+
+fn cell(n: i64, to: u64) -> Cell {
+    Cell { n, to: version(to) }
+}
+
+fn stored_key(shard: u16) -> Value {
+    json!({"pk": {"S": format!("p#+views.{shard}")}, "user_id": {"S": "\u{1}cell/likes/7"}})
+}
+
+async fn read(registers: &Registers, shard: u16) -> Option<Cell> {
+    registers.read_cells(&partition(), &[key(shard)]).await.unwrap().remove(0).unwrap()
+}
+
+async fn advance(registers: &Registers, from: Option<Cell>, to: Cell) -> Advanced {
+    let update = CellUpdate { key: key(7), from, to };
+    registers.advance_cells(&partition(), &[update]).await.remove(0)
+}
+
+/// What the stream says the cells come to.
+async fn counted(store: &Store) -> i64 {
+    streamed(store).await.iter().map(Record::delta).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cell_moves_from_the_version_it_has_come_to_and_from_no_other() {
+    let (store, registers) = start().await;
+    let (first, second) = (cell(5, 3), cell(3, 8));
+    assert_eq!(read(&registers, 7).await, None);
+    assert_eq!(advance(&registers, None, first).await, Advanced::Stored);
+    assert_eq!(advance(&registers, None, cell(9, 9)).await, Advanced::Refused(None));
+    assert_eq!(advance(&registers, Some(first), second).await, Advanced::Stored);
+    assert_eq!(advance(&registers, Some(first), cell(9, 9)).await, Advanced::Refused(Some(second)));
+    assert_eq!(read(&registers, 7).await, Some(second));
+    assert_eq!(counted(&store).await, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_that_is_repeated_after_its_answer_was_lost_adds_nothing() {
+    let (store, registers) = start().await;
+    for (from, to, statement) in [(None, cell(5, 3), "PartiQLInsert"), (Some(cell(5, 3)), cell(9, 4), "PartiQLUpdate")]
+    {
+        store.faults([Rule::new(Injected::DropReply).on(statement).nth(1)]);
+        let lost = advance(&registers, from, to).await;
+        assert!(matches!(lost, Advanced::Failed(Fault::Transient(_))), "{lost:?}");
+        let stands = from.map(|_| to);
+        assert_eq!(advance(&registers, from, to).await, Advanced::Refused(stands));
+    }
+    assert_eq!((read(&registers, 7).await, counted(&store).await), (Some(cell(9, 4)), 9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cell_that_was_deleted_is_read_again() {
+    let (store, registers) = start().await;
+    assert_eq!(advance(&registers, None, cell(5, 3)).await, Advanced::Stored);
+    store.call("DeleteItem", json!({"TableName": TABLE, "Key": stored_key(7)})).await;
+    assert_eq!(advance(&registers, Some(cell(5, 3)), cell(6, 4)).await, Advanced::Refused(None));
+    assert_eq!(read(&registers, 7).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cells_are_updated_and_read_each_by_itself_and_in_order() {
+    let (store, registers) = start().await;
+    let update = |shard| CellUpdate { key: key(shard), from: None, to: cell(i64::from(shard), 1) };
+    store.faults([Rule::new(Injected::Throttle).on("PartiQLInsert").nth(2)]);
+    let advanced = registers.advance_cells(&partition(), &[9, 4, 7].map(update)).await;
+    assert_eq!((&advanced[0], &advanced[2]), (&Advanced::Stored, &Advanced::Stored));
+    assert!(matches!(advanced[1], Advanced::Failed(Fault::Throttled(_))), "{advanced:?}");
+    store.edit(TABLE, stored_key(7), "to", json!(null)).await;
+    let cells = registers.read_cells(&partition(), &[7, 4, 9].map(key)).await.unwrap();
+    assert_eq!((&cells[1], &cells[2]), (&Ok(None), &Ok(Some(cell(9, 1)))));
+    let damaged = "refused: table likes, item pk \"p#+views.7\", user_id \"\\u{1}cell/likes/7\": to: missing";
+    assert_eq!(cells[0].as_ref().unwrap_err().to_string(), damaged);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_come_while_answers_are_lost_are_added_once() {
+    let (store, registers) = start().await;
+    let (mut adding, mut lost) = (Adding::default(), 0);
+    for attempt in 0..60 {
+        if attempt < 20 {
+            adding.take(version(attempt), 1);
+        }
+        let drops = |statement| Rule::new(Injected::DropReply).on(statement).nth(1);
+        store.faults((attempt % 3 == 0).then_some(["PartiQLInsert", "PartiQLUpdate"].map(drops)).into_iter().flatten());
+        let finished = match adding.step() {
+            None => 0,
+            Some(Step::Read) => adding.read(read(&registers, 7).await).count(),
+            Some(Step::Update { from, to }) => match advance(&registers, from, to).await {
+                Advanced::Stored => adding.stored().count(),
+                Advanced::Refused(Some(stands)) => adding.read(Some(stands)).count(),
+                Advanced::Refused(None) | Advanced::Failed(_) => {
+                    lost += 1;
+                    adding.unclear();
+                    0
+                }
+            },
+        };
+        assert!(finished <= 20);
+    }
+    assert_eq!((adding.gathered(), read(&registers, 7).await), (0, Some(cell(20, 19))));
+    assert!(lost > 0 && counted(&store).await == 20);
+}

@@ -1,0 +1,149 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tally_adapters::dynamodb::registers::{Registers, Written};
+use tally_core::fault::Fault;
+use tally_core::register::{Answer, Write};
+use tally_emulator::{Fault as Injected, Rule};
+
+use super::{GONE, TABLE, key, like, like_from, liked, start, stored, tombstone, unlike, version, write};
+
+fn likes(count: usize) -> Vec<Arc<Write>> {
+    (0..count).map(|n| like(&n.to_string(), 1)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_repeated_after_its_answer_was_lost_finds_itself() {
+    let (store, registers) = start().await;
+    let events = [(like("u", 1), "PartiQLInsert"), (unlike("u", 2), "PartiQLUpdate"), (like("u", 3), "PartiQLUpdate")];
+    for (event, statement) in events {
+        store.faults([Rule::new(Injected::DropReply).on(statement).nth(1)]);
+        let first = write(&registers, Arc::clone(&event)).await;
+        assert_eq!(first.answer(), Some(Answer::Again), "{first:?}");
+        let row = stored(&store, "u").await;
+        assert_eq!(write(&registers, Arc::clone(&event)).await, Written::Older(event.version));
+        assert_eq!(stored(&store, "u").await, row);
+    }
+    assert_eq!(stored(&store, "u").await, liked(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_an_answer_is_unknown_for_all_its_writes_and_is_sent_once() {
+    let (store, _) = start().await;
+    let registers = Registers::new(&store.repeating(3));
+    store.faults([Rule::new(Injected::DropReply).on("BatchExecuteStatement").nth(1)]);
+    for written in registers.write(&likes(3), GONE).await {
+        assert!(matches!(written, Written::Failed(Fault::Transient(_))), "{written:?}");
+    }
+    assert_eq!(store.requests("BatchExecuteStatement"), 1);
+    assert_eq!(registers.write(&likes(3), GONE).await, vec![Written::Older(version(1)); 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_of_an_older_event_finds_the_newer_row_or_its_tombstone() {
+    let (store, registers) = start().await;
+    let ghost = Injected::Ghost { max_delay_ms: 60_000, hang_ms: 0 };
+    store.faults([Rule::new(ghost).on("PartiQLInsert").calls(1, 2)]);
+    for member in ["u", "w"] {
+        assert_eq!(write(&registers, like(member, 1)).await.answer(), Some(Answer::Again));
+    }
+    assert_eq!(write(&registers, unlike("u", 2)).await, Written::Stored);
+    assert_eq!(write(&registers, like("w", 3)).await, Written::Stored);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!((stored(&store, "u").await, stored(&store, "w").await), (tombstone(2), liked(3)));
+    assert_eq!(store.emulator.stats().ghosts_applied, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_statement_that_goes_wrong_spares_the_others_of_its_request() {
+    for (fault, class) in [
+        (Injected::Throttle, "throttled"),
+        (Injected::Conflict, "transient"),
+        (Injected::InternalError { applied: Some(false) }, "transient"),
+        (Injected::Outage, "transient"),
+    ] {
+        let (store, registers) = start().await;
+        store.faults([Rule::new(fault).on("PartiQLInsert").nth(7)]);
+        for (nth, written) in registers.write(&likes(25), GONE).await.iter().enumerate() {
+            match written {
+                Written::Failed(fault) => assert_eq!((nth, fault.class()), (6, class)),
+                written => assert_eq!(*written, Written::Stored, "{nth}"),
+            }
+        }
+        assert_eq!(write(&registers, like("6", 1)).await, Written::Stored);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_statement_that_goes_wrong_is_its_own_writes_outcome() {
+    let (store, registers) = start().await;
+    assert_eq!(registers.write(&likes(3), GONE).await, vec![Written::Stored; 3]);
+    store.faults([Rule::new(Injected::Throttle).on("PartiQLUpdate").nth(2)]);
+    let again = ["0", "1", "new", "2"].map(|member| like(member, 2));
+    let written = registers.write(&again, GONE).await;
+    assert!(matches!(written[1], Written::Failed(Fault::Throttled(_))), "{written:?}");
+    assert_eq!([&written[0], &written[2], &written[3]], [&Written::Stored; 3]);
+    assert_eq!((stored(&store, "1").await, stored(&store, "2").await), (liked(1), liked(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_throttled_as_a_whole_writes_nothing() {
+    let (store, registers) = start().await;
+    store.faults([Rule::new(Injected::Throttle).on("BatchExecuteStatement").nth(1)]);
+    for written in registers.write(&likes(2), GONE).await {
+        assert!(matches!(written, Written::Failed(Fault::Throttled(_))), "{written:?}");
+    }
+    assert!(store.items(TABLE).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_the_store_refuses_by_validation_is_refused_alone() {
+    let (store, registers) = start().await;
+    assert_eq!(registers.write(&likes(3), GONE).await, vec![Written::Stored; 3]);
+    // An item of almost the greatest size takes no further attribute.
+    store.edit(TABLE, key("1"), "by_hand", json!({"S": "x".repeat(409_530)})).await;
+    let row = stored(&store, "1").await;
+    let events = ["0", "1", "2"].map(|member| like_from(member, 2, &"r".repeat(32)));
+    let written = registers.write(&events, GONE).await;
+    assert_eq!(written[1].answer(), Some(Answer::Refused), "{:?}", written[1]);
+    assert_eq!([&written[0], &written[2]], [&Written::Stored; 2]);
+    assert_eq!(stored(&store, "1").await, row);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_refused_as_a_whole_goes_statement_by_statement() {
+    let (store, registers) = start().await;
+    // Two statements of one row are refused by validation, and every other one of their request with them.
+    let writes = [like("u", 1), like("w", 1), like("u", 2)];
+    assert_eq!(registers.write(&writes, GONE).await, vec![Written::Stored; 3]);
+    assert_eq!((stored(&store, "u").await, stored(&store, "w").await), (liked(2), liked(1)));
+    assert_eq!(store.requests("BatchExecuteStatement"), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_comes_or_goes_between_two_statements_begins_again() {
+    let (store, registers) = start().await;
+    let expiry = json!({"AttributeName": "gone", "Enabled": true});
+    store.call("UpdateTimeToLive", json!({"TableName": TABLE, "TimeToLiveSpecification": expiry})).await;
+    assert_eq!(write(&registers, unlike("u", 1)).await, Written::Stored);
+    // The tombstone expires while the first statement is under way.
+    tokio::time::advance(Duration::from_secs(24 * 3_600 - 1)).await;
+    store.faults([Rule::new(Injected::Latency { min_ms: 2_000, max_ms: 2_000 }).on("BatchExecuteStatement").nth(2)]);
+    let written = write(&registers, like("u", 2)).await;
+    assert_eq!(written.answer(), Some(Answer::Again), "{written:?}");
+    assert_eq!(write(&registers, like("u", 2)).await, Written::Stored);
+    assert_eq!(stored(&store, "u").await, liked(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_is_gone_may_come_back() {
+    let (store, registers) = start().await;
+    store.call("DeleteTable", json!({"TableName": TABLE})).await;
+    assert_eq!(write(&registers, like("u", 1)).await.answer(), Some(Answer::Again));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_takes_nothing_until_an_operator_acts_is_no_answer() {
+    assert_eq!(Written::Failed(Fault::Fatal("access denied".to_owned())).answer(), None);
+}

@@ -1,0 +1,149 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tally_adapters::dynamodb::registers::Written;
+use tally_core::fence::Offset;
+use tally_core::register::{Change, Progress, Version};
+use tally_core::tally::Record;
+use tally_core::time::UnixMillis;
+use tally_testkit::BEGAN;
+
+use super::{GONE, TABLE, key, like, like_from, liked, start, stored, tombstone, unlike, version, write, write_of};
+use crate::rows::streamed;
+
+#[tokio::test(start_paused = true)]
+async fn a_row_is_what_the_newest_event_says() {
+    let (store, registers) = start().await;
+    let mut from_eu = liked(5);
+    from_eu["region"] = json!({"S": "eu"});
+    for (event, row) in [
+        (like("u", 1), liked(1)),
+        (like("u", 2), liked(2)),
+        (unlike("u", 3), tombstone(3)),
+        (unlike("u", 4), tombstone(4)),
+        (like_from("u", 5, "eu"), from_eu),
+        (like("u", 6), liked(6)),
+        (like_from("u", 7, "us"), json!(null)),
+        (unlike("u", 8), tombstone(8)),
+    ] {
+        assert_eq!(write(&registers, Arc::clone(&event)).await, Written::Stored, "{event:?}");
+        if !row.is_null() {
+            assert_eq!(stored(&store, "u").await, row, "{event:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_not_newer_changes_nothing_and_is_told_what_stands() {
+    for stands in [like("u", 5), unlike("u", 5)] {
+        let (store, registers) = start().await;
+        assert_eq!(write(&registers, stands).await, Written::Stored);
+        let row = stored(&store, "u").await;
+        for event in [like("u", 4), unlike("u", 4), like("u", 5), unlike("u", 5), like_from("u", 0, "eu")] {
+            assert_eq!(write(&registers, event).await, Written::Older(version(5)));
+        }
+        assert_eq!(stored(&store, "u").await, row);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_are_compared_as_numbers_across_generations_and_partitioners() {
+    let (store, registers) = start().await;
+    let at = |generation, routed, offset| {
+        let change = Change::Put { liked_at: UnixMillis(0), region: None };
+        write_of("u", Version::new(generation, routed, Offset(offset)), change)
+    };
+    let most = (1 << 48) - 1;
+    let rising = [(0, false, 9), (0, false, 10), (0, true, 9), (0, true, most), (1, false, 0), (32_767, true, most)];
+    for (generation, routed, offset) in rising {
+        assert_eq!(write(&registers, at(generation, routed, offset)).await, Written::Stored, "{generation} {offset}");
+    }
+    assert_eq!(stored(&store, "u").await["v"]["N"], json!(u64::MAX.to_string()));
+    assert_eq!(write(&registers, at(1, true, 5)).await, Written::Older(Version::new(32_767, true, Offset(most))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unlike_without_a_row_leaves_a_tombstone_that_stops_an_older_like() {
+    let (store, registers) = start().await;
+    assert_eq!(write(&registers, unlike("u", 2)).await, Written::Stored);
+    assert_eq!(stored(&store, "u").await, tombstone(2));
+    assert_eq!(write(&registers, like("u", 1)).await, Written::Older(version(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tombstone_weighs_nothing_in_the_stream_and_a_like_again_is_one_more() {
+    let (store, registers) = start().await;
+    let mut deltas = Vec::new();
+    for event in [unlike("u", 1), like("u", 2), like("u", 3), unlike("u", 4), unlike("u", 5), like("u", 6)] {
+        assert_eq!(write(&registers, event).await, Written::Stored);
+        deltas.push(streamed(&store).await.iter().map(Record::delta).sum::<i64>());
+    }
+    assert_eq!(deltas, [0, 1, 1, 0, 0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_deletes_a_tombstone_once_it_has_expired_and_never_a_row_that_was_liked_again() {
+    let (store, registers) = start().await;
+    let expiry = json!({"AttributeName": "gone", "Enabled": true});
+    store.call("UpdateTimeToLive", json!({"TableName": TABLE, "TimeToLiveSpecification": expiry})).await;
+    let gone = BEGAN.0 / 1_000 + 3_600;
+    for event in [like("u", 1), unlike("u", 2), like("w", 3), unlike("w", 4), like("w", 5)] {
+        assert_eq!(registers.write(&[event], gone).await, [Written::Stored]);
+    }
+    tokio::time::advance(Duration::from_secs(3_599)).await;
+    assert_eq!(stored(&store, "u").await["gone"]["N"], json!(gone.to_string()));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!((stored(&store, "u").await, stored(&store, "w").await), (json!(null), liked(5)));
+    assert_eq!(streamed(&store).await.iter().map(Record::delta).sum::<i64>(), 1);
+    assert_eq!(write(&registers, like("u", 6)).await, Written::Stored);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_has_every_kind_of_write_over_every_kind_of_row_and_answers_in_their_order() {
+    let (store, registers) = start().await;
+    let events = |row: &str| {
+        [
+            like(&format!("{row}0"), 8),
+            unlike(&format!("{row}1"), 8),
+            like(&format!("{row}2"), 10),
+            unlike(&format!("{row}3"), 10),
+        ]
+    };
+    let writes = ["absent", "liked", "gone"].map(events).concat();
+    let before = writes[4..].iter().map(|write| {
+        let member = &write.row.member;
+        if member.starts_with("liked") { like(member, 9) } else { unlike(member, 9) }
+    });
+    assert_eq!(registers.write(&before.collect::<Vec<_>>(), GONE).await, vec![Written::Stored; 8]);
+    let written = registers.write(&writes, GONE).await;
+    for (write, written) in writes.iter().zip(written) {
+        let is_older = !write.row.member.starts_with("absent") && write.version < version(9);
+        assert_eq!(written, if is_older { Written::Older(version(9)) } else { Written::Stored }, "{write:?}");
+        let stands = if is_older { version(9) } else { write.version };
+        assert_eq!(stored(&store, &write.row.member).await["v"]["N"], json!(stands.to_string()), "{write:?}");
+    }
+    assert_eq!(store.requests("BatchExecuteStatement"), 4, "two each time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_likes_need_one_request_and_nothing_to_write_needs_none() {
+    let (store, registers) = start().await;
+    let writes: Vec<_> = (0..Progress::STATEMENTS).map(|n| like(&n.to_string(), 1)).collect();
+    assert_eq!(registers.write(&writes, GONE).await, vec![Written::Stored; 25]);
+    assert_eq!(registers.write(&[], GONE).await, []);
+    assert_eq!(store.requests("BatchExecuteStatement"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_without_a_version_is_not_overwritten_and_is_named() {
+    let (store, registers) = start().await;
+    assert_eq!(write(&registers, like("u", 1)).await, Written::Stored);
+    store.edit(TABLE, key("u"), "v", json!(null)).await;
+    for event in [like("u", 2), unlike("u", 2)] {
+        let written = write(&registers, event).await;
+        let Written::Failed(fault) = &written else { panic!("{written:?}") };
+        let message = "refused: table likes, item pk \"p#3\", user_id \"u\", post_id \"p\": v: missing";
+        assert_eq!((fault.class(), fault.to_string().as_str()), ("poison", message));
+    }
+}

@@ -1,0 +1,321 @@
+//! The progress of one partition: which writes are sent next, and up to where every record is finished.
+
+use std::borrow::Borrow;
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::{Row, Version, Write};
+use crate::Map;
+use crate::fence::Offset;
+
+/// How many records in a row the store may refuse, with none taken between them, before the store is to blame and not they.
+const REFUSED: u32 = 16;
+
+/// What became of one statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// The row is as the write says.
+    Stored,
+    /// The row has this version, which is not smaller. A copy of the write may have been carried out before.
+    Older(Version),
+    /// It was throttled, or it is not known whether it was carried out.
+    Again,
+    /// The store never takes it, whatever is in the row.
+    Refused,
+}
+
+/// What follows from an [`Answer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Settled {
+    /// The event is finished, and with it those of its row that gave way to it.
+    Finished,
+    /// The row waits for another attempt, of this event or of a newer one.
+    Again,
+    /// The event is finished once its dead letter (`refused_by_store`) is acknowledged. The newest event that gave way to it
+    /// is written after all.
+    Refused,
+    /// The event is finished once its dead letter (`misrouted`) is acknowledged: a routed event of the row is in.
+    Misrouted,
+    /// The store has refused as many records in a row as are put aside. The row waits for another attempt; whether and when
+    /// there is one is up to the caller.
+    Halt,
+}
+
+/// The machine of one partition, from its claim until it is left.
+///
+/// A row has at most one statement under way, whatever number of requests the partition has: so before each attempt an event
+/// gives way to the newest one of its row that is known, and no retry of an older one runs beside a newer one. An event that
+/// gave way is finished when that one is.
+///
+/// The versions of one row rise with the offsets: whether a record is routed depends on its row and its partition alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// From the first record that is not finished on, by offset.
+    records: VecDeque<Record>,
+    /// The rows with an event that is not finished.
+    lines: Map<Named, Line>,
+    /// The rows of which a statement may be sent, each by some write of it.
+    ready: VecDeque<Arc<Write>>,
+    /// The least offset that the next record may have.
+    next: Offset,
+    /// How many records were refused since the store took one.
+    refused: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Record {
+    offset: Offset,
+    state: State,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// An event that is to be written unless it gives way, and the one before it of its row, if that was not finished when
+    /// this one came.
+    Open {
+        write: Arc<Write>,
+        older: Option<Offset>,
+    },
+    /// A dead letter or a sum's event: [`Progress::finish`] says when it is finished.
+    Elsewhere,
+    Finished,
+}
+
+/// The open events of one row, each linked to the one before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    newest: Offset,
+    under_way: Option<Offset>,
+}
+
+/// A write that stands for its row.
+#[derive(Clone, Debug)]
+struct Named(Arc<Write>);
+
+impl Progress {
+    /// How many statements a request takes.
+    pub const STATEMENTS: usize = 25;
+
+    /// Nothing of a partition that is read from `at` on.
+    pub fn new(at: Offset) -> Self {
+        Self { records: VecDeque::new(), lines: Map::default(), ready: VecDeque::new(), next: at, refused: 0 }
+    }
+
+    /// Takes in the event of the next record.
+    ///
+    /// # Panics
+    /// The record stands before one that was taken in already.
+    pub fn take(&mut self, write: Write) {
+        let (offset, write) = (write.version.offset(), Arc::new(write));
+        let older = if let Some(line) = self.lines.get_mut(&write.row) {
+            Some(std::mem::replace(&mut line.newest, offset))
+        } else {
+            self.lines.insert(Named(Arc::clone(&write)), Line { newest: offset, under_way: None });
+            self.ready.push_back(Arc::clone(&write));
+            None
+        };
+        self.push(offset, State::Open { write, older });
+    }
+
+    /// Takes in the next record, which is [finished](Self::finish) elsewhere: by its dead letter, or in the cell of a sum.
+    ///
+    /// # Panics
+    /// The record stands before one that was taken in already.
+    pub fn take_elsewhere(&mut self, offset: Offset) {
+        self.push(offset, State::Elsewhere);
+    }
+
+    /// No record before `offset` is still to come.
+    pub fn reach(&mut self, offset: Offset) {
+        self.next = self.next.max(offset);
+    }
+
+    /// A dead letter is acknowledged, or a sum's event is in its cell.
+    ///
+    /// # Panics
+    /// The record at `offset` is not finished elsewhere, or is finished.
+    pub fn finish(&mut self, offset: Offset) {
+        let state = self.state(offset).filter(|state| **state == State::Elsewhere);
+        *state.expect("a record that is finished elsewhere was taken in") = State::Finished;
+        self.advance();
+    }
+
+    /// The offset that may be committed: every record before it is finished.
+    pub fn committable(&self) -> Offset {
+        self.records.front().map_or(self.next, |record| record.offset)
+    }
+
+    /// The offset from which on records are still to come.
+    pub fn next(&self) -> Offset {
+        self.next
+    }
+
+    /// How many records are kept: those from the first on that is not finished.
+    pub fn kept(&self) -> usize {
+        self.records.len()
+    }
+
+    /// How many statements may be sent at once.
+    pub fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// The writes of the next request, of different rows, at most `most` and at most [`Self::STATEMENTS`]. All of them are
+    /// under way until they are [settled](Self::settle).
+    pub fn cut(&mut self, most: usize) -> Vec<Arc<Write>> {
+        let count = most.min(Self::STATEMENTS).min(self.ready.len());
+        (0..count).map(|_| self.send_next()).collect()
+    }
+
+    fn send_next(&mut self) -> Arc<Write> {
+        let named = self.ready.pop_front().expect("a row is ready");
+        let line = self.lines.get_mut(&named.row).expect("a row that is ready has a line");
+        let newest = line.newest;
+        line.under_way = Some(newest);
+        if newest == named.version.offset() { named } else { self.open(newest).expect("the newest is open").0 }
+    }
+
+    /// What became of the statement of the event at `offset`. [`Answer::Again`] is told once a wait is over: until then the
+    /// row is not ready.
+    ///
+    /// # Panics
+    /// No statement of that event is under way.
+    pub fn settle(&mut self, offset: Offset, answer: Answer) -> Settled {
+        let (write, older) = self.open(offset).expect("an event that is under way is open");
+        let line = self.lines.get_mut(&write.row).expect("an event that is under way is in its line");
+        assert!(line.under_way.take() == Some(offset), "{offset} is not under way");
+        let settled = match answer {
+            Answer::Again => Settled::Again,
+            Answer::Refused if self.refused >= REFUSED => Settled::Halt,
+            Answer::Refused => Settled::Refused,
+            Answer::Older(stands) if write.version.is_misrouted_beside(stands) => Settled::Misrouted,
+            Answer::Stored | Answer::Older(_) => Settled::Finished,
+        };
+        match settled {
+            Settled::Again | Settled::Halt => {}
+            Settled::Refused => {
+                self.refused += 1;
+                self.unlink(&write, older);
+                self.put_aside(offset);
+            }
+            Settled::Finished | Settled::Misrouted => {
+                self.refused = 0;
+                self.finish_line(&write.row, offset);
+                if settled == Settled::Misrouted {
+                    self.put_aside(offset);
+                }
+                self.advance();
+            }
+        }
+        if self.lines.contains_key(&write.row) {
+            self.ready.push_front(write);
+        }
+        settled
+    }
+
+    /// The events of a line up to the one at `offset` are finished.
+    fn finish_line(&mut self, row: &Row, offset: Offset) {
+        if self.lines.get(row).is_some_and(|line| line.newest == offset) {
+            self.lines.remove(row);
+        }
+        let mut at = Some(offset);
+        while let Some(state) = at.and_then(|at| self.state(at)) {
+            let State::Open { older, .. } = *state else { break };
+            (at, *state) = (older, State::Finished);
+        }
+    }
+
+    /// Takes an event out of its line: the one after it follows the one before it.
+    fn unlink(&mut self, write: &Write, older: Option<Offset>) {
+        let offset = write.version.offset();
+        let older = older.filter(|older| self.open(*older).is_some());
+        let line = self.lines.get_mut(&write.row).expect("the line of an open event");
+        if line.newest == offset {
+            if let Some(older) = older {
+                line.newest = older;
+            } else {
+                self.lines.remove(&write.row);
+            }
+            return;
+        }
+        let mut at = line.newest;
+        while let Some(State::Open { older: link, .. }) = self.state(at) {
+            let follows = link.expect("a line leads to each of its events");
+            if follows == offset {
+                *link = older;
+                break;
+            }
+            at = follows;
+        }
+    }
+
+    /// Its dead letter is what an event waits for.
+    fn put_aside(&mut self, offset: Offset) {
+        *self.state(offset).expect("an event that was under way is kept") = State::Elsewhere;
+    }
+
+    fn push(&mut self, offset: Offset, state: State) {
+        assert!(offset >= self.next, "record {offset} came after those up to {}", self.next);
+        self.next = offset.next();
+        self.records.push_back(Record { offset, state });
+    }
+
+    /// Forgets what is finished at the front.
+    fn advance(&mut self) {
+        while self.records.front().is_some_and(|record| record.state == State::Finished) {
+            self.records.pop_front();
+        }
+    }
+
+    /// The event at `offset`, and the one before it in its line; `None` where it is no event or is finished.
+    fn open(&self, offset: Offset) -> Option<(Arc<Write>, Option<Offset>)> {
+        match &self.records[self.index(offset)?].state {
+            State::Open { write, older } => Some((Arc::clone(write), *older)),
+            State::Elsewhere | State::Finished => None,
+        }
+    }
+
+    fn state(&mut self, offset: Offset) -> Option<&mut State> {
+        let index = self.index(offset)?;
+        Some(&mut self.records[index].state)
+    }
+
+    /// Where the record at `offset` is, if it is kept. Offsets may leave some out, so it is never behind where it would be if
+    /// they did not; mostly they do not.
+    fn index(&self, offset: Offset) -> Option<usize> {
+        let first = self.records.front()?.offset;
+        let index = usize::try_from(offset.0.checked_sub(first.0)?).ok()?;
+        if self.records.get(index).is_some_and(|record| record.offset == offset) {
+            return Some(index);
+        }
+        self.records.binary_search_by_key(&offset, |record| record.offset).ok()
+    }
+}
+
+/// Coarse: what the lines are follows from the records, for the most part.
+impl Hash for Progress {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (&self.records, &self.ready, self.next, self.refused).hash(hasher);
+    }
+}
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.row == other.0.row
+    }
+}
+
+impl Eq for Named {}
+
+impl Hash for Named {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.0.row.hash(hasher);
+    }
+}
+
+impl Borrow<Row> for Named {
+    fn borrow(&self) -> &Row {
+        &self.0.row
+    }
+}

@@ -1,0 +1,253 @@
+use std::sync::Arc;
+
+use super::{Adding, Answer, Cell, Change, Progress, Row, Settled, Step, Version, Write, admitted};
+use crate::fence::Offset;
+use crate::ids::{CounterId, PostId, RowKey, Shard, UserId};
+use crate::time::UnixMillis;
+
+fn version(offset: u64) -> Version {
+    Version::new(1, true, Offset(offset))
+}
+
+fn write_of(member: &str, version: Version) -> Write {
+    let key = RowKey { counter: CounterId::likes(PostId::new("p").unwrap()), shard: Shard::FIRST };
+    let change = Change::Put { liked_at: UnixMillis(0), region: None };
+    Write { row: Row { key, member: UserId::new(member).unwrap() }, version, change }
+}
+
+/// The partition after it took an event of each of these members.
+fn taken(members: &[&str]) -> Progress {
+    let mut progress = Progress::new(Offset(0));
+    for (offset, member) in (0..).zip(members) {
+        progress.take(write_of(member, version(offset)));
+    }
+    progress
+}
+
+fn cut(progress: &mut Progress) -> Vec<u64> {
+    offsets(&progress.cut(Progress::STATEMENTS))
+}
+
+fn offsets(writes: &[Arc<Write>]) -> Vec<u64> {
+    writes.iter().map(|write| write.version.offset().0).collect()
+}
+
+fn settle(progress: &mut Progress, offset: u64, answer: Answer) -> Settled {
+    progress.settle(Offset(offset), answer)
+}
+
+#[test]
+fn versions_compare_by_generation_then_by_whether_they_are_routed_then_by_offset() {
+    let most = Offset((1 << 48) - 1);
+    let rising = [
+        Version::new(0, false, Offset(0)),
+        Version::new(0, false, most),
+        Version::new(0, true, Offset(0)),
+        Version::new(0, true, most),
+        Version::new(1, false, Offset(0)),
+        Version::new(Version::MAX_GENERATION, true, most),
+    ];
+    assert!(rising.is_sorted_by(|a, b| a < b));
+    for (version, (generation, is_routed, offset)) in rising.iter().zip([
+        (0, false, Offset(0)),
+        (0, false, most),
+        (0, true, Offset(0)),
+        (0, true, most),
+        (1, false, Offset(0)),
+        (Version::MAX_GENERATION, true, most),
+    ]) {
+        assert_eq!((version.generation(), version.is_routed(), version.offset()), (generation, is_routed, offset));
+        assert_eq!(version.to_string().parse(), Ok(*version));
+    }
+    assert_eq!(rising[5].to_string(), u64::MAX.to_string());
+    assert_eq!(Version::new(3, true, Offset(7)).to_string(), (3 * (1_u64 << 49) + (1 << 48) + 7).to_string());
+    assert_eq!(format!("{:?} {:?}", rising[0], rising[2]), "0:0 misrouted 0:0");
+}
+
+#[test]
+fn a_write_replaces_a_smaller_version_and_no_row() {
+    let [older, newer] = [1, 2].map(version);
+    assert!(admitted(None, older) && admitted(Some(older), newer));
+    assert!(!admitted(Some(older), older) && !admitted(Some(newer), older));
+}
+
+#[test]
+fn the_commit_waits_for_every_record_before_it_in_whatever_order_they_are_finished() {
+    let mut progress = taken(&["a", "b", "c"]);
+    progress.take_elsewhere(Offset(7));
+    progress.reach(Offset(9));
+    assert_eq!(cut(&mut progress), [0, 1, 2]);
+    for (offset, commit) in [(2, 0), (0, 1), (1, 7)] {
+        assert_eq!(settle(&mut progress, offset, Answer::Stored), Settled::Finished);
+        assert_eq!(progress.committable(), Offset(commit));
+    }
+    progress.finish(Offset(7));
+    assert_eq!((progress.committable(), progress.kept(), progress.next()), (Offset(9), 0, Offset(9)));
+}
+
+#[test]
+fn a_batch_has_the_last_event_of_each_row_and_finishes_those_that_gave_way() {
+    let mut progress = taken(&["a", "b", "a", "a"]);
+    assert_eq!((progress.ready(), cut(&mut progress)), (2, vec![3, 1]));
+    settle(&mut progress, 3, Answer::Stored);
+    assert_eq!(progress.committable(), Offset(1));
+    settle(&mut progress, 1, Answer::Older(version(5)));
+    assert_eq!(progress.committable(), Offset(4));
+}
+
+#[test]
+fn a_batch_has_at_most_as_many_statements_as_a_request_takes() {
+    let members: Vec<String> = (0..30).map(|n| n.to_string()).collect();
+    let mut progress = taken(&members.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(offsets(&progress.cut(2)), [0, 1]);
+    assert_eq!((cut(&mut progress).len(), cut(&mut progress).len(), cut(&mut progress).len()), (25, 3, 0));
+}
+
+#[test]
+fn a_row_has_one_statement_under_way_and_its_next_one_is_the_newest_event() {
+    let mut progress = taken(&["a"]);
+    assert_eq!(cut(&mut progress), [0]);
+    progress.take(write_of("a", version(1)));
+    progress.take(write_of("a", version(2)));
+    assert_eq!(cut(&mut progress), [] as [u64; 0]);
+    assert_eq!(settle(&mut progress, 0, Answer::Again), Settled::Again);
+    assert_eq!(progress.committable(), Offset(0));
+    assert_eq!(cut(&mut progress), [2]);
+    settle(&mut progress, 2, Answer::Stored);
+    assert_eq!((progress.committable(), cut(&mut progress)), (Offset(3), vec![]));
+}
+
+#[test]
+fn what_is_stored_beside_newer_events_of_its_row_finishes_none_of_them() {
+    let mut progress = taken(&["a", "a"]);
+    assert_eq!(cut(&mut progress), [1]);
+    progress.take(write_of("a", version(2)));
+    settle(&mut progress, 1, Answer::Stored);
+    assert_eq!((progress.committable(), cut(&mut progress)), (Offset(2), vec![2]));
+}
+
+#[test]
+fn an_event_is_written_after_all_if_the_one_that_it_gave_way_to_is_refused() {
+    let mut progress = taken(&["a", "a", "a"]);
+    assert_eq!(cut(&mut progress), [2]);
+    assert_eq!(settle(&mut progress, 2, Answer::Refused), Settled::Refused);
+    assert_eq!(cut(&mut progress), [1]);
+    progress.finish(Offset(2));
+    assert_eq!(progress.committable(), Offset(0));
+    settle(&mut progress, 1, Answer::Stored);
+    assert_eq!((progress.committable(), progress.kept()), (Offset(3), 0));
+}
+
+#[test]
+fn a_refused_event_between_others_of_its_row_is_left_out() {
+    let mut progress = taken(&["a", "a"]);
+    assert_eq!(cut(&mut progress), [1]);
+    progress.take(write_of("a", version(2)));
+    progress.take(write_of("a", version(3)));
+    settle(&mut progress, 1, Answer::Refused);
+    assert_eq!(cut(&mut progress), [3]);
+    assert_eq!(settle(&mut progress, 3, Answer::Refused), Settled::Refused);
+    assert_eq!(cut(&mut progress), [2]);
+    assert_eq!(settle(&mut progress, 2, Answer::Refused), Settled::Refused);
+    assert_eq!(cut(&mut progress), [0], "the one before all that were refused");
+    settle(&mut progress, 0, Answer::Stored);
+    assert_eq!(progress.committable(), Offset(1), "no letter is acknowledged");
+    for offset in [3, 1, 2] {
+        progress.finish(Offset(offset));
+    }
+    assert_eq!((progress.committable(), cut(&mut progress)), (Offset(4), vec![]));
+}
+
+#[test]
+fn a_misrouted_event_is_put_aside_where_a_routed_one_stands_in_its_generation() {
+    let misrouted = |offset| Version::new(1, false, Offset(offset));
+    let stands = [version(0), misrouted(9), Version::new(2, true, Offset(0)), Version::new(2, false, Offset(0))];
+    let expected = [Settled::Misrouted, Settled::Finished, Settled::Finished, Settled::Finished];
+    for (stands, expected) in stands.into_iter().zip(expected) {
+        let mut progress = Progress::new(Offset(5));
+        progress.take(write_of("a", misrouted(5)));
+        progress.take(write_of("a", misrouted(6)));
+        assert_eq!(cut(&mut progress), [6]);
+        progress.take(write_of("a", misrouted(7)));
+        assert_eq!(settle(&mut progress, 6, Answer::Older(stands)), expected, "{stands:?}");
+        assert_eq!(cut(&mut progress), [7], "{stands:?}");
+        if expected == Settled::Misrouted {
+            assert_eq!(progress.committable(), Offset(6), "what gave way to it is finished");
+            progress.finish(Offset(6));
+        }
+        assert_eq!(progress.committable(), Offset(7), "{stands:?}");
+    }
+    let mut routed = taken(&["a"]);
+    cut(&mut routed);
+    assert_eq!(settle(&mut routed, 0, Answer::Older(version(9))), Settled::Finished);
+}
+
+#[test]
+fn a_store_that_refuses_sixteen_records_in_a_row_halts_and_one_that_took_one_between_does_not() {
+    let members: Vec<String> = (0..19).map(|n| n.to_string()).collect();
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    for taking in [Answer::Stored, Answer::Older(version(99))] {
+        let mut progress = taken(&members);
+        cut(&mut progress);
+        for offset in 0..15 {
+            assert_eq!(settle(&mut progress, offset, Answer::Refused), Settled::Refused);
+        }
+        settle(&mut progress, 15, taking);
+        assert_eq!(settle(&mut progress, 16, Answer::Refused), Settled::Refused);
+    }
+    let mut progress = taken(&members);
+    cut(&mut progress);
+    for offset in 0..16 {
+        assert_eq!(settle(&mut progress, offset, Answer::Refused), Settled::Refused);
+    }
+    assert_eq!(settle(&mut progress, 16, Answer::Again), Settled::Again);
+    assert_eq!(settle(&mut progress, 17, Answer::Refused), Settled::Halt);
+    assert_eq!(cut(&mut progress), [17, 16], "it is no dead letter");
+    assert_eq!(settle(&mut progress, 17, Answer::Stored), Settled::Finished);
+    assert_eq!(settle(&mut progress, 18, Answer::Refused), Settled::Refused);
+}
+
+#[test]
+#[should_panic(expected = "record 1 came after those up to 2")]
+fn a_record_is_taken_in_once() {
+    taken(&["a", "b"]).take_elsewhere(Offset(1));
+}
+
+#[test]
+#[should_panic(expected = "0 is not under way")]
+fn a_statement_that_is_not_under_way_has_no_answer() {
+    settle(&mut taken(&["a"]), 0, Answer::Stored);
+}
+
+#[test]
+fn a_cell_is_read_first_and_gains_what_lies_behind_it() {
+    let mut adding = Adding::default();
+    assert_eq!(adding.step(), None);
+    for offset in 5..8 {
+        assert!(!adding.take(version(offset), 10));
+    }
+    assert_eq!((adding.step(), adding.step()), (Some(Step::Read), None));
+    assert!(!adding.take(version(8), 1));
+    let cell = Cell { n: 70, to: version(6) };
+    assert_eq!(adding.read(Some(cell)).collect::<Vec<_>>(), [Offset(5), Offset(6)]);
+    let to = Cell { n: 81, to: version(8) };
+    assert_eq!(adding.step(), Some(Step::Update { from: Some(cell), to }));
+    assert!(!adding.take(version(9), -2), "it gathers");
+    assert_eq!(adding.step(), None);
+    assert_eq!(adding.stored().collect::<Vec<_>>(), [Offset(7), Offset(8)]);
+    assert_eq!(adding.step(), Some(Step::Update { from: Some(to), to: Cell { n: 79, to: version(9) } }));
+    adding.unclear();
+    assert_eq!(adding.step(), Some(Step::Read));
+    assert_eq!(adding.read(Some(Cell { n: 90, to: version(11) })).collect::<Vec<_>>(), [Offset(9)]);
+    assert!(adding.take(version(10), 1) && adding.take(version(11), 1), "it went further before");
+    assert_eq!((adding.gathered(), adding.step()), (0, None));
+}
+
+#[test]
+fn a_cell_that_is_absent_is_put_with_its_first_events() {
+    let mut adding = Adding::default();
+    adding.take(version(0), 3);
+    adding.step();
+    assert_eq!(adding.read(None).count(), 0);
+    assert_eq!(adding.step(), Some(Step::Update { from: None, to: Cell { n: 3, to: version(0) } }));
+}

@@ -1,0 +1,118 @@
+//! A consumer of the partition.
+
+use tally_core::fence::Offset;
+use tally_core::register::{Adding, Cell, Progress, Step as Ask};
+
+use super::{Cells, Rule, State, Step, amount, version};
+use crate::intern::Number;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Consumer {
+    progress: Number,
+    adding: Number,
+    asked: Asked,
+}
+
+/// What a consumer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Asked {
+    Nothing,
+    The(Ask),
+    /// The cell was read, and it may have changed since.
+    Seen(Option<Cell>),
+}
+
+impl Cells {
+    /// A consumer that has just got the partition.
+    pub(super) fn begin(&self, at: u8) -> Consumer {
+        let progress = self.progresses.number(Progress::new(Offset(at.into())));
+        Consumer { progress, adding: self.addings.number(Adding::default()), asked: Asked::Nothing }
+    }
+
+    /// What a consumer may do.
+    pub(super) fn consumer(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
+        let before = state.consumers[i];
+        let progress = self.progresses.get(before.progress);
+        let mut go = |step, act: &dyn Fn(&mut State)| {
+            let mut after = *state;
+            act(&mut after);
+            next.push((step, after));
+        };
+        if progress.next() < Offset(self.events.into()) {
+            go(Step::Take { consumer: i }, &|after| self.take(after, i, progress.next()));
+        }
+        match before.asked {
+            Asked::Nothing => go(Step::Ask { consumer: i }, &|after| self.ask(after, i)),
+            Asked::The(ask) => {
+                go(Step::Answer { consumer: i }, &|after| self.answer(after, i, ask));
+                go(Step::Miss { consumer: i }, &|after| {
+                    self.act(after, i, |adding| {
+                        adding.unclear();
+                        Vec::new()
+                    });
+                });
+            }
+            Asked::Seen(cell) => {
+                go(Step::Hear { consumer: i }, &|after| self.act(after, i, |adding| adding.read(cell).collect()));
+            }
+        }
+        let finished = if self.obeys(Rule::FinishedOnly) { progress.committable() } else { progress.next() };
+        let to = u8::try_from(finished.0).expect("few events");
+        if i == 0 && to > state.committed {
+            go(Step::Commit { to }, &|after| after.committed = to);
+        }
+    }
+
+    fn take(&self, state: &mut State, i: usize, offset: Offset) {
+        let consumer = &mut state.consumers[i];
+        let mut adding = (*self.addings.get(consumer.adding)).clone();
+        let mut progress = (*self.progresses.get(consumer.progress)).clone();
+        progress.take_elsewhere(offset);
+        if adding.take(version(offset.0), amount(offset.0)) {
+            progress.finish(offset);
+        }
+        consumer.adding = self.addings.number(adding);
+        consumer.progress = self.progresses.number(progress);
+    }
+
+    fn ask(&self, state: &mut State, i: usize) {
+        let consumer = &mut state.consumers[i];
+        let mut adding = (*self.addings.get(consumer.adding)).clone();
+        let Some(ask) = adding.step() else { return };
+        consumer.adding = self.addings.number(adding);
+        consumer.asked = Asked::The(ask);
+        if let Ask::Update { from, to } = ask {
+            let mut copies = (*self.copies.get(state.copies)).clone();
+            copies.push((from, to));
+            copies.sort_unstable();
+            copies.dedup();
+            state.copies = self.copies.number(copies);
+        }
+    }
+
+    /// The store carries out what was asked.
+    fn answer(&self, state: &mut State, i: usize, ask: Ask) {
+        match ask {
+            Ask::Read => state.consumers[i].asked = Asked::Seen(state.cell),
+            Ask::Update { from, to } => {
+                let is_stored = self.carry_out(&mut state.cell, (from, to));
+                let stands = state.cell;
+                self.act(state, i, |adding| match is_stored {
+                    true => adding.stored().collect(),
+                    false => adding.read(stands).collect(),
+                });
+            }
+        }
+    }
+
+    /// An answer was heard, or there will be none; the events that are in are finished.
+    fn act(&self, state: &mut State, i: usize, act: impl FnOnce(&mut Adding) -> Vec<Offset>) {
+        let consumer = &mut state.consumers[i];
+        let mut adding = (*self.addings.get(consumer.adding)).clone();
+        let mut progress = (*self.progresses.get(consumer.progress)).clone();
+        act(&mut adding).into_iter().for_each(|offset| progress.finish(offset));
+        consumer.adding = self.addings.number(adding);
+        consumer.progress = self.progresses.number(progress);
+        consumer.asked = Asked::Nothing;
+    }
+}

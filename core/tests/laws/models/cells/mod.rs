@@ -1,0 +1,146 @@
+//! A sum: the cell that one Kafka partition adds to one counter.
+//!
+//! Of two consumers, one has the partition and commits; the other one is a zombie that goes on. A consumer that crashed begins
+//! again at what is committed, and the group may be reset to its first offset. An update, once sent, may be carried out at any
+//! later moment, any number of times, with or without its answer being heard; what is read may have changed before it is heard.
+
+mod consumer;
+mod tests;
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use tally_core::fence::Offset;
+use tally_core::register::{Adding, Cell, Progress, Version};
+
+use self::consumer::Consumer;
+use crate::explore::Model;
+use crate::intern::{Interned, Number};
+
+/// A rule that a mutant breaks.
+#[derive(Clone, Copy, PartialEq)]
+enum Rule {
+    /// An update is compared with how far the cell has come.
+    ToCompared,
+    /// What is committed lies before every event that is not known to be in the cell.
+    FinishedOnly,
+}
+
+/// A cell as an update finds it, and as it leaves it.
+type Update = (Option<Cell>, Cell);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct State {
+    cell: Option<Cell>,
+    committed: u8,
+    /// The first one has the partition.
+    consumers: [Consumer; 2],
+    /// The updates that may still be carried out, in order.
+    copies: Number,
+    resets: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "steps are read in traces")]
+enum Step {
+    Arrive { update: Update },
+    TakeOver,
+    Reset,
+    Take { consumer: usize },
+    Ask { consumer: usize },
+    Answer { consumer: usize },
+    Hear { consumer: usize },
+    Miss { consumer: usize },
+    Commit { to: u8 },
+}
+
+struct Cells {
+    events: u8,
+    resets: u8,
+    removed: Option<Rule>,
+    progresses: Interned<Progress>,
+    addings: Interned<Adding>,
+    copies: Interned<Vec<Update>>,
+}
+
+impl Cells {
+    fn new(events: u8, resets: u8) -> Self {
+        Self {
+            events,
+            resets,
+            removed: None,
+            progresses: Interned::new(|value| FixedState::default().hash_one(value)),
+            addings: Interned::new(|value| FixedState::default().hash_one(value)),
+            copies: Interned::new(|value| FixedState::default().hash_one(value)),
+        }
+    }
+
+    fn without(self, removed: Rule) -> Self {
+        Self { removed: Some(removed), ..self }
+    }
+
+    fn obeys(&self, rule: Rule) -> bool {
+        self.removed != Some(rule)
+    }
+
+    /// Carries out an update; whether the store took it.
+    fn carry_out(&self, cell: &mut Option<Cell>, (from, to): Update) -> bool {
+        let is_admitted = cell.map(|cell| cell.to) == from.map(|from| from.to) || !self.obeys(Rule::ToCompared);
+        if is_admitted {
+            *cell = Some(to);
+        }
+        is_admitted
+    }
+}
+
+impl Model for Cells {
+    type State = State;
+    type Step = Step;
+
+    fn initial(&self) -> Vec<State> {
+        let copies = self.copies.number(Vec::new());
+        let consumers = [self.begin(0), self.begin(self.events)];
+        vec![State { cell: None, committed: 0, consumers, copies, resets: self.resets }]
+    }
+
+    fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        for update in self.copies.get(state.copies).iter() {
+            let mut arrived = *state;
+            self.carry_out(&mut arrived.cell, *update);
+            next.push((Step::Arrive { update: *update }, arrived));
+        }
+        next.push((Step::TakeOver, State { consumers: [self.begin(state.committed), state.consumers[0]], ..*state }));
+        if state.resets > 0 && state.committed > 0 {
+            let consumers = [self.begin(0), state.consumers[1]];
+            next.push((Step::Reset, State { committed: 0, consumers, resets: state.resets - 1, ..*state }));
+        }
+        for consumer in 0..2 {
+            self.consumer(state, consumer, next);
+        }
+    }
+
+    fn violation(&self, state: &State) -> Option<String> {
+        let reached = state.cell.map_or(0, |cell| cell.to.offset().0 + 1);
+        let counted = state.cell.map_or(0, |cell| cell.n);
+        if counted != (0..reached).map(amount).sum::<i64>() {
+            return Some(WRONG.to_owned());
+        }
+        (reached < state.committed.into()).then(|| LOST.to_owned())
+    }
+
+    fn is_goal(&self, state: &State) -> bool {
+        state.committed == self.events
+    }
+}
+
+fn version(offset: u64) -> Version {
+    Version::new(1, true, Offset(offset))
+}
+
+/// What an event adds: each number is the sum of some of them in one way only.
+fn amount(offset: u64) -> i64 {
+    1 << offset
+}
+
+const WRONG: &str = "the cell is not what the events up to its version come to";
+const LOST: &str = "an event was committed that is not in the cell";

@@ -1,0 +1,20 @@
+//! The runs: the rules together hold, and each left out alone breaks what it is for.
+
+use super::{Cells, LOST, Rule};
+use crate::explore::{bounds, breaks, holds, holds_and_ends_well};
+
+#[test]
+fn each_event_is_added_exactly_once_across_crashes_zombies_and_replays() {
+    holds_and_ends_well(&Cells::new(2, 1));
+    holds(&Cells::new(3, bounds(1, 2)));
+}
+
+#[test]
+fn an_update_that_is_not_compared_takes_a_cell_back() {
+    breaks(&Cells::new(2, 0).without(Rule::ToCompared), LOST);
+}
+
+#[test]
+fn a_commit_beyond_an_event_that_is_not_in_the_cell_loses_it() {
+    breaks(&Cells::new(1, 0).without(Rule::FinishedOnly), LOST);
+}

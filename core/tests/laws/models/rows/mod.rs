@@ -1,0 +1,244 @@
+//! Rows as registers: a write carries the version of its event, so at-least-once delivery is enough.
+//!
+//! There is one Kafka partition with the events of one or two members. Of two consumers, one has the partition and commits; the
+//! other one is a zombie that goes on. Each runs the [`Progress`] that ships, with any number of requests under way. A request, once
+//! sent, may be carried out at any later moment, any number of times, with or without its answer being heard, until it is too old
+//! to be accepted. Some events are refused by the store whatever is in the row. A removal keeps its row as a tombstone, which
+//! expires.
+//!
+//! Time passes in one step, a night, which is longer than a request stays valid and than a claim stays good without being
+//! confirmed. After it no request that was sent before it is accepted, and a consumer that lost the partition sends nothing more.
+//! Tombstones expire only over a night. The group may also be reset to its first offset.
+
+mod consumer;
+mod tests;
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use tally_core::fence::Offset;
+use tally_core::ids::{CounterId, PostId, RowKey, Shard, UserId};
+use tally_core::register::{Change, Progress, Row, Version, Write, admitted};
+use tally_core::time::UnixMillis;
+
+use self::consumer::Consumer;
+use crate::explore::Model;
+use crate::intern::Interned;
+
+/// A rule that a mutant breaks.
+#[derive(Clone, Copy, PartialEq)]
+enum Rule {
+    /// A write is compared with the version that is stored.
+    Compared,
+    /// A removal keeps its row.
+    TombstoneKept,
+    /// A like again takes the tombstone's expiry away.
+    LikedForGood,
+    /// A consumer sends nothing under a claim that is a night old.
+    ClaimConfirmed,
+    /// What is committed lies before every record that is not finished.
+    FinishedOnly,
+    /// Each attempt is one that the progress asks for: a mutant's client repeats requests by itself.
+    AttemptsAsked,
+    /// An event is written after all if the one that it gave way to is refused.
+    RefusedReplaced,
+    /// A refused event is finished once its letter is acknowledged.
+    LetterAwaited,
+}
+
+/// An event of one of the members.
+#[derive(Clone, Copy, PartialEq)]
+struct Event {
+    member: usize,
+    likes: bool,
+    is_refused: bool,
+}
+
+/// How often each thing may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Budget {
+    resets: u8,
+    nights: u8,
+}
+
+/// A row as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Stored {
+    version: Version,
+    lives: bool,
+    expires: bool,
+}
+
+/// Some of the events, a bit for each.
+type Events = u8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct State {
+    rows: [Option<Stored>; 2],
+    committed: u8,
+    /// The first one has the partition.
+    consumers: [Consumer; 2],
+    /// The events whose writes may still be carried out.
+    copies: Events,
+    /// The events whose letters are acknowledged.
+    letters: Events,
+    left: Budget,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "steps are read in traces")]
+enum Step {
+    Arrive { event: u8 },
+    TakeOver,
+    Reset,
+    Night { expired: u8 },
+    Take { consumer: usize },
+    Send { consumer: usize },
+    Answer { consumer: usize, event: u8 },
+    Miss { consumer: usize, event: u8 },
+    Repeat { consumer: usize, event: u8 },
+    Acknowledge { consumer: usize, event: u8 },
+    Commit { to: u8 },
+}
+
+struct Rows {
+    events: Vec<Event>,
+    budget: Budget,
+    removed: Option<Rule>,
+    writes: Vec<Write>,
+    progresses: Interned<Progress>,
+}
+
+impl Rows {
+    fn new(events: &[Event], budget: Budget) -> Self {
+        let writes = (0..).zip(events).map(|(offset, event)| write(offset, *event)).collect();
+        let progresses = Interned::new(|value| FixedState::default().hash_one(value));
+        Self { events: events.to_vec(), budget, removed: None, writes, progresses }
+    }
+
+    fn without(self, removed: Rule) -> Self {
+        Self { removed: Some(removed), ..self }
+    }
+
+    fn obeys(&self, rule: Rule) -> bool {
+        self.removed != Some(rule)
+    }
+
+    fn end(&self) -> u8 {
+        u8::try_from(self.events.len()).expect("few events")
+    }
+
+    /// Carries out the write of an event, unless the store refuses it.
+    fn carry_out(&self, rows: &mut [Option<Stored>; 2], event: u8) {
+        let (Event { member, likes, is_refused }, version) = (self.events[usize::from(event)], self.version(event));
+        let stands = rows[member];
+        let is_admitted = admitted(stands.map(|row| row.version), version) || !self.obeys(Rule::Compared);
+        if is_refused || !is_admitted {
+            return;
+        }
+        let keeps = !self.obeys(Rule::LikedForGood) && stands.is_some_and(|row| row.expires);
+        let written = Stored { version, lives: likes, expires: !likes || keeps };
+        rows[member] = (likes || self.obeys(Rule::TombstoneKept)).then_some(written);
+    }
+
+    fn version(&self, event: u8) -> Version {
+        self.writes[usize::from(event)].version
+    }
+
+    /// Whether each row lives if and only if its last event that the store takes is a like.
+    fn is_right(&self, state: &State) -> bool {
+        (0..state.rows.len()).all(|member| {
+            let last = self.events.iter().rev().find(|event| event.member == member && !event.is_refused);
+            state.rows[member].is_some_and(|row| row.lives) == last.is_some_and(|event| event.likes)
+        })
+    }
+
+    /// Whether an event is lost once it is committed: the store refuses it, it gave way to none that the store takes, and it has
+    /// no letter.
+    fn is_lost(&self, state: &State, event: u8) -> bool {
+        let (of, later) = (self.events[usize::from(event)], usize::from(event) + 1..usize::from(state.committed));
+        let gives_way = self.events[later].iter().any(|later| later.member == of.member && !later.is_refused);
+        of.is_refused && !gives_way && state.letters >> event & 1 == 0
+    }
+
+    fn is_over(&self, state: &State) -> bool {
+        state.committed == self.end() && state.consumers.iter().all(|consumer| self.is_idle(consumer))
+    }
+
+    /// A night passes, and some tombstones expire.
+    fn night(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if state.left.nights == 0 {
+            return;
+        }
+        for expired in 0..4 {
+            let mut night = *state;
+            night.left.nights -= 1;
+            night.copies = 0;
+            self.sleep(&mut night);
+            let mut rows = night.rows.iter_mut().enumerate().filter(|(member, _)| expired >> member & 1 == 1);
+            if rows.all(|(_, row)| row.take().is_some_and(|row| row.expires)) {
+                next.push((Step::Night { expired }, night));
+            }
+        }
+    }
+}
+
+impl Model for Rows {
+    type State = State;
+    type Step = Step;
+
+    fn initial(&self) -> Vec<State> {
+        vec![State {
+            rows: [None; 2],
+            committed: 0,
+            consumers: [self.begin(0), self.gone()],
+            copies: 0,
+            letters: 0,
+            left: self.budget,
+        }]
+    }
+
+    fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        for event in each(state.copies) {
+            let mut arrived = *state;
+            self.carry_out(&mut arrived.rows, event);
+            next.push((Step::Arrive { event }, arrived));
+        }
+        next.push((Step::TakeOver, State { consumers: [self.begin(state.committed), state.consumers[0]], ..*state }));
+        if state.left.resets > 0 && state.committed > 0 {
+            let (mut reset, left) = (*state, Budget { resets: state.left.resets - 1, ..state.left });
+            reset.consumers[0] = self.begin(0);
+            next.push((Step::Reset, State { committed: 0, left, ..reset }));
+        }
+        self.night(state, next);
+        for consumer in 0..2 {
+            self.consumer(state, consumer, next);
+        }
+    }
+
+    fn violation(&self, state: &State) -> Option<String> {
+        if (0..state.committed).any(|event| self.is_lost(state, event)) {
+            return Some(LOST.to_owned());
+        }
+        (self.is_over(state) && !self.is_right(state)).then(|| WRONG.to_owned())
+    }
+
+    fn is_goal(&self, state: &State) -> bool {
+        self.is_over(state)
+    }
+}
+
+fn write(offset: u64, event: Event) -> Write {
+    let key = RowKey { counter: CounterId::likes(PostId::new("p").expect("an id")), shard: Shard::FIRST };
+    let member = UserId::new(["a", "b"][event.member]).expect("an id");
+    let change = if event.likes { Change::Put { liked_at: UnixMillis(0), region: None } } else { Change::Remove };
+    Write { row: Row { key, member }, version: Version::new(1, true, Offset(offset)), change }
+}
+
+/// The events of a set.
+fn each(events: Events) -> impl Iterator<Item = u8> {
+    (0..8).filter(move |event| events >> event & 1 == 1)
+}
+
+const WRONG: &str = "a row is not what its last event says";
+const LOST: &str = "a refused event was committed without a letter";
