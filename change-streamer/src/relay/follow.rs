@@ -2,7 +2,6 @@
 //! No lease is trusted: two processes that read one stream shard do the work twice, and nothing counts twice.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::changes::{Losses, StoredShard};
@@ -50,7 +49,7 @@ pub(crate) struct Follow {
     slots: Slots,
     readers: BTreeMap<StreamShard, Running>,
     /// Each reader has one, and this task.
-    counted: Arc<()>,
+    counted: std::sync::Arc<()>,
     /// The leases as they were seen last, and since when each stands still.
     leases: BTreeMap<StreamShardId, (Lease, Duration)>,
     /// Since when no process reads a stream shard.
@@ -89,7 +88,7 @@ impl Follow {
             lateness,
             slots: Slots::default(),
             readers: BTreeMap::new(),
-            counted: Arc::default(),
+            counted: std::sync::Arc::default(),
             leases: BTreeMap::new(),
             unread: BTreeMap::new(),
             held: BTreeSet::new(),
@@ -143,8 +142,8 @@ impl Follow {
     }
 
     async fn stored(&self, label: &StreamLabel, stop: &Stop) -> anyhow::Result<Vec<StoredShard>> {
-        let (until, store) = (Until::Requested(stop), &self.shared.store);
-        self.patience.persist("read the stream shards", until, || store.shards(label)).await
+        let read = || self.shared.store.shards(label);
+        self.patience.persist("read the stream shards", Until::Requested(stop), read).await
     }
 
     /// Lists the stream's shards if it is time to; why they cannot be listed.
@@ -231,9 +230,8 @@ impl Follow {
                 }
             }
             // Nothing was written to a stream shard before there was its stream.
-            let first =
-                new.iter().map(|shard| Opening { shard: StreamShard::new(label, &shard.id), at: None, fed: created });
-            opened.shards.extend(first.filter(|opening| !named.contains(&opening.shard)));
+            let first = |new: &Listed| Opening { shard: StreamShard::new(label, &new.id), at: None, fed: created };
+            opened.shards.extend(new.iter().map(first).filter(|opening| !named.contains(&opening.shard)));
             if opened.shards.is_empty() {
                 return Ok(stored);
             }
@@ -281,10 +279,8 @@ impl Follow {
         let unnamed: Vec<_> =
             shards.iter().filter(|shard| find(&shard.id).is_none() && !is_named(shard)).cloned().collect();
         // Of those, the ones whose parents are not among them: the others are named when these are closed.
-        let first = |shard: &&Listed| {
-            shard.parent.as_ref().is_none_or(|parent| !unnamed.iter().any(|other| other.id == *parent))
-        };
-        unnamed.iter().filter(first).cloned().collect()
+        let is_among = |parent: &StreamShardId| unnamed.iter().any(|other| other.id == *parent);
+        unnamed.iter().filter(|shard| !shard.parent.as_ref().is_some_and(is_among)).cloned().collect()
     }
 
     /// Which open stream shard no process reads, although there was time to take it.
@@ -335,13 +331,12 @@ impl Follow {
         }
         for StoredShard { shard, .. } in open {
             if mine.contains(shard) && !self.readers.contains_key(shard) {
-                let id = shard.id();
                 let age = metrics::Age::of_stream(self.slots.take());
                 let (shared, patience, writing) = (self.shared.clone(), self.patience.clone(), self.writing.clone());
-                let (lateness, counted) = (self.lateness.clone(), Arc::clone(&self.counted));
+                let (lateness, counted) = (self.lateness.clone(), self.counted.clone());
                 let reader = Reader::new(shared, patience, writing, lateness, age, counted, shard.clone());
-                let running = self.host.worker(Stage::Intake, &format!("read {id}"), reader);
-                self.readers.insert(shard.clone(), running);
+                let name = format!("read {}", shard.id());
+                self.readers.insert(shard.clone(), self.host.worker(Stage::Intake, &name, reader));
             }
         }
         Ok(mine)
