@@ -26,6 +26,8 @@ pub struct RawRecord {
     pub before: Option<Image>,
     /// The item after; `None` where there is none.
     pub after: Option<Image>,
+    /// The store deleted the item because it had expired.
+    pub expired: bool,
 }
 
 /// An item before or after a change: the attributes that decide something.
@@ -92,8 +94,8 @@ pub enum RecordKind {
         /// Of a member whose row states a region, before or after.
         regions: Option<Box<Regions>>,
     },
-    /// A row that counts was put, changed or deleted, and what it weighed or weighs is no integer in its range: its counter is
-    /// not known until it is recounted.
+    /// A row that counts was put, changed or deleted, and what it weighed or weighs is no integer in its range; or the store let a
+    /// row expire that counted, which nobody has removed. Its counter is not known until it is recounted.
     Unreadable {
         /// Its partition key.
         key: RowKey,
@@ -179,7 +181,8 @@ fn kind(raw: &RawRecord) -> Result<RecordKind, Quarantine> {
         Some(image) => image.stated.weight(member.is_cell()),
     };
     Ok(match (weight(&raw.before), weight(&raw.after)) {
-        (Some(before), Some(after)) => {
+        // What expires is a tombstone.
+        (Some(before), Some(after)) if !raw.expired || before == after => {
             let span = if member.is_cell() { span(raw) } else { None };
             let regions = if member.is_cell() { None } else { regions(raw) };
             RecordKind::Row { key, member, before, after, span, regions }
@@ -263,6 +266,16 @@ mod tests {
             let (key, member) = ("p#+views.0".parse().unwrap(), MemberKey::new(sort).unwrap());
             assert_eq!(read, RecordKind::Unreadable { key, member }, "{sort:?}");
         }
+    }
+
+    #[test]
+    fn a_tombstone_that_expires_changes_nothing_and_a_live_row_that_does_makes_its_counter_unknown() {
+        let expired = |stated| RawRecord { after: None, expired: true, ..weighing("u", stated, stated) };
+        let tombstone = read(&expired(Stated::Amount(Weight::ABSENT))).unwrap();
+        assert_eq!(tombstone.delta(), 0);
+        assert!(matches!(tombstone.kind, RecordKind::Row { .. }));
+        let (key, member) = ("p#+views.0".parse().unwrap(), MemberKey::new("u").unwrap());
+        assert_eq!(kind_of(&expired(Stated::Nothing)), RecordKind::Unreadable { key, member });
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Rows;
-use tally_core::changes::Entry;
+use tally_core::changes::{Effect, Entry};
 use tally_core::ids::{RowKey, UserId};
 use tally_core::ports::{Like, MemberRow, Rows as _, ScannedRow, Segment};
 use tally_core::time::UnixMillis;
@@ -141,4 +141,22 @@ async fn a_tombstone_that_the_store_deletes_changes_no_count() {
     let left = store.items("likes").await;
     assert_eq!(left.len(), 1, "tables are created with their expiry, and a like again has none: {left:?}");
     assert_eq!(told().await, [true, true, true, true, true, false], "the relay sends nothing of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_like_that_the_store_deletes_by_another_attribute_makes_its_counter_unknown() {
+    let store = Store::start().await;
+    for (enabled, by) in [(false, "gone"), (true, "liked_at")] {
+        let expiry = json!({"Enabled": enabled, "AttributeName": by});
+        store.call("UpdateTimeToLive", json!({"TableName": "likes", "TimeToLiveSpecification": expiry})).await;
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+    }
+    let soon = BEGAN.0 / 1_000 + 2 * 3_600 + 60;
+    put(&store, KEY, "u", ("liked_at", json!({"N": soon.to_string()}))).await;
+    tokio::time::advance(Duration::from_secs(120)).await;
+    assert_eq!(store.items("likes").await.len(), 0);
+    let effects: Vec<_> = streamed(&store).await.iter().filter_map(Entry::of).map(|entry| entry.effect).collect();
+    let member = (&user("u")).into();
+    assert!(matches!(effects[0], Effect::Weighed { .. }), "{effects:?}");
+    assert_eq!(effects[1..], [Effect::Unreadable { member }]);
 }

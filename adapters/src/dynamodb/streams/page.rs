@@ -19,6 +19,9 @@ use tally_core::tally::{Image, RawRecord};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
 
+/// Who deletes what has expired.
+const EXPIRY: &str = "dynamodb.amazonaws.com";
+
 /// Takes part in one call of `GetRecords`, and keeps the page that it answered with.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadPage(Arc<Mutex<Option<Records>>>);
@@ -79,9 +82,20 @@ impl<'de> Deserialize<'de> for Raw {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Record<'a> {
     #[serde(borrow)]
     dynamodb: Option<Change<'a>>,
+    #[serde(borrow)]
+    user_identity: Option<Identity<'a>>,
+}
+
+/// Who deleted the item, where that was the service.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Identity<'a> {
+    #[serde(borrow)]
+    principal_id: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -151,6 +165,7 @@ fn raw(record: Record<'_>) -> RawRecord {
         sort: text(keys.user_id),
         before: change.old_image.map(image),
         after: change.new_image.map(image),
+        expired: record.user_identity.and_then(|by| by.principal_id).is_some_and(|by| by.0 == EXPIRY),
     }
 }
 
@@ -220,6 +235,7 @@ mod tests {
             written: UnixMillis(1_700_000_000_500),
             pk: Some("p#3".to_owned()),
             sort: Some("u".to_owned()),
+            expired: false,
             before: Some(Image { stated: Stated::Nothing, ..Image::default() }),
             after: Some(Image {
                 run: Some("x".to_owned()),
@@ -241,6 +257,18 @@ mod tests {
         .await;
         let weighed = [&read.records[0].before, &read.records[0].after].map(|image| image.as_ref().unwrap().stated);
         assert_eq!(weighed, [Stated::Nothing, Stated::Amount(Weight::ABSENT)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_deleted_an_item_says_whether_it_had_expired() {
+        let read = read(
+            r#"{"Records":[
+                {"dynamodb":{"SequenceNumber":"1"},"userIdentity":{"PrincipalId":"dynamodb.amazonaws.com","Type":"Service"}},
+                {"dynamodb":{"SequenceNumber":"2"},"userIdentity":{"PrincipalId":"somebody","Type":"Service"}},
+                {"dynamodb":{"SequenceNumber":"3"},"userIdentity":null}]}"#,
+        )
+        .await;
+        assert_eq!(read.records.iter().map(|record| record.expired).collect::<Vec<_>>(), [true, false, false]);
     }
 
     #[tokio::test(start_paused = true)]
