@@ -124,8 +124,6 @@ async fn a_request_that_is_refused_as_a_whole_goes_statement_by_statement() {
 #[tokio::test(start_paused = true)]
 async fn a_row_that_comes_or_goes_between_two_statements_begins_again() {
     let (store, registers) = start().await;
-    let expiry = json!({"AttributeName": "gone", "Enabled": true});
-    store.call("UpdateTimeToLive", json!({"TableName": TABLE, "TimeToLiveSpecification": expiry})).await;
     assert_eq!(write(&registers, unlike("u", 1)).await, Written::Stored);
     // The tombstone expires while the first statement is under way.
     tokio::time::advance(Duration::from_secs(24 * 3_600 - 1)).await;

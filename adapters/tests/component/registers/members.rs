@@ -85,8 +85,6 @@ async fn a_tombstone_weighs_nothing_in_the_stream_and_a_like_again_is_one_more()
 #[tokio::test(start_paused = true)]
 async fn the_store_deletes_a_tombstone_once_it_has_expired_and_never_a_row_that_was_liked_again() {
     let (store, registers) = start().await;
-    let expiry = json!({"AttributeName": "gone", "Enabled": true});
-    store.call("UpdateTimeToLive", json!({"TableName": TABLE, "TimeToLiveSpecification": expiry})).await;
     let gone = BEGAN.0 / 1_000 + 3_600;
     for event in [like("u", 1), unlike("u", 2), like("w", 3), unlike("w", 4), like("w", 5)] {
         assert_eq!(registers.write(&[event], gone).await, [Written::Stored]);
