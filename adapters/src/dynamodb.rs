@@ -3,6 +3,7 @@
 
 pub mod changes;
 mod checkpoints;
+pub mod claims;
 mod clock;
 mod connection;
 pub mod counters;
@@ -22,6 +23,7 @@ mod put;
 mod recounts;
 pub mod registers;
 mod settings;
+mod signing;
 mod streams;
 mod table_ids;
 mod tables;

@@ -14,6 +14,7 @@ mod letter;
 mod membership;
 pub mod metrics;
 mod misrouted;
+pub mod partition;
 mod print;
 mod trace;
 mod worker;

@@ -16,9 +16,41 @@ const CLASS: Label = Label::of("class", Fault::CLASSES);
 /// What is worth trying again; a conflict is another writer's transaction on the same rows.
 const AGAIN: Label = Label::of("class", &["transient", "throttled", "conflict"]);
 const PARTITION: Label = Label::learnt("partition");
-const CALL: Label = Label::of("call", tally_core::consume::CALLS);
+const CALL: Label = Label::of(
+    "call",
+    &[
+        "fence",
+        "log",
+        "create_fence",
+        "name_topic",
+        "first_seen",
+        "definitions",
+        "announced",
+        "partitions",
+        "start_at",
+        "maps",
+        "locate",
+        "cells",
+        "commit",
+        "keep",
+    ],
+);
 /// Why a record is no event.
 const REASON: Label = Label::of("reason", &tally_core::event::Rejection::REASONS);
+const ALARM: Label = Label::of(
+    "alarm",
+    &[
+        "paused",
+        "topic_replaced",
+        "log_truncated",
+        "beyond_log",
+        "cell_ahead",
+        "refused",
+        "fewer_partitions",
+        "new_partition",
+        "forward_reset",
+    ],
+);
 const CAUSE: Label = Label::of(
     "cause",
     &["assigned", "unknown", "condition", "unclear", "position", "recheck", "definitions", "lanes", "cell"],
@@ -72,7 +104,7 @@ table! {
     LANES: Gauge Count "tally_consumer_lanes" [PARTITION],
         "Lanes a partition held here has: chains of transactions side by side.";
     ALARMS: Counter Count "tally_consumer_alarms_total"
-        [Label::of("alarm", &["paused", "topic_replaced", "log_truncated", "beyond_log", "cell_ahead", "refused"])],
+        [ALARM],
         "Partitions that came to stand still, by alarm.";
     KAFKA_ERRORS: Counter Count "tally_consumer_kafka_errors_total" [CLASS],
         "Errors reported by the Kafka client, by class.";

@@ -18,7 +18,7 @@ const SOURCES: [&str; 3] = ["ce_source", "client.id", "source"];
 
 /// When the process warned last, and how many events there were since.
 #[derive(Debug, Default)]
-pub(crate) struct Warning(Mutex<Told>);
+pub struct Warning(Mutex<Told>);
 
 #[derive(Debug, Default)]
 struct Told {
@@ -29,19 +29,31 @@ struct Told {
 impl Warning {
     /// Takes note of `misrouted` events in `partition`, whose machine still holds them, and warns if it is time to.
     pub(crate) fn warn(&self, shared: &Shared, partition: &Partition, machine: &Consume, misrouted: Misrouted) {
-        let Some(events) = self.due(shared.host.clock().reading().at, misrouted.events) else { return };
-        let last = machine.records(misrouted.last, misrouted.last.next()).next();
-        let expected = last.and_then(|record| {
-            let event = decode(record, machine.definitions()?).ok()?;
-            Some(shared.settings.key.key_of(&event, shared.shards))
-        });
-        let key = last.and_then(|record| record.key);
-        let why = why(key, expected.as_deref(), partition.index, misrouted.partitions);
-        let source = last.and_then(source);
+        let Some(last) = machine.records(misrouted.last, misrouted.last.next()).next() else { return };
+        let event = machine.definitions().and_then(|definitions| decode(last, definitions).ok());
+        let expected = event.map(|event| shared.settings.key.key_of(&event, shared.shards));
+        let now = shared.host.clock().reading().at;
+        self.tell(now, partition, last, expected.as_deref(), (misrouted.events, misrouted.partitions));
+    }
+
+    /// Takes note of so many events in `partition` of so many, and warns with the last one, if it is time to. Its key is `expected`
+    /// to be another one, or its partition.
+    pub(crate) fn tell(
+        &self,
+        now: Duration,
+        partition: &Partition,
+        last: Record<'_>,
+        expected: Option<&str>,
+        (events, partitions): (u64, u32),
+    ) {
+        let Some(events) = self.due(now, events) else { return };
+        let key = last.key;
+        let why = why(key, expected, partition.index, partitions);
+        let source = source(last);
         tracing::warn!(
             events,
             %partition,
-            offset = %misrouted.last,
+            offset = %last.offset,
             key = key.map(|key| String::from_utf8_lossy(key).into_owned()),
             source,
             "events lie in another partition than their key says, so that two of one user may be applied in the wrong \

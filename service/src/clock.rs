@@ -77,6 +77,14 @@ impl Clock {
         }
     }
 
+    /// A monotonic time, like that of a [reading](Self::reading), that goes on while the machine sleeps.
+    pub fn awake_or_asleep(&self) -> Duration {
+        match self.wall {
+            Wall::System => boot_time(),
+            Wall::Since(_) | Wall::Stepped(..) => self.monotonic(),
+        }
+    }
+
     /// One reading of both times, as machines take it. Clones of a clock read the same monotonic time.
     pub fn reading(&self) -> Now {
         Now { at: self.monotonic(), wall: self.now() }
@@ -102,6 +110,17 @@ impl Clock {
 fn system_now() -> UnixMillis {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMillis(0).plus(since_epoch)
+}
+
+fn boot_time() -> Duration {
+    // On macOS the monotonic clock is the one that goes on.
+    #[cfg(target_os = "linux")]
+    let clock = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let clock = rustix::time::ClockId::Monotonic;
+    let time = rustix::time::clock_gettime(clock);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -142,6 +161,14 @@ mod tests {
         assert_eq!((earlier.now(), earlier.reading().wall), (UnixMillis(100_000), UnixMillis(100_000)));
         clock.sleep(Duration::from_secs(60)).await;
         assert_eq!(clock.now(), UnixMillis(160_000));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "what is tested")]
+    fn the_systems_time_that_goes_on_in_sleep_never_goes_back() {
+        let clock = Clock::system();
+        let times: Vec<Duration> = (0..100).map(|_| clock.awake_or_asleep()).collect();
+        assert!(times.is_sorted() && times[0] > Duration::ZERO, "{times:?}");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct Changes {
 }
 
 /// What became of a conditional write.
-enum Conditional {
+pub(super) enum Conditional {
     /// It was carried out; the item afterwards.
     Done(Item),
     /// Its condition does not hold; the item as it is, if there is one.
@@ -51,11 +51,11 @@ impl Changes {
         Self { connection: connection.clone() }
     }
 
-    fn table(&self) -> &str {
+    pub(super) fn table(&self) -> &str {
         &self.connection.tables.checkpoints
     }
 
-    async fn get(&self, id: &str) -> Outcome<Option<Item>> {
+    pub(super) async fn get(&self, id: &str) -> Outcome<Option<Item>> {
         let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(id)));
         let reply = get.consistent_read(true).send().await.map_err(|error| fault(self.table(), &error))?;
         Ok(reply.item)
@@ -63,7 +63,13 @@ impl Changes {
 
     /// Updates the item `id` if `condition` holds. Safe to repeat wherever carrying it out makes the condition false, or
     /// leaves the item as it is.
-    async fn update_if(&self, id: &str, say: Aliases, update: String, condition: String) -> Outcome<Conditional> {
+    pub(super) async fn update_if(
+        &self,
+        id: &str,
+        say: Aliases,
+        update: String,
+        condition: String,
+    ) -> Outcome<Conditional> {
         let (names, values) = say.finish();
         let update = self
             .connection
@@ -88,8 +94,25 @@ impl Changes {
         }
     }
 
+    /// Updates the item `id`; the item afterwards.
+    pub(super) async fn update(&self, id: &str, say: Aliases, update: String) -> Outcome<Item> {
+        let (names, values) = say.finish();
+        let update = self
+            .connection
+            .client
+            .update_item()
+            .table_name(self.table())
+            .set_key(Some(key(id)))
+            .update_expression(update)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
+            .return_values(ReturnValue::AllNew);
+        let reply = update.send().await.map_err(|error| fault(self.table(), &error))?;
+        Ok(reply.attributes.unwrap_or_default())
+    }
+
     /// Puts a whole item if `condition` holds. Safe to repeat wherever carrying it out makes the condition false.
-    async fn put_if(&self, item: Item, say: Aliases, condition: String) -> Outcome<Conditional> {
+    pub(super) async fn put_if(&self, item: Item, say: Aliases, condition: String) -> Outcome<Conditional> {
         let (names, values) = say.finish();
         let put = self
             .connection
@@ -113,7 +136,7 @@ impl Changes {
     }
 
     /// Puts an item where there is none; the item that is there.
-    async fn put_new(&self, item: Item) -> Outcome<Item> {
+    pub(super) async fn put_new(&self, item: Item) -> Outcome<Item> {
         let mut say = Aliases::default();
         let absent = format!("attribute_not_exists({})", say.name(ID));
         match self.put_if(item, say, absent).await? {

@@ -28,6 +28,7 @@ use super::get::Jitter;
 use super::instance;
 use super::names::Tables;
 use super::settings::{Access, Settings};
+use super::signing::SigningTime;
 use super::watch::TablesWatch;
 
 /// Clients and table names. Cloning it is cheap and shares them.
@@ -38,6 +39,8 @@ pub struct Connection {
     pub(super) client: aws_sdk_dynamodb::Client,
     /// Sends every request once, for writes whose repetition has to be decided by the caller.
     pub(super) once: aws_sdk_dynamodb::Client,
+    /// The same, whose requests are signed by the store's clock.
+    pub(super) by_store_clock: aws_sdk_dynamodb::Client,
     pub(super) streams: aws_sdk_dynamodbstreams::Client,
     /// What tells these tables from those of any other deployment, once they were checked.
     pub(super) deployment: Arc<OnceLock<String>>,
@@ -133,13 +136,17 @@ impl Connection {
     fn over(config: &SdkConfig, settings: &Settings, seed: u64) -> Self {
         let store_clock = StoreClock::default();
         let tables = || aws_sdk_dynamodb::config::Builder::from(config).interceptor(ReadDate(store_clock.clone()));
-        let once = tables().retry_config(RetryConfig::disabled()).build();
+        let once = || tables().retry_config(RetryConfig::disabled());
+        let local = config.time_source().unwrap_or_default();
+        let by_store_clock =
+            once().time_source(SigningTime { store: store_clock.clone(), local }).disable_clock_skew_correction(true);
         let streams = aws_sdk_dynamodbstreams::config::Builder::from(config);
         let streams = streams.interceptor(ReadDate(store_clock.clone())).build();
         Self {
             tables: Arc::new(Tables::with_prefix(&settings.table_prefix)),
             client: aws_sdk_dynamodb::Client::from_conf(tables().build()),
-            once: aws_sdk_dynamodb::Client::from_conf(once),
+            once: aws_sdk_dynamodb::Client::from_conf(once().build()),
+            by_store_clock: aws_sdk_dynamodb::Client::from_conf(by_store_clock.build()),
             streams: aws_sdk_dynamodbstreams::Client::from_conf(streams),
             deployment: Arc::default(),
             watch: TablesWatch::default(),

@@ -121,6 +121,15 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const OPEN: &str = "open";
     pub(in crate::dynamodb) const KIND: &str = "kind";
     pub(in crate::dynamodb) const AS_OF: &str = "as_of";
+    /// Of a claim: which take-over it is, and how far the rows have come.
+    pub(in crate::dynamodb) const N: &str = "n";
+    pub(in crate::dynamodb) const SAFE: &str = "safe";
+    pub(in crate::dynamodb) const SAFE_AT: &str = "safe_at";
+    pub(in crate::dynamodb) const GREATEST: &str = "greatest";
+    pub(in crate::dynamodb) const PAST: &str = "past";
+    /// Of a topic: where each generation begins, and whether its consumers are paused.
+    pub(in crate::dynamodb) const BEGINS: &str = "begins";
+    pub(in crate::dynamodb) const PAUSED: &str = "paused";
     /// Of the configuration.
     pub(in crate::dynamodb) const SHARDS: &str = "shards";
     /// Of the configuration: in which form everything is written.

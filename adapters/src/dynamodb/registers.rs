@@ -31,6 +31,7 @@ use super::connection::Connection;
 use super::fault::{fault, of_statement};
 use super::item::{Item, Reader};
 use super::names::likes::V;
+use super::signing::Confirmed;
 use super::table_ids::LIKES;
 
 /// The rows of `likes`, to be written.
@@ -99,20 +100,20 @@ impl Registers {
     /// up to two requests.
     ///
     /// Safe to repeat, also late and by others: a row that has the write's version or a greater one stays as it is. A request
-    /// must not arrive after the tombstone of a later removal has expired.
+    /// must not arrive after the tombstone of a later removal has expired, so none is sent unless the claim was confirmed lately.
     ///
     /// # Panics
     /// There are more writes than a request takes.
-    pub async fn write(&self, writes: &[Arc<Write>], gone: u64) -> Vec<Written> {
+    pub async fn write(&self, writes: &[Arc<Write>], gone: u64, confirmed: Confirmed) -> Vec<Written> {
         assert!(writes.len() <= Progress::STATEMENTS, "{} writes are more than a request takes", writes.len());
         if let Err(fault) = self.connection.watch.open_to(LIKES) {
             return vec![Written::Failed(fault); writes.len()];
         }
         let first = writes.iter().map(|write| (&**write, Half::first(&write.change))).collect::<Vec<_>>();
-        let mut written = self.attempt(&first, gone).await;
+        let mut written = self.attempt(&first, gone, confirmed).await;
         let others =
             first.iter().zip(&written).filter_map(|((write, _), written)| Some((*write, *written.as_ref().err()?)));
-        let mut others = self.attempt(&others.collect::<Vec<_>>(), gone).await.into_iter();
+        let mut others = self.attempt(&others.collect::<Vec<_>>(), gone, confirmed).await.into_iter();
         for written in written.iter_mut().filter(|written| written.is_err()) {
             *written = others.next().expect("one outcome for each statement");
         }
@@ -121,9 +122,9 @@ impl Registers {
     }
 
     /// Sends one half of each write; the error names the other half where that one is needed.
-    async fn attempt(&self, halves: &[(&Write, Half)], gone: u64) -> Vec<Result<Written, Half>> {
+    async fn attempt(&self, halves: &[(&Write, Half)], gone: u64, confirmed: Confirmed) -> Vec<Result<Written, Half>> {
         let statement = |nth: usize| self.texts.statement(halves[nth].0, halves[nth].1, gone);
-        let sent = self.send(halves.len(), statement).await;
+        let sent = self.send(halves.len(), statement, confirmed).await;
         sent.into_iter().map(|sent| self.judged(sent)).collect()
     }
 
@@ -142,17 +143,22 @@ impl Registers {
 
     /// Sends so many statements as one request. One that is refused as a whole goes statement by statement, so that what is
     /// wrong with one of them is not laid to the others.
-    async fn send(&self, count: usize, statement: impl Fn(usize) -> BatchStatementRequest) -> Vec<Result<(), Refusal>> {
+    async fn send(
+        &self,
+        count: usize,
+        statement: impl Fn(usize) -> BatchStatementRequest,
+        confirmed: Confirmed,
+    ) -> Vec<Result<(), Refusal>> {
         if count == 0 {
             return Vec::new();
         }
-        let whole = self.request((0..count).map(&statement).collect()).await;
+        let whole = self.request((0..count).map(&statement).collect(), confirmed).await;
         match whole {
             Ok(sent) => sent,
             Err(Fault::Poison(_)) if count > 1 => {
                 let mut each = Vec::with_capacity(count);
                 for nth in 0..count {
-                    let alone = self.request(vec![statement(nth)]).await;
+                    let alone = self.request(vec![statement(nth)], confirmed).await;
                     each.extend(alone.unwrap_or_else(|fault| vec![Err(Refusal::Fault(fault))]));
                 }
                 each
@@ -161,9 +167,15 @@ impl Registers {
         }
     }
 
-    async fn request(&self, statements: Vec<BatchStatementRequest>) -> Outcome<Vec<Result<(), Refusal>>> {
+    /// Signs and sends one request, unless the claim has not been confirmed lately.
+    async fn request(
+        &self,
+        statements: Vec<BatchStatementRequest>,
+        confirmed: Confirmed,
+    ) -> Outcome<Vec<Result<(), Refusal>>> {
         let asked = statements.len();
-        let sent = self.connection.once.batch_execute_statement().set_statements(Some(statements)).send().await;
+        let request = self.connection.by_store_clock.batch_execute_statement().set_statements(Some(statements));
+        let sent = request.customize().interceptor(confirmed).send().await;
         let outcomes = sent.map_err(|error| fault(self.table(), &error))?.responses.unwrap_or_default();
         if outcomes.len() != asked {
             let answered = outcomes.len();

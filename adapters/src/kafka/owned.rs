@@ -13,7 +13,7 @@ use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::{Offset as At, TopicPartitionList};
 use tally_core::fault::Fault;
-use tally_core::fence::{Log, Offset, Partition};
+use tally_core::fence::{Log, Offset, Partition, TopicId};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, OwnedPartition, Records, Revocation};
 use tally_core::time::UnixMillis;
@@ -201,8 +201,24 @@ impl OwnedPartition for Handle {
 
     async fn log(&self) -> Outcome<Log> {
         self.blocking(|consumer, partition| {
-            let id = topic_id::read(consumer.client(), &partition.topic, TIMEOUT)?;
-            reader::watermarks(consumer, partition, id)
+            // The id last: what was said before is of that topic, as no topic gets an earlier one's id.
+            let log = reader::watermarks(consumer, partition, TopicId("".into()))?;
+            Ok(Log { topic: topic_id::read(consumer.client(), &partition.topic, TIMEOUT)?, ..log })
+        })
+        .await
+    }
+
+    async fn committed(&self) -> Outcome<Option<Offset>> {
+        self.blocking(|consumer, partition| {
+            let asking = |error| fault_of(&format!("asking what is committed of {partition}"), &error);
+            let found = consumer.committed_offsets(list_of(partition, At::Invalid)?, TIMEOUT).map_err(asking)?;
+            let elements = found.elements();
+            let Some(element) = elements.first() else { return Ok(None) };
+            element.error().map_err(asking)?;
+            Ok(match element.offset() {
+                At::Offset(offset) => u64::try_from(offset).ok().map(Offset),
+                _ => None,
+            })
         })
         .await
     }

@@ -286,6 +286,12 @@ impl OwnedPartition for Handle {
         self.broker.log(&self.partition)
     }
 
+    async fn committed(&self) -> Outcome<Option<Offset>> {
+        let state = self.broker.state();
+        state.answers()?;
+        Ok(state.bookmarks.get(&(self.group.clone(), self.partition.clone())).copied())
+    }
+
     async fn start_at(&self, offset: Offset) -> Outcome<()> {
         if self.assignment.revoked.borrow().is_some() {
             return Err(Fault::Transient(format!("{} is no longer assigned here", self.partition)));

@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
+mod claims;
+#[cfg(test)]
 mod counters;
 #[cfg(test)]
 mod deployment;

@@ -4,15 +4,18 @@ mod cells;
 mod failing;
 mod members;
 mod partition;
+mod signing;
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tally_adapters::dynamodb::claims::Confirmed;
 use tally_adapters::dynamodb::registers::{Registers, Written};
 use tally_core::fence::Offset;
 use tally_core::ids::{Region, UserId};
 use tally_core::register::{Change, Row, Version, Write};
 use tally_core::time::UnixMillis;
+use tally_service::Clock;
 use tally_testkit::{BEGAN, Store};
 
 const TABLE: &str = "likes";
@@ -44,8 +47,13 @@ fn unlike(member: &str, offset: u64) -> Arc<Write> {
 }
 
 async fn write(registers: &Registers, write: Arc<Write>) -> Written {
-    let [written] = <[Written; 1]>::try_from(registers.write(&[write], GONE).await).unwrap();
+    let [written] = <[Written; 1]>::try_from(registers.write(&[write], GONE, confirmed()).await).unwrap();
     written
+}
+
+/// As a consumer writes whose claim was confirmed just now.
+fn confirmed() -> Confirmed {
+    Confirmed::now(Clock::starting_at(BEGAN))
 }
 
 fn key(member: &str) -> Value {

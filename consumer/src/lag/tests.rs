@@ -83,6 +83,9 @@ impl OwnedPartition for Unanswered {
     async fn log(&self) -> Outcome<Log> {
         pending().await
     }
+    async fn committed(&self) -> Outcome<Option<Offset>> {
+        pending().await
+    }
     async fn start_at(&self, _offset: Offset) -> Outcome<()> {
         pending().await
     }

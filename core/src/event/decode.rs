@@ -556,6 +556,7 @@ mod tests {
             Rejection::BadTimestamp,
             Rejection::BadEnvelope(""),
             Rejection::RefusedByStore(String::new()),
+            Rejection::Misrouted,
         ];
         assert_eq!(one_of_each.map(|rejection| rejection.reason()), Rejection::REASONS);
     }

@@ -76,11 +76,15 @@ pub enum Rejection {
     /// A valid event that the table does not take; the store's own words.
     #[error("refused by the store: {0}")]
     RefusedByStore(String),
+    /// A valid event in another partition than its key says, of a row that a routed event has written: which of the two is the
+    /// later one is not known.
+    #[error("in another partition than its key says, and an event from that one is in")]
+    Misrouted,
 }
 
 impl Rejection {
     /// Every reason there is.
-    pub const REASONS: [&'static str; 15] = [
+    pub const REASONS: [&'static str; 16] = [
         "empty_value",
         "too_large",
         "not_utf8",
@@ -96,6 +100,7 @@ impl Rejection {
         "bad_timestamp",
         "bad_envelope",
         "refused_by_store",
+        "misrouted",
     ];
 
     /// The reason's name: a metric label and a dead-letter header.
@@ -116,6 +121,7 @@ impl Rejection {
             Self::BadTimestamp => "bad_timestamp",
             Self::BadEnvelope(_) => "bad_envelope",
             Self::RefusedByStore(_) => "refused_by_store",
+            Self::Misrouted => "misrouted",
         }
     }
 }

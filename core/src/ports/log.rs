@@ -200,8 +200,12 @@ pub trait OwnedPartition: std::fmt::Debug + Send + Sync {
     /// How many partitions the topic has.
     async fn partitions(&self) -> Outcome<u32>;
 
-    /// What the broker says of the log.
+    /// What the broker says of the log. Its bounds are those of the topic that it names, which is looked at last.
     async fn log(&self) -> Outcome<Log>;
+
+    /// What the group has committed: what tools show and reset. It is not later than what [`finished`](Self::finished) was told,
+    /// unless an operator has set it.
+    async fn committed(&self) -> Outcome<Option<Offset>>;
 
     /// Reads from `offset` on. Records read from an earlier position are dropped, those on their way included. Safe to
     /// repeat: the last call counts.

@@ -71,6 +71,11 @@ impl OwnedPartition for GatedPartition {
         self.inner.log().await
     }
 
+    async fn committed(&self) -> Outcome<Option<Offset>> {
+        self.gate.pass().await;
+        self.inner.committed().await
+    }
+
     async fn start_at(&self, offset: Offset) -> Outcome<()> {
         self.gate.pass().await;
         self.inner.start_at(offset).await

@@ -13,6 +13,7 @@ use super::super::get::{self, Consistency};
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::PK;
 use super::super::names::likes::{N, TO, USER_ID};
+use super::super::signing::Confirmed;
 use super::super::table_ids::LIKES;
 use super::{Refusal, Registers, request};
 
@@ -65,13 +66,19 @@ impl Registers {
     ///
     /// # Panics
     /// There are more updates than a request takes.
-    pub async fn advance_cells(&self, partition: &Partition, updates: &[CellUpdate]) -> Vec<Advanced> {
+    pub async fn advance_cells(
+        &self,
+        partition: &Partition,
+        updates: &[CellUpdate],
+        confirmed: Confirmed,
+    ) -> Vec<Advanced> {
         assert!(updates.len() <= Progress::STATEMENTS, "{} updates are more than a request takes", updates.len());
         if let Err(fault) = self.connection.watch.open_to(LIKES) {
             return vec![Advanced::Failed(fault); updates.len()];
         }
         let sort = sort(partition);
-        let sent = self.send(updates.len(), |nth| updates[nth].statement(self.table(), &sort)).await;
+        let statement = |nth: usize| updates[nth].statement(self.table(), &sort);
+        let sent = self.send(updates.len(), statement, confirmed).await;
         sent.into_iter().map(|sent| self.advanced(sent)).collect()
     }
 

@@ -8,7 +8,7 @@ use tally_core::tally::Record;
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::Store;
 
-use super::{TABLE, start, version};
+use super::{TABLE, confirmed, start, version};
 use crate::rows::streamed;
 
 fn partition() -> Partition {
@@ -33,7 +33,7 @@ async fn read(registers: &Registers, shard: u16) -> Option<Cell> {
 
 async fn advance(registers: &Registers, from: Option<Cell>, to: Cell) -> Advanced {
     let update = CellUpdate { key: key(7), from, to };
-    registers.advance_cells(&partition(), &[update]).await.remove(0)
+    registers.advance_cells(&partition(), &[update], confirmed()).await.remove(0)
 }
 
 /// What the stream says the cells come to.
@@ -82,7 +82,7 @@ async fn cells_are_updated_and_read_each_by_itself_and_in_order() {
     let (store, registers) = start().await;
     let update = |shard| CellUpdate { key: key(shard), from: None, to: cell(i64::from(shard), 1) };
     store.faults([Rule::new(Injected::Throttle).on("PartiQLInsert").nth(2)]);
-    let advanced = registers.advance_cells(&partition(), &[9, 4, 7].map(update)).await;
+    let advanced = registers.advance_cells(&partition(), &[9, 4, 7].map(update), confirmed()).await;
     assert_eq!((&advanced[0], &advanced[2]), (&Advanced::Stored, &Advanced::Stored));
     assert!(matches!(advanced[1], Advanced::Failed(Fault::Throttled(_))), "{advanced:?}");
     store.edit(TABLE, stored_key(7), "to", json!(null)).await;

@@ -53,6 +53,38 @@ async fn a_record_arrives_as_it_was_written_where_its_key_belongs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_finished_is_committed_for_the_next_member_and_what_never_was_is_not() {
+    for engine in engines().await {
+        fill(&*engine, 1, 3).await;
+        let mut member = Member::new(&*engine);
+        member.owns(PARTITIONS as usize).await;
+        for index in [0, 1] {
+            let owned = Arc::clone(&member.owned[&index]);
+            assert_eq!(member.polled(async move { owned.committed().await }).await, Ok(None));
+        }
+        member.start(1, 0).await;
+        let owned = Arc::clone(&member.owned[&1]);
+        let told = async move {
+            owned.finished(Offset(2));
+            while owned.committed().await != Ok(Some(Offset(2))) {
+                tokio::task::yield_now().await;
+            }
+        };
+        member.polled(told).await;
+        member.owned.clear();
+        member.intake.leave().await;
+        let mut next = Member::new(&*engine);
+        next.owns(PARTITIONS as usize).await;
+        for (index, committed) in [(0, None), (1, Some(Offset(2)))] {
+            let owned = Arc::clone(&next.owned[&index]);
+            assert_eq!(next.polled(async move { owned.committed().await }).await, Ok(committed));
+        }
+        next.owned.clear();
+        next.intake.leave().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partition_is_read_from_where_it_is_started_and_again_from_elsewhere() {
     for engine in engines().await {
         fill(&*engine, 1, 300).await;

@@ -72,6 +72,10 @@ impl OwnedPartition for OvertakenPartition {
         Ok(log)
     }
 
+    async fn committed(&self) -> Outcome<Option<Offset>> {
+        self.inner.committed().await
+    }
+
     async fn start_at(&self, offset: Offset) -> Outcome<()> {
         self.inner.start_at(offset).await
     }

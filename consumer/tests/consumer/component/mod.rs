@@ -7,6 +7,7 @@ mod homes;
 mod lanes;
 mod letters;
 mod log;
+mod partition;
 mod pausing;
 mod store;
 

@@ -74,6 +74,10 @@ impl OwnedPartition for FaultyPartition {
         self.inner.log().await
     }
 
+    async fn committed(&self) -> Outcome<Option<Offset>> {
+        self.inner.committed().await
+    }
+
     async fn start_at(&self, offset: Offset) -> Outcome<()> {
         self.inner.start_at(offset).await?;
         self.rewriter.iter().for_each(|rewriter| rewriter.begin(self.partition().index));

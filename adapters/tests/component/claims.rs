@@ -1,0 +1,118 @@
+//! Claims of partitions and what is known of topics: what is stored of them, and what a late copy of a request changes.
+
+use std::time::Duration;
+
+use tally_adapters::dynamodb::claims::Claims;
+use tally_core::fence::{Log, Offset, Partition, TopicId};
+use tally_core::register::{Claim, Found, Generation, Kept, Topic};
+use tally_core::time::UnixMillis;
+use tally_emulator::{Fault as Injected, Rule};
+use tally_service::Clock;
+use tally_testkit::{BEGAN, Store};
+
+const TOMBSTONES: Duration = Duration::from_secs(24 * 3_600);
+
+fn partition(index: u32) -> Partition {
+    Partition { topic: "likes".into(), index }
+}
+
+fn topic() -> Topic {
+    Topic::first(TopicId("one".into()), vec![Offset(3), Offset(5)])
+}
+
+fn claims(store: &Store) -> Claims {
+    Claims::new(&store.connection, Clock::starting_at(BEGAN))
+}
+
+/// What is stored first under a claim.
+fn begun(claim: &Claim) -> Kept {
+    let log = Log { topic: topic().id, start: Offset(0), end: Offset(100) };
+    let found = Found { claim, topic: &topic(), index: 0, log: &log, partitions: 2, committed: None };
+    found.start(BEGAN, TOMBSTONES).unwrap().kept
+}
+
+fn come_to(kept: &Kept, safe: u64, safe_at: Option<u64>) -> Kept {
+    kept.come_to(Offset(safe), safe_at.map(UnixMillis), BEGAN, TOMBSTONES)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_take_over_raises_the_claim_and_finds_what_was_stored_under_the_one_before() {
+    let store = Store::start().await;
+    let claims = claims(&store);
+    assert_eq!(claims.read(&partition(0)).await, Ok(Claim::default()));
+    let (first, _) = claims.raise(&partition(0)).await.unwrap();
+    assert_eq!(first, Claim { n: 1, kept: None });
+    let mut kept = begun(&first);
+    for (safe, safe_at) in [(7, None), (9, Some(8)), (12, Some(11))] {
+        kept = come_to(&kept, safe, safe_at);
+        assert!(claims.keep(&partition(0), 1, &kept).await.unwrap().is_some());
+        assert_eq!(claims.read(&partition(0)).await, Ok(Claim { n: 1, kept: Some(kept.clone()) }));
+    }
+    let (second, _) = claims.raise(&partition(0)).await.unwrap();
+    assert_eq!(second, Claim { n: 2, kept: Some(kept) });
+    assert_eq!(claims.read(&partition(1)).await, Ok(Claim::default()), "each partition has its own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_raised_keeps_nothing_for_the_one_before() {
+    let store = Store::start().await;
+    let claims = claims(&store);
+    let kept = begun(&claims.raise(&partition(0)).await.unwrap().0);
+    claims.raise_all("likes", 2).await.unwrap();
+    assert!(claims.keep(&partition(0), 1, &kept).await.unwrap().is_none());
+    assert_eq!(claims.read(&partition(0)).await, Ok(Claim { n: 2, kept: None }));
+    assert_eq!(claims.read(&partition(1)).await, Ok(Claim { n: 1, kept: None }));
+    assert!(claims.keep(&partition(5), 1, &kept).await.unwrap().is_none(), "a claim that is gone is nobody's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_stored_of_a_claim_stays_when_an_earlier_word_of_it_comes_late() {
+    let store = Store::start().await;
+    let claims = claims(&store);
+    let first = come_to(&begun(&claims.raise(&partition(0)).await.unwrap().0), 7, None);
+    store.faults([Rule::new(Injected::Ghost { max_delay_ms: 60_000, hang_ms: 0 }).on("UpdateItem").nth(1)]);
+    assert!(claims.keep(&partition(0), 1, &first).await.is_err());
+    let second = come_to(&first, 9, None);
+    assert!(claims.keep(&partition(0), 1, &second).await.unwrap().is_some());
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(claims.read(&partition(0)).await.unwrap().kept, Some(second.clone()));
+    assert_eq!(store.emulator.stats().ghosts_applied, 1);
+    // A repetition whose first answer was lost is confirmed.
+    assert!(claims.keep(&partition(0), 1, &second).await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_forgets_since_when_the_rows_were_complete() {
+    let store = Store::start().await;
+    let claims = claims(&store);
+    let kept = come_to(&begun(&claims.raise(&partition(0)).await.unwrap().0), 50, Some(9));
+    assert!(claims.keep(&partition(0), 1, &kept).await.unwrap().is_some());
+    let (claim, _) = claims.raise(&partition(0)).await.unwrap();
+    let log = Log { topic: topic().id, start: Offset(0), end: Offset(100) };
+    let committed = Some(Offset(3));
+    let found = Found { claim: &claim, topic: &topic(), index: 0, log: &log, partitions: 2, committed };
+    let start = found.start(BEGAN.plus(TOMBSTONES), TOMBSTONES).unwrap();
+    assert_eq!(start.replay, Some(Offset(50)));
+    assert!(claims.keep(&partition(0), 2, &start.kept).await.unwrap().is_some());
+    assert_eq!(claims.read(&partition(0)).await.unwrap().kept, Some(start.kept.clone()));
+    assert_eq!(start.kept.safe_at, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_is_begun_once_and_replaced_only_by_who_knows_it() {
+    let store = Store::start().await;
+    let claims = claims(&store);
+    assert_eq!(claims.topic("likes").await, Ok(None));
+    assert_eq!(claims.begin_topic("likes", &topic()).await, Ok(topic()));
+    let other = Topic::first(TopicId("two".into()), vec![Offset(0)]);
+    assert_eq!(claims.begin_topic("likes", &other).await, Ok(topic()), "what is there stays");
+    let paused = Topic { is_paused: true, ..topic() };
+    assert_eq!(claims.replace_topic("likes", &topic(), &paused).await, Ok(true));
+    assert_eq!(claims.replace_topic("likes", &topic(), &other).await, Ok(false));
+    assert_eq!(claims.topic("likes").await, Ok(Some(paused.clone())));
+    let mut grown = topic();
+    grown.generations.push(Generation { number: 12, begins: vec![Offset(30), Offset(50), Offset(0)] });
+    assert_eq!(claims.replace_topic("likes", &paused, &grown).await, Ok(true));
+    assert_eq!(claims.replace_topic("likes", &paused, &grown).await, Ok(true), "a repetition finds itself");
+    assert_eq!(claims.topic("likes").await, Ok(Some(grown)));
+}

@@ -1,0 +1,118 @@
+//! Which statements are sent at all, and with which date.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use tally_adapters::dynamodb::claims::Confirmed;
+use tally_adapters::dynamodb::registers::{CellUpdate, Registers, Written};
+use tally_adapters::dynamodb::{Connection, Settings};
+use tally_core::fault::Fault;
+use tally_core::fence::Partition;
+use tally_core::register::{Answer, Cell};
+use tally_core::time::UnixMillis;
+use tally_testkit::{BEGAN, Store};
+
+use super::{GONE, TABLE, confirmed, like, start, version};
+
+/// The emulator on a machine that may sleep between a signature and what is sent; keeps the dates of statements.
+#[derive(Clone, Debug)]
+struct Machine {
+    emulator: SharedHttpClient,
+    sleeps: Arc<Mutex<Duration>>,
+    dates: Arc<Mutex<Vec<String>>>,
+}
+
+#[derive(Debug)]
+struct Way {
+    machine: Machine,
+    connector: SharedHttpConnector,
+}
+
+impl HttpClient for Machine {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        let connector = self.emulator.http_connector(settings, components);
+        SharedHttpConnector::new(Way { machine: self.clone(), connector })
+    }
+}
+
+impl HttpConnector for Way {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let is_statement = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("Statement"));
+        if is_statement {
+            let date = request.headers().get("x-amz-date").expect("a signature has a date").to_owned();
+            self.machine.dates.lock().unwrap().push(date);
+        }
+        let (connector, sleeps) = (self.connector.clone(), *self.machine.sleeps.lock().unwrap());
+        HttpConnectorFuture::new(async move {
+            tokio::time::sleep(sleeps).await;
+            connector.call(request).await
+        })
+    }
+}
+
+/// A machine whose clock is off, and its rows.
+fn machine(store: &Store, now: UnixMillis) -> (Machine, Connection) {
+    let (sleeps, dates) = (Arc::default(), Arc::default());
+    let machine = Machine { emulator: store.emulator.http_client(), sleeps, dates };
+    let settings = Settings { attempts: 1, ..Settings::local("") };
+    let connection = Connection::in_process(&settings, machine.clone(), now);
+    (machine, connection)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_confirmation_sends_nothing_and_a_new_one_does() {
+    let (store, registers) = start().await;
+    let old = confirmed();
+    tokio::time::advance(Confirmed::GOOD_FOR).await;
+    assert_eq!(registers.write(&[like("u", 1)], GONE, old).await, [Written::Stored]);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    let requests = store.requests("BatchExecuteStatement");
+    let written = registers.write(&[like("u", 2), like("w", 2)], GONE, old).await;
+    assert_eq!(written.iter().map(Written::answer).collect::<Vec<_>>(), vec![Some(Answer::Again); 2]);
+    assert!(
+        matches!(&written[0], Written::Failed(Fault::Transient(why)) if why.contains("not confirmed")),
+        "{written:?}"
+    );
+    let cell = CellUpdate { key: "p#+views.0".parse().unwrap(), from: None, to: Cell { n: 1, to: version(2) } };
+    let partition = Partition { topic: "likes".into(), index: 0 };
+    let advanced = registers.advance_cells(&partition, std::slice::from_ref(&cell), old).await;
+    assert!(format!("{advanced:?}").contains("not confirmed"), "{advanced:?}");
+    assert_eq!(store.requests("BatchExecuteStatement"), requests);
+    assert_eq!(registers.write(&[like("w", 2)], GONE, confirmed()).await, [Written::Stored]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_statement_that_was_signed_before_the_machine_slept_carries_the_old_date() {
+    let store = Store::start().await;
+    let (machine, connection) = machine(&store, BEGAN);
+    let registers = Registers::new(&connection);
+    *machine.sleeps.lock().unwrap() = Duration::from_secs(24 * 3_600);
+    registers.write(&[like("u", 1)], GONE, confirmed()).await;
+    // As of the store's clock at the start of every test, whatever it is when the request arrives.
+    assert_eq!(*machine.dates.lock().unwrap(), ["20231114T221320Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn statements_are_signed_by_the_stores_clock_and_anew_each_time() {
+    for off in [-600_000, 0, 600_000] {
+        let store = Store::start().await;
+        let (machine, connection) = machine(&store, UnixMillis(BEGAN.0.checked_add_signed(off).unwrap()));
+        let registers = Registers::new(&connection);
+        // The first answer tells what time it is.
+        registers
+            .read_cells(&Partition { topic: "likes".into(), index: 0 }, &["p#+views.0".parse().unwrap()])
+            .await
+            .unwrap();
+        for (offset, seconds) in [(1, 5), (2, 50)] {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            registers.write(&[like(&offset.to_string(), offset)], GONE, confirmed()).await;
+        }
+        assert_eq!(*machine.dates.lock().unwrap(), ["20231114T221325Z", "20231114T221415Z"], "{off}");
+        assert_eq!(store.items(TABLE).await.len(), 2);
+    }
+}

@@ -1,0 +1,360 @@
+//! One partition, from its assignment until it is left: it is claimed, read from where that says, and its events are written as
+//! rows and sums, many requests at a time. What may be committed lies before every record that is not finished.
+
+mod begin;
+mod keeping;
+mod letters;
+mod reading;
+mod runs;
+mod writing;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::claims::{Claims, Confirmed};
+use tally_adapters::dynamodb::registers::Registers;
+use tally_core::backoff::Backoff;
+use tally_core::ids::ShardCount;
+use tally_core::ports::log::Revocation;
+use tally_core::ports::{DeploymentConfig, Outcome, OwnedPartition, Producer, TopicReader};
+use tally_core::register::{Ends, Kept, Progress, Standstill, Topic};
+use tally_core::time::UnixMillis;
+use tally_service::{Host, Stop, Task};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use self::keeping::Asked;
+use self::reading::Reading;
+use self::writing::{Sent, Writing};
+use crate::config::ReadSettings;
+use crate::metrics;
+pub use crate::misrouted::Warning;
+
+/// How long after a partition was given up it is claimed again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long a partition stands still before it is looked at again.
+const RECHECK: Duration = Duration::from_secs(10);
+/// How long a revoked partition may still be drained.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How often it is stored how far the rows have come.
+const EVERY: Duration = Duration::from_secs(1);
+/// More than passes between the readings of two clocks.
+const ASLEEP: Duration = Duration::from_millis(500);
+
+/// What all partitions share.
+pub struct Shared {
+    pub registers: Registers,
+    pub claims: Claims,
+    pub changes: Changes,
+    pub deployment: Arc<dyn DeploymentConfig>,
+    /// Writes dead letters.
+    pub producer: Arc<dyn Producer>,
+    /// Reads the topic of likes outside of the group.
+    pub reader: Arc<dyn TopicReader>,
+    pub settings: ReadSettings,
+    pub shards: ShardCount,
+    /// How long tombstones are kept.
+    pub tombstones: Duration,
+    /// One permit for each request that may be under way.
+    pub permits: Arc<Semaphore>,
+    pub host: Host,
+    /// When misrouted events were warned about last.
+    pub misrouted: Warning,
+}
+
+impl Shared {
+    /// The wait before repeat `attempt`, drawn.
+    fn pause(&self, attempt: u32) -> Duration {
+        Backoff::STORE.wait(attempt, self.host.chance().fraction())
+    }
+
+    /// How long the machine has slept.
+    fn slept(&self) -> Duration {
+        let clock = self.host.clock();
+        clock.awake_or_asleep().saturating_sub(clock.reading().at)
+    }
+
+    /// The time by the clock that does not go back.
+    fn at(&self) -> Duration {
+        self.host.clock().reading().at
+    }
+}
+
+/// The task of one partition.
+pub struct Worker {
+    pub log: Arc<dyn OwnedPartition>,
+    pub shared: Arc<Shared>,
+}
+
+/// Why a partition is not read any further.
+enum End {
+    /// It is given back.
+    Left,
+    /// It is claimed again in a second.
+    Again(String),
+    /// It stands still, aloud, until it is time to look again.
+    Stands(Standstill),
+}
+
+/// How much may still be finished.
+enum Leave {
+    /// Nothing: another member may have the partition.
+    AtOnce,
+    /// What is under way, for a while.
+    Soon,
+}
+
+/// What was waited for.
+enum Done {
+    Sent(Sent),
+    /// A dead letter is acknowledged.
+    Letter(tally_core::fence::Offset),
+    Definitions(Outcome<tally_core::definitions::Definitions>),
+    /// What was stored under the claim, or `None` where it was raised meanwhile.
+    Kept(Kept, Outcome<Option<Confirmed>>),
+    Asked(Asked),
+}
+
+/// A partition under its claim.
+struct Held {
+    log: Arc<dyn OwnedPartition>,
+    shared: Arc<Shared>,
+    topic: Arc<Topic>,
+    /// The claim.
+    n: u64,
+    confirmed: Confirmed,
+    kept: Kept,
+    ends: Ends,
+    progress: Progress,
+    reading: Reading,
+    writing: Writing,
+    under_way: FuturesUnordered<BoxFuture<'static, Done>>,
+    permit: Option<Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send>>>,
+    /// When it is stored next how far the rows have come.
+    keep_at: Duration,
+    keeps: bool,
+    asks: bool,
+    /// How long the machine had slept when the partition was claimed.
+    slept: Duration,
+    /// Since when something is known not to be done.
+    behind_since: Option<UnixMillis>,
+    /// How many dead letters are under way.
+    letters: usize,
+    /// How many were acknowledged, and how many other records were counted as applied.
+    rejected: u64,
+    applied: u64,
+    _state: metrics::InState,
+}
+
+impl Held {
+    /// Reads and writes until the partition is left or has to be claimed again.
+    async fn run(mut self, stop: &Stop) -> End {
+        let log = Arc::clone(&self.log);
+        loop {
+            self.hand_out();
+            let due = self.is_due();
+            let wake_at = if due { self.keep_at } else { self.wake_at() };
+            let done = tokio::select! {
+                biased;
+                leave = leave(&*log, stop) => return self.drain(leave, stop).await,
+                Some(done) = self.under_way.next() => Some(done),
+                () = sleep_until(&self.shared, wake_at) => None,
+                permit = permit(&mut self.permit, &self.shared), if due => {
+                    self.permit = None;
+                    self.send(permit, false);
+                    None
+                }
+                records = log.records(), if self.reads() => match records {
+                    Ok(records) => {
+                        self.reading.runs.push(records);
+                        None
+                    }
+                    Err(fault) => return End::Again(format!("cannot read on: {fault}")),
+                }
+            };
+            let ended = done.and_then(|done| self.done(done)).or_else(|| self.tick());
+            if let Some(end) = ended {
+                return end;
+            }
+        }
+    }
+
+    /// Takes in what was waited for; the end, if that follows.
+    fn done(&mut self, done: Done) -> Option<End> {
+        match done {
+            Done::Sent(sent) => self.sent(sent),
+            Done::Letter(offset) => {
+                self.letters -= 1;
+                self.rejected += 1;
+                self.progress.finish(offset);
+                None
+            }
+            Done::Definitions(list) => {
+                self.learnt(list);
+                None
+            }
+            Done::Kept(kept, stored) => self.stored(&kept, stored),
+            Done::Asked(asked) => self.asked(asked),
+        }
+        .or_else(|| {
+            self.reading.runs.release(self.progress.committable());
+            self.count();
+            None
+        })
+    }
+
+    /// Finishes what is under way, as long as it may take, and stores how far that came.
+    async fn drain(mut self, leave: Leave, stop: &Stop) -> End {
+        if let Leave::AtOnce = leave {
+            return End::Left;
+        }
+        let (log, clock) = (Arc::clone(&self.log), self.shared.host.clock());
+        let over = async {
+            // A partition that is asked back while the process stops is drained no longer than any other.
+            match log.revoked().await {
+                Revocation::Revoked => clock.sleep(DRAIN).await,
+                Revocation::Lost => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.last_call() => {}
+            () = over => {}
+            _ = self.finish() => {}
+        }
+        End::Left
+    }
+
+    /// Sends what is left, waits for everything, and stores how far the rows have come.
+    async fn finish(&mut self) -> Option<End> {
+        while self.has_unfinished() {
+            let due = self.has_ready();
+            let done = tokio::select! {
+                biased;
+                Some(done) = self.under_way.next() => Some(done),
+                permit = permit(&mut self.permit, &self.shared), if due => {
+                    self.permit = None;
+                    self.send(permit, true);
+                    None
+                }
+                else => break,
+            };
+            if let Some(end) = done.and_then(|done| self.done(done)) {
+                return Some(end);
+            }
+        }
+        while self.keeps {
+            let done = self.under_way.next().await?;
+            if let Some(end) = self.done(done) {
+                return Some(end);
+            }
+        }
+        self.keep();
+        while self.keeps {
+            let done = self.under_way.next().await?;
+            if let Some(end) = self.done(done) {
+                return Some(end);
+            }
+        }
+        None
+    }
+
+    /// Counts records as applied once they are finished and all before them.
+    fn count(&mut self) {
+        let finished = self.reading.taken - self.progress.kept() as u64;
+        let applied = finished.saturating_sub(self.rejected);
+        if applied > self.applied {
+            metrics::records("applied", applied - self.applied);
+            self.applied = applied;
+        }
+    }
+
+    /// When something is to be done without an answer.
+    fn wake_at(&self) -> Duration {
+        self.due_at().map_or(self.keep_at, |due| due.min(self.keep_at))
+    }
+}
+
+impl Task for Worker {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let Self { log, shared } = self;
+        let name = format!("partition-{}", log.partition().index);
+        let (partition, readiness) = (log.partition().clone(), shared.host.readiness().clone());
+        let mut last = None;
+        loop {
+            let end = tokio::select! {
+                biased;
+                _ = leave(&*log, &stop) => End::Left,
+                begun = begin::begin(&log, &shared) => match begun {
+                    Ok(held) => {
+                        readiness.forget(&name);
+                        last = None;
+                        held.run(&stop).await
+                    }
+                    Err(end) => end,
+                }
+            };
+            let rest = match end {
+                End::Left => break,
+                End::Again(why) => {
+                    tracing::warn!(%partition, why, "claiming it again");
+                    AGAIN
+                }
+                End::Stands(standstill) => {
+                    tracing::error!(%partition, alarm = standstill.name(), "standing still: {standstill}");
+                    if last.as_ref() != Some(&standstill) {
+                        metrics::alarm(standstill.name());
+                    }
+                    readiness.not_ready(&name, standstill.to_string());
+                    last = Some(standstill);
+                    RECHECK
+                }
+            };
+            let (_halted, clock) = (last.as_ref().map(|_| metrics::InState::halted()), shared.host.clock());
+            tokio::select! {
+                biased;
+                _ = leave(&*log, &stop) => break,
+                () = clock.sleep(rest) => {}
+            }
+        }
+        for condition in
+            [name, letters::condition(&partition), keeping::condition(&partition), writing::condition(&partition)]
+        {
+            readiness.forget(&condition);
+        }
+        metrics::lag(partition.index, 0, Duration::ZERO);
+        Ok(())
+    }
+}
+
+/// Completes when the partition has to be given back. Cancel safe.
+async fn leave(log: &dyn OwnedPartition, stop: &Stop) -> Leave {
+    tokio::select! {
+        biased;
+        () = stop.last_call() => Leave::AtOnce,
+        revocation = log.revoked() => match revocation {
+            Revocation::Revoked => Leave::Soon,
+            Revocation::Lost => Leave::AtOnce,
+        },
+        () = stop.requested() => Leave::Soon,
+    }
+}
+
+/// The next permit to send a request. Cancel safe: a place in the queue of those that wait is kept.
+async fn permit(
+    waiting: &mut Option<Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send>>>,
+    shared: &Shared,
+) -> OwnedSemaphorePermit {
+    let permits = Arc::clone(&shared.permits);
+    let acquire = async { permits.acquire_owned().await.expect("the semaphore is never closed") };
+    waiting.get_or_insert_with(|| Box::pin(acquire)).await
+}
+
+/// Completes when the clock's monotonic time is `at`.
+async fn sleep_until(shared: &Shared, at: Duration) {
+    shared.host.clock().sleep(at.saturating_sub(shared.at())).await;
+}

@@ -1,0 +1,143 @@
+//! Once a second: how far the rows have come is stored under the claim and told to Kafka, and Kafka is asked for its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally_adapters::dynamodb::claims::Confirmed;
+use tally_core::fence::{Log, Partition};
+use tally_core::ports::{Outcome, OwnedPartition};
+use tally_core::register::{Kept, Standstill, unfit};
+use tally_core::time::UnixMillis;
+
+use super::{ASLEEP, Done, EVERY, End, Held, Shared};
+use crate::metrics;
+
+/// What Kafka said of the partition, and when it was asked.
+pub(super) struct Asked {
+    at: UnixMillis,
+    said: Outcome<(Log, u32)>,
+}
+
+/// The name under which readiness knows what is wrong with the topic of a partition.
+pub(super) fn condition(partition: &Partition) -> String {
+    format!("topic-{}", partition.index)
+}
+
+/// States that the topic has partitions that nobody reads.
+pub(super) fn name_growth(shared: &Shared, partition: &Partition, found: u32, known: u32) {
+    let readiness = shared.host.readiness();
+    if found > known {
+        let problem = format!(
+            "`{}` has {found} partitions, and the {known} known ones alone are read: drain it, then `tally topic adopt`",
+            partition.topic
+        );
+        readiness.not_ready(&condition(partition), problem);
+    } else {
+        readiness.forget(&condition(partition));
+    }
+}
+
+impl Held {
+    /// Begins what is to be done once a second, when it is time to.
+    pub(super) fn tick(&mut self) -> Option<End> {
+        let now = self.shared.at();
+        if now < self.keep_at {
+            return None;
+        }
+        self.keep_at = now + EVERY;
+        // What is known of the store's clock does not go on while the machine sleeps.
+        if self.shared.slept().abs_diff(self.slept) > ASLEEP {
+            return Some(End::Again("the machine slept".to_owned()));
+        }
+        if !self.keeps {
+            self.keep();
+        }
+        if !self.asks {
+            self.ask();
+        }
+        None
+    }
+
+    /// Stores how far the rows have come.
+    pub(super) fn keep(&mut self) {
+        let (claims, safe) = (&self.shared.claims, self.progress.committable());
+        let safe_at = self.ends.reached(safe);
+        self.kept = self.kept.come_to(safe, safe_at, claims.time().latest, self.shared.tombstones);
+        self.keeps = true;
+        let (shared, log, n, kept) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.n, self.kept.clone());
+        self.under_way.push(Box::pin(async move {
+            let stored = shared.claims.keep(log.partition(), n, &kept).await;
+            Done::Kept(kept, stored)
+        }));
+    }
+
+    /// What was stored may be committed: Kafka is told.
+    pub(super) fn stored(&mut self, kept: &Kept, stored: Outcome<Option<Confirmed>>) -> Option<End> {
+        self.keeps = false;
+        match stored {
+            Ok(Some(confirmed)) => {
+                self.confirmed = confirmed;
+                self.log.finished(kept.safe);
+                None
+            }
+            Ok(None) => Some(End::Again("another consumer has claimed it".to_owned())),
+            Err(fault) => {
+                metrics::retried("keep", fault.class());
+                tracing::debug!(partition = %self.log.partition(), error = %fault, "the claim is not confirmed");
+                None
+            }
+        }
+    }
+
+    fn ask(&mut self) {
+        self.asks = true;
+        let (shared, log) = (Arc::clone(&self.shared), Arc::clone(&self.log));
+        self.under_way.push(Box::pin(async move {
+            let at = shared.claims.time().earliest;
+            Done::Asked(Asked { at, said: look(&*log).await })
+        }));
+    }
+
+    /// Everything before the end that Kafka names was acknowledged by the time it was asked, if it is the same topic still.
+    pub(super) fn asked(&mut self, asked: Asked) -> Option<End> {
+        self.asks = false;
+        let (log, partitions) = match asked.said {
+            Ok(said) => said,
+            Err(fault) => {
+                metrics::kafka_error(&fault);
+                return None;
+            }
+        };
+        if let Some(standstill) = unfit(&self.topic, &log.topic, partitions) {
+            return Some(End::Stands(standstill));
+        }
+        let reached = self.progress.committable();
+        if reached > log.end {
+            return Some(End::Stands(Standstill::BeyondLog { at: reached, end: log.end }));
+        }
+        name_growth(&self.shared, self.log.partition(), partitions, self.topic.current().partitions());
+        self.ends.take(asked.at, log.end);
+        self.show_lag(&log, asked.at);
+        None
+    }
+
+    /// How far behind the partition is, and since when: what is not read yet is as old as the first look at it at least.
+    fn show_lag(&mut self, log: &Log, now: UnixMillis) {
+        let reached = self.progress.committable();
+        let records = log.end.0.saturating_sub(reached.0);
+        let oldest = self.reading.runs.first_from(reached).map(|record| record.at);
+        let since = if records == 0 { None } else { oldest.or(self.behind_since).or(Some(now)) };
+        self.behind_since = since;
+        metrics::lag(log_index(&*self.log), records, since.map_or(Duration::ZERO, |since| now.since(since)));
+    }
+}
+
+fn log_index(log: &dyn OwnedPartition) -> u32 {
+    log.partition().index
+}
+
+async fn look(log: &dyn OwnedPartition) -> Outcome<(Log, u32)> {
+    // The end first: what is looked at afterwards is at least as new.
+    let end = log.log().await?;
+    Ok((end, log.partitions().await?))
+}

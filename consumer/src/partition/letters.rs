@@ -1,0 +1,64 @@
+//! Dead letters: each is sent until it is acknowledged, and its record is not finished before.
+
+use std::sync::Arc;
+
+use tally_core::event::Rejection;
+use tally_core::fence::{Offset, Partition};
+use tally_core::ports::log::Records;
+
+use super::{Done, Held, Shared};
+use crate::letter::{self, Stored};
+use crate::metrics;
+
+/// How many may be under way before no further record is looked at.
+const MOST: usize = 1_000;
+
+/// The name under which readiness knows the dead letters of a partition.
+pub(super) fn condition(partition: &Partition) -> String {
+    format!("dead-letters-{}", partition.index)
+}
+
+impl Held {
+    /// Puts aside the record at `offset`, which the progress has as finished elsewhere.
+    pub(super) fn put_aside(&mut self, offset: Offset, records: Arc<Records>, rejection: Rejection) {
+        let (shared, partition) = (Arc::clone(&self.shared), self.log.partition().clone());
+        self.letters += 1;
+        self.under_way.push(Box::pin(async move {
+            deliver(&shared, &partition, offset, &records, &rejection).await;
+            Done::Letter(offset)
+        }));
+    }
+
+    pub(super) fn may_put_aside(&self) -> bool {
+        self.letters < MOST
+    }
+}
+
+async fn deliver(shared: &Shared, partition: &Partition, offset: Offset, records: &Records, rejection: &Rejection) {
+    let (topic, readiness) = (&shared.settings.dead_letter_topic, shared.host.readiness());
+    let record = records.at(offset).expect("a letter is made with the records that its record was read with");
+    for tries in 1_u32.. {
+        match letter::write(&*shared.producer, topic, partition, record, rejection).await {
+            Ok(stored) => {
+                if let Stored::Cut(why) = stored {
+                    let bytes = record.value.map_or(0, <[u8]>::len);
+                    tracing::warn!(%partition, %offset, topic, bytes, why, "the dead letter has a part of the record alone");
+                }
+                // Also where another letter was refused: the topic takes dead letters.
+                readiness.forget(&condition(partition));
+                metrics::records("rejected", 1);
+                metrics::dead_letter(rejection.reason());
+                tracing::debug!(%partition, %offset, reason = rejection.reason(), "dead letter: {rejection}");
+                return;
+            }
+            Err(fault) => {
+                metrics::dead_letter_refused(&fault);
+                if tries.is_power_of_two() {
+                    tracing::warn!(%partition, %offset, topic, tries, error = %fault, "a dead letter is not acknowledged");
+                }
+                readiness.not_ready(&condition(partition), format!("`{topic}` takes no dead letters: {fault}"));
+            }
+        }
+        shared.host.clock().sleep(shared.pause(tries - 1)).await;
+    }
+}

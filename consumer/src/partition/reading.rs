@@ -1,0 +1,168 @@
+//! Records become events, and events what the progress and the sums take in.
+
+use std::sync::Arc;
+
+use tally_core::definitions::Definitions;
+use tally_core::event::{Rejection, decode};
+use tally_core::fence::Offset;
+use tally_core::ports::Outcome;
+use tally_core::ports::log::{Record, Records};
+use tally_core::register::{Effect, Progress};
+
+use super::runs::Runs;
+use super::{Done, Held};
+use crate::metrics;
+
+/// What was read and is not finished, and by which definitions it is decoded.
+pub(super) struct Reading {
+    pub(super) runs: Runs,
+    /// How many records were taken in.
+    pub(super) taken: u64,
+    /// What is said in the topic.
+    definitions: Definitions,
+    /// Records before this one were read before the definitions were: an action that none of them has is none.
+    settled: Offset,
+    asks: bool,
+    /// How often in a row they could not be read.
+    tries: u32,
+}
+
+impl Reading {
+    pub(super) fn new(definitions: &Definitions, topic: &str, at: Offset) -> Self {
+        let definitions = definitions.said_in(topic);
+        Self { runs: Runs::default(), taken: 0, definitions, settled: at, asks: false, tries: 0 }
+    }
+}
+
+/// Events of one pass that lie in another partition than their key says.
+#[derive(Default)]
+struct Misrouted {
+    events: u64,
+    last: Option<Offset>,
+}
+
+impl Held {
+    /// Whether more records are wanted.
+    pub(super) fn reads(&self) -> bool {
+        !self.reading.runs.is_full() && !self.reading.asks
+    }
+
+    /// Takes in the records that were read, as far as there is room; stops before one whose action is not known.
+    pub(super) fn hand_out(&mut self) {
+        let mut misrouted = Misrouted::default();
+        while self.may_put_aside()
+            && !self.reading.asks
+            && let Some((run, first)) = self.reading.runs.next()
+        {
+            let mut handed = 0;
+            while let Some(record) = run.get(first + handed)
+                && self.may_put_aside()
+                && self.take(&run, record, &mut misrouted)
+            {
+                handed += 1;
+            }
+            self.reading.runs.handed(handed);
+        }
+        if let Some(last) = misrouted.last {
+            metrics::misrouted(misrouted.events);
+            self.warn(misrouted.events, last);
+        }
+    }
+
+    /// Takes in a record, unless the definitions have to be read for it.
+    fn take(&mut self, run: &Arc<Records>, record: Record<'_>, misrouted: &mut Misrouted) -> bool {
+        let offset = record.offset;
+        if offset < self.progress.next() {
+            // It was read twice.
+            metrics::records("stale", 1);
+            return true;
+        }
+        let decoded = decode(record, &self.reading.definitions);
+        match decoded {
+            Err(Rejection::BadAction(Some(_))) if offset >= self.reading.settled => {
+                self.learn();
+                return false;
+            }
+            Err(rejection) => {
+                self.progress.take_elsewhere(offset);
+                self.put_aside(offset, Arc::clone(run), rejection);
+            }
+            Ok(event) => {
+                metrics::bad_regions(u64::from(event.has_bad_region()));
+                match Effect::of(&event, &self.topic, self.log.partition(), offset, self.shared.shards) {
+                    Effect::Write(write) => {
+                        if !write.version.is_routed() {
+                            (misrouted.events, misrouted.last) = (misrouted.events + 1, Some(offset));
+                        }
+                        self.writing.gather(record.weight(), &self.shared);
+                        self.progress.take(write);
+                    }
+                    Effect::Add { counter, version, amount } => {
+                        self.progress.take_elsewhere(offset);
+                        if self.writing.add(counter, version, amount, &self.shared) {
+                            self.progress.finish(offset);
+                        }
+                    }
+                }
+            }
+        }
+        self.reading.taken += 1;
+        true
+    }
+
+    /// Reads the definitions again: an action that was defined before it was said is among them.
+    fn learn(&mut self) {
+        self.reading.asks = true;
+        let (shared, tries) = (Arc::clone(&self.shared), self.reading.tries);
+        self.under_way.push(Box::pin(async move {
+            if let Some(attempt) = tries.checked_sub(1) {
+                shared.host.clock().sleep(shared.pause(attempt)).await;
+            }
+            Done::Definitions(shared.deployment.definitions().await)
+        }));
+    }
+
+    /// The definitions were read; every record that was read before is decoded by them.
+    pub(super) fn learnt(&mut self, list: Outcome<Definitions>) {
+        self.reading.asks = false;
+        match list {
+            Ok(list) => {
+                self.reading.tries = 0;
+                self.reading.definitions = list.said_in(&self.log.partition().topic);
+                self.reading.settled = self.reading.runs.end().unwrap_or(self.reading.settled);
+            }
+            Err(fault) => {
+                metrics::retried("definitions", fault.class());
+                self.reading.tries = self.reading.tries.saturating_add(1);
+                if self.reading.tries.is_power_of_two() {
+                    let partition = self.log.partition();
+                    tracing::warn!(%partition, error = %fault, "cannot read the counters: trying again");
+                }
+            }
+        }
+    }
+
+    fn warn(&self, events: u64, last: Offset) {
+        let Some(run) = self.reading.runs.at(last) else { return };
+        let Some(record) = run.at(last) else { return };
+        let event = decode(record, &self.reading.definitions).ok();
+        let expected = event.map(|event| event.subject().to_owned());
+        let (partition, now) = (self.log.partition(), self.shared.at());
+        let partitions = self.topic.current().partitions();
+        self.shared.misrouted.tell(now, partition, record, expected.as_deref(), (events, partitions));
+    }
+
+    /// What is put aside of the record at `offset`.
+    pub(super) fn run_of(&self, offset: Offset) -> Arc<Records> {
+        self.reading.runs.at(offset).expect("a run is kept until its records are finished")
+    }
+
+    /// Whether the progress has anything that is not finished.
+    pub(super) fn has_unfinished(&self) -> bool {
+        self.progress.kept() > 0
+    }
+
+    pub(super) fn most_ready(&self) -> usize {
+        self.shared.settings.limits.rows.min(Progress::STATEMENTS)
+    }
+}

@@ -1,0 +1,374 @@
+//! What is sent to the store, and what follows from its answers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Written};
+use tally_core::batch::Trigger;
+use tally_core::event::Rejection;
+use tally_core::fault::Fault;
+use tally_core::fence::{Offset, Partition};
+use tally_core::ids::{CounterId, RowKey};
+use tally_core::ports::Outcome;
+use tally_core::register::{Adding, Answer, Cell, Progress, Settled, Standstill, Step, Version, Write};
+use tally_core::{Map, Set};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{Done, End, Held, Shared};
+use crate::metrics;
+
+/// How many sums are remembered that nothing is added to.
+const IDLE_SUMS: usize = 10_000;
+
+/// What waits to be sent.
+#[derive(Default)]
+pub(super) struct Writing {
+    /// When rows are to be sent at the latest; what of records they are, and of how many.
+    rows_due: Option<Duration>,
+    bytes: usize,
+    events: usize,
+    sums: Map<CounterId, Adding>,
+    /// The sums that a request is to be sent for, in turn.
+    waiting: VecDeque<CounterId>,
+    /// These, and those whose request is under way.
+    busy: Set<CounterId>,
+    sums_due: Option<Duration>,
+    /// How often a statement was tried in vain.
+    tries: Map<Offset, u32>,
+    sum_tries: Map<CounterId, u32>,
+    /// Whether sums were sent last.
+    was_sums: bool,
+}
+
+/// What became of a request.
+pub(super) enum Sent {
+    Rows(Rows),
+    /// The wait is over before these are tried again.
+    RowsWaited(Vec<Offset>),
+    CellsRead(Vec<CounterId>, Outcome<Vec<Outcome<Option<Cell>>>>),
+    CellsAdvanced(Vec<CounterId>, Vec<Advanced>),
+    CellsWaited(Vec<CounterId>),
+}
+
+pub(super) struct Rows {
+    writes: Vec<Arc<Write>>,
+    written: Vec<Written>,
+    trigger: Trigger,
+    events: usize,
+    took: Duration,
+}
+
+/// The name under which readiness knows the sums of a partition.
+pub(super) fn condition(partition: &Partition) -> String {
+    format!("sums-{}", partition.index)
+}
+
+impl Writing {
+    /// A member's event of so many bytes comes.
+    pub(super) fn gather(&mut self, bytes: usize, shared: &Shared) {
+        self.rows_due.get_or_insert_with(|| shared.at() + shared.settings.limits.age);
+        self.bytes += bytes;
+        self.events += 1;
+    }
+
+    /// A sum's event comes; whether it is in already.
+    pub(super) fn add(&mut self, counter: CounterId, version: Version, amount: i64, shared: &Shared) -> bool {
+        if self.sums.entry(counter.clone()).or_default().take(version, amount) {
+            return true;
+        }
+        if self.busy.insert(counter.clone()) {
+            self.waiting.push_back(counter);
+            self.sums_due.get_or_insert_with(|| shared.at() + shared.settings.limits.age);
+        }
+        false
+    }
+
+    /// The request of a sum was answered: what came meanwhile is next.
+    fn answered(&mut self, counter: CounterId, now: Duration) {
+        self.sum_tries.remove(&counter);
+        if self.sums.get(&counter).is_some_and(|adding| adding.gathered() > 0) {
+            self.waiting.push_back(counter);
+            self.sums_due = Some(now);
+            return;
+        }
+        self.busy.remove(&counter);
+        if self.sums.len() > IDLE_SUMS {
+            self.sums.remove(&counter);
+        }
+    }
+}
+
+impl Held {
+    /// Whether anything can be sent.
+    pub(super) fn has_ready(&self) -> bool {
+        self.progress.ready() > 0 || !self.writing.waiting.is_empty()
+    }
+
+    /// Why rows are to be sent now.
+    fn rows_due(&self) -> Option<Trigger> {
+        if self.progress.ready() == 0 {
+            None
+        } else if self.progress.ready() >= self.most_ready() {
+            Some(Trigger::Rows)
+        } else if self.writing.bytes >= self.shared.settings.limits.bytes {
+            Some(Trigger::Bytes)
+        } else {
+            self.writing.rows_due.filter(|due| *due <= self.shared.at()).map(|_| Trigger::Age)
+        }
+    }
+
+    fn sums_due(&self) -> bool {
+        let waiting = self.writing.waiting.len();
+        let is_late = || self.writing.sums_due.is_some_and(|due| due <= self.shared.at());
+        waiting >= Progress::STATEMENTS || (waiting > 0 && is_late())
+    }
+
+    /// When something that waits is to be sent at the latest.
+    pub(super) fn due_at(&self) -> Option<Duration> {
+        let rows = self.writing.rows_due.filter(|_| self.progress.ready() > 0);
+        let sums = self.writing.sums_due.filter(|_| !self.writing.waiting.is_empty());
+        rows.into_iter().chain(sums).min()
+    }
+
+    /// Whether something is to be sent now.
+    pub(super) fn is_due(&self) -> bool {
+        self.rows_due().is_some() || self.sums_due()
+    }
+
+    /// Sends one request: of rows and sums in turn, where there are both. Without a claim that was confirmed lately nothing is sent,
+    /// and all of it is tried again.
+    pub(super) fn send(&mut self, permit: OwnedSemaphorePermit, drains: bool) {
+        let sums = !self.writing.waiting.is_empty() && (drains || self.sums_due());
+        let rows = if drains { (self.progress.ready() > 0).then_some(Trigger::Shutdown) } else { self.rows_due() };
+        match rows {
+            Some(trigger) if !sums || self.writing.was_sums => {
+                self.writing.was_sums = false;
+                self.send_rows(permit, trigger);
+            }
+            _ if sums => {
+                self.writing.was_sums = true;
+                self.send_sums(permit);
+            }
+            _ => {}
+        }
+    }
+
+    fn send_rows(&mut self, permit: OwnedSemaphorePermit, trigger: Trigger) {
+        let writes = self.progress.cut(self.most_ready());
+        let (shared, confirmed) = (Arc::clone(&self.shared), self.confirmed);
+        self.writing.rows_due = (self.progress.ready() > 0).then(|| shared.at() + shared.settings.limits.age);
+        let events = std::mem::take(&mut self.writing.events);
+        self.writing.bytes = 0;
+        self.under_way.push(Box::pin(async move {
+            let _permit = permit;
+            let began = shared.at();
+            let gone = shared.host.clock().now().plus(shared.tombstones).0.div_ceil(1_000);
+            let written = shared.registers.write(&writes, gone, confirmed).await;
+            let took = shared.at() - began;
+            Done::Sent(Sent::Rows(Rows { writes, written, trigger, events, took }))
+        }));
+    }
+
+    fn send_sums(&mut self, permit: OwnedSemaphorePermit) {
+        let most = self.writing.waiting.len().min(Progress::STATEMENTS);
+        let (mut read, mut updated, mut updates) = (Vec::new(), Vec::new(), Vec::new());
+        for counter in self.writing.waiting.drain(..most) {
+            let key = RowKey::of_cell(&counter, self.log.partition().index, self.shared.shards);
+            match self.writing.sums.get_mut(&counter).and_then(Adding::step) {
+                Some(Step::Read) => read.push((counter, key)),
+                Some(Step::Update { from, to }) => {
+                    updated.push(counter);
+                    updates.push(CellUpdate { key, from, to });
+                }
+                None => _ = self.writing.busy.remove(&counter),
+            }
+        }
+        let now = self.shared.at();
+        self.writing.sums_due = (!self.writing.waiting.is_empty()).then_some(now);
+        let permit = Arc::new(permit);
+        if !read.is_empty() {
+            let (shared, log, permit) = (Arc::clone(&self.shared), Arc::clone(&self.log), Arc::clone(&permit));
+            let (counters, keys): (Vec<_>, Vec<_>) = read.into_iter().unzip();
+            self.under_way.push(Box::pin(async move {
+                let _permit = permit;
+                let cells = shared.registers.read_cells(log.partition(), &keys).await;
+                Done::Sent(Sent::CellsRead(counters, cells))
+            }));
+        }
+        if !updates.is_empty() {
+            let (shared, log, confirmed) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.confirmed);
+            self.under_way.push(Box::pin(async move {
+                let _permit = permit;
+                let advanced = shared.registers.advance_cells(log.partition(), &updates, confirmed).await;
+                Done::Sent(Sent::CellsAdvanced(updated, advanced))
+            }));
+        }
+    }
+
+    /// Takes in what became of a request.
+    pub(super) fn sent(&mut self, sent: Sent) -> Option<End> {
+        match sent {
+            Sent::Rows(rows) => return self.written(&rows),
+            Sent::RowsWaited(offsets) => {
+                for offset in offsets {
+                    self.progress.settle(offset, Answer::Again);
+                }
+                // They have waited.
+                self.writing.rows_due = Some(self.shared.at());
+            }
+            Sent::CellsRead(counters, cells) => {
+                let cells = match cells {
+                    Ok(cells) => cells,
+                    Err(fault) => vec![Err(fault); counters.len()],
+                };
+                return self.cells_answered(counters, cells, |held, counter, cell| held.cell_is(counter, cell));
+            }
+            Sent::CellsAdvanced(counters, advanced) => {
+                let answers = advanced.into_iter().map(|advanced| match advanced {
+                    Advanced::Stored => Ok(None),
+                    Advanced::Refused(stands) => Ok(Some(stands)),
+                    Advanced::Failed(fault) => Err(fault),
+                });
+                let answers = answers.collect();
+                return self.cells_answered(counters, answers, |held, counter, refused| match refused {
+                    None => held.cell_stored(counter),
+                    Some(Some(cell)) => held.cell_is(counter, Some(cell)),
+                    Some(None) => held.cell_unclear(counter),
+                });
+            }
+            Sent::CellsWaited(counters) => {
+                self.writing.waiting.extend(counters);
+                self.writing.sums_due = Some(self.shared.at());
+            }
+        }
+        None
+    }
+
+    fn written(&mut self, rows: &Rows) -> Option<End> {
+        metrics::flushed(self.log.partition().index, rows.trigger, rows.events, rows.writes.len(), rows.took);
+        let (mut again, mut attempt) = (Vec::new(), 0);
+        for (write, written) in rows.writes.iter().zip(&rows.written) {
+            let offset = write.version.offset();
+            match (written.answer(), written) {
+                (Some(Answer::Again), Written::Failed(fault)) => {
+                    metrics::retried("commit", fault.class());
+                    let tries = self.writing.tries.entry(offset).or_default();
+                    attempt = attempt.max(*tries);
+                    *tries += 1;
+                    again.push(offset);
+                }
+                (Some(answer), written) => {
+                    self.writing.tries.remove(&offset);
+                    if let Some(end) = self.settle(offset, answer, written) {
+                        return Some(end);
+                    }
+                }
+                (None, written) => return Some(End::Stands(Standstill::Refused(why(written)))),
+            }
+        }
+        // Newer events of these rows have waited for the answer.
+        if self.progress.ready() > 0 {
+            self.writing.rows_due.get_or_insert(self.shared.at());
+        }
+        if !again.is_empty() {
+            let shared = Arc::clone(&self.shared);
+            self.under_way.push(Box::pin(async move {
+                shared.host.clock().sleep(shared.pause(attempt)).await;
+                Done::Sent(Sent::RowsWaited(again))
+            }));
+        }
+        None
+    }
+
+    fn settle(&mut self, offset: Offset, answer: Answer, written: &Written) -> Option<End> {
+        match self.progress.settle(offset, answer) {
+            Settled::Finished | Settled::Again => None,
+            Settled::Halt => Some(End::Stands(Standstill::Refused(why(written)))),
+            Settled::Refused => {
+                self.put_aside(offset, self.run_of(offset), Rejection::RefusedByStore(why(written)));
+                None
+            }
+            Settled::Misrouted => {
+                self.put_aside(offset, self.run_of(offset), Rejection::Misrouted);
+                None
+            }
+        }
+    }
+
+    /// Takes in the answers of sums; those without one are asked for again later. One that cannot be read waits, by name.
+    fn cells_answered<T>(
+        &mut self,
+        counters: Vec<CounterId>,
+        answers: Vec<Outcome<T>>,
+        take: impl Fn(&mut Self, CounterId, T),
+    ) -> Option<End> {
+        let (mut again, mut attempt) = (Vec::new(), 0);
+        for (counter, answer) in counters.into_iter().zip(answers) {
+            match answer {
+                Ok(answer) => take(self, counter, answer),
+                Err(Fault::Fatal(why)) => return Some(End::Stands(Standstill::Refused(why))),
+                Err(fault) => {
+                    if let Some(adding) = self.writing.sums.get_mut(&counter) {
+                        adding.unclear();
+                    }
+                    self.name_fault(&counter, &fault);
+                    let tries = self.writing.sum_tries.entry(counter.clone()).or_default();
+                    attempt = attempt.max(*tries);
+                    *tries += 1;
+                    again.push(counter);
+                }
+            }
+        }
+        if !again.is_empty() {
+            let shared = Arc::clone(&self.shared);
+            self.under_way.push(Box::pin(async move {
+                shared.host.clock().sleep(shared.pause(attempt)).await;
+                Done::Sent(Sent::CellsWaited(again))
+            }));
+        }
+        None
+    }
+
+    fn name_fault(&self, counter: &CounterId, fault: &Fault) {
+        if fault.is_retryable() {
+            metrics::retried("cells", fault.class());
+            return;
+        }
+        let partition = self.log.partition();
+        tracing::error!(%partition, %counter, error = %fault, "a sum cannot be added to");
+        let problem = format!("nothing is added to {counter}: {fault}");
+        self.shared.host.readiness().not_ready(&condition(partition), problem);
+    }
+
+    fn cell_is(&mut self, counter: CounterId, cell: Option<Cell>) {
+        self.cell_answered(counter, |adding| adding.read(cell).collect());
+    }
+
+    fn cell_stored(&mut self, counter: CounterId) {
+        self.shared.host.readiness().forget(&condition(self.log.partition()));
+        self.cell_answered(counter, |adding| adding.stored().collect());
+    }
+
+    fn cell_unclear(&mut self, counter: CounterId) {
+        self.cell_answered(counter, |adding| {
+            adding.unclear();
+            Vec::new()
+        });
+    }
+
+    fn cell_answered(&mut self, counter: CounterId, take: impl FnOnce(&mut Adding) -> Vec<Offset>) {
+        let adding = self.writing.sums.get_mut(&counter).expect("a sum whose request is under way is known");
+        for offset in take(adding) {
+            self.progress.finish(offset);
+        }
+        self.writing.answered(counter, self.shared.at());
+    }
+}
+
+fn why(written: &Written) -> String {
+    match written {
+        Written::Failed(fault) => fault.to_string(),
+        written => format!("{written:?}"),
+    }
+}

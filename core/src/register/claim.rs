@@ -1,0 +1,373 @@
+//! Claims: from where on a partition is read, and what may be said of its rows.
+//!
+//! Who takes a partition over raises its claim, and stores under it how far the rows have come. Everything before `safe` is
+//! finished, so that is what may be committed; what the topic's own group has committed may be less, as an operator resets it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::Topic;
+use crate::fence::{Log, Offset, TopicId};
+use crate::time::UnixMillis;
+
+/// The claim of a partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// Which take-over it is.
+    pub n: u64,
+    /// What was stored under it or an earlier one last.
+    pub kept: Option<Kept>,
+}
+
+/// How far the rows of a partition have come, as it is stored once a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The topic whose offsets these are.
+    pub topic: TopicId,
+    /// The generation that the topic had.
+    pub generation: u16,
+    /// Every record before it is finished.
+    pub safe: Offset,
+    /// Every record that Kafka had acknowledged by then is finished; unknown until the first one is, and during a replay.
+    pub safe_at: Option<UnixMillis>,
+    /// When this was stored by the store's clock, rounded up: greater each time.
+    pub at: UnixMillis,
+    /// The greatest `safe` ever stored.
+    pub greatest: Offset,
+    /// What `safe` was.
+    pub past: Past,
+}
+
+/// Moments, and what `safe` was then: a few, as far back as half of the time that tombstones are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Past(VecDeque<(UnixMillis, Offset)>);
+
+/// How long before a start the rows have to have been as far for it to be no replay.
+fn half(tombstones: Duration) -> Duration {
+    tombstones / 2
+}
+
+impl Past {
+    /// How many moments are kept of half of the time that tombstones are.
+    const MOMENTS: u32 = 12;
+
+    /// What `safe` was at `moment`, or at the first moment that is known.
+    fn at(&self, moment: UnixMillis) -> Option<Offset> {
+        let known = self.0.iter().rev().find(|(at, _)| *at <= moment).or(self.0.front());
+        known.map(|(_, safe)| *safe)
+    }
+
+    /// Takes in that `safe` is this at `now`, unless a moment was taken lately; forgets what is not asked for any more.
+    fn take(&mut self, now: UnixMillis, safe: Offset, tombstones: Duration) {
+        let apart = half(tombstones) / Self::MOMENTS;
+        if self.0.back().is_some_and(|(at, _)| now.since(*at) < apart) {
+            return;
+        }
+        self.note(now, safe, tombstones);
+    }
+
+    fn note(&mut self, now: UnixMillis, safe: Offset, tombstones: Duration) {
+        self.0.push_back((now, safe));
+        let oldest = now.minus(half(tombstones));
+        while self.0.get(1).is_some_and(|(at, _)| *at <= oldest) {
+            self.0.pop_front();
+        }
+    }
+}
+
+/// As it is stored: `moment:safe` and so on, the oldest first.
+impl fmt::Display for Past {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, (at, safe)) in self.0.iter().enumerate() {
+            write!(f, "{}{at}:{safe}", if nth == 0 { "" } else { " " })?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a stored text is no [`Past`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BadPast {
+    /// A pair has no colon.
+    #[error("{0:?} is no moment and offset")]
+    NoPair(String),
+    /// A part of a pair is no number.
+    #[error(transparent)]
+    NoNumber(#[from] ParseIntError),
+}
+
+impl FromStr for Past {
+    type Err = BadPast;
+
+    fn from_str(text: &str) -> Result<Self, BadPast> {
+        let pair = |pair: &str| {
+            let (at, safe) = pair.split_once(':').ok_or_else(|| BadPast::NoPair(pair.to_owned()))?;
+            Ok((UnixMillis(at.parse()?), Offset(safe.parse()?)))
+        };
+        text.split_whitespace().map(pair).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Kept {
+    /// What is stored next: the rows have come to `safe`, with everything that Kafka had acknowledged by `safe_at` if that is
+    /// known. `now` is not earlier than the store's clock.
+    #[must_use]
+    pub fn come_to(&self, safe: Offset, safe_at: Option<UnixMillis>, now: UnixMillis, tombstones: Duration) -> Self {
+        let at = now.max(UnixMillis(self.at.0 + 1));
+        let greatest = self.greatest.max(safe);
+        let mut past = self.past.clone();
+        past.take(at, safe, tombstones);
+        let safe_at = if safe < greatest { self.safe_at } else { self.safe_at.max(safe_at) };
+        Self { safe, safe_at, at, greatest, past, ..self.clone() }
+    }
+
+    /// Whether the partition replays: it began before what it had reached, and has not passed that yet.
+    pub fn is_replaying(&self) -> bool {
+        self.safe < self.greatest && self.safe_at.is_none()
+    }
+}
+
+/// What is known of a partition when it was claimed. The claim was raised before the rest was asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    pub claim: &'a Claim,
+    pub topic: &'a Topic,
+    /// Which partition it is.
+    pub index: u32,
+    /// What Kafka says of it.
+    pub log: &'a Log,
+    /// How many partitions the topic has by now.
+    pub partitions: u32,
+    /// What the group has committed.
+    pub committed: Option<Offset>,
+}
+
+/// Where a partition is begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The first record that is read.
+    pub at: Offset,
+    /// Records up to here are read once more, so long after they were written that removed members may come back until it is
+    /// passed: a loss is opened before the first write.
+    pub replay: Option<Offset>,
+    /// What is stored under the claim first.
+    pub kept: Kept,
+    /// The topic has partitions that the deployment does not know.
+    pub has_grown: bool,
+}
+
+/// Why a partition is not begun, or read no further, until an operator has looked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Standstill {
+    /// An operator has paused the topic.
+    #[error("an operator has paused it: `tally resume` lets it go on")]
+    Paused,
+    /// The topic was deleted and created again.
+    #[error(
+        "the topic is {found}, but its rows are of {expected}: was it created again? `tally topic adopt` goes on with it"
+    )]
+    TopicReplaced { expected: TopicId, found: TopicId },
+    /// The topic has fewer partitions than before, which Kafka does to no topic.
+    #[error("the topic has {found} partitions, but had {expected}: `tally topic adopt` goes on with it")]
+    FewerPartitions { expected: u32, found: u32 },
+    /// The topic has grown, and this partition is a new one.
+    #[error("the partition is new: drain the {known} partitions before it, then `tally topic adopt` takes it in")]
+    NewPartition { known: u32 },
+    /// The group's offset was set forward.
+    #[error(
+        "the group has committed {committed}, but everything is done up to {safe} alone: reset it to {safe}, or `tally topic skip` \
+         says what is skipped"
+    )]
+    ForwardReset { safe: Offset, committed: Offset },
+    /// Retention has deleted records that were never applied.
+    #[error("it continues at {at}, but the log starts at {start}: {} records were deleted unread", .start.0.saturating_sub(.at.0))]
+    LogTruncated { at: Offset, start: Offset },
+    /// The log has lost records that were applied.
+    #[error("everything is done up to {at}, but the log ends at {end}: has the log lost its tail")]
+    BeyondLog { at: Offset, end: Offset },
+    /// The store refuses one record after the other.
+    #[error("the store has refused every record of late, so the store is to blame: {0}")]
+    Refused(String),
+}
+
+impl Standstill {
+    /// Every [name](Self::name).
+    pub const NAMES: &'static [&'static str] = &[
+        "paused",
+        "topic_replaced",
+        "fewer_partitions",
+        "new_partition",
+        "forward_reset",
+        "log_truncated",
+        "beyond_log",
+        "refused",
+    ];
+
+    /// Its name, as a metric label.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::TopicReplaced { .. } => "topic_replaced",
+            Self::FewerPartitions { .. } => "fewer_partitions",
+            Self::NewPartition { .. } => "new_partition",
+            Self::ForwardReset { .. } => "forward_reset",
+            Self::LogTruncated { .. } => "log_truncated",
+            Self::BeyondLog { .. } => "beyond_log",
+            Self::Refused(_) => "refused",
+        }
+    }
+}
+
+/// What is wrong with a topic that Kafka says this of, whatever the partition: it is another one, or has lost partitions.
+pub fn unfit(topic: &Topic, id: &TopicId, partitions: u32) -> Option<Standstill> {
+    let expected = topic.current().partitions();
+    if topic.id != *id {
+        Some(Standstill::TopicReplaced { expected: topic.id.clone(), found: id.clone() })
+    } else if partitions < expected {
+        Some(Standstill::FewerPartitions { expected, found: partitions })
+    } else {
+        None
+    }
+}
+
+impl Found<'_> {
+    /// Where the partition is begun: at what the group has committed, but not behind what is safe. `now` is not earlier than the
+    /// store's clock, and tombstones are kept for so long.
+    ///
+    /// # Errors
+    /// Why it is not begun.
+    pub fn start(&self, now: UnixMillis, tombstones: Duration) -> Result<Start, Standstill> {
+        if self.topic.is_paused {
+            return Err(Standstill::Paused);
+        }
+        let known = self.topic.current().partitions();
+        if let Some(unfit) = unfit(self.topic, &self.log.topic, self.partitions) {
+            return Err(unfit);
+        }
+        let first = self.topic.begin_of(self.index).ok_or(Standstill::NewPartition { known })?;
+        let before = self.before(first);
+        if let Some(reset) = self.forward_reset(&before) {
+            return Err(reset);
+        }
+        let at = self.committed.map_or(before.safe, |committed| committed.min(before.safe));
+        let Log { start, end, .. } = *self.log;
+        if at < start {
+            return Err(Standstill::LogTruncated { at, start });
+        }
+        if before.greatest > end {
+            return Err(Standstill::BeyondLog { at: before.greatest, end });
+        }
+        let is_replay = before.was(now.minus(half(tombstones))).is_some_and(|was| at < was);
+        let kept = before.begun_at(at, is_replay, now, tombstones);
+        let replay = is_replay.then_some(kept.greatest);
+        Ok(Start { at, replay, kept, has_grown: self.partitions > known })
+    }
+
+    /// What was stored last of this topic. Where that is nothing, nothing is safe but the beginning; and if nothing was stored of
+    /// any topic but the group has come further, the claim was lost, and all of it is read once more.
+    fn before(&self, first: Offset) -> Kept {
+        let (topic, generation) = (self.topic.id.clone(), self.topic.current().number);
+        let first = Kept {
+            topic,
+            generation,
+            safe: first,
+            safe_at: None,
+            at: UnixMillis(0),
+            greatest: first,
+            past: Past::default(),
+        };
+        match &self.claim.kept {
+            Some(kept) if kept.topic == first.topic => Kept { generation, ..kept.clone() },
+            Some(of_another) => Kept { at: of_another.at, ..first },
+            None => match self.committed.map(|committed| committed.min(self.log.end)) {
+                Some(greatest) if greatest > first.safe => {
+                    Kept { greatest, past: Past([(UnixMillis(0), greatest)].into()), ..first }
+                }
+                _ => first,
+            },
+        }
+    }
+
+    /// Whether the group has committed more than was ever safe.
+    fn forward_reset(&self, before: &Kept) -> Option<Standstill> {
+        let is_known = self.claim.kept.as_ref().is_some_and(|kept| kept.topic == before.topic);
+        let committed = self.committed.filter(|committed| is_known && *committed > before.safe)?;
+        Some(Standstill::ForwardReset { safe: before.safe, committed })
+    }
+}
+
+impl Kept {
+    /// What `safe` was at a moment, where anything is known of it.
+    fn was(&self, moment: UnixMillis) -> Option<Offset> {
+        let was_stored = self.at > UnixMillis(0) && self.past != Past::default();
+        if was_stored && self.at <= moment { Some(self.safe) } else { self.past.at(moment) }
+    }
+
+    fn begun_at(self, at: Offset, is_replay: bool, now: UnixMillis, tombstones: Duration) -> Self {
+        let mut past = self.past.clone();
+        let last = past.0.back().map(|(_, safe)| *safe);
+        if last.is_some_and(|last| at < last) {
+            past.note(self.at, self.safe, tombstones);
+        }
+        if last.is_none_or(|last| at < last) {
+            past.note(now, at, tombstones);
+        }
+        let safe_at = self.safe_at.filter(|_| !is_replay);
+        let moment = now.max(UnixMillis(self.at.0 + 1));
+        Self { safe: at, safe_at, at: moment, past, ..self }
+    }
+}
+
+/// What Kafka said of the end of a partition, and when it was asked: once everything before that end is finished, so is
+/// everything that was acknowledged by then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    said: VecDeque<(UnixMillis, Offset)>,
+    /// How far apart they are kept: the further, the further behind the partition is.
+    apart: Duration,
+}
+
+impl Ends {
+    /// How many are kept.
+    const MOST: usize = 128;
+
+    /// Kafka, asked at `asked`, named `end`. `asked` is not later than the store's clock then.
+    pub fn take(&mut self, asked: UnixMillis, end: Offset) {
+        let before = self.said.len().checked_sub(2).map(|nth| self.said[nth].0);
+        match self.said.back_mut() {
+            Some(last) if last.1 == end => last.0 = asked.max(last.0),
+            Some(last) if before.is_some_and(|before| last.0.since(before) < self.apart) => *last = (asked, end),
+            _ => self.said.push_back((asked, end)),
+        }
+        if self.said.len() > Self::MOST {
+            let mut nth = 0;
+            self.said.retain(|_| {
+                nth += 1;
+                nth % 2 == 1
+            });
+            let first_two = self.said[1].0.since(self.said[0].0);
+            self.apart = (self.apart * 2).max(first_two);
+        }
+    }
+
+    /// The latest moment by which everything acknowledged is before `safe`, if there is one among those not answered before.
+    pub fn reached(&mut self, safe: Offset) -> Option<UnixMillis> {
+        let mut reached = None;
+        while let Some((asked, _)) = self.said.front().filter(|(_, end)| *end <= safe) {
+            reached = reached.max(Some(*asked));
+            self.said.pop_front();
+        }
+        if self.said.len() < 2 {
+            self.apart = Duration::ZERO;
+        }
+        reached
+    }
+}
+
+#[cfg(test)]
+mod tests;

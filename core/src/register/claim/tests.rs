@@ -1,0 +1,223 @@
+use super::*;
+use crate::fence::Partition;
+use crate::register::Generation;
+
+const TOMBSTONES: Duration = Duration::from_secs(24 * 3600);
+const HOUR: u64 = 3_600_000;
+/// A moment a month after the epoch.
+const NOW: UnixMillis = UnixMillis(720 * HOUR);
+
+fn id(name: &str) -> TopicId {
+    TopicId(name.into())
+}
+
+fn topic() -> Topic {
+    Topic::first(id("one"), vec![Offset(10), Offset(20)])
+}
+
+/// A partition that was safe up to 100 half a day ago and is up to 200 now.
+fn kept() -> Kept {
+    let past = Past([(UnixMillis(NOW.0 - 13 * HOUR), Offset(100)), (UnixMillis(NOW.0 - HOUR), Offset(190))].into());
+    let (safe_at, at) = (Some(UnixMillis(NOW.0 - 2_000)), UnixMillis(NOW.0 - 1_000));
+    Kept { topic: id("one"), generation: 1, safe: Offset(200), safe_at, at, greatest: Offset(200), past }
+}
+
+fn log(start: u64, end: u64) -> Log {
+    Log { topic: id("one"), start: Offset(start), end: Offset(end) }
+}
+
+fn start(kept: Option<Kept>, committed: Option<u64>, log: &Log, topic: &Topic) -> Result<Start, Standstill> {
+    let claim = Claim { n: 7, kept };
+    let committed = committed.map(Offset);
+    Found { claim: &claim, topic, index: 0, log, partitions: 2, committed }.start(NOW, TOMBSTONES)
+}
+
+/// Where the partition is begun, and up to where it replays.
+fn begun(kept: Option<Kept>, committed: Option<u64>) -> (u64, Option<u64>) {
+    let start = start(kept, committed, &log(10, 1_000), &topic()).unwrap();
+    (start.at.0, start.replay.map(|until| until.0))
+}
+
+#[test]
+fn reading_starts_at_the_smaller_of_what_the_group_committed_and_what_is_safe_and_at_that_if_it_committed_none() {
+    assert_eq!(begun(Some(kept()), None), (200, None));
+    assert_eq!(begun(Some(kept()), Some(200)), (200, None));
+    assert_eq!(begun(Some(kept()), Some(150)), (150, None));
+}
+
+#[test]
+fn a_partition_that_nobody_has_claimed_before_starts_where_its_generation_begins() {
+    assert_eq!(begun(None, None), (10, None));
+    assert_eq!(begun(None, Some(10)), (10, None));
+}
+
+#[test]
+fn a_start_before_what_was_safe_half_of_the_tombstones_time_ago_is_a_replay_and_any_other_is_none() {
+    assert_eq!(begun(Some(kept()), Some(100)), (100, None));
+    assert_eq!(begun(Some(kept()), Some(99)), (99, Some(200)));
+}
+
+#[test]
+fn what_was_safe_when_a_consumer_stopped_is_known_however_short_it_ran() {
+    let fresh = start(None, None, &log(10, 1_000), &topic()).unwrap().kept;
+    let stopped = fresh.come_to(Offset(200), None, NOW, TOMBSTONES);
+    let claim = Claim { n: 7, kept: Some(stopped) };
+    let (topic, log) = (topic(), log(10, 1_000));
+    let committed = Some(Offset(199));
+    let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed };
+    assert_eq!(found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap().replay, Some(Offset(200)));
+    assert_eq!(found.start(NOW.plus(TOMBSTONES / 3), TOMBSTONES).unwrap().replay, None);
+}
+
+#[test]
+fn a_lost_claim_is_a_replay_of_all_that_the_group_has_committed() {
+    assert_eq!(begun(None, Some(500)), (10, Some(500)));
+    let start = start(None, Some(5_000), &log(10, 1_000), &topic()).unwrap();
+    assert_eq!(start.replay, Some(Offset(1_000)), "no more than there is");
+}
+
+#[test]
+fn a_committed_offset_beyond_what_is_safe_is_refused() {
+    let refused = start(Some(kept()), Some(201), &log(10, 1_000), &topic());
+    assert_eq!(refused, Err(Standstill::ForwardReset { safe: Offset(200), committed: Offset(201) }));
+}
+
+#[test]
+fn what_does_not_fit_the_log_is_named_and_not_begun() {
+    let topic = topic();
+    let truncated = Standstill::LogTruncated { at: Offset(200), start: Offset(201) };
+    assert_eq!(start(Some(kept()), None, &log(201, 1_000), &topic), Err(truncated));
+    let beyond = Standstill::BeyondLog { at: Offset(200), end: Offset(199) };
+    assert_eq!(start(Some(kept()), Some(50), &log(10, 199), &topic), Err(beyond));
+    let replaced = Standstill::TopicReplaced { expected: id("one"), found: id("two") };
+    let other = Log { topic: id("two"), ..log(0, 0) };
+    assert_eq!(start(Some(kept()), None, &other, &topic), Err(replaced));
+    let paused = Topic { is_paused: true, ..topic };
+    assert_eq!(start(Some(kept()), None, &log(10, 1_000), &paused), Err(Standstill::Paused));
+}
+
+#[test]
+fn fewer_partitions_are_refused_and_more_are_named_and_the_known_ones_go_on() {
+    let (topic, log, claim) = (topic(), log(10, 1_000), Claim { n: 1, kept: Some(kept()) });
+    let with = |partitions, index| {
+        Found { claim: &claim, topic: &topic, index, log: &log, partitions, committed: None }.start(NOW, TOMBSTONES)
+    };
+    assert_eq!(with(1, 0), Err(Standstill::FewerPartitions { expected: 2, found: 1 }));
+    assert!(!with(2, 0).unwrap().has_grown);
+    let grown = with(3, 0).unwrap();
+    assert_eq!((grown.at, grown.has_grown), (Offset(200), true));
+    assert_eq!(with(3, 2), Err(Standstill::NewPartition { known: 2 }));
+}
+
+#[test]
+fn an_adopted_topic_is_begun_anew_though_its_claim_tells_of_the_one_before() {
+    let adopted =
+        Topic { id: id("two"), generations: vec![Generation { number: 2, begins: vec![Offset(3); 2] }], ..topic() };
+    let log = Log { topic: id("two"), ..log(3, 50) };
+    let start = start(Some(kept()), None, &log, &adopted).unwrap();
+    assert_eq!((start.at, start.replay, start.kept.generation), (Offset(3), None, 2));
+    assert!(start.kept.at > kept().at, "an earlier owner's last word comes too late");
+    let claim = Claim { n: 8, kept: Some(kept()) };
+    let committed = Some(Offset(40));
+    let found = Found { claim: &claim, topic: &adopted, index: 0, log: &log, partitions: 2, committed };
+    let start = found.start(NOW, TOMBSTONES).unwrap();
+    assert_eq!((start.at, start.replay), (Offset(3), None), "what the group has committed is of the topic before");
+}
+
+#[test]
+fn a_replay_has_no_safe_at_until_it_has_passed_the_greatest_safe_ever_stored() {
+    let start = start(Some(kept()), Some(50), &log(10, 1_000), &topic()).unwrap();
+    let mut kept = start.kept;
+    assert_eq!((kept.safe, kept.safe_at, kept.greatest), (Offset(50), None, Offset(200)));
+    for (safe, known) in [(60, false), (199, false), (200, true), (300, true)] {
+        let asked = Some(UnixMillis(NOW.0 + safe));
+        kept = kept.come_to(Offset(safe), asked, NOW, TOMBSTONES);
+        assert_eq!(kept.safe_at, asked.filter(|_| known), "{safe}");
+        assert_eq!(kept.is_replaying(), !known, "{safe}");
+    }
+    assert_eq!(kept.greatest, Offset(300));
+}
+
+#[test]
+fn a_restart_in_the_middle_of_a_replay_is_one_too_until_half_of_the_tombstones_time_has_passed() {
+    let first = start(Some(kept()), Some(50), &log(10, 1_000), &topic()).unwrap();
+    let middle = first.kept.come_to(Offset(70), None, NOW, TOMBSTONES);
+    assert_eq!(begun(Some(middle.clone()), None), (70, Some(200)));
+    let claim = Claim { n: 8, kept: Some(middle) };
+    let (topic, log) = (topic(), log(10, 1_000));
+    let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: None };
+    let later = found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap();
+    assert_eq!((later.at, later.replay, later.kept.safe_at), (Offset(70), None, None));
+}
+
+#[test]
+fn a_start_that_is_a_little_earlier_keeps_what_was_said_of_the_rows() {
+    let start = start(Some(kept()), Some(150), &log(10, 1_000), &topic()).unwrap();
+    assert_eq!((start.kept.safe, start.kept.safe_at), (Offset(150), kept().safe_at));
+}
+
+#[test]
+fn what_is_stored_has_a_later_moment_each_time_even_if_the_clock_goes_back() {
+    let kept = kept();
+    let next = kept.come_to(Offset(201), None, UnixMillis(5), TOMBSTONES);
+    assert_eq!(next.at, UnixMillis(kept.at.0 + 1));
+    assert_eq!(next.safe_at, kept.safe_at);
+}
+
+#[test]
+fn a_claim_remembers_a_few_moments_and_at_least_one_of_half_of_the_tombstones_time_ago() {
+    let mut kept = kept();
+    for minute in 0..5_000 {
+        let now = NOW.plus(Duration::from_secs(60 * minute));
+        kept = kept.come_to(Offset(200 + minute), None, now, TOMBSTONES);
+        let was = kept.past.at(now.minus(TOMBSTONES / 2)).unwrap().0;
+        assert!(minute < 800 || (200 + minute - was).abs_diff(720) <= 61, "{minute}: {was}");
+        assert!(kept.past.0.len() <= 14, "{}", kept.past);
+    }
+    assert_eq!(kept.past.to_string().parse(), Ok(kept.past));
+    assert!("5".parse::<Past>().is_err() && "5:x".parse::<Past>().is_err());
+}
+
+#[test]
+fn everything_acknowledged_by_the_latest_question_whose_end_is_reached_is_safe() {
+    let mut ends = Ends::default();
+    for (asked, end) in [(1, 10), (2, 10), (3, 20), (4, 30)] {
+        ends.take(UnixMillis(asked), Offset(end));
+    }
+    assert_eq!(ends.reached(Offset(9)), None);
+    assert_eq!(ends.reached(Offset(25)), Some(UnixMillis(3)));
+    assert_eq!(ends.reached(Offset(25)), None);
+    for second in 5..5_000 {
+        ends.take(UnixMillis(second), Offset(second * 10));
+        assert!(ends.said.len() <= Ends::MOST);
+    }
+    let middle = ends.reached(Offset(25_000));
+    assert!(middle.is_some_and(|asked| (2_400..=2_500).contains(&asked.0)), "{middle:?}");
+    assert_eq!(ends.reached(Offset(49_990)), Some(UnixMillis(4_999)));
+}
+
+#[test]
+fn a_record_has_the_generation_that_it_was_written_in_and_is_routed_by_the_partitions_of_that() {
+    let subject = |partitions| {
+        let hash = |n: &u32| crate::event::partition_of(n.to_string().as_bytes(), partitions);
+        (0..)
+            .find(|n| hash(n) == 0 && crate::event::partition_of(n.to_string().as_bytes(), 2) == 1)
+            .unwrap()
+            .to_string()
+    };
+    let grown = Topic {
+        generations: vec![
+            Generation { number: 1, begins: vec![Offset(10), Offset(20)] },
+            Generation { number: 2, begins: vec![Offset(100), Offset(120), Offset(0)] },
+        ],
+        ..topic()
+    };
+    let partition = Partition { topic: "likes".into(), index: 0 };
+    let moved = subject(3);
+    let of = |offset| grown.version(&partition, Offset(offset), &moved);
+    assert_eq!((of(99).generation(), of(99).is_routed()), (1, false));
+    assert_eq!((of(100).generation(), of(100).is_routed()), (2, true));
+    assert!(grown.version_of_sum(1, Offset(119)).is_routed());
+    assert_eq!(grown.version_of_sum(2, Offset(0)).generation(), 2);
+    assert_eq!((grown.begin_of(0), grown.begin_of(2), grown.begin_of(3)), (Some(Offset(10)), Some(Offset(0)), None));
+}
