@@ -95,7 +95,7 @@ pub enum RecordKind {
         regions: Option<Box<Regions>>,
     },
     /// A row that counts was put, changed or deleted, and what it weighed or weighs is no integer in its range; or the store let a
-    /// row expire that counted, which nobody has removed. Its counter is not known until it is recounted.
+    /// row expire that counted, which no event removed. Its counter is not known until it is recounted.
     Unreadable {
         /// Its partition key.
         key: RowKey,

@@ -23,7 +23,7 @@ pub(super) fn condition(partition: &Partition) -> String {
     format!("topic-{}", partition.index)
 }
 
-/// States that the topic has partitions that nobody reads.
+/// States that the topic has partitions that no consumer reads.
 pub(super) fn name_growth(shared: &Shared, partition: &Partition, found: u32, known: u32) {
     let readiness = shared.host.readiness();
     if found > known {

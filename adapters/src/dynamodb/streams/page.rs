@@ -264,7 +264,7 @@ mod tests {
         let read = read(
             r#"{"Records":[
                 {"dynamodb":{"SequenceNumber":"1"},"userIdentity":{"PrincipalId":"dynamodb.amazonaws.com","Type":"Service"}},
-                {"dynamodb":{"SequenceNumber":"2"},"userIdentity":{"PrincipalId":"somebody","Type":"Service"}},
+                {"dynamodb":{"SequenceNumber":"2"},"userIdentity":{"PrincipalId":"another","Type":"Service"}},
                 {"dynamodb":{"SequenceNumber":"3"},"userIdentity":null}]}"#,
         )
         .await;
