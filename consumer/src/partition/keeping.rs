@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::claims::Confirmed;
-use tally_core::fence::{Log, Partition};
+use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ports::{Outcome, OwnedPartition};
 use tally_core::register::{Kept, Standstill, unfit};
 use tally_core::time::UnixMillis;
@@ -15,6 +15,8 @@ use crate::metrics;
 /// What Kafka said of the partition, and when it was asked.
 pub(super) struct Asked {
     at: UnixMillis,
+    /// How far the rows had come by then: what Kafka names as the end lies not before it.
+    reached: Offset,
     said: Outcome<(Log, u32)>,
 }
 
@@ -91,10 +93,10 @@ impl Held {
 
     fn ask(&mut self) {
         self.asks = true;
-        let (shared, log) = (Arc::clone(&self.shared), Arc::clone(&self.log));
+        let (shared, log, reached) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.progress.committable());
         self.under_way.push(Box::pin(async move {
             let at = shared.claims.time().earliest;
-            Done::Asked(Asked { at, said: look(&*log).await })
+            Done::Asked(Asked { at, reached, said: look(&*log).await })
         }));
     }
 
@@ -111,9 +113,8 @@ impl Held {
         if let Some(standstill) = unfit(&self.topic, &log.topic, partitions) {
             return Some(End::Stands(standstill));
         }
-        let reached = self.progress.committable();
-        if reached > log.end {
-            return Some(End::Stands(Standstill::BeyondLog { at: reached, end: log.end }));
+        if asked.reached > log.end {
+            return Some(End::Stands(Standstill::BeyondLog { at: asked.reached, end: log.end }));
         }
         name_growth(&self.shared, self.log.partition(), partitions, self.topic.current().partitions());
         self.ends.take(asked.at, log.end);

@@ -57,7 +57,11 @@ impl DeserializeResponse for ReadPage {
         response: &HttpResponse,
         _: &ConfigBag,
     ) -> Result<Output, OrchestratorError<Error>> {
-        // An error that is not tried again: the next attempt would find this reader in place, whatever is answered.
+        // The attempt before broke off within its page, and this reader is still in place. What a refusal says is read when the page
+        // is asked for again.
+        if !response.status().is_success() {
+            return Err(OrchestratorError::other("a refusal behind a page that broke off"));
+        }
         let page: Page =
             serde_json::from_slice(response.body().bytes().unwrap_or_default()).map_err(OrchestratorError::other)?;
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(page.into());
@@ -205,6 +209,7 @@ fn millis(seconds: f64) -> UnixMillis {
 
 #[cfg(test)]
 mod tests {
+    use aws_smithy_types::body::SdkBody;
     use tally_core::fault::Fault;
     use tally_core::ports::{ChangeStream as _, StreamFault};
 
@@ -283,6 +288,17 @@ mod tests {
         assert_eq!(record.after, Some(Image { stated: Stated::Unreadable, ..Image::default() }));
         assert_eq!(*nothing, RawRecord::default());
         assert_eq!(read.next, None);
+    }
+
+    #[test]
+    fn a_refusal_behind_a_page_that_broke_off_is_no_page_and_least_of_all_the_last_one_of_its_shard() {
+        let refusal = || SdkBody::from(r#"{"__type":"InternalServerError","message":"later"}"#);
+        for (status, is_read) in [(200, true), (400, false), (500, false)] {
+            let reader = ReadPage::default();
+            let response = HttpResponse::new(status.try_into().unwrap(), refusal());
+            let read = reader.deserialize_nonstreaming_with_config(&response, &ConfigBag::base());
+            assert_eq!((read.is_ok(), reader.0.lock().unwrap().is_some()), (is_read, is_read), "{status}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
