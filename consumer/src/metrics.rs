@@ -16,41 +16,22 @@ const CLASS: Label = Label::of("class", Fault::CLASSES);
 /// What is worth trying again; a conflict is another writer's transaction on the same rows.
 const AGAIN: Label = Label::of("class", &["transient", "throttled", "conflict"]);
 const PARTITION: Label = Label::learnt("partition");
-const CALL: Label = Label::of(
-    "call",
-    &[
-        "fence",
-        "log",
-        "create_fence",
-        "name_topic",
-        "first_seen",
-        "definitions",
-        "announced",
-        "partitions",
-        "start_at",
-        "maps",
-        "locate",
-        "cells",
-        "commit",
-        "keep",
-    ],
-);
+const CALL: Label = Label::of("call", tally_core::consume::CALLS);
 /// Why a record is no event.
 const REASON: Label = Label::of("reason", &tally_core::event::Rejection::REASONS);
-const ALARM: Label = Label::of(
-    "alarm",
-    &[
-        "paused",
-        "topic_replaced",
-        "log_truncated",
-        "beyond_log",
-        "cell_ahead",
-        "refused",
-        "fewer_partitions",
-        "new_partition",
-        "forward_reset",
-    ],
-);
+/// Why a partition stands still.
+const STANDSTILLS: &[&str] = &[
+    "paused",
+    "topic_replaced",
+    "log_truncated",
+    "beyond_log",
+    "cell_ahead",
+    "refused",
+    "fewer_partitions",
+    "new_partition",
+    "forward_reset",
+];
+const ALARM: Label = Label::of("alarm", STANDSTILLS);
 const CAUSE: Label = Label::of(
     "cause",
     &["assigned", "unknown", "condition", "unclear", "position", "recheck", "definitions", "lanes", "cell"],
@@ -237,6 +218,9 @@ mod tests {
     #[test]
     fn the_catalogue_is_the_reference() {
         assert_eq!(CATALOGUE.misnamed(), [""; 0]);
+        for name in tally_core::register::Standstill::NAMES {
+            assert!(STANDSTILLS.contains(name), "{name}");
+        }
         insta::assert_snapshot!(CATALOGUE);
     }
 }

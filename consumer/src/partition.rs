@@ -19,6 +19,7 @@ use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::{Claims, Confirmed};
 use tally_adapters::dynamodb::registers::Registers;
 use tally_core::backoff::Backoff;
+use tally_core::fence::Partition;
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::Revocation;
 use tally_core::ports::{DeploymentConfig, Outcome, OwnedPartition, Producer, TopicReader};
@@ -142,6 +143,8 @@ struct Held {
     slept: Duration,
     /// Since when something is known not to be done.
     behind_since: Option<UnixMillis>,
+    /// The store refused record after record, and has taken none since.
+    doubted: bool,
     /// How many dead letters are under way.
     letters: usize,
     /// How many were acknowledged, and how many other records were counted as applied.
@@ -152,7 +155,7 @@ struct Held {
 
 impl Held {
     /// Reads and writes until the partition is left or has to be claimed again.
-    async fn run(mut self, stop: &Stop) -> End {
+    async fn run(&mut self, stop: &Stop) -> End {
         let log = Arc::clone(&self.log);
         loop {
             self.hand_out();
@@ -208,7 +211,7 @@ impl Held {
     }
 
     /// Finishes what is under way, as long as it may take, and stores how far that came.
-    async fn drain(mut self, leave: Leave, stop: &Stop) -> End {
+    async fn drain(&mut self, leave: Leave, stop: &Stop) -> End {
         if let Leave::AtOnce = leave {
             return End::Left;
         }
@@ -247,13 +250,15 @@ impl Held {
                 return Some(end);
             }
         }
-        while self.keeps {
-            let done = self.under_way.next().await?;
-            if let Some(end) = self.done(done) {
-                return Some(end);
-            }
+        if let Some(end) = self.kept().await {
+            return Some(end);
         }
         self.keep();
+        self.kept().await
+    }
+
+    /// Waits until nothing is being stored under the claim; the end, if that follows.
+    async fn kept(&mut self) -> Option<End> {
         while self.keeps {
             let done = self.under_way.next().await?;
             if let Some(end) = self.done(done) {
@@ -282,18 +287,24 @@ impl Held {
 impl Task for Worker {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let Self { log, shared } = self;
-        let name = format!("partition-{}", log.partition().index);
+        let name = condition(log.partition());
         let (partition, readiness) = (log.partition().clone(), shared.host.readiness().clone());
-        let mut last = None;
+        let (mut last, mut refused) = (None, 0);
         loop {
             let end = tokio::select! {
                 biased;
                 _ = leave(&*log, &stop) => End::Left,
-                begun = begin::begin(&log, &shared) => match begun {
-                    Ok(held) => {
-                        readiness.forget(&name);
-                        last = None;
-                        held.run(&stop).await
+                begun = begin::begin(&log, &shared, refused) => match begun {
+                    Ok(mut held) => {
+                        if refused == 0 {
+                            readiness.forget(&name);
+                        }
+                        let end = held.run(&stop).await;
+                        refused = held.progress.refusals();
+                        if refused == 0 {
+                            last = None;
+                        }
+                        end
                     }
                     Err(end) => end,
                 }
@@ -329,6 +340,11 @@ impl Task for Worker {
         metrics::lag(partition.index, 0, Duration::ZERO);
         Ok(())
     }
+}
+
+/// The name under which readiness knows why a partition stands still.
+fn condition(partition: &Partition) -> String {
+    format!("partition-{}", partition.index)
 }
 
 /// Completes when the partition has to be given back. Cancel safe.

@@ -18,6 +18,7 @@ mod shards;
 
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
@@ -70,18 +71,9 @@ impl Changes {
         update: String,
         condition: String,
     ) -> Outcome<Conditional> {
-        let (names, values) = say.finish();
         let update = self
-            .connection
-            .client
-            .update_item()
-            .table_name(self.table())
-            .set_key(Some(key(id)))
-            .update_expression(update)
+            .updating(id, say, update)
             .condition_expression(condition)
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(values)
-            .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         match update.send().await {
             Ok(reply) => Ok(Conditional::Done(reply.attributes.unwrap_or_default())),
@@ -96,19 +88,19 @@ impl Changes {
 
     /// Updates the item `id`; the item afterwards.
     pub(super) async fn update(&self, id: &str, say: Aliases, update: String) -> Outcome<Item> {
+        let update = self.updating(id, say, update);
+        let reply = update.send().await.map_err(|error| fault(self.table(), &error))?;
+        Ok(reply.attributes.unwrap_or_default())
+    }
+
+    fn updating(&self, id: &str, say: Aliases, update: String) -> UpdateItemFluentBuilder {
         let (names, values) = say.finish();
-        let update = self
-            .connection
-            .client
-            .update_item()
-            .table_name(self.table())
-            .set_key(Some(key(id)))
+        let updating = self.connection.client.update_item().table_name(self.table()).set_key(Some(key(id)));
+        updating
             .update_expression(update)
             .set_expression_attribute_names(names)
             .set_expression_attribute_values(values)
-            .return_values(ReturnValue::AllNew);
-        let reply = update.send().await.map_err(|error| fault(self.table(), &error))?;
-        Ok(reply.attributes.unwrap_or_default())
+            .return_values(ReturnValue::AllNew)
     }
 
     /// Puts a whole item if `condition` holds. Safe to repeat wherever carrying it out makes the condition false.

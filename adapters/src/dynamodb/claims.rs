@@ -43,8 +43,8 @@ impl Claims {
         self.store_clock.bounds().unwrap_or(Bounds { earliest: local, latest: local })
     }
 
-    /// Takes a partition over: statements under an earlier claim are sent for a short time at most. Safe to repeat: it is raised
-    /// once more, and who raised it meanwhile finds it raised.
+    /// Takes a partition over: statements under an earlier claim are sent for a short time at most. Safe to repeat: each copy raises
+    /// it once more, and an owner of before finds that out when it stores.
     ///
     /// # Errors
     /// The table takes no write, or the item cannot be read.
@@ -131,8 +131,8 @@ impl Claims {
         decode_topic(&self.reader(&stands))
     }
 
-    /// Puts `to` in the place of what is known of a topic, if that still is as `seen`; whether `to` is there. Safe to repeat: what
-    /// has to be there is another afterwards.
+    /// Puts `to` in the place of what is known of a topic, if that still is as `seen`; whether `to` is there. Safe to repeat:
+    /// the condition is false once it was carried out.
     ///
     /// # Errors
     /// The table takes no write.

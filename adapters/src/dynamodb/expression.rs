@@ -4,12 +4,22 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest, ReturnValuesOnConditionCheckFailure};
 
 /// Attributes by alias.
 pub(super) type Names = HashMap<String, String>;
 /// Values by alias.
 pub(super) type Values = HashMap<String, AttributeValue>;
+
+/// A statement of a batch. One whose condition is false shows the item that stands there.
+pub(super) fn statement(text: impl Into<String>, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
+    BatchStatementRequest::builder()
+        .statement(text)
+        .set_parameters(Some(parameters))
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+        .build()
+        .expect("the statement is set")
+}
 
 /// What stands for `#name` and `:value`. The aliases are short: an expression has room for 4 KB.
 #[derive(Clone, Debug, Default)]

@@ -17,10 +17,7 @@ mod statements;
 
 use std::sync::Arc;
 
-use aws_sdk_dynamodb::types::{
-    AttributeValue, BatchStatementErrorCodeEnum as Code, BatchStatementRequest, BatchStatementResponse,
-    ReturnValuesOnConditionCheckFailure,
-};
+use aws_sdk_dynamodb::types::{BatchStatementErrorCodeEnum as Code, BatchStatementRequest, BatchStatementResponse};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::register::{Answer, Change, Progress, Version, Write};
@@ -202,14 +199,4 @@ impl Half {
             Change::Remove => Self::Update,
         }
     }
-}
-
-/// A statement whose failed condition shows the row that stands there.
-fn request(statement: &str, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
-    BatchStatementRequest::builder()
-        .statement(statement)
-        .set_parameters(Some(parameters))
-        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-        .build()
-        .expect("the statement is set")
 }

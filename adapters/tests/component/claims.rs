@@ -62,7 +62,7 @@ async fn a_claim_that_was_raised_keeps_nothing_for_the_one_before() {
     assert!(claims.keep(&partition(0), 1, &kept).await.unwrap().is_none());
     assert_eq!(claims.read(&partition(0)).await, Ok(Claim { n: 2, kept: None }));
     assert_eq!(claims.read(&partition(1)).await, Ok(Claim { n: 1, kept: None }));
-    assert!(claims.keep(&partition(5), 1, &kept).await.unwrap().is_none(), "a claim that is gone is nobody's");
+    assert!(claims.keep(&partition(5), 1, &kept).await.unwrap().is_none(), "no claim is there to be confirmed");
 }
 
 #[tokio::test(start_paused = true)]

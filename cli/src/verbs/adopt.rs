@@ -14,6 +14,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use tally_adapters::dynamodb::{Checkpoints, SeenTables};
 use tally_consumer::SumsAnew;
+use tally_core::ports::Outcome;
 use tally_service::parse_duration;
 
 use self::lost::Lost;
@@ -103,17 +104,21 @@ impl Verb {
         } else {
             adopt(&writing, &desk, &checkpoints, &seen).await?
         };
-        let stay = desk.connection.tombstones_expire().await == Ok(false);
-        let lacks = stay.then(|| lacks(&desk.connection.tables().likes));
+        let lacks = lacks(&desk.connection.tables().likes, desk.connection.tombstones_expire().await);
         print(&Adopted { tables: each(&seen), lacks, change }, form)
     }
 }
 
-fn lacks(likes: &str) -> String {
-    format!(
-        "table {likes}: nothing expires by `gone`, so tombstones stay for ever: aws dynamodb update-time-to-live --table-name \
-         {likes} --time-to-live-specification Enabled=true,AttributeName=gone"
-    )
+/// What the table of likes lacks, if tombstones expire in it or not.
+fn lacks(likes: &str, expire: Outcome<bool>) -> Option<String> {
+    match expire {
+        Ok(true) => None,
+        Ok(false) => Some(format!(
+            "table {likes}: nothing expires by `gone`, so tombstones stay for ever: aws dynamodb update-time-to-live \
+             --table-name {likes} --time-to-live-specification Enabled=true,AttributeName=gone"
+        )),
+        Err(fault) => Some(format!("table {likes}: cannot tell whether items expire by `gone`: {fault}")),
+    }
 }
 
 /// Every table that is named or there.

@@ -19,7 +19,9 @@ use crate::metrics;
 const REPLAY: &str = "replay";
 
 /// Claims the partition and begins to read it.
-pub(super) async fn begin(log: &Arc<dyn OwnedPartition>, shared: &Arc<Shared>) -> Result<Held, End> {
+///
+/// The store had refused `refused` records in a row before.
+pub(super) async fn begin(log: &Arc<dyn OwnedPartition>, shared: &Arc<Shared>, refused: u32) -> Result<Held, End> {
     let again = |fault: Fault| End::Again(format!("cannot begin: {fault}"));
     // Raised before anything else is looked at: what an earlier owner stores later is refused.
     let slept = shared.slept();
@@ -31,7 +33,7 @@ pub(super) async fn begin(log: &Arc<dyn OwnedPartition>, shared: &Arc<Shared>) -
     let found = Found { claim: &claim, topic: &topic, index, log: &said.0, partitions: said.1, committed };
     let start = found.start(shared.claims.time().latest, shared.tombstones).map_err(End::Stands)?;
     name_growth(shared, log.partition(), said.1, topic.current().partitions());
-    let held = Beginning { log, shared, topic, claim, confirmed, start, slept };
+    let held = Beginning { log, shared, topic, claim, confirmed, start, refused, slept };
     held.begin().await.map_err(again)?.ok_or_else(|| End::Again("another consumer has claimed it".to_owned()))
 }
 
@@ -54,13 +56,14 @@ struct Beginning<'a> {
     claim: Claim,
     confirmed: Confirmed,
     start: Start,
+    refused: u32,
     slept: std::time::Duration,
 }
 
 impl Beginning<'_> {
     /// Reads from the start on, with the loss of a replay opened before; `None` where the claim was raised meanwhile.
     async fn begin(self) -> Outcome<Option<Held>> {
-        let Self { log, shared, topic, claim, confirmed, start, slept } = self;
+        let Self { log, shared, topic, claim, confirmed, start, refused, slept } = self;
         let partition = log.partition();
         if let Some(until) = start.replay {
             open_loss(shared, partition, &claim, until).await?;
@@ -74,7 +77,7 @@ impl Beginning<'_> {
         tracing::info!(%partition, %offset, claim = claim.n, replays_to, "reading");
         Ok(Some(Held {
             reading: Reading::new(&definitions, &partition.topic, start.at),
-            progress: Progress::new(start.at),
+            progress: Progress::new(start.at).behind_refusals(refused),
             writing: Writing::default(),
             log: Arc::clone(log),
             shared: Arc::clone(shared),
@@ -90,6 +93,7 @@ impl Beginning<'_> {
             asks: false,
             slept,
             behind_since: None,
+            doubted: refused > 0,
             letters: 0,
             rejected: 0,
             applied: 0,

@@ -129,12 +129,8 @@ impl Held {
         let oldest = self.reading.runs.first_from(reached).map(|record| record.at);
         let since = if records == 0 { None } else { oldest.or(self.behind_since).or(Some(now)) };
         self.behind_since = since;
-        metrics::lag(log_index(&*self.log), records, since.map_or(Duration::ZERO, |since| now.since(since)));
+        metrics::lag(self.log.partition().index, records, since.map_or(Duration::ZERO, |since| now.since(since)));
     }
-}
-
-fn log_index(log: &dyn OwnedPartition) -> u32 {
-    log.partition().index
 }
 
 async fn look(log: &dyn OwnedPartition) -> Outcome<(Log, u32)> {

@@ -152,7 +152,7 @@ impl Held {
         self.shared.misrouted.tell(now, partition, record, expected.as_deref(), (events, partitions));
     }
 
-    /// What is put aside of the record at `offset`.
+    /// The run that the record at `offset` was read in.
     pub(super) fn run_of(&self, offset: Offset) -> Arc<Records> {
         self.reading.runs.at(offset).expect("a run is kept until its records are finished")
     }

@@ -11,7 +11,7 @@ use tally_core::fault::Fault;
 use tally_core::fence::{Offset, Partition};
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::Outcome;
-use tally_core::register::{Adding, Answer, Cell, Progress, Settled, Standstill, Step, Version, Write};
+use tally_core::register::{Adding, Answer, Cell, Progress, Row, Settled, Standstill, Step, Version, Write};
 use tally_core::{Map, Set};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -34,9 +34,12 @@ pub(super) struct Writing {
     /// These, and those whose request is under way.
     busy: Set<CounterId>,
     sums_due: Option<Duration>,
-    /// How often a statement was tried in vain.
-    tries: Map<Offset, u32>,
+    /// How often in a row statements of a row were tried in vain.
+    tries: Map<Row, u32>,
+    /// The same of a sum.
     sum_tries: Map<CounterId, u32>,
+    /// Sums that cannot be added to.
+    broken: Set<CounterId>,
     /// Whether sums were sent last.
     was_sums: bool,
 }
@@ -157,7 +160,8 @@ impl Held {
     fn send_rows(&mut self, permit: OwnedSemaphorePermit, trigger: Trigger) {
         let writes = self.progress.cut(self.most_ready());
         let (shared, confirmed) = (Arc::clone(&self.shared), self.confirmed);
-        self.writing.rows_due = (self.progress.ready() > 0).then(|| shared.at() + shared.settings.limits.age);
+        // What is left of them has waited as long.
+        self.writing.rows_due = self.writing.rows_due.filter(|_| self.progress.ready() > 0);
         let events = std::mem::take(&mut self.writing.events);
         self.writing.bytes = 0;
         self.under_way.push(Box::pin(async move {
@@ -214,7 +218,6 @@ impl Held {
                 for offset in offsets {
                     self.progress.settle(offset, Answer::Again);
                 }
-                // They have waited.
                 self.writing.rows_due = Some(self.shared.at());
             }
             Sent::CellsRead(counters, cells) => {
@@ -252,14 +255,14 @@ impl Held {
             let offset = write.version.offset();
             match (written.answer(), written) {
                 (Some(Answer::Again), Written::Failed(fault)) => {
-                    metrics::retried("commit", fault.class());
-                    let tries = self.writing.tries.entry(offset).or_default();
+                    metrics::retried("write", fault.class());
+                    let tries = self.writing.tries.entry(write.row.clone()).or_default();
                     attempt = attempt.max(*tries);
                     *tries += 1;
                     again.push(offset);
                 }
                 (Some(answer), written) => {
-                    self.writing.tries.remove(&offset);
+                    self.writing.tries.remove(&write.row);
                     if let Some(end) = self.settle(offset, answer, written) {
                         return Some(end);
                     }
@@ -272,17 +275,27 @@ impl Held {
             self.writing.rows_due.get_or_insert(self.shared.at());
         }
         if !again.is_empty() {
-            let shared = Arc::clone(&self.shared);
-            self.under_way.push(Box::pin(async move {
-                shared.host.clock().sleep(shared.pause(attempt)).await;
-                Done::Sent(Sent::RowsWaited(again))
-            }));
+            self.wait(attempt, Sent::RowsWaited(again));
         }
         None
     }
 
+    /// Waits before a repeat.
+    fn wait(&mut self, attempt: u32, waited: Sent) {
+        let shared = Arc::clone(&self.shared);
+        self.under_way.push(Box::pin(async move {
+            shared.host.clock().sleep(shared.pause(attempt)).await;
+            Done::Sent(waited)
+        }));
+    }
+
     fn settle(&mut self, offset: Offset, answer: Answer, written: &Written) -> Option<End> {
-        match self.progress.settle(offset, answer) {
+        let settled = self.progress.settle(offset, answer);
+        if self.doubted && self.progress.refusals() == 0 {
+            self.doubted = false;
+            self.shared.host.readiness().forget(&super::condition(self.log.partition()));
+        }
+        match settled {
             Settled::Finished | Settled::Again => None,
             Settled::Halt => Some(End::Stands(Standstill::Refused(why(written)))),
             Settled::Refused => {
@@ -321,22 +334,20 @@ impl Held {
             }
         }
         if !again.is_empty() {
-            let shared = Arc::clone(&self.shared);
-            self.under_way.push(Box::pin(async move {
-                shared.host.clock().sleep(shared.pause(attempt)).await;
-                Done::Sent(Sent::CellsWaited(again))
-            }));
+            self.wait(attempt, Sent::CellsWaited(again));
         }
         None
     }
 
-    fn name_fault(&self, counter: &CounterId, fault: &Fault) {
+    fn name_fault(&mut self, counter: &CounterId, fault: &Fault) {
         if fault.is_retryable() {
             metrics::retried("cells", fault.class());
             return;
         }
         let partition = self.log.partition();
-        tracing::error!(%partition, %counter, error = %fault, "a sum cannot be added to");
+        if self.writing.broken.insert(counter.clone()) {
+            tracing::error!(%partition, %counter, error = %fault, "a sum cannot be added to");
+        }
         let problem = format!("nothing is added to {counter}: {fault}");
         self.shared.host.readiness().not_ready(&condition(partition), problem);
     }
@@ -346,7 +357,6 @@ impl Held {
     }
 
     fn cell_stored(&mut self, counter: CounterId) {
-        self.shared.host.readiness().forget(&condition(self.log.partition()));
         self.cell_answered(counter, |adding| adding.stored().collect());
     }
 
@@ -361,6 +371,9 @@ impl Held {
         let adding = self.writing.sums.get_mut(&counter).expect("a sum whose request is under way is known");
         for offset in take(adding) {
             self.progress.finish(offset);
+        }
+        if self.writing.broken.remove(&counter) && self.writing.broken.is_empty() {
+            self.shared.host.readiness().forget(&condition(self.log.partition()));
         }
         self.writing.answered(counter, self.shared.at());
     }

@@ -130,7 +130,7 @@ impl Loading {
     }
 }
 
-/// Every call that may be tried again, as a metric label: those here, those of a lane, and `commit`.
+/// Every call that may be tried again, as a metric label: those here, those of a lane, `commit`, `write` of rows with versions, and `keep` of a claim.
 pub const CALLS: &[&str] = &[
     "fence",
     "log",
@@ -145,6 +145,8 @@ pub const CALLS: &[&str] = &[
     "locate",
     "cells",
     "commit",
+    "write",
+    "keep",
 ];
 
 impl Call {

@@ -69,8 +69,10 @@ impl Adding {
                 Some(Step::Read)
             }
             Stage::Known(from) => {
-                let added: i64 = self.events.iter().map(|(_, amount)| amount).sum();
-                let to = Cell { n: from.map_or(0, |cell| cell.n) + added, to: last };
+                // A sum that was brought to the limit by hand stays there.
+                let n = from.map_or(0, |cell| cell.n);
+                let n = self.events.iter().fold(n, |n, (_, amount)| n.saturating_add(*amount));
+                let to = Cell { n, to: last };
                 self.stage = Stage::Updating { to };
                 Some(Step::Update { from, to })
             }

@@ -157,8 +157,6 @@ pub struct Start {
     pub replay: Option<Offset>,
     /// What is stored under the claim first.
     pub kept: Kept,
-    /// The topic has partitions that the deployment does not know.
-    pub has_grown: bool,
 }
 
 /// Why a partition is not begun, or read no further, until an operator has looked.
@@ -265,7 +263,7 @@ impl Found<'_> {
         let is_replay = before.was(now.minus(half(tombstones))).is_some_and(|was| at < was);
         let kept = before.begun_at(at, is_replay, now, tombstones);
         let replay = is_replay.then_some(kept.greatest);
-        Ok(Start { at, replay, kept, has_grown: self.partitions > known })
+        Ok(Start { at, replay, kept })
     }
 
     /// What was stored last of this topic. Where that is nothing, nothing is safe but the beginning; and if nothing was stored of

@@ -102,6 +102,17 @@ impl Progress {
         Self { records: VecDeque::new(), lines: Map::default(), ready: VecDeque::new(), next: at, refused: 0 }
     }
 
+    /// The same, where the store had refused so many records in a row before.
+    #[must_use]
+    pub fn behind_refusals(self, refused: u32) -> Self {
+        Self { refused, ..self }
+    }
+
+    /// How many records the store has refused since it took one.
+    pub fn refusals(&self) -> u32 {
+        self.refused
+    }
+
     /// Takes in the event of the next record.
     ///
     /// # Panics

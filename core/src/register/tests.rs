@@ -244,6 +244,16 @@ fn a_cell_is_read_first_and_gains_what_lies_behind_it() {
 }
 
 #[test]
+fn a_cell_at_the_limit_stays_there() {
+    let mut adding = Adding::default();
+    adding.take(version(1), 3);
+    adding.step();
+    let full = Cell { n: i64::MAX, to: version(0) };
+    assert_eq!(adding.read(Some(full)).count(), 0);
+    assert_eq!(adding.step(), Some(Step::Update { from: Some(full), to: Cell { n: i64::MAX, to: version(1) } }));
+}
+
+#[test]
 fn a_cell_that_is_absent_is_put_with_its_first_events() {
     let mut adding = Adding::default();
     adding.take(version(0), 3);

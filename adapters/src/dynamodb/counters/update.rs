@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use tally_core::fold::Counter;
 use tally_core::ids::CounterId;
 
-use super::super::expression::Aliases;
+use super::super::expression::{self, Aliases};
 use super::super::item::{number, text};
 use super::super::names::counts::{CORRECTIONS, DOUBT, GAP, LIKES, POST_ID, ROWS, UPDATED_AT, VERSION};
 use super::item::{encode, part, shards};
@@ -122,12 +122,7 @@ impl Update {
             None => self.insert(table),
             Some(before) => self.update(table, before),
         };
-        BatchStatementRequest::builder()
-            .statement(statement)
-            .set_parameters(Some(parameters))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .build()
-            .expect("the statement is set")
+        expression::statement(statement, parameters)
     }
 
     fn insert(&self, table: &str) -> (String, Vec<AttributeValue>) {

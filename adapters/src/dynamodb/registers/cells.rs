@@ -9,13 +9,14 @@ use tally_core::ids::{ReservedKey, RowKey};
 use tally_core::ports::Outcome;
 use tally_core::register::{Cell, Progress};
 
+use super::super::expression;
 use super::super::get::{self, Consistency};
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::PK;
 use super::super::names::likes::{N, TO, USER_ID};
 use super::super::signing::Confirmed;
 use super::super::table_ids::LIKES;
-use super::{Refusal, Registers, request};
+use super::{Refusal, Registers};
 
 /// A cell goes from one state to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,12 +102,12 @@ impl CellUpdate {
         match &self.from {
             None => {
                 let insert = format!("INSERT INTO \"{table}\" VALUE {{'{PK}':?,'{USER_ID}':?,'{N}':?,'{TO}':?}}");
-                request(&insert, key.into_iter().chain(to).collect())
+                expression::statement(insert, key.into_iter().chain(to).collect())
             }
             Some(from) => {
                 let set = format!("UPDATE \"{table}\" SET \"{N}\"=? SET \"{TO}\"=?");
                 let update = format!("{set} WHERE \"{PK}\"=? AND \"{USER_ID}\"=? AND \"{TO}\"=?");
-                request(&update, to.into_iter().chain(key).chain([number(from.to)]).collect())
+                expression::statement(update, to.into_iter().chain(key).chain([number(from.to)]).collect())
             }
         }
     }

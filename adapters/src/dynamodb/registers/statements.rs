@@ -3,10 +3,11 @@
 use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use tally_core::register::{Change, Write};
 
+use super::super::expression;
 use super::super::item::{number, text};
 use super::super::names::PK;
 use super::super::names::likes::{GONE, LIKED_AT, POST_ID, REGION, USER_ID, V};
-use super::{Half, request};
+use super::Half;
 
 /// The texts of all statements; what differs between two writes are parameters.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ impl Texts {
             }
         };
         parameters.extend(condition.into_iter().flatten());
-        request(&texts[half as usize], parameters)
+        expression::statement(&*texts[half as usize], parameters)
     }
 }
 
