@@ -31,7 +31,8 @@ const WEIGHT: usize = 4 << 20;
 /// Reads one topic.
 #[derive(Clone)]
 pub struct TopicReader {
-    topic: Box<str>,
+    pub(super) topic: Box<str>,
+    pub(super) group: Box<str>,
     consumer: Arc<Mutex<BaseConsumer<Context>>>,
 }
 
@@ -50,10 +51,10 @@ impl TopicReader {
             .set("auto.offset.reset", "error");
         let consumer = config.create_with_context(Context::new(settings));
         let consumer = consumer.map_err(|error| fault_of("creating a reader", &error))?;
-        Ok(Self { topic: topic.into(), consumer: Arc::new(Mutex::new(consumer)) })
+        Ok(Self { topic: topic.into(), group: group.into(), consumer: Arc::new(Mutex::new(consumer)) })
     }
 
-    async fn blocking<T: Send + 'static>(
+    pub(super) async fn blocking<T: Send + 'static>(
         &self,
         call: impl FnOnce(&BaseConsumer<Context>) -> Outcome<T> + Send + 'static,
     ) -> Outcome<T> {
