@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use tally_adapters::kafka;
 use tally_consumer::dlq::{self, Described, Replay, Replayed, Wanted};
+use tally_core::event::KeyScheme;
 use tally_core::event::Rejection;
 use tally_core::time::UnixMillis;
 
@@ -149,7 +150,7 @@ impl ReplayArgs {
                 reader: Arc::new(desk.reader(&desk.dead_letter_topic)?),
                 producer: Arc::new(kafka::Producer::new(desk.kafka()?).context("cannot set up a producer")?),
                 topic: desk.topic.clone(),
-                key: desk.key,
+                key: KeyScheme::Post,
                 shards: desk.shards,
                 definitions: defined.said_in(&desk.topic),
                 wanted: meant.clone().into(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Subcommand;
 use serde::Serialize;
+use tally_adapters::dynamodb::Likes;
 use tally_consumer::{Drawn, Found, Verifier};
 
 use crate::desk::{Desk, Where};
@@ -53,7 +54,7 @@ impl Verb {
         let verifier = Verifier {
             defined: &defined,
             milestones: Arc::new(desk.recounts.clone()),
-            rows: Arc::clone(&desk.likes),
+            rows: Arc::new(Likes::new(&desk.connection, desk.shards)),
             topic: &desk.topic,
             dead_letter_topic: &desk.dead_letter_topic,
             open: &|topic| Ok(Arc::new(desk.reader(topic)?)),
