@@ -5,28 +5,26 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::claims::Claims;
+use tally_adapters::dynamodb::registers::Registers;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::backoff::Backoff;
-use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{CounterMaps, DeploymentConfig, FencedRows, Intake, Outcome, Producer, TopicReader};
+use tally_core::ports::{DeploymentConfig, Intake, Outcome, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Invalid, Listen, Program, Stage};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use crate::args::Args;
 use crate::config::{Config, Mode, ReadSettings, Replaying};
 use crate::counters::{self, Counters};
 use crate::dlq::{self, Replay};
 use crate::draw::{Drawn, Verifier};
-use crate::fences::{Fences, Reset};
-use crate::homes::FollowHomes;
 use crate::import::{Import, ImportSettings};
-use crate::lag::{Board, Meter};
 use crate::membership::Membership;
 use crate::metrics;
 use crate::misrouted::Warning;
-use crate::worker::Shared;
+use crate::partition::Shared;
 
 /// The group whose committed offsets say how far replays of dead letters have come.
 pub const REPLAY_GROUP: &str = "tally-dlq-replay";
@@ -34,19 +32,15 @@ pub const REPLAY_GROUP: &str = "tally-dlq-replay";
 /// Opens a topic, by its name, to be read outside of any group.
 pub type OpenTopic = Box<dyn Fn(&str) -> Outcome<Arc<dyn TopicReader>> + Send>;
 
-/// The ports of a consumer.
+/// The ports of a consumer, beside its tables.
 pub struct Ports {
     /// What the deployment was created with.
     pub checkpoints: Arc<dyn DeploymentConfig>,
-    /// The rows of a deployment whose posts have so many shards.
-    pub rows: Box<dyn FnOnce(ShardCount) -> Arc<dyn FencedRows> + Send>,
-    /// The maps of sets.
-    pub maps: Arc<dyn CounterMaps>,
     /// Joins the group. Called once the store has answered: from then on the membership has to be polled.
     pub join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>,
     /// Writes dead letters, and puts them back on the topic.
     pub producer: Arc<dyn Producer>,
-    /// Reads the topic of likes and the dead-letter topic for an operator.
+    /// Reads the topic of likes and the dead-letter topic outside of any group.
     pub reader: OpenTopic,
 }
 
@@ -55,8 +49,7 @@ pub struct App {
     mode: Mode,
     settings: ReadSettings,
     ports: Ports,
-    /// The tables to check before anything is written; `None` where the ports are not over tables.
-    tables: Option<dynamodb::Connection>,
+    tables: dynamodb::Connection,
 }
 
 impl App {
@@ -66,22 +59,17 @@ impl App {
     /// Settings that a client does not take, such as a certificate that does not load.
     pub async fn new(config: Config) -> anyhow::Result<Self> {
         let Config { mode, kafka, store, settings } = config;
-        let connection = dynamodb::Connection::open(&store).await;
+        let tables = dynamodb::Connection::open(&store).await;
         let producer = kafka::Producer::new(&kafka).context("cannot set up a kafka producer")?;
         let (group, topic, join) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
         let ports = Ports {
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
-            rows: Box::new({
-                let connection = connection.clone();
-                move |shards| Arc::new(dynamodb::Likes::new(&connection, shards))
-            }),
-            maps: Arc::new(dynamodb::Maps::new(&connection)),
+            checkpoints: Arc::new(dynamodb::Checkpoints::new(&tables)),
             join: Box::new({
-                let connection = connection.clone();
+                let tables = tables.clone();
                 move || {
                     let source = kafka::Source::new(&join, &group, &topic)?;
                     // The tables are checked by now, which says what they are.
-                    Ok(Box::new(match connection.deployment() {
+                    Ok(Box::new(match tables.deployment() {
                         Some(deployment) => source.of_deployment(deployment),
                         None => source,
                     }))
@@ -90,47 +78,32 @@ impl App {
             producer: Arc::new(producer),
             reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&kafka, REPLAY_GROUP, topic)?))),
         };
-        Ok(Self { tables: Some(connection), ..Self::with_ports(mode, settings, ports) })
+        Ok(Self::with_ports(mode, settings, ports, tables))
     }
 
-    /// Over any ports.
-    pub fn with_ports(mode: Mode, settings: ReadSettings, ports: Ports) -> Self {
-        Self { mode, settings, ports, tables: None }
-    }
-
-    /// The same, which checks and watches these tables first, and goes by their clock.
-    #[must_use]
-    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
-        Self { tables: Some(connection), ..self }
+    /// Over any ports, and these tables.
+    pub fn with_ports(mode: Mode, settings: ReadSettings, ports: Ports, tables: dynamodb::Connection) -> Self {
+        Self { mode, settings, ports, tables }
     }
 
     fn consume(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {
-        let permits = Semaphore::new(self.settings.concurrency);
-        let rows = (self.ports.rows)(shards);
         let intake = (self.ports.join)().context("cannot join the group")?;
-        let Self { settings, ports: Ports { checkpoints: deployment, maps, producer, .. }, .. } = self;
-        let (told, announced) = watch::channel(0);
-        host.spawn(
-            Stage::Support,
-            "homes",
-            FollowHomes { maps: Arc::clone(&maps), announced: told, clock: host.clock() },
-        );
+        let Self { settings, ports: Ports { checkpoints: deployment, producer, reader, .. }, tables, .. } = self;
         let shared = Arc::new(Shared {
-            rows,
-            maps,
-            announced,
+            registers: Registers::new(&tables),
+            claims: Claims::new(&tables, host.clock()),
+            changes: Changes::new(&tables),
             deployment,
             producer,
+            reader: reader(&settings.topic).context("cannot set up a reader")?,
+            permits: Arc::new(Semaphore::new(settings.concurrency)),
             settings,
             shards,
-            permits,
             host: host.clone(),
             misrouted: Warning::default(),
         });
-        let board = Board::default();
-        host.spawn(Stage::Support, "lag", Meter { board: board.clone(), clock: host.clock() });
         // The membership outlives the partitions' workers, which give their partitions back to it.
-        host.spawn(Stage::Support, "membership", Membership { intake, shared, board });
+        host.spawn(Stage::Support, "membership", Membership { intake, shared });
         Ok(())
     }
 
@@ -143,16 +116,16 @@ impl App {
         Ok(())
     }
 
-    fn replay_letters(self, host: &Host, shards: ShardCount, asked: Replaying) -> anyhow::Result<()> {
+    fn replay_letters(self, host: &Host, asked: Replaying) -> anyhow::Result<()> {
         let reader = (self.ports.reader)(&self.settings.dead_letter_topic).context("cannot set up a reader")?;
-        let ReadSettings { topic, key, .. } = self.settings;
+        let ReadSettings { topic, .. } = self.settings;
         let Ports { checkpoints, producer, .. } = self.ports;
         let Replaying { limit, sums, dry_run } = asked;
         host.job("dlq replay", move |stop| async move {
             let defined = checkpoints.definitions().await.context("cannot read the counters")?;
             let definitions = defined.said_in(&topic);
             let wanted = dlq::Wanted::default();
-            let replay = Replay { reader, producer, topic, key, shards, definitions, wanted, sums, dry_run };
+            let replay = Replay { reader, producer, topic, definitions, wanted, sums, dry_run };
             let done = stop.unless_requested(replay.run(limit)).await??;
             let sent = if dry_run { "would be replayed" } else { "replayed" };
             crate::print::line(&format!(
@@ -167,16 +140,10 @@ impl App {
         Ok(())
     }
 
-    fn fences(self, shards: ShardCount) -> anyhow::Result<Fences> {
-        let reader = (self.ports.reader)(&self.settings.topic).context("cannot set up a reader")?;
-        let Ports { checkpoints, rows, .. } = self.ports;
-        Ok(Fences { rows: rows(shards), checkpoints, reader, topic: self.settings.topic })
-    }
-
-    fn import(self, host: &Host, shards: ShardCount, settings: ImportSettings) -> anyhow::Result<()> {
-        let ReadSettings { topic, key, .. } = self.settings;
+    fn import(self, host: &Host, settings: ImportSettings) -> anyhow::Result<()> {
+        let topic = self.settings.topic;
         let reader = (self.ports.reader)(&topic).context("cannot set up a reader")?;
-        let import = Import { reader, producer: self.ports.producer, topic, key, shards, host: host.clone(), settings };
+        let import = Import { reader, producer: self.ports.producer, topic, host: host.clone(), settings };
         host.job("import", move |stop| import.run(stop));
         Ok(())
     }
@@ -194,14 +161,13 @@ impl App {
         Ok(())
     }
 
-    async fn verify_draw(self, host: &Host, shards: ShardCount, drawn: Drawn) -> anyhow::Result<()> {
-        let Self { ports: Ports { checkpoints, rows, reader, .. }, settings, tables, .. } = self;
-        let tables = tables.context("milestones are read from tables")?;
+    async fn verify_draw(self, host: &Host, drawn: Drawn) -> anyhow::Result<()> {
+        let Self { ports: Ports { checkpoints, reader, .. }, settings, tables, .. } = self;
         let defined = host.wait_for("counters", Backoff::STORE, || checkpoints.definitions()).await?;
         let verifier = Verifier {
             defined: &defined,
             milestones: Arc::new(dynamodb::Recounts::new(&tables)),
-            rows: rows(shards),
+            claims: Claims::new(&tables, host.clock()),
             topic: &settings.topic,
             dead_letter_topic: &settings.dead_letter_topic,
             open: &|topic| reader(topic).context("cannot set up a reader"),
@@ -215,48 +181,24 @@ impl App {
         });
         Ok(())
     }
-
-    /// Whether the deployment is needed: an import whose keys name no shard needs Kafka alone.
-    fn needs_tables(&self) -> bool {
-        !matches!(self.mode, Mode::Import(_)) || self.settings.key == KeyScheme::PostShard
-    }
-
-    fn show_fences(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {
-        let fences = self.fences(shards)?;
-        host.job("fence show", move |stop| async move {
-            stop.unless_requested(fences.show()).await??;
-            Ok(Exit::CLEAN)
-        });
-        Ok(())
-    }
-
-    fn reset_fence(self, host: &Host, shards: ShardCount, reset: Reset) -> anyhow::Result<()> {
-        let changes = Changes::new(self.tables.as_ref().context("losses are written into tables")?);
-        let fences = self.fences(shards)?;
-        let now = host.clock().now();
-        host.job("fence reset", move |stop| async move {
-            stop.unless_requested(fences.reset(reset, &changes, now)).await??;
-            Ok(Exit::CLEAN)
-        });
-        Ok(())
-    }
 }
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let (checkpoints, shards) = (self.ports.checkpoints.clone(), self.settings.shards);
-        let deployment = Deployment { tables: self.tables.as_ref(), checkpoints, shards };
-        let shards = if self.needs_tables() { deployment.create(&host).await? } else { ShardCount::DEFAULT };
+        // An import needs Kafka alone.
+        if let Mode::Import(settings) = self.mode.clone() {
+            return self.import(&host, *settings);
+        }
+        let shards = Deployment { tables: Some(&self.tables), checkpoints, shards }.create(&host).await?;
         match self.mode.clone() {
             Mode::Consume => self.consume(&host, shards),
             Mode::ListLetters { limit } => self.list_letters(&host, limit),
-            Mode::ReplayLetters(asked) => self.replay_letters(&host, shards, asked),
-            Mode::ShowFences => self.show_fences(&host, shards),
-            Mode::ResetFence(reset) => self.reset_fence(&host, shards, reset),
+            Mode::ReplayLetters(asked) => self.replay_letters(&host, asked),
             Mode::ListCounters => self.counters(&host, None),
             Mode::ApplyCounters(file) => self.counters(&host, Some(&file)),
-            Mode::VerifyDraw(drawn) => self.verify_draw(&host, shards, drawn).await,
-            Mode::Import(settings) => self.import(&host, shards, *settings),
+            Mode::VerifyDraw(drawn) => self.verify_draw(&host, drawn).await,
+            Mode::Import(_) => unreachable!("begun above"),
         }
     }
 }

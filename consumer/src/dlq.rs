@@ -6,9 +6,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde::Serialize;
 use tally_core::definitions::Definitions;
-use tally_core::event::{KeyScheme, decode};
+use tally_core::event::decode;
 use tally_core::fence::Offset;
-use tally_core::ids::ShardCount;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, TopicReader};
 use tally_service::UnixMillis;
@@ -149,8 +148,6 @@ pub struct Replay {
     pub reader: Arc<dyn TopicReader>,
     pub producer: Arc<dyn Producer>,
     pub topic: String,
-    pub key: KeyScheme,
-    pub shards: ShardCount,
     /// What is an event, of those said in the topic.
     pub definitions: Definitions,
     /// Which letters are sent. Where not all are meant, how far it was is not written down, and the next replay meets them again.
@@ -216,12 +213,12 @@ impl Replay {
             return Ok(Put::Done);
         }
         // With a wrong or missing key it would be out of order again.
-        let key = self.key.key_of(&event, self.shards);
+        let key = event.subject().as_bytes();
         let headers = letter.original_headers();
         let record = Outgoing {
             topic: &self.topic,
             partition: None,
-            key: Some(key.as_bytes()),
+            key: Some(key),
             value: letter.record.value,
             headers: &headers,
         };

@@ -9,14 +9,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_adapters::dynamodb::claims::Claims;
 use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, decode};
 use tally_core::fault::Fault;
-use tally_core::fence::{Fences, Log, Offset, Partition};
+use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ids::{CounterId, MemberKey, PostId};
 use tally_core::milestone::{Events, Milestone, Winner};
 use tally_core::ports::log::Record;
-use tally_core::ports::{FencedRows, Milestones, Outcome, Recorded, TopicReader};
+use tally_core::ports::{Milestones, Outcome, Recorded, TopicReader};
+use tally_core::register::{Claim, Topic};
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Exit, Invalid};
 
@@ -85,7 +87,7 @@ pub struct Drawn {
 pub struct Verifier<'a> {
     pub defined: &'a Definitions,
     pub milestones: Arc<dyn Milestones>,
-    pub rows: Arc<dyn FencedRows>,
+    pub claims: Claims,
     /// The deployment's own topic, and the topic of its dead letters.
     pub topic: &'a str,
     pub dead_letter_topic: &'a str,
@@ -99,7 +101,7 @@ impl Verifier<'_> {
     /// # Errors
     /// The counter is none of the deployment, or has no milestones; no reader can be set up.
     pub fn of(self, drawn: Drawn) -> anyhow::Result<Draw> {
-        let Self { defined, milestones, rows, topic: own, dead_letter_topic, open } = self;
+        let Self { defined, milestones, claims, topic: own, dead_letter_topic, open } = self;
         let Drawn { post, counter, n } = drawn;
         let invalid = |why: &str| Invalid::variable("COUNTER", format!("{counter:?} {why}"));
         let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
@@ -111,7 +113,7 @@ impl Verifier<'_> {
             counter: CounterId { post, name: definition.name.clone() },
             n,
             milestones,
-            rows,
+            claims,
             topic_name: topic.to_owned(),
             topic: open(topic)?,
             letters: open(&letters_of(topic, own, dead_letter_topic))?,
@@ -125,7 +127,7 @@ pub struct Draw {
     counter: CounterId,
     n: i64,
     milestones: Arc<dyn Milestones>,
-    rows: Arc<dyn FencedRows>,
+    claims: Claims,
     /// The topic that the counter's events are said in.
     topic_name: String,
     /// Reads it.
@@ -206,9 +208,9 @@ impl Draw {
     /// The latest event that puts `member` there and is not younger than its row.
     async fn member(&self, milestone: &Milestone, member: &MemberKey) -> Outcome<Found> {
         let letters = self.letters().await?;
-        let mut put = Put::default();
+        let (mut put, topic) = (Put::default(), self.claims.topic(&self.topic_name).await?);
         for (partition, log) in self.topic.logs().await? {
-            if let Some(why) = another(&partition, &log, self.rows.lanes(&partition).await?.as_ref()) {
+            if let Some(why) = another(&partition, &log, topic.as_ref(), &self.claims.read(&partition).await?) {
                 return Ok(Found::Gone(why));
             }
             if log.start > Offset(0) {
@@ -239,17 +241,17 @@ impl Draw {
         let Some((_, log)) = logs.into_iter().find(|(found, _)| *found == partition) else {
             return Ok(Found::Gone(format!("there is no log of {partition}")));
         };
-        let fences = self.rows.lanes(&partition).await?;
-        if let Some(why) = another(&partition, &log, fences.as_ref()) {
+        let topic = self.claims.topic(&self.topic_name).await?;
+        if let Some(why) = another(&partition, &log, topic.as_ref(), &self.claims.read(&partition).await?) {
             return Ok(Found::Gone(why));
         }
-        if fences.as_ref().is_some_and(|fences| fences.terms().generation != events.generation) {
+        let generation = topic.map(|topic| topic.generation_of(partition.index, Offset(events.from)).number);
+        if generation.is_some_and(|generation| u64::from(generation) != events.generation) {
             return Ok(Found::Gone(format!("the offsets of {partition} have begun anew since")));
         }
         if log.start > Offset(events.from) {
             return Ok(Found::Gone(format!("{partition} begins at {}, and the events at {}", log.start, events.from)));
         }
-        let passed_over = fences.map_or(Offset(0), |fences| fences.terms().sums_from);
         let letters = self.letters().await?;
         let (mut total, mut winner) = (0i64, None);
         let take = |record: Record<'_>| {
@@ -262,7 +264,7 @@ impl Draw {
                 winner = Some(Place { partition: partition.clone(), offset: record.offset, at: record.at });
             }
         };
-        each(&*self.topic, &partition, Offset(events.from).max(passed_over), Offset(events.to), take).await?;
+        each(&*self.topic, &partition, Offset(events.from), Offset(events.to), take).await?;
         let found = format!("the events come to {total} in the log, and to {} in the record", events.gained);
         Ok(match winner {
             Some(place) if total == events.gained => Found::True(told(milestone, "event", Some(&place))),
@@ -270,7 +272,7 @@ impl Draw {
                 Found::Gone(format!("{found}: the dead-letter topic has lost letters, and some may have had one"))
             }
             _ if total > events.gained => {
-                Found::Gone(format!("{found}: a fence that was moved forward leaves some out"))
+                Found::Gone(format!("{found}: some were skipped, or were put aside and have lost their letter"))
             }
             _ => Found::False(found),
         })
@@ -334,13 +336,12 @@ impl Put {
 }
 
 /// Why `log` is not the one that was counted from: it is another topic's, or ends before what was applied.
-fn another(partition: &Partition, log: &Log, fences: Option<&Fences>) -> Option<String> {
-    let fences = fences?;
-    let counted = fences.topic().resumed().unwrap_or_else(|| fences.topic().clone());
-    if counted != log.topic {
-        return Some(format!("{partition} is another topic by now: {}, and was {counted}", log.topic));
+fn another(partition: &Partition, log: &Log, topic: Option<&Topic>, claim: &Claim) -> Option<String> {
+    if let Some(topic) = topic.filter(|topic| topic.id != log.topic) {
+        return Some(format!("{partition} is another topic by now: {}, and was {}", log.topic, topic.id));
     }
-    let (furthest, end) = (fences.furthest(), log.end);
+    let kept = claim.kept.as_ref().filter(|kept| kept.topic == log.topic)?;
+    let (furthest, end) = (kept.greatest, log.end);
     (furthest > end).then(|| format!("{partition} ends at {end}, and was applied up to {furthest}"))
 }
 

@@ -33,7 +33,7 @@ use self::reading::Reading;
 use self::writing::{Sent, Writing};
 use crate::config::ReadSettings;
 use crate::metrics;
-pub use crate::misrouted::Warning;
+use crate::misrouted::Warning;
 
 /// How long after a partition was given up it is claimed again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -47,24 +47,22 @@ const EVERY: Duration = Duration::from_secs(1);
 const ASLEEP: Duration = Duration::from_millis(500);
 
 /// What all partitions share.
-pub struct Shared {
-    pub registers: Registers,
-    pub claims: Claims,
-    pub changes: Changes,
-    pub deployment: Arc<dyn DeploymentConfig>,
+pub(crate) struct Shared {
+    pub(crate) registers: Registers,
+    pub(crate) claims: Claims,
+    pub(crate) changes: Changes,
+    pub(crate) deployment: Arc<dyn DeploymentConfig>,
     /// Writes dead letters.
-    pub producer: Arc<dyn Producer>,
+    pub(crate) producer: Arc<dyn Producer>,
     /// Reads the topic of likes outside of the group.
-    pub reader: Arc<dyn TopicReader>,
-    pub settings: ReadSettings,
-    pub shards: ShardCount,
-    /// How long tombstones are kept.
-    pub tombstones: Duration,
+    pub(crate) reader: Arc<dyn TopicReader>,
+    pub(crate) settings: ReadSettings,
+    pub(crate) shards: ShardCount,
     /// One permit for each request that may be under way.
-    pub permits: Arc<Semaphore>,
-    pub host: Host,
+    pub(crate) permits: Arc<Semaphore>,
+    pub(crate) host: Host,
     /// When misrouted events were warned about last.
-    pub misrouted: Warning,
+    pub(crate) misrouted: Warning,
 }
 
 impl Shared {
@@ -86,9 +84,9 @@ impl Shared {
 }
 
 /// The task of one partition.
-pub struct Worker {
-    pub log: Arc<dyn OwnedPartition>,
-    pub shared: Arc<Shared>,
+pub(crate) struct Worker {
+    pub(crate) log: Arc<dyn OwnedPartition>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// Why a partition is not read any further.
@@ -138,6 +136,8 @@ struct Held {
     /// When it is stored next how far the rows have come.
     keep_at: Duration,
     keeps: bool,
+    /// How often in a row that was in vain.
+    unkept: u32,
     asks: bool,
     /// How long the machine had slept when the partition was claimed.
     slept: Duration,

@@ -34,8 +34,6 @@ fn replay(broker: &Broker) -> Replay {
         reader: Arc::new(broker.reader("replay", "likes.dlq")),
         producer: Arc::new(broker.clone()),
         topic: "likes".to_owned(),
-        key: KeyScheme::Post,
-        shards: ShardCount::DEFAULT,
         definitions: Definitions::likes_alone(),
         wanted: Wanted::default(),
         sums: false,

@@ -64,7 +64,7 @@ impl Held {
     pub(super) fn keep(&mut self) {
         let (claims, safe) = (&self.shared.claims, self.progress.committable());
         let safe_at = self.ends.reached(safe);
-        self.kept = self.kept.come_to(safe, safe_at, claims.time().latest, self.shared.tombstones);
+        self.kept = self.kept.come_to(safe, safe_at, claims.time().latest, self.shared.settings.tombstones);
         self.keeps = true;
         let (shared, log, n, kept) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.n, self.kept.clone());
         self.under_way.push(Box::pin(async move {
@@ -79,13 +79,18 @@ impl Held {
         match stored {
             Ok(Some(confirmed)) => {
                 self.confirmed = confirmed;
+                self.unkept = 0;
                 self.log.finished(kept.safe);
                 None
             }
             Ok(None) => Some(End::Again("another consumer has claimed it".to_owned())),
             Err(fault) => {
                 metrics::retried("keep", fault.class());
-                tracing::debug!(partition = %self.log.partition(), error = %fault, "the claim is not confirmed");
+                self.unkept += 1;
+                if self.unkept.is_power_of_two() {
+                    let (partition, tries) = (self.log.partition(), self.unkept);
+                    tracing::warn!(%partition, tries, error = %fault, "the store takes no claim: trying again");
+                }
                 None
             }
         }

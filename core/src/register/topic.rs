@@ -61,7 +61,8 @@ impl Topic {
         Version::new(self.generation_of(index, offset).number, true, offset)
     }
 
-    fn generation_of(&self, index: u32, offset: Offset) -> &Generation {
+    /// The generation that the record at `offset` is of.
+    pub fn generation_of(&self, index: u32, offset: Offset) -> &Generation {
         let has =
             |generation: &&Generation| generation.begins.get(index as usize).is_some_and(|begin| *begin <= offset);
         self.generations.iter().rev().find(has).unwrap_or(&self.generations[0])

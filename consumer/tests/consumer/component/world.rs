@@ -4,27 +4,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::registers::Registers;
 use tally_adapters::memory::log::Broker;
-use tally_consumer::ReadSettings;
-use tally_consumer::partition::{Shared, Worker};
+use tally_consumer::{App, Mode, Ports, ReadSettings};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::{Action, LikeEvent, partition_of};
+use tally_core::fault::Fault;
 use tally_core::fence::{Offset, Partition};
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::{Outgoing, Rebalance};
-use tally_core::ports::{DeploymentConfig, Intake, TopicReader};
+use tally_core::ports::{DeploymentConfig, Intake, Outcome, TopicReader};
 use tally_core::register::{Topic, Version};
 use tally_emulator::Config;
-use tally_service::{App, Chance, Clock, Exit, Host, Running, Stage, Stop};
+use tally_service::{Chance, Clock, Exit, Host, Running};
 use tally_testkit::{BEGAN, Store};
-use tokio::sync::Semaphore;
-
-use super::super::common::eventually;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 pub(crate) const TOPIC: &str = "likes";
 pub(crate) const DLQ: &str = "likes.dlq";
@@ -36,33 +35,34 @@ pub(crate) fn version(routed: bool, offset: u64) -> Version {
     Version::new(1, routed, Offset(offset))
 }
 
-/// A member of a group that starts a worker for each partition.
-struct Consumer {
-    world: Shared,
-    intake: Box<dyn Intake>,
+/// A group whose errors and whose leaving are a test's to say.
+struct MoodyIntake {
+    inner: Box<dyn Intake>,
+    faults: mpsc::UnboundedReceiver<Fault>,
+    keeps_members: bool,
 }
 
-impl App for Consumer {
-    async fn start(self, host: Host) -> anyhow::Result<()> {
-        let (shared, mut intake) = (Arc::new(Shared { host: host.clone(), ..self.world }), self.intake);
-        host.clone().spawn(Stage::Support, "membership", move |stop: Stop| async move {
-            while let Ok(rebalance) = stop.unless_requested(intake.next()).await {
-                let Ok(Rebalance::Assigned(partitions)) = rebalance else { continue };
-                for log in partitions {
-                    let name = format!("partition-{}", log.partition().index);
-                    host.worker(Stage::Intake, &name, Worker { log, shared: Arc::clone(&shared) });
-                }
-            }
-            intake.leave().await;
-            Ok(())
-        });
-        Ok(())
+#[async_trait]
+impl Intake for MoodyIntake {
+    async fn next(&mut self) -> Outcome<Rebalance> {
+        tokio::select! {
+            Some(fault) = self.faults.recv() => Err(fault),
+            rebalance = self.inner.next() => rebalance,
+        }
+    }
+
+    async fn leave(self: Box<Self>) {
+        if self.keeps_members {
+            std::future::pending::<()>().await;
+        }
+        self.inner.leave().await;
     }
 }
 
 pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) broker: Broker,
+    pub(crate) settings: ReadSettings,
     clock: Clock,
     partitions: u32,
     seed: u64,
@@ -80,9 +80,8 @@ impl World {
         broker.create_topic(TOPIC, partitions);
         broker.create_topic(DLQ, 1);
         let clock = Clock::starting_at(BEGAN);
-        let checkpoints = Checkpoints::new(&store.connection);
-        checkpoints.config(None).await.unwrap();
-        Self { store, broker, clock, partitions, seed, rows: BTreeMap::new(), sums: BTreeMap::new() }
+        let settings = ReadSettings::default();
+        Self { store, broker, settings, clock, partitions, seed, rows: BTreeMap::new(), sums: BTreeMap::new() }
     }
 
     /// Starts a consumer; all of them share the group and the store.
@@ -91,27 +90,32 @@ impl World {
     }
 
     /// A consumer that the group knows nothing of.
-    pub(crate) fn consumer_of(&mut self, group: &str) -> Running {
+    pub(crate) fn consumer_of(&mut self, group: &'static str) -> Running {
+        let broker = self.broker.clone();
+        self.start(Box::new(move || Ok(Box::new(broker.join(group, TOPIC)))))
+    }
+
+    /// A consumer whose group reports faults when it is told to, and cannot be left where it `keeps_members`.
+    pub(crate) fn moody_consumer(&mut self, keeps_members: bool) -> (Running, mpsc::UnboundedSender<Fault>) {
+        let (broker, (says, faults)) = (self.broker.clone(), mpsc::unbounded_channel());
+        let join = move || {
+            let inner: Box<dyn Intake> = Box::new(broker.join(GROUP, TOPIC));
+            Ok(Box::new(MoodyIntake { inner, faults, keeps_members }) as Box<dyn Intake>)
+        };
+        (self.start(Box::new(join)), says)
+    }
+
+    fn start(&mut self, join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>) -> Running {
         self.seed += 1;
         let host = Host::new("consumer").with_clock(self.clock).with_chance(Chance::seeded(self.seed));
-        let connection = &self.store.connection;
-        let settings = ReadSettings::default();
-        let world = Shared {
-            registers: Registers::new(connection),
-            claims: self.claims(),
-            changes: Changes::new(connection),
-            deployment: Arc::new(Checkpoints::new(connection)),
+        let (connection, broker) = (self.store.connection.clone(), self.broker.clone());
+        let ports = Ports {
+            checkpoints: Arc::new(Checkpoints::new(&connection)),
+            join,
             producer: Arc::new(self.broker.clone()),
-            reader: Arc::new(self.broker.reader("reader", TOPIC)),
-            permits: Arc::new(Semaphore::new(settings.concurrency)),
-            settings,
-            shards: ShardCount::DEFAULT,
-            tombstones: TOMBSTONES,
-            host: host.clone(),
-            misrouted: tally_consumer::partition::Warning::default(),
+            reader: Box::new(move |topic| Ok(Arc::new(broker.reader("replay", topic)))),
         };
-        let intake = Box::new(self.broker.join(group, TOPIC));
-        Running::start(Consumer { world, intake }, host)
+        Running::start(App::with_ports(Mode::Consume, self.settings.clone(), ports, connection), host)
     }
 
     pub(crate) async fn stop(&self, running: Running) {
@@ -257,4 +261,13 @@ impl World {
 
 pub(crate) fn partition(index: u32) -> Partition {
     Partition { topic: TOPIC.into(), index }
+}
+
+/// Waits, in whatever time rules, until `holds`.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(600);
+    while !holds().await {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 use tally_core::event::Action::{Like, Unlike};
 use tally_core::register::Topic;
 
-use super::super::common::eventually;
-use super::world::{TOMBSTONES, TOPIC, World, partition};
+use super::world::{TOMBSTONES, TOPIC, World, eventually, partition};
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_topic_is_written_to_no_more_once_its_claims_are_raised() {

@@ -6,8 +6,7 @@ use serde_json::json;
 use tally_core::event::Action::{Like, Unlike};
 use tally_emulator::{Fault as Injected, Rule};
 
-use super::super::common::eventually;
-use super::world::{GROUP, World};
+use super::world::{GROUP, World, eventually};
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_store_is_waited_for() {
