@@ -19,6 +19,10 @@ use super::{Done, End, Held, Shared};
 use crate::metrics;
 use crate::trace::Links;
 
+/// After how many tries it is said that the store is busy, and how often.
+const SOME_TRIES: u32 = 3;
+const SAID_EVERY: Duration = Duration::from_secs(10);
+
 /// How many sums are remembered that nothing is added to.
 const IDLE_SUMS: usize = 10_000;
 
@@ -43,6 +47,8 @@ pub(super) struct Writing {
     broken: Set<CounterId>,
     /// Whether sums were sent last.
     was_sums: bool,
+    /// When it was said that the store is busy.
+    said_at: Option<Duration>,
 }
 
 /// What became of a request.
@@ -289,9 +295,19 @@ impl Held {
             self.writing.rows_due.get_or_insert(self.shared.at());
         }
         if !again.is_empty() {
+            self.name_delay(attempt);
             self.wait(attempt, Sent::RowsWaited(again));
         }
         None
+    }
+
+    /// Says that the store is busy, now and then.
+    fn name_delay(&mut self, attempt: u32) {
+        let now = self.shared.at();
+        if attempt >= SOME_TRIES && self.writing.said_at.is_none_or(|said| now - said >= SAID_EVERY) {
+            self.writing.said_at = Some(now);
+            tracing::warn!(partition = %self.log.partition(), tries = attempt + 1, "the store is busy: sending again");
+        }
     }
 
     /// Waits before a repeat.

@@ -80,6 +80,7 @@ impl World {
         broker.create_topic(TOPIC, partitions);
         broker.create_topic(DLQ, 1);
         let clock = Clock::starting_at(BEGAN);
+        Checkpoints::new(&store.connection).config(None).await.unwrap();
         let settings = ReadSettings::default();
         Self { store, broker, settings, clock, partitions, seed, rows: BTreeMap::new(), sums: BTreeMap::new() }
     }
