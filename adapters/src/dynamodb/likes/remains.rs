@@ -1,27 +1,26 @@
-//! What the rows say of a deployment whose checkpoints are lost: how far its sums are, and which sets have maps.
+//! What the rows say of a deployment whose checkpoints are lost: how far each partition's sums have come.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tally_core::fence::{Offset, Partition, Reached};
-use tally_core::ids::{CounterId, CounterName, ReservedKey, RowKey};
+use tally_core::fence::Partition;
+use tally_core::ids::{CounterName, ReservedKey, RowKey};
 use tally_core::ports::Outcome;
+use tally_core::register::Version;
 
 use super::super::connection::Connection;
 use super::super::cursor::{after_two, start_two};
 use super::super::fault::fault;
 use super::super::item::{Item, Reader, text};
 use super::super::names::PK;
-use super::super::names::likes::{GENERATION, TO, USER_ID};
+use super::super::names::likes::{TO, USER_ID};
 
 /// What was found among the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
-    /// Of each partition the furthest that a cell of the greatest generation has come.
-    pub reached: BTreeMap<Partition, Reached>,
+    /// The greatest version among the cells of each partition.
+    pub reached: BTreeMap<Partition, Version>,
     /// The sums that have cells.
     pub sums: BTreeSet<CounterName>,
-    /// The sets that have maps.
-    pub maps: BTreeSet<CounterId>,
 }
 
 impl Remains {
@@ -37,11 +36,10 @@ impl Remains {
                 .scan()
                 .table_name(table)
                 .filter_expression("begins_with(#user,:reserved)")
-                .projection_expression("#pk,#user,#to,#gen")
+                .projection_expression("#pk,#user,#to")
                 .expression_attribute_names("#pk", PK)
                 .expression_attribute_names("#user", USER_ID)
                 .expression_attribute_names("#to", TO)
-                .expression_attribute_names("#gen", GENERATION)
                 .expression_attribute_values(":reserved", text(tally_core::ids::RESERVED))
                 .set_exclusive_start_key(after.as_ref().map(|at| start_two([PK, USER_ID], at)).transpose()?)
                 .consistent_read(true);
@@ -60,19 +58,12 @@ impl Remains {
         let reader = Reader::new(table, row);
         // A row under a key that is none counts nothing.
         let Ok(key) = reader.required_text(PK)?.parse::<RowKey>() else { return Ok(()) };
-        match ReservedKey::read(reader.required_text(USER_ID)?) {
-            Some(ReservedKey::Homes) => _ = self.maps.insert(key.counter),
-            Some(ReservedKey::Cell { topic, partition }) => {
-                self.sums.insert(key.counter.name);
-                // A cell that no consumer wrote has come nowhere.
-                let Some(to) = reader.number(TO)? else { return Ok(()) };
-                let reached = Reached { to: Offset(to), generation: reader.number(GENERATION)?.unwrap_or(0) };
-                let of = self.reached.entry(Partition { topic: topic.into(), index: partition }).or_insert(reached);
-                if (of.generation, of.to) < (reached.generation, reached.to) {
-                    *of = reached;
-                }
-            }
-            _ => {}
+        if let Some(ReservedKey::Cell { topic, partition }) = ReservedKey::read(reader.required_text(USER_ID)?) {
+            self.sums.insert(key.counter.name);
+            // A cell that no consumer wrote has come nowhere.
+            let Some(to) = reader.number(TO)? else { return Ok(()) };
+            let of = self.reached.entry(Partition { topic: topic.into(), index: partition }).or_insert(to);
+            *of = to.max(*of);
         }
         Ok(())
     }
