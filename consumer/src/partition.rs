@@ -19,7 +19,7 @@ use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::{Claims, Confirmed};
 use tally_adapters::dynamodb::registers::Registers;
 use tally_core::backoff::Backoff;
-use tally_core::fence::Partition;
+use tally_core::fence::{Offset, Partition};
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::Revocation;
 use tally_core::ports::{DeploymentConfig, Outcome, OwnedPartition, Producer, TopicReader};
@@ -111,11 +111,13 @@ enum Leave {
 enum Done {
     Sent(Sent),
     /// A dead letter is acknowledged.
-    Letter(tally_core::fence::Offset),
+    Letter(Offset),
     Definitions(Outcome<tally_core::definitions::Definitions>),
     /// What was stored under the claim, or `None` where it was raised meanwhile.
     Kept(Kept, Outcome<Option<Confirmed>>),
     Asked(Asked),
+    /// Up to where there is no record from an offset on.
+    Ahead(Offset, Outcome<Offset>),
 }
 
 /// A partition under its claim.
@@ -136,6 +138,9 @@ struct Held {
     /// When it is stored next how far the rows have come.
     keep_at: Duration,
     keeps: bool,
+    /// Where the last look found nothing to read, although the log goes on.
+    idle_at: Option<Offset>,
+    looks_ahead: bool,
     /// How often in a row that was in vain.
     unkept: u32,
     asks: bool,
@@ -202,6 +207,10 @@ impl Held {
             }
             Done::Kept(kept, stored) => self.stored(&kept, stored),
             Done::Asked(asked) => self.asked(asked),
+            Done::Ahead(from, to) => {
+                self.looked_ahead(from, to);
+                None
+            }
         }
         .or_else(|| {
             self.reading.runs.release(self.progress.committable());

@@ -92,6 +92,8 @@ impl Beginning<'_> {
             keep_at: shared.at() + EVERY,
             keeps: false,
             unkept: 0,
+            idle_at: None,
+            looks_ahead: false,
             asks: false,
             slept,
             behind_since: None,

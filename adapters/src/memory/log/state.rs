@@ -41,6 +41,8 @@ pub(super) struct Message {
     pub(super) key: Option<Vec<u8>>,
     pub(super) value: Option<Vec<u8>>,
     pub(super) headers: Vec<(String, Option<Vec<u8>>)>,
+    /// It marks the end of a transaction, and is handed out to none.
+    pub(super) is_mark: bool,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +104,7 @@ impl State {
             key: record.key.map(<[u8]>::to_vec),
             value: record.value.map(<[u8]>::to_vec),
             headers: headers.collect(),
+            is_mark: false,
         });
         Ok(Written { partition, offset })
     }
@@ -125,7 +128,8 @@ impl Stored {
     pub(super) fn read(&self, from: u64, to: u64, limit: usize) -> Records {
         let mut records = Records::default();
         let skipped = usize::try_from(from - self.start).unwrap_or(usize::MAX);
-        for (offset, message) in (from..to).zip(self.records.iter().skip(skipped)).take(limit) {
+        let messages = (from..to).zip(self.records.iter().skip(skipped)).filter(|(_, message)| !message.is_mark);
+        for (offset, message) in messages.take(limit) {
             let headers = message.headers.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
             records.push(Offset(offset), message.at, message.key.as_deref(), message.value.as_deref(), headers);
         }

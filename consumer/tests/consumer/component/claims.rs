@@ -114,3 +114,23 @@ async fn a_topic_that_was_created_anew_stops_its_consumers_and_one_that_has_grow
     assert_eq!(world.store.items("likes").await.len(), 2);
     consumer.kill().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_marks_the_end_of_a_transaction_holds_nothing_up_on_a_quiet_topic() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    for round in 0..3 {
+        world.say(0, &format!("u-{round}"), Like);
+        world.broker.end_transaction(TOPIC, 0);
+        world.reaches_ends().await;
+        let kept = async || world.claims().read(&partition(0)).await.unwrap().kept.unwrap();
+        let before = kept().await;
+        assert_eq!(before.safe.0, 2 * (round + 1));
+        eventually("it is known that all is in", async || kept().await.safe_at > before.safe_at).await;
+    }
+    world.broker.end_transaction(TOPIC, 0);
+    world.say(0, "u-0", Unlike);
+    world.reaches_ends().await;
+    world.is_right().await;
+    world.stop(consumer).await;
+}
