@@ -28,8 +28,14 @@ use crate::metrics;
 use crate::misrouted::Warning;
 use crate::worker::Shared;
 
-/// The group whose committed offsets say how far replays of dead letters have come.
-pub const REPLAY_GROUP: &str = "tally-dlq-replay";
+/// The group whose committed offsets say how far replays of a deployment's dead letters have come, and the name under which
+/// they write.
+pub fn replay_group(table_prefix: &str) -> String {
+    format!("{table_prefix}tally-dlq-replay")
+}
+
+/// Why letters cannot be told apart.
+const NAMELESS: &str = "whose dead letters are meant is told by the tables";
 
 /// Opens a topic, by its name, to be read outside of any group.
 pub type OpenTopic = Box<dyn Fn(&str) -> Outcome<Arc<dyn TopicReader>> + Send>;
@@ -57,6 +63,8 @@ pub struct App {
     ports: Ports,
     /// The tables to check before anything is written; `None` where the ports are not over tables.
     tables: Option<dynamodb::Connection>,
+    /// Puts dead letters back; `None` where the ports are not over Kafka.
+    replays: Option<kafka::Transactions>,
 }
 
 impl App {
@@ -68,6 +76,7 @@ impl App {
         let Config { mode, kafka, store, settings } = config;
         let connection = dynamodb::Connection::open(&store).await;
         let producer = kafka::Producer::new(&kafka).context("cannot set up a kafka producer")?;
+        let replays = replay_group(&connection.tables().prefix);
         let (group, topic, join) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
         let ports = Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
@@ -88,14 +97,18 @@ impl App {
                 }
             }),
             producer: Arc::new(producer),
-            reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&kafka, REPLAY_GROUP, topic)?))),
+            reader: Box::new({
+                let (kafka, group) = (kafka.clone(), replays.clone());
+                move |topic| Ok(Arc::new(kafka::TopicReader::new(&kafka, &group, topic)?))
+            }),
         };
-        Ok(Self { tables: Some(connection), ..Self::with_ports(mode, settings, ports) })
+        let replays = Some(kafka::Transactions::new(&kafka, &replays));
+        Ok(Self { tables: Some(connection), replays, ..Self::with_ports(mode, settings, ports) })
     }
 
     /// Over any ports.
     pub fn with_ports(mode: Mode, settings: ReadSettings, ports: Ports) -> Self {
-        Self { mode, settings, ports, tables: None }
+        Self { mode, settings, ports, tables: None, replays: None }
     }
 
     /// The same, which checks and watches these tables first, and goes by their clock.
@@ -104,7 +117,13 @@ impl App {
         Self { tables: Some(connection), ..self }
     }
 
+    /// What tells the deployment from others, once its tables were checked.
+    fn name(&self) -> Option<String> {
+        self.tables.as_ref().and_then(|tables| tables.deployment()).map(str::to_owned)
+    }
+
     fn consume(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {
+        let name = self.name();
         let permits = Semaphore::new(self.settings.concurrency);
         let rows = (self.ports.rows)(shards);
         let intake = (self.ports.join)().context("cannot join the group")?;
@@ -120,6 +139,7 @@ impl App {
             maps,
             announced,
             deployment,
+            name,
             producer,
             settings,
             shards,
@@ -135,30 +155,46 @@ impl App {
     }
 
     fn list_letters(self, host: &Host, limit: usize) -> anyhow::Result<()> {
+        let deployment = self.name().context(NAMELESS)?;
         let reader = (self.ports.reader)(&self.settings.dead_letter_topic).context("cannot set up a reader")?;
         host.job("dlq list", move |stop| async move {
-            stop.unless_requested(dlq::list(&*reader, limit)).await??;
+            stop.unless_requested(dlq::list(&*reader, &deployment, limit)).await??;
             Ok(Exit::CLEAN)
         });
         Ok(())
     }
 
     fn replay_letters(self, host: &Host, shards: ShardCount, asked: Replaying) -> anyhow::Result<()> {
+        let deployment = self.name().context(NAMELESS)?;
         let reader = (self.ports.reader)(&self.settings.dead_letter_topic).context("cannot set up a reader")?;
+        let transactions = Arc::new(self.replays.context("dead letters are put back in Kafka")?);
         let ReadSettings { topic, key, .. } = self.settings;
-        let Ports { checkpoints, producer, .. } = self.ports;
+        let Ports { checkpoints, .. } = self.ports;
         let Replaying { limit, sums, dry_run } = asked;
         host.job("dlq replay", move |stop| async move {
             let defined = checkpoints.definitions().await.context("cannot read the counters")?;
             let definitions = defined.said_in(&topic);
-            let wanted = dlq::Wanted::default();
-            let replay = Replay { reader, producer, topic, key, shards, definitions, wanted, sums, dry_run };
+            let replay = Replay {
+                reader,
+                transactions,
+                deployment,
+                topic,
+                key,
+                shards,
+                definitions,
+                wanted: dlq::Wanted::default(),
+                sums,
+                dry_run,
+            };
             let done = stop.unless_requested(replay.run(limit)).await??;
             let sent = if dry_run { "would be replayed" } else { "replayed" };
             crate::print::line(&format!(
-                "{sent}\t{}\nskipped\t{}\nof other topics\t{}",
+                "{sent}\t{}\nskipped\t{}\nof other topics or deployments\t{}",
                 done.sent, done.skipped, done.foreign
             ))?;
+            if done.repeated > 0 {
+                crate::print::line(&format!("put back before, not sent again\t{}", done.repeated))?;
+            }
             if done.sums > 0 {
                 crate::print::line(&format!("of sums, not sent without --sums\t{}", done.sums))?;
             }
@@ -195,6 +231,7 @@ impl App {
     }
 
     async fn verify_draw(self, host: &Host, shards: ShardCount, drawn: Drawn) -> anyhow::Result<()> {
+        let deployment = self.name().context(NAMELESS)?;
         let Self { ports: Ports { checkpoints, rows, reader, .. }, settings, tables, .. } = self;
         let tables = tables.context("milestones are read from tables")?;
         let defined = host.wait_for("counters", Backoff::STORE, || checkpoints.definitions()).await?;
@@ -202,6 +239,7 @@ impl App {
             defined: &defined,
             milestones: Arc::new(dynamodb::Recounts::new(&tables)),
             rows: rows(shards),
+            deployment: &deployment,
             topic: &settings.topic,
             dead_letter_topic: &settings.dead_letter_topic,
             open: &|topic| reader(topic).context("cannot set up a reader"),

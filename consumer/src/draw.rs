@@ -1,10 +1,13 @@
 //! An operator's command on a draw: whether the record of a threshold is as it was written, and is what the log says.
 //!
-//! Of a sum the log alone decides: the events that the winning write took in lie in the log, in order, and those of them
-//! that have a dead letter count nothing. The same log gives the same winner to each who reads it. Of a set the record names
-//! a member; the log has to have an event that puts it there.
+//! Of a sum the log alone decides: the events that the winning write took in lie in the log, in order. The same log gives the
+//! same winner to each who reads it. Of a set the record names a member; the log has to have an event that puts it there.
+//!
+//! A dead letter proves nothing about its record. It may have been written by a consumer that had lost its partition, or that
+//! was killed before the record's counter was defined, while another counted the record. So a record with a letter may have
+//! counted or not. Amounts are positive: where a sum comes to what is recorded without all of those, none of them counted, and
+//! where it comes to it with all of them, all did. Otherwise the log cannot say which.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +24,7 @@ use tally_core::time::UnixMillis;
 use tally_service::{Clock, Exit, Invalid};
 
 use crate::config::letters_of;
+use crate::identity::{Identities, Identity};
 use crate::letter::Letter;
 
 /// How often what cannot be read is tried.
@@ -39,7 +43,7 @@ pub enum Found {
     True(String),
     /// It is not, and why.
     False(String),
-    /// The log cannot say it any more, and why.
+    /// The log cannot say it, or not any more, and why.
     Gone(String),
     /// What could not be read, however often it was tried.
     Unread(Fault),
@@ -86,6 +90,8 @@ pub struct Verifier<'a> {
     pub defined: &'a Definitions,
     pub milestones: Arc<dyn Milestones>,
     pub rows: Arc<dyn FencedRows>,
+    /// What tells the deployment from others that have their dead letters in the same topic.
+    pub deployment: &'a str,
     /// The deployment's own topic, and the topic of its dead letters.
     pub topic: &'a str,
     pub dead_letter_topic: &'a str,
@@ -99,7 +105,7 @@ impl Verifier<'_> {
     /// # Errors
     /// The counter is none of the deployment, or has no milestones; no reader can be set up.
     pub fn of(self, drawn: Drawn) -> anyhow::Result<Draw> {
-        let Self { defined, milestones, rows, topic: own, dead_letter_topic, open } = self;
+        let Self { defined, milestones, rows, deployment, topic: own, dead_letter_topic, open } = self;
         let Drawn { post, counter, n } = drawn;
         let invalid = |why: &str| Invalid::variable("COUNTER", format!("{counter:?} {why}"));
         let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
@@ -112,6 +118,7 @@ impl Verifier<'_> {
             n,
             milestones,
             rows,
+            deployment: deployment.to_owned(),
             topic_name: topic.to_owned(),
             topic: open(topic)?,
             letters: open(&letters_of(topic, own, dead_letter_topic))?,
@@ -126,6 +133,7 @@ pub struct Draw {
     n: i64,
     milestones: Arc<dyn Milestones>,
     rows: Arc<dyn FencedRows>,
+    deployment: String,
     /// The topic that the counter's events are said in.
     topic_name: String,
     /// Reads it.
@@ -145,14 +153,31 @@ struct Place {
 
 /// The records of a topic that have a dead letter.
 struct Letters {
-    of: BTreeSet<(u32, Offset)>,
+    of: Identities,
     /// The dead-letter topic has lost its oldest letters: what was written up to here may have had one.
     lost_until: Option<UnixMillis>,
+}
+
+impl Letters {
+    /// Whether `record` of `partition` has one.
+    fn has(&self, partition: &Partition, record: Record<'_>) -> bool {
+        self.of.has(Identity { partition: partition.index, offset: record.offset.0, at: record.at.0 })
+    }
+}
+
+/// Events of a sum, added up in order.
+#[derive(Default)]
+struct Sum {
+    total: i64,
+    /// The one with which the total reached what was needed.
+    winner: Option<Place>,
 }
 
 /// The events of one member that put it there.
 #[derive(Default)]
 struct Put {
+    /// The latest that has a dead letter.
+    with_letter: Option<Place>,
     /// The latest that is not younger than the record.
     before: Option<Place>,
     /// One that is younger, by its producer's clock.
@@ -215,9 +240,14 @@ impl Draw {
                 put.cut = Some(partition.clone());
             }
             let take = |record: Record<'_>| {
-                let has_letter = letters.of.contains(&(partition.index, record.offset));
-                if !has_letter && self.puts(record, member) {
-                    put.take(milestone, Place { partition: partition.clone(), offset: record.offset, at: record.at });
+                if !self.puts(record, member) {
+                    return;
+                }
+                let place = Place { partition: partition.clone(), offset: record.offset, at: record.at };
+                if letters.has(&partition, record) {
+                    put.with_letter = Some(place);
+                } else {
+                    put.take(milestone, place);
                 }
             };
             each(&*self.topic, &partition, log.start, log.end, take).await?;
@@ -251,29 +281,18 @@ impl Draw {
         }
         let passed_over = fences.map_or(Offset(0), |fences| fences.terms().sums_from);
         let letters = self.letters().await?;
-        let (mut total, mut winner) = (0i64, None);
+        // Without the events that have a dead letter, and with them.
+        let (mut without, mut with) = (Sum::default(), Sum::default());
         let take = |record: Record<'_>| {
-            let Some(n) = self.amount(record).filter(|_| !letters.of.contains(&(partition.index, record.offset)))
-            else {
-                return;
-            };
-            total = total.saturating_add(n);
-            if winner.is_none() && total >= events.nth {
-                winner = Some(Place { partition: partition.clone(), offset: record.offset, at: record.at });
+            let Some(n) = self.amount(record) else { return };
+            let place = || Place { partition: partition.clone(), offset: record.offset, at: record.at };
+            with.add(n, events.nth, place);
+            if !letters.has(&partition, record) {
+                without.add(n, events.nth, place);
             }
         };
         each(&*self.topic, &partition, Offset(events.from).max(passed_over), Offset(events.to), take).await?;
-        let found = format!("the events come to {total} in the log, and to {} in the record", events.gained);
-        Ok(match winner {
-            Some(place) if total == events.gained => Found::True(told(milestone, "event", Some(&place))),
-            _ if total > events.gained && letters.lost_until.is_some() => {
-                Found::Gone(format!("{found}: the dead-letter topic has lost letters, and some may have had one"))
-            }
-            _ if total > events.gained => {
-                Found::Gone(format!("{found}: a fence that was moved forward leaves some out"))
-            }
-            _ => Found::False(found),
-        })
+        Ok(judged(milestone, events, without, with, letters.lost_until.is_some()))
     }
 
     /// What `record` adds to the counter, if it is an event of it.
@@ -285,15 +304,14 @@ impl Draw {
 
     /// Which records of the counter's topic have a dead letter.
     async fn letters(&self) -> Outcome<Letters> {
-        let mut found = Letters { of: BTreeSet::new(), lost_until: None };
+        let mut found = Letters { of: Identities::default(), lost_until: None };
         for (letters, log) in self.letters.logs().await? {
             let mut lost_until = (log.start > Offset(0)).then_some(UnixMillis(u64::MAX));
             let note = |record: Record<'_>| {
                 lost_until = lost_until.map(|until| until.min(record.at));
-                if let Some((topic, index, offset)) = Letter::read(record).from
-                    && *topic == *self.topic_name
-                {
-                    found.of.insert((index, offset));
+                let letter = Letter::read(record);
+                if let Some(of) = letter.and_then(|letter| letter.identity(&self.deployment, &self.topic_name)) {
+                    found.of.insert(of);
                 }
             };
             each(&*self.letters, &letters, log.start, log.end, note).await?;
@@ -301,6 +319,37 @@ impl Draw {
         }
         Ok(found)
     }
+}
+
+impl Sum {
+    fn add(&mut self, n: i64, needed: i64, place: impl Fn() -> Place) {
+        self.total = self.total.saturating_add(n);
+        if self.winner.is_none() && self.total >= needed {
+            self.winner = Some(place());
+        }
+    }
+}
+
+/// What the log says of the `events` of one write: their sum without those that have a dead letter, and with them.
+fn judged(milestone: &Milestone, events: &Events, without: Sum, with: Sum, letters_are_lost: bool) -> Found {
+    let gained = events.gained;
+    for sum in [&without, &with] {
+        if let Some(winner) = sum.winner.as_ref().filter(|_| sum.total == gained) {
+            return Found::True(told(milestone, "event", Some(winner)));
+        }
+    }
+    let found = format!("the events come to {} in the log, and to {gained} in the record", without.total);
+    if without.total > gained && letters_are_lost {
+        return Found::Gone(format!("{found}: the dead-letter topic has lost letters, and some may have had one"));
+    }
+    if without.total > gained {
+        return Found::Gone(format!("{found}: a fence that was moved forward leaves some out"));
+    }
+    if with.total > gained {
+        let all = with.total;
+        return Found::Gone(format!("{found}: with those that have a dead letter to {all}, and some of those counted"));
+    }
+    Found::False(found)
 }
 
 impl Put {
@@ -313,12 +362,15 @@ impl Put {
     }
 
     fn found(self, milestone: &Milestone, member: &MemberKey, letters_lost_until: Option<UnixMillis>) -> Found {
-        let Self { before, after, cut } = self;
+        let Self { with_letter, before, after, cut } = self;
         match (before, after, cut) {
             (Some(place), ..) if letters_lost_until.is_some_and(|until| place.at <= until) => {
                 Found::Gone("the dead-letter topic has lost letters, and the event may have had one".to_owned())
             }
             (Some(place), ..) => Found::True(told(milestone, &format!("member {member}"), Some(&place))),
+            (None, ..) if let Some(Place { partition, offset, .. }) = with_letter => Found::Gone(format!(
+                "{partition}/{offset} puts {member} there and has a dead letter, which does not say that it never counted"
+            )),
             (None, Some(place), _) => {
                 let Place { partition, offset, at } = place;
                 Found::Gone(format!(

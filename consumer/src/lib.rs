@@ -8,6 +8,7 @@ pub mod dlq;
 mod draw;
 mod fences;
 mod homes;
+mod identity;
 mod import;
 mod lag;
 mod letter;
@@ -18,7 +19,7 @@ mod print;
 mod trace;
 mod worker;
 
-pub use app::{App, OpenTopic, Ports, REPLAY_GROUP};
+pub use app::{App, OpenTopic, Ports, replay_group};
 pub use args::{Args, Command, MoveArgs, ResetTo, SumsAnew};
 pub use config::{Config, Mode, ReadSettings, group_of};
 pub use draw::{Draw, Drawn, Found, Verifier};

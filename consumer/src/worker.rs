@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     /// How often changes of maps were announced, as far as this process has seen.
     pub(crate) announced: watch::Receiver<u64>,
     pub(crate) deployment: Arc<dyn DeploymentConfig>,
+    /// What tells the deployment from others, where it has tables.
+    pub(crate) name: Option<String>,
     pub(crate) producer: Arc<dyn Producer>,
     pub(crate) settings: ReadSettings,
     pub(crate) shards: ShardCount,

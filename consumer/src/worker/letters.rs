@@ -9,7 +9,7 @@ use tally_core::consume::{Input, Letter, Note};
 use tally_core::fence::Partition;
 
 use super::Shared;
-use crate::letter::{self, Stored};
+use crate::letter::{Stored, Writer};
 use crate::metrics;
 
 /// The dead letters of one partition.
@@ -65,7 +65,8 @@ async fn deliver(shared: Arc<Shared>, partition: Partition, letter: Arc<Letter>,
     }
     let (topic, readiness) = (&shared.settings.dead_letter_topic, shared.host.readiness());
     let (offset, rejection) = (letter.offset, &letter.rejection);
-    match letter::write(&*shared.producer, topic, &partition, letter.record(), rejection).await {
+    let writer = Writer { producer: &*shared.producer, topic, deployment: shared.name.as_deref() };
+    match writer.write(&partition, letter.record(), rejection).await {
         Ok(stored) => {
             if let Stored::Cut(why) = stored {
                 let bytes = letter.record().value.map_or(0, <[u8]>::len);
