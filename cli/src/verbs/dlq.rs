@@ -171,7 +171,9 @@ impl ReplayArgs {
             })
         };
         let would = replay(true)?.run(limit).await?;
-        let plan = if would.sent > 0 { vec![said(&would, "would be sent")] } else { Vec::new() };
+        // What a replay of all has read is not called unread any more.
+        let reads = Wanted::from(meant.clone()).is_all() && would.skipped + would.repeated > 0;
+        let plan = if would.sent > 0 || reads { vec![said(&would, "would be sent")] } else { Vec::new() };
         let changed =
             writing.carry_out(&desk, "dlq replay", plan, async || Ok(said(&replay(false)?.run(limit).await?, "sent")));
         print(&changed.await?, form)

@@ -96,12 +96,12 @@ fn living(broker: &Broker, life: &Life, wanted: &Wanted) -> Replay {
 }
 
 /// How often each value was put back.
-async fn put_back(broker: &Broker) -> BTreeMap<Vec<u8>, usize> {
+async fn put_back(broker: &Broker) -> BTreeMap<String, usize> {
     let (reader, mut found) = (broker.reader("test", "likes"), BTreeMap::new());
     for (partition, log) in reader.logs().await.unwrap() {
         let records = reader.read(&partition, log.start, log.end).await.unwrap();
         for record in records.iter() {
-            *found.entry(record.value.unwrap().to_vec()).or_default() += 1;
+            *found.entry(String::from_utf8_lossy(record.value.unwrap()).into_owned()).or_default() += 1;
         }
     }
     found
@@ -126,7 +126,8 @@ async fn written() -> Broker {
 
 #[tokio::test]
 async fn each_record_of_a_sum_is_put_back_once_whichever_replays_are_killed_and_wherever() {
-    let once: BTreeMap<Vec<u8>, usize> = VIEWS.iter().map(|view| (view.to_vec(), 1)).collect();
+    let once: BTreeMap<String, usize> =
+        VIEWS.iter().map(|view| (String::from_utf8_lossy(view).into_owned(), 1)).collect();
     let all = Wanted::default();
     let some = Wanted { reason: Some("refused_by_store".to_owned()), ..Wanted::default() };
     let mut killed = 0;
