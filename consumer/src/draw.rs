@@ -8,6 +8,8 @@
 //! counted or not. Amounts are positive: where a sum comes to what is recorded without all of those, none of them counted, and
 //! where it comes to it with all of them, all did. Otherwise the log cannot say which.
 
+mod judged;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,7 @@ use tally_core::ports::{FencedRows, Milestones, Outcome, Recorded, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Exit, Invalid};
 
+use self::judged::{Place, Put, Sum, judged, told};
 use crate::config::letters_of;
 use crate::identity::{Identities, Identity};
 use crate::letter::Letter;
@@ -143,14 +146,6 @@ pub struct Draw {
     definitions: Definitions,
 }
 
-/// Where an event lies, and when it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    partition: Partition,
-    offset: Offset,
-    at: UnixMillis,
-}
-
 /// The records of a topic that have a dead letter.
 struct Letters {
     of: Identities,
@@ -163,27 +158,6 @@ impl Letters {
     fn has(&self, partition: &Partition, record: Record<'_>) -> bool {
         self.of.has(Identity { partition: partition.index, offset: record.offset.0, at: record.at.0 })
     }
-}
-
-/// Events of a sum, added up in order.
-#[derive(Default)]
-struct Sum {
-    total: i64,
-    /// The one with which the total reached what was needed.
-    winner: Option<Place>,
-}
-
-/// The events of one member that put it there.
-#[derive(Default)]
-struct Put {
-    /// The latest that has a dead letter.
-    with_letter: Option<Place>,
-    /// The latest that is not younger than the record.
-    before: Option<Place>,
-    /// One that is younger, by its producer's clock.
-    after: Option<Place>,
-    /// A partition that has lost its oldest records.
-    cut: Option<Partition>,
 }
 
 impl Draw {
@@ -292,7 +266,7 @@ impl Draw {
             }
         };
         each(&*self.topic, &partition, Offset(events.from).max(passed_over), Offset(events.to), take).await?;
-        Ok(judged(milestone, events, without, with, letters.lost_until.is_some()))
+        Ok(judged(milestone, events, &without, &with, letters.lost_until.is_some()))
     }
 
     /// What `record` adds to the counter, if it is an event of it.
@@ -318,70 +292,6 @@ impl Draw {
             found.lost_until = found.lost_until.max(lost_until);
         }
         Ok(found)
-    }
-}
-
-impl Sum {
-    fn add(&mut self, n: i64, needed: i64, place: impl Fn() -> Place) {
-        self.total = self.total.saturating_add(n);
-        if self.winner.is_none() && self.total >= needed {
-            self.winner = Some(place());
-        }
-    }
-}
-
-/// What the log says of the `events` of one write: their sum without those that have a dead letter, and with them.
-fn judged(milestone: &Milestone, events: &Events, without: Sum, with: Sum, letters_are_lost: bool) -> Found {
-    let gained = events.gained;
-    for sum in [&without, &with] {
-        if let Some(winner) = sum.winner.as_ref().filter(|_| sum.total == gained) {
-            return Found::True(told(milestone, "event", Some(winner)));
-        }
-    }
-    let found = format!("the events come to {} in the log, and to {gained} in the record", without.total);
-    if without.total > gained && letters_are_lost {
-        return Found::Gone(format!("{found}: the dead-letter topic has lost letters, and some may have had one"));
-    }
-    if without.total > gained {
-        return Found::Gone(format!("{found}: a fence that was moved forward leaves some out"));
-    }
-    if with.total > gained {
-        let all = with.total;
-        return Found::Gone(format!("{found}: with those that have a dead letter to {all}, and some of those counted"));
-    }
-    Found::False(found)
-}
-
-impl Put {
-    fn take(&mut self, milestone: &Milestone, place: Place) {
-        if place.at.0 >= milestone.at.0.saturating_add(SECOND) {
-            self.after = Some(place);
-        } else if self.before.as_ref().is_none_or(|found| found.at <= place.at) {
-            self.before = Some(place);
-        }
-    }
-
-    fn found(self, milestone: &Milestone, member: &MemberKey, letters_lost_until: Option<UnixMillis>) -> Found {
-        let Self { with_letter, before, after, cut } = self;
-        match (before, after, cut) {
-            (Some(place), ..) if letters_lost_until.is_some_and(|until| place.at <= until) => {
-                Found::Gone("the dead-letter topic has lost letters, and the event may have had one".to_owned())
-            }
-            (Some(place), ..) => Found::True(told(milestone, &format!("member {member}"), Some(&place))),
-            (None, ..) if let Some(Place { partition, offset, .. }) = with_letter => Found::Gone(format!(
-                "{partition}/{offset} puts {member} there and has a dead letter, which does not say that it never counted"
-            )),
-            (None, Some(place), _) => {
-                let Place { partition, offset, at } = place;
-                Found::Gone(format!(
-                    "{partition}/{offset} puts {member} there, and says {at}, which is after the record: a clock is wrong"
-                ))
-            }
-            (None, None, Some(partition)) => {
-                Found::Gone(format!("{partition} begins after offset 0, and no event of {member} is left"))
-            }
-            (None, None, None) => Found::False(format!("no event in the log puts {member} there")),
-        }
     }
 }
 
@@ -412,33 +322,6 @@ async fn each(
         at = last.next();
     }
     Ok(())
-}
-
-/// A draw in one line of JSON, since an id may hold any character.
-fn told(milestone: &Milestone, who: &str, place: Option<&Place>) -> String {
-    #[derive(serde::Serialize)]
-    struct Line<'a> {
-        n: i64,
-        winner: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        topic: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        partition: Option<u32>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        offset: Option<u64>,
-        at: u64,
-        version: u64,
-    }
-    let line = Line {
-        n: milestone.n,
-        winner: who,
-        topic: place.map(|place| &*place.partition.topic),
-        partition: place.map(|place| place.partition.index),
-        offset: place.map(|place| place.offset.0),
-        at: place.map_or(milestone.at, |place| place.at).0,
-        version: milestone.version,
-    };
-    serde_json::to_string(&line).expect("strings and integers always serialise")
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ async fn a_transaction_is_written_whole_by_one_who_has_taken_the_name_over() {
     for engine in engines().await {
         let (writer, topic) = (engine.transactions(), engine.topic());
         let all = [record(topic, 0, b"a"), record(topic, 1, b"b"), record(topic, 0, b"c")];
-        assert!(writer.write(&all).await.is_err(), "nobody has the name yet");
+        assert!(writer.write(&all).await.is_err(), "the name is not taken over yet");
         settled(async || writer.take_over().await).await.unwrap();
         writer.write(&all).await.unwrap();
         writer.write(&[]).await.unwrap();
