@@ -294,7 +294,7 @@ impl Replay {
         Put::Done
     }
 
-    /// Sends a batch, and its receipt to where its letters are. Whoever is killed here has sent both or neither.
+    /// Sends a batch, and its receipt to where its letters are. A replay that is killed here has sent both or neither.
     async fn commit(&self, letters: &Partition, batch: &Batch<'_>) -> anyhow::Result<()> {
         if self.dry_run || batch.of.is_empty() {
             return Ok(());

@@ -2,6 +2,7 @@
 //! refuse, trim, lose its tail and re-create a topic. It runs under paused time: it waits for its own changes alone.
 
 mod state;
+mod transactions;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tally_core::ports::log::{
 use tally_core::time::UnixMillis;
 use tokio::sync::watch;
 
+pub use self::transactions::Transactions;
 use state::{Assignment, Member, Notice, Owner, State, Stored, Topic};
 
 /// How many records one read returns.
@@ -123,11 +125,6 @@ impl Broker {
     /// A reader of `topic` whose bookmarks belong to `group`.
     pub fn reader(&self, group: &str, topic: &str) -> TopicReader {
         TopicReader { broker: self.clone(), group: group.to_owned(), topic: topic.to_owned() }
-    }
-
-    /// Transactions under the name `id`.
-    pub fn transactions(&self, id: &str) -> Transactions {
-        Transactions { broker: self.clone(), id: id.to_owned(), token: Mutex::new(None) }
     }
 
     /// Writes a record at a time, as [`send`](Producer::send) does without one.
@@ -338,46 +335,6 @@ impl Drop for Handle {
 impl Producer for Broker {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
         self.write(record, UnixMillis(0))
-    }
-}
-
-/// Transactions under a name: each is written in one step.
-#[derive(Debug)]
-pub struct Transactions {
-    broker: Broker,
-    id: String,
-    /// The take-over under which this one writes.
-    token: Mutex<Option<u64>>,
-}
-
-#[async_trait]
-impl log::Transactions for Transactions {
-    async fn take_over(&self) -> Outcome<()> {
-        let token = self.broker.change(|state| -> Outcome<u64> {
-            state.answers()?;
-            state.next += 1;
-            state.writers.insert(self.id.clone(), state.next);
-            Ok(state.next)
-        })?;
-        *self.token.lock() = Some(token);
-        Ok(())
-    }
-
-    async fn write(&self, records: &[Outgoing<'_>]) -> Outcome<()> {
-        let token = *self.token.lock();
-        self.broker.change(|state| {
-            state.answers()?;
-            if token.is_none() || state.writers.get(&self.id) != token.as_ref() {
-                return Err(Fault::Fatal(format!("another process writes as `{}`", self.id)));
-            }
-            if let Some(fault) = records.iter().find_map(|record| state.refusing.get(record.topic)) {
-                return Err(fault.clone());
-            }
-            if let Some(record) = records.iter().find(|record| !state.topics.contains_key(record.topic)) {
-                return Err(Fault::Transient(format!("there is no topic `{}`", record.topic)));
-            }
-            records.iter().try_for_each(|record| state.append(*record, UnixMillis(0)).map(|_| ()))
-        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Replays that are killed at each of their steps, and whoever replays after them.
+//! Replays that are killed at each of their steps, and the replays after them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
