@@ -26,8 +26,14 @@ use crate::metrics;
 use crate::misrouted::Warning;
 use crate::partition::Shared;
 
-/// The group whose committed offsets say how far replays of dead letters have come.
-pub const REPLAY_GROUP: &str = "tally-dlq-replay";
+/// The group whose committed offsets say how far replays of a deployment's dead letters have come, and the name under which
+/// they write.
+pub fn replay_group(table_prefix: &str) -> String {
+    format!("{table_prefix}tally-dlq-replay")
+}
+
+/// Why letters cannot be told apart.
+const NAMELESS: &str = "whose dead letters are meant is told by the tables";
 
 /// Opens a topic, by its name, to be read outside of any group.
 pub type OpenTopic = Box<dyn Fn(&str) -> Outcome<Arc<dyn TopicReader>> + Send>;
@@ -50,6 +56,8 @@ pub struct App {
     settings: ReadSettings,
     ports: Ports,
     tables: dynamodb::Connection,
+    /// Puts dead letters back; `None` where the ports are not over Kafka.
+    replays: Option<kafka::Transactions>,
 }
 
 impl App {
@@ -61,6 +69,7 @@ impl App {
         let Config { mode, kafka, store, settings } = config;
         let tables = dynamodb::Connection::open(&store).await;
         let producer = kafka::Producer::new(&kafka).context("cannot set up a kafka producer")?;
+        let replays = replay_group(&tables.tables().prefix);
         let (group, topic, join) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
         let ports = Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(&tables)),
@@ -76,17 +85,27 @@ impl App {
                 }
             }),
             producer: Arc::new(producer),
-            reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&kafka, REPLAY_GROUP, topic)?))),
+            reader: Box::new({
+                let (kafka, group) = (kafka.clone(), replays.clone());
+                move |topic| Ok(Arc::new(kafka::TopicReader::new(&kafka, &group, topic)?))
+            }),
         };
-        Ok(Self::with_ports(mode, settings, ports, tables))
+        let replays = Some(kafka::Transactions::new(&kafka, &replays));
+        Ok(Self { replays, ..Self::with_ports(mode, settings, ports, tables) })
     }
 
     /// Over any ports, and these tables.
     pub fn with_ports(mode: Mode, settings: ReadSettings, ports: Ports, tables: dynamodb::Connection) -> Self {
-        Self { mode, settings, ports, tables }
+        Self { mode, settings, ports, tables, replays: None }
+    }
+
+    /// What tells the deployment from others, once its tables were checked.
+    fn name(&self) -> Option<String> {
+        self.tables.deployment().map(str::to_owned)
     }
 
     fn consume(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {
+        let name = self.name();
         let intake = (self.ports.join)().context("cannot join the group")?;
         let Self { settings, ports: Ports { checkpoints: deployment, producer, reader, .. }, tables, .. } = self;
         let shared = Arc::new(Shared {
@@ -94,6 +113,7 @@ impl App {
             claims: Claims::new(&tables, host.clock()),
             changes: Changes::new(&tables),
             deployment,
+            name,
             producer,
             reader: reader(&settings.topic).context("cannot set up a reader")?,
             permits: Arc::new(Semaphore::new(settings.concurrency)),
@@ -108,30 +128,35 @@ impl App {
     }
 
     fn list_letters(self, host: &Host, limit: usize) -> anyhow::Result<()> {
+        let deployment = self.name().context(NAMELESS)?;
         let reader = (self.ports.reader)(&self.settings.dead_letter_topic).context("cannot set up a reader")?;
         host.job("dlq list", move |stop| async move {
-            stop.unless_requested(dlq::list(&*reader, limit)).await??;
+            stop.unless_requested(dlq::list(&*reader, &deployment, limit)).await??;
             Ok(Exit::CLEAN)
         });
         Ok(())
     }
 
     fn replay_letters(self, host: &Host, asked: Replaying) -> anyhow::Result<()> {
+        let deployment = self.name().context(NAMELESS)?;
         let reader = (self.ports.reader)(&self.settings.dead_letter_topic).context("cannot set up a reader")?;
-        let ReadSettings { topic, .. } = self.settings;
-        let Ports { checkpoints, producer, .. } = self.ports;
+        let transactions = Arc::new(self.replays.context("dead letters are put back in Kafka")?);
+        let (topic, checkpoints) = (self.settings.topic, self.ports.checkpoints);
         let Replaying { limit, sums, dry_run } = asked;
         host.job("dlq replay", move |stop| async move {
             let defined = checkpoints.definitions().await.context("cannot read the counters")?;
             let definitions = defined.said_in(&topic);
             let wanted = dlq::Wanted::default();
-            let replay = Replay { reader, producer, topic, definitions, wanted, sums, dry_run };
+            let replay = Replay { reader, transactions, deployment, topic, definitions, wanted, sums, dry_run };
             let done = stop.unless_requested(replay.run(limit)).await??;
             let sent = if dry_run { "would be replayed" } else { "replayed" };
             crate::print::line(&format!(
-                "{sent}\t{}\nskipped\t{}\nof other topics\t{}",
+                "{sent}\t{}\nskipped\t{}\nof other topics or deployments\t{}",
                 done.sent, done.skipped, done.foreign
             ))?;
+            if done.repeated > 0 {
+                crate::print::line(&format!("put back before, not sent again\t{}", done.repeated))?;
+            }
             if done.sums > 0 {
                 crate::print::line(&format!("of sums, not sent without --sums\t{}", done.sums))?;
             }
@@ -162,12 +187,14 @@ impl App {
     }
 
     async fn verify_draw(self, host: &Host, drawn: Drawn) -> anyhow::Result<()> {
+        let deployment = self.name().context(NAMELESS)?;
         let Self { ports: Ports { checkpoints, reader, .. }, settings, tables, .. } = self;
         let defined = host.wait_for("counters", Backoff::STORE, || checkpoints.definitions()).await?;
         let verifier = Verifier {
             defined: &defined,
             milestones: Arc::new(dynamodb::Recounts::new(&tables)),
             claims: Claims::new(&tables, host.clock()),
+            deployment: &deployment,
             topic: &settings.topic,
             dead_letter_topic: &settings.dead_letter_topic,
             open: &|topic| reader(topic).context("cannot set up a reader"),

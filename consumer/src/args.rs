@@ -85,7 +85,7 @@ pub enum Command {
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum DrawCommand {
-    /// Read the log again and compare: exits with 0 where the record is as it was written and the log says the same, with 1 where it is not, and with 69 where the log is gone
+    /// Read the log again and compare: exits with 0 where the record is as it was written and the log says the same, with 1 where it is not, and with 69 where the log is gone or cannot say it
     Verify(Drawn),
 }
 
@@ -103,18 +103,18 @@ pub enum CountersCommand {
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum DlqCommand {
-    /// Print dead letters, and how many there are for each reason
+    /// Print dead letters, and how many there are for each reason and of each other deployment
     List {
         /// The most that are printed one by one
         #[arg(long, default_value_t = 20, value_name = "COUNT")]
         limit: usize,
     },
-    /// Send dead letters that decode as events now to the topic again, as if they had just happened. A replay that was stopped continues where it stopped
+    /// Send dead letters that decode as events now to the topic again, as if they had just happened. A replay that was stopped continues where it stopped, and none sends a record twice. A letter that names no deployment is taken for one of this deployment
     Replay {
         /// The most that are read
         #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
         limit: usize,
-        /// Send what adds to a sum, too. A letter that is sent twice counts twice, and a replay that was killed may send some twice
+        /// Send what adds to a sum, too. A letter does not prove that its record never counted: where it did, it counts again
         #[arg(long)]
         sums: bool,
         /// Count what would be sent, and send nothing

@@ -6,6 +6,7 @@ mod config;
 pub mod counters;
 pub mod dlq;
 mod draw;
+mod identity;
 mod import;
 mod letter;
 mod membership;
@@ -15,7 +16,7 @@ mod partition;
 mod print;
 mod trace;
 
-pub use app::{App, OpenTopic, Ports, REPLAY_GROUP};
+pub use app::{App, OpenTopic, Ports, replay_group};
 pub use args::{Args, Command};
 pub use config::{BatchLimits, Config, Mode, ReadSettings, group_of};
 pub use draw::{Draw, Drawn, Found, Verifier};

@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) claims: Claims,
     pub(crate) changes: Changes,
     pub(crate) deployment: Arc<dyn DeploymentConfig>,
+    /// What tells the deployment from others, as its dead letters say it.
+    pub(crate) name: Option<String>,
     /// Writes dead letters.
     pub(crate) producer: Arc<dyn Producer>,
     /// Reads the topic of likes outside of the group.

@@ -13,7 +13,7 @@ mod stream;
 
 pub use deployment::DeploymentConfig;
 pub use leases::{Lease, LeaseTaken, Worker};
-pub use log::{Intake, OwnedPartition, Producer, TopicReader};
+pub use log::{Intake, OwnedPartition, Producer, TopicReader, Transactions};
 pub use recounts::{
     AuditSegment, AuditSegments, Ledger, LedgerEntry, Milestones, Operation, Operations, QueueReason, Queued, Recorded,
     RecountQueue, Recounts, Runs,

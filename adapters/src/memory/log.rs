@@ -2,6 +2,7 @@
 //! refuse, trim, lose its tail and re-create a topic. It runs under paused time: it waits for its own changes alone.
 
 mod state;
+mod transactions;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tally_core::ports::log::{
 use tally_core::time::UnixMillis;
 use tokio::sync::watch;
 
+pub use self::transactions::Transactions;
 use state::{Assignment, Member, Notice, Owner, State, Stored, Topic};
 
 /// How many records one read returns.

@@ -14,7 +14,8 @@ use crate::said::{Answer, Form, plain, print};
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Says whether the record of who was first at a threshold is as it was written, and is what the log says: `true`, `false` or
-    /// `gone`. Exits with 1 if it is not, and with 69 where the log cannot say it any more
+    /// `gone`. Exits with 1 if it is not, and with 69 where the log cannot say it: it is cut, or an event has a dead letter and
+    /// may have counted all the same
     Verify(Box<Args>),
 }
 
@@ -54,6 +55,7 @@ impl Verb {
             defined: &defined,
             milestones: Arc::new(desk.recounts.clone()),
             rows: Arc::clone(&desk.likes),
+            deployment: desk.deployment()?,
             topic: &desk.topic,
             dead_letter_topic: &desk.dead_letter_topic,
             open: &|topic| Ok(Arc::new(desk.reader(topic)?)),

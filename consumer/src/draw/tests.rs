@@ -10,7 +10,7 @@ use tally_core::register::{Claim, Generation, Kept as Stored, Past};
 use tally_testkit::Store;
 
 use super::*;
-use crate::letter;
+use crate::letter::Writer;
 
 const TOPIC: &str = "likes";
 const LETTERS: &str = "likes.dlq";
@@ -106,10 +106,16 @@ impl Stage {
     }
 
     async fn letter(&self, offset: u64) {
+        self.letter_of("ours", offset, 50_000).await;
+    }
+
+    /// A letter that `deployment` wrote of the record at `offset` that was written at `at`.
+    async fn letter_of(&self, deployment: &str, offset: u64, at: u64) {
         let mut records = Records::default();
-        records.push(Offset(offset), UnixMillis(0), None, Some(b"{"), []);
+        records.push(Offset(offset), UnixMillis(at), None, Some(b"{"), []);
         let rejection = Rejection::RefusedByStore("too busy".to_owned());
-        letter::write(&self.broker, LETTERS, &partition(), records.get(0).unwrap(), &rejection).await.unwrap();
+        let writer = Writer { producer: &self.broker, topic: LETTERS, deployment: Some(deployment) };
+        writer.write(&partition(), records.get(0).unwrap(), &rejection).await.unwrap();
     }
 
     fn record(&self, counter: &CounterId, by: Winner) {
@@ -124,6 +130,7 @@ impl Stage {
             n: 10,
             milestones: Arc::clone(&self.recorded) as _,
             claims: self.claims(),
+            deployment: "ours".to_owned(),
             topic_name: TOPIC.to_owned(),
             topic: Arc::new(self.broker.reader("test", TOPIC)),
             letters: Arc::new(self.broker.reader("test", LETTERS)),
@@ -225,14 +232,14 @@ async fn more_in_the_log_than_in_the_record_is_no_sign_that_it_was_altered() {
 }
 
 #[tokio::test]
-async fn a_member_was_put_there_by_an_event_of_the_log_that_has_no_dead_letter() {
+async fn a_member_was_put_there_by_an_event_of_the_log() {
     let member = || Winner::Member(MemberKey::new("u").unwrap());
     let stage = Stage::of(&[VIEW, LIKE, POISON]).await;
     stage.record(&likes(), member());
     assert_eq!(offset(&stage.verify(likes()).await), 1);
     stage.letter(1).await;
     let found = stage.verify(likes()).await;
-    assert!(matches!(found, Found::False(_)) && found.exit() == Exit::FAILED, "{found:?}");
+    assert!(gone(&found, "likes/2/1 puts u there and has a dead letter"), "{found:?}");
     stage.broker.trim(TOPIC, 2, 2);
     let found = stage.verify(likes()).await;
     assert!(gone(&found, "no event of u is left"), "{found:?}");
@@ -242,6 +249,51 @@ async fn a_member_was_put_there_by_an_event_of_the_log_that_has_no_dead_letter()
     stage.broker.trim(LETTERS, 0, 1);
     let found = stage.verify(likes()).await;
     assert!(gone(&found, "lost letters"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_member_whom_no_event_of_the_log_puts_there_is_false() {
+    let stage = Stage::of(&[VIEW, OTHER]).await;
+    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap()));
+    let found = stage.verify(likes()).await;
+    assert!(matches!(found, Found::False(_)) && found.exit() == Exit::FAILED, "{found:?}");
+}
+
+#[tokio::test]
+async fn a_record_that_counted_in_spite_of_its_letter_makes_no_draw_false() {
+    // The second of three views has a letter, and counted all the same.
+    let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
+    stage.letter(1).await;
+    stage.record(&views(), of_sum(0, 3, 3, 6));
+    assert_eq!(offset(&stage.verify(views()).await), 1);
+    // Two have one, and one of them counted: the log does not say which.
+    stage.letter(2).await;
+    stage.record(&views(), of_sum(0, 3, 3, 4));
+    let found = stage.verify(views()).await;
+    assert!(gone(&found, "some of those counted"), "{found:?}");
+    // More than all of them is false.
+    stage.record(&views(), of_sum(0, 3, 3, 7));
+    assert!(matches!(stage.verify(views()).await, Found::False(_)));
+    // The only event of a member.
+    let stage = Stage::of(&[LIKE]).await;
+    stage.letter(0).await;
+    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap()));
+    let found = stage.verify(likes()).await;
+    assert!(gone(&found, "does not say that it never counted"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_letter_of_another_deployment_or_of_an_older_topic_is_about_another_record() {
+    let stage = Stage::of(&[LIKE, VIEW, VIEW]).await;
+    stage.letter_of("theirs", 0, 50_000).await;
+    stage.letter_of("theirs", 1, 50_000).await;
+    stage.letter_of("ours", 0, 40_000).await;
+    stage.letter_of("ours", 2, 40_000).await;
+    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap()));
+    assert_eq!(offset(&stage.verify(likes()).await), 0);
+    stage.record(&views(), of_sum(0, 3, 3, 2));
+    let found = stage.verify(views()).await;
+    assert!(gone(&found, "were skipped"), "{found:?}");
 }
 
 #[tokio::test]

@@ -37,8 +37,8 @@ pub enum Winner {
     Unwitnessed,
 }
 
-/// The events that one write of a cell took in: those of the counter among the records from `from` and before `to` that
-/// have no dead letter. The winner is the event with which their amounts reach `nth`.
+/// The events that one write of a cell took in: those of the counter among the records from `from` and before `to`. One that has
+/// a dead letter may be among them or not. The winner is the event with which their amounts reach `nth`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Events {
     /// The topic.

@@ -251,6 +251,18 @@ pub trait Producer: Send + Sync {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written>;
 }
 
+/// Writes records by transactions, under a name that one process at a time has.
+#[async_trait]
+pub trait Transactions: Send + Sync {
+    /// Takes the name over. What another process began under it is settled: all of a transaction is there, or none. From then
+    /// on that process can finish none.
+    async fn take_over(&self) -> Outcome<()>;
+
+    /// Writes all of `records` or none of them, seen by readers at once. After a fault the outcome is unknown, and nothing
+    /// more can be written until the name is [taken over](Self::take_over), which settles it.
+    async fn write(&self, records: &[Outgoing<'_>]) -> Outcome<()>;
+}
+
 /// Reads a topic from end to end outside of any group: an operator's command or a tool.
 #[async_trait]
 pub trait TopicReader: Send + Sync {

@@ -16,8 +16,10 @@ pub(super) struct State {
     pub(super) topics: BTreeMap<String, Topic>,
     pub(super) groups: BTreeMap<String, Group>,
     pub(super) bookmarks: BTreeMap<(String, Partition), Offset>,
-    /// Ids given to topics, members and assignments.
+    /// Ids given to topics, members, assignments and take-overs.
     pub(super) next: u64,
+    /// The last take-over of each name that transactions are written under.
+    pub(super) writers: BTreeMap<String, u64>,
     pub(super) down: bool,
     /// Topics that refuse writes, and with what.
     pub(super) refusing: BTreeMap<String, Fault>,

@@ -287,6 +287,8 @@ impl Stage {
                         std::str::from_utf8(header).unwrap()
                     };
                     assert_eq!(text("topic"), "likes");
+                    let deployment = String::from_utf8_lossy(record.header("__tally.errors.deployment").unwrap());
+                    assert!(deployment.ends_with(":table/likes"), "{deployment}");
                     (text("partition").parse().unwrap(), text("offset").parse().unwrap())
                 }));
             }
