@@ -311,9 +311,9 @@ async fn looks_that_fail_say_nothing_and_a_format_that_changes_ends_the_process(
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(connection.tables_watch().is_whole() && running.host().readiness().report().ready);
     store.faults([]);
-    store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", json!({"S": "2"})).await;
+    store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", json!({"S": "3"})).await;
     let ended = running.ended().await;
-    assert_eq!(ended.how, How::UnknownFormat(UnknownFormat(Format::Named("2".to_owned()))));
+    assert_eq!(ended.how, How::UnknownFormat(UnknownFormat(Format::Named("3".to_owned()))));
     assert_eq!(ended.exit(), Exit::CONFIG);
 }
 

@@ -96,9 +96,9 @@ impl Rows {
     }
 
     fn entry(&self, sequence: u64, written: UnixMillis, gain: i64) -> Entry {
-        let side = |weight| Side { weight, region: None };
+        let side = |weight| Side { weight, ..Side::default() };
         let member = MemberKey::new(&format!("u-{sequence}")).unwrap();
-        let effect = Effect::Weighed { member, before: side(0), after: side(gain), span: None };
+        let effect = Effect::Weighed { member, before: side(0), after: side(gain) };
         Entry { key: key(&self.id), effect, second: written.0 / 1000, sequence: sequence.into() }
     }
 

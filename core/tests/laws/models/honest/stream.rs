@@ -85,9 +85,9 @@ impl World {
 
     fn entry(&self, shard: usize, at: u8) -> Entry {
         let gain = self.writes[shard][usize::from(at) - 1];
-        let side = |weight: i8| Side { weight: weight.into(), region: None };
+        let side = |weight: i8| Side { weight: weight.into(), ..Side::default() };
         let member = MemberKey::new("u").expect("an id");
-        let effect = Effect::Weighed { member, before: side(0), after: side(gain), span: None };
+        let effect = Effect::Weighed { member, before: side(0), after: side(gain) };
         Entry { key: key(shard), effect, second: 0, sequence: sequence(at).expect("records begin at 1") }
     }
 
