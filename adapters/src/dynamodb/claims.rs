@@ -106,6 +106,19 @@ impl Claims {
         found.map_or_else(|| Ok(Claim::default()), |found| decode_claim(&self.reader(&found)))
     }
 
+    /// The claims of all partitions of a topic, in one request for each hundred.
+    ///
+    /// # Errors
+    /// The table cannot be read, or one of the items.
+    pub async fn all(&self, topic: &str, partitions: u32) -> Outcome<Vec<Claim>> {
+        let id = |index| claim_id(&Partition { topic: topic.into(), index });
+        let ids: Vec<String> = (0..partitions).map(id).collect();
+        let found = self.items.get_all(&ids).await?;
+        ids.iter()
+            .map(|id| found.get(id).map_or_else(|| Ok(Claim::default()), |it| decode_claim(&self.reader(it))))
+            .collect()
+    }
+
     /// Raises the claims of all partitions of a topic, so that no statement of an earlier claim is sent any more after a short
     /// time. Safe to repeat.
     ///
