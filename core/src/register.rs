@@ -68,7 +68,8 @@ impl Effect {
         let (id, present) = match &event.deed {
             Deed::Member { id, present } => (id, *present),
             Deed::Amount(amount) => {
-                return Self::Add { counter, version: topic.version_of_sum(partition.index, offset), amount: *amount };
+                let amount = if topic.adds(partition.index, offset) { *amount } else { 0 };
+                return Self::Add { counter, version: topic.version_of_sum(partition.index, offset), amount };
             }
         };
         let row = Row { key: RowKey::of(&counter, id, shards), member: UserId::checked(id) };

@@ -114,6 +114,34 @@ impl FromStr for Past {
 }
 
 impl Kept {
+    /// What may be said of a partition of `topic` that nothing is known of yet, but that it begins at `safe`.
+    pub fn first(topic: &Topic, safe: Offset) -> Self {
+        Self {
+            topic: topic.id.clone(),
+            generation: topic.current().number,
+            safe,
+            safe_at: None,
+            at: UnixMillis(0),
+            greatest: safe,
+            past: Past::default(),
+        }
+    }
+
+    /// The same, where the records up to `greatest` were read before, or may be copies of some that were: they are a replay.
+    #[must_use]
+    pub fn read_again_to(self, greatest: Offset) -> Self {
+        let past = if greatest > self.safe { Past([(UnixMillis(0), greatest)].into()) } else { Past::default() };
+        Self { greatest: greatest.max(self.safe), past, ..self }
+    }
+
+    /// What is stored where an operator has a partition go on at `to`, whatever lies before it, in a log that ends at `end`.
+    /// `now` is not earlier than the store's clock.
+    #[must_use]
+    pub fn skipped_to(&self, to: Offset, end: Offset, now: UnixMillis) -> Self {
+        let greatest = self.greatest.max(to).min(end);
+        Self { safe: to, greatest, at: now.max(UnixMillis(self.at.0 + 1)), past: Past::default(), ..self.clone() }
+    }
+
     /// What is stored next: the rows have come to `safe`, with everything that Kafka had acknowledged by `safe_at` if that is
     /// known. `now` is not earlier than the store's clock.
     #[must_use]
@@ -167,7 +195,7 @@ pub enum Standstill {
     Paused,
     /// The topic was deleted and created again.
     #[error(
-        "the topic is {found}, but its rows are of {expected}: was it created again? `tally topic adopt` goes on with it"
+        "the topic is {found}, but its rows are of {expected}: it was created again, and `tally topic adopt` goes on with it"
     )]
     TopicReplaced { expected: TopicId, found: TopicId },
     /// The topic has fewer partitions than before, which Kafka does to no topic.
@@ -178,15 +206,22 @@ pub enum Standstill {
     NewPartition { known: u32 },
     /// The group's offset was set forward.
     #[error(
-        "the group has committed {committed}, but everything is done up to {safe} alone: reset it to {safe}, or `tally topic skip` \
-         says what is skipped"
+        "the group has committed {committed}, but everything is done up to {safe} alone: reset the group to {safe}, or leave out \
+         what lies between with `tally topic skip --to {committed}`"
     )]
     ForwardReset { safe: Offset, committed: Offset },
     /// Retention has deleted records that were never applied.
-    #[error("it continues at {at}, but the log starts at {start}: {} records were deleted unread", .start.0.saturating_sub(.at.0))]
+    #[error(
+        "it continues at {at}, but the log starts at {start}: {} records were deleted unread, and `tally topic skip --to {start}` \
+         goes on without them",
+        .start.0.saturating_sub(.at.0)
+    )]
     LogTruncated { at: Offset, start: Offset },
     /// The log has lost records that were applied.
-    #[error("everything is done up to {at}, but the log ends at {end}: has the log lost its tail")]
+    #[error(
+        "everything is done up to {at}, but the log ends at {end}: it has lost its tail, and `tally topic skip --to {end}` goes on \
+         with what comes behind that"
+    )]
     BeyondLog { at: Offset, end: Offset },
     /// The store refuses one record after the other.
     #[error("the store has refused every record of late, so the store is to blame: {0}")]
@@ -252,8 +287,9 @@ impl Found<'_> {
         if let Some(reset) = self.forward_reset(&before) {
             return Err(reset);
         }
-        let at = self.committed.map_or(before.safe, |committed| committed.min(before.safe));
         let Log { start, end, .. } = *self.log;
+        // What is applied already and deleted by now need not be read once more.
+        let at = self.committed.map_or(before.safe, |committed| committed.max(start).min(before.safe));
         if at < start {
             return Err(Standstill::LogTruncated { at, start });
         }
@@ -269,24 +305,13 @@ impl Found<'_> {
     /// What was stored last of this topic. Where that is nothing, nothing is safe but the beginning; and if nothing was stored of
     /// any topic but the group has come further, the claim was lost, and all of it is read once more.
     fn before(&self, first: Offset) -> Kept {
-        let (topic, generation) = (self.topic.id.clone(), self.topic.current().number);
-        let first = Kept {
-            topic,
-            generation,
-            safe: first,
-            safe_at: None,
-            at: UnixMillis(0),
-            greatest: first,
-            past: Past::default(),
-        };
+        let first = Kept::first(self.topic, first);
         match &self.claim.kept {
-            Some(kept) if kept.topic == first.topic => Kept { generation, ..kept.clone() },
+            Some(kept) if kept.topic == first.topic => Kept { generation: first.generation, ..kept.clone() },
             Some(of_another) => Kept { at: of_another.at, ..first },
             None => match self.committed.map(|committed| committed.min(self.log.end)) {
-                Some(greatest) if greatest > first.safe => {
-                    Kept { greatest, past: Past([(UnixMillis(0), greatest)].into()), ..first }
-                }
-                _ => first,
+                Some(greatest) => first.read_again_to(greatest),
+                None => first,
             },
         }
     }
