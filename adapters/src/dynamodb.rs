@@ -39,7 +39,7 @@ pub use endpoint::check_endpoint;
 pub use environment::environment;
 pub use examine::{Examined, Quotas};
 pub use get::Consistency;
-pub use likes::{Likes, Maps, Markers, Remains, Rows};
+pub use likes::{Markers, Remains, Rows};
 pub use names::Tables;
 pub use put::PUTS;
 pub use recounts::Recounts;

@@ -37,6 +37,7 @@ mod settings;
 mod source;
 mod spreading;
 mod topic_id;
+mod transactions;
 
 pub use args::{KafkaArgs, Mechanism, check_brokers, topic};
 pub use embedded::Embedded;
@@ -48,3 +49,4 @@ pub use retention::retention;
 pub use settings::{Credentials, Sasl, Security, Settings, Tls};
 pub use source::Source;
 pub use spreading::Spreading;
+pub use transactions::Transactions;

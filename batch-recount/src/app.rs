@@ -30,8 +30,6 @@ use crate::watch::watch;
 pub struct Ports {
     /// The rows of the likes table.
     pub rows: dynamodb::Rows,
-    /// The maps of sets.
-    pub maps: dynamodb::Maps,
     /// The markers beside the rows.
     pub markers: dynamodb::Markers,
     /// The counters.
@@ -62,7 +60,6 @@ impl Ports {
     pub fn over(connection: &dynamodb::Connection, log: LogPorts) -> Self {
         Self {
             rows: dynamodb::Rows::new(connection),
-            maps: dynamodb::Maps::new(connection),
             markers: dynamodb::Markers::new(connection),
             counters: Arc::new(Counters::new(connection)),
             changes: Arc::new(Changes::new(connection)),
@@ -127,12 +124,7 @@ impl App {
             Job::Recount(_) => Wired::Recount(Box::new(ports)),
             Job::Erase(erase) => {
                 let producer = erase.kafka.as_ref().map(|_| ports.log.producer);
-                Wired::Erase(Box::new(ErasePorts {
-                    rows: ports.rows,
-                    maps: ports.maps,
-                    deployment: ports.deployment,
-                    producer,
-                }))
+                Wired::Erase(Box::new(ErasePorts { rows: ports.rows, deployment: ports.deployment, producer }))
             }
         };
         Self { config, ports, tables: None, caller: None }
@@ -156,8 +148,8 @@ impl tally_service::App for App {
     fn routes(&self, host: &Host) -> Router {
         match &self.ports {
             Wired::Recount(ports) => {
-                let Ports { recounts, deployment, maps, .. } = Ports::clone(ports);
-                routes(Desk { recounts, deployment, maps, clock: host.clock() })
+                let Ports { recounts, deployment, .. } = Ports::clone(ports);
+                routes(Desk { recounts, deployment, clock: host.clock() })
             }
             Wired::Erase(_) => Router::new(),
         }

@@ -3,7 +3,6 @@
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::audit::AuditRun;
-use tally_core::event::KeyScheme;
 use tally_core::ids::{PostId, UserId};
 use tally_service::{CommonArgs, StoreArgs};
 
@@ -109,10 +108,6 @@ pub struct EraseArgs {
     /// The topic of likes, and of each counter whose definition names no other
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC")]
     pub topic: String,
-
-    /// The topic's key scheme: post or post-shard
-    #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME")]
-    pub key: KeyScheme,
 
     /// Read units a second at most
     #[arg(long, env = "TALLY_READ_UNITS_PER_SECOND", value_name = "UNITS")]

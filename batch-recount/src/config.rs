@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tally_adapters::kafka;
 use tally_core::audit::AuditRun;
-use tally_core::event::KeyScheme;
 use tally_core::ids::{PostId, ShardCount, UserId};
 use tally_core::time::UnixMillis;
 use tally_service::{Invalid, parse_duration};
@@ -81,8 +80,6 @@ pub struct EraseConfig {
     /// Where events go; `None` for a dry run.
     pub kafka: Option<kafka::Settings>,
     pub topic: String,
-    /// The topic's key scheme.
-    pub key: KeyScheme,
     /// Read units a second.
     pub read_units: Option<u32>,
 }
@@ -204,7 +201,6 @@ impl TryFrom<EraseArgs> for EraseConfig {
             counters: distinct(args.counter),
             kafka,
             topic: args.topic,
-            key: args.key,
             read_units: args.read_units_per_second,
         })
     }
@@ -276,7 +272,7 @@ mod tests {
             panic!()
         };
         assert_eq!((dry.kafka, dry.topic.as_str()), (None, "likes"));
-        let told = ["--post", "p", "--brokers", "b:9092", "--key", "post-shard"];
+        let told = ["--post", "p", "--brokers", "b:9092"];
         assert!(erase(&told).is_ok());
         let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "p"];
         let Job::Erase(logged_in) = erase(&[&told, &login[..]].concat()).unwrap().job else { panic!() };

@@ -1,16 +1,13 @@
 //! Which of the deployment's counters a job is about: those named, or all.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, bail};
-use tally_adapters::dynamodb;
 use tally_core::definitions::{Definition, Definitions, MemberField, SubjectField};
-use tally_core::homes::CounterMap;
-use tally_core::ids::{CounterId, CounterKind, RowKey, ShardCount};
-use tally_core::ports::{CounterMaps as _, DeploymentConfig};
+use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, ShardCount};
+use tally_core::ports::DeploymentConfig;
 
 use crate::calls::Calls;
-
-/// Maps read by one request.
-const MAPS: usize = 100;
 
 /// The deployment's counters, in the order in which they were defined.
 pub(crate) async fn defined(calls: &Calls, deployment: &dyn DeploymentConfig) -> anyhow::Result<Definitions> {
@@ -19,23 +16,11 @@ pub(crate) async fn defined(calls: &Calls, deployment: &dyn DeploymentConfig) ->
     Ok(found)
 }
 
-/// Every row key that distinct `counters` may have rows in, in a deployment of so many shards.
-pub(crate) async fn row_keys(
-    calls: &Calls,
-    of: &dynamodb::Maps,
-    counters: &[CounterId],
-    shards: ShardCount,
-) -> anyhow::Result<Vec<RowKey>> {
-    let mut keys = Vec::new();
-    for counters in counters.chunks(MAPS) {
-        calls.allowed().await?;
-        let maps = calls.persist("read maps", || of.maps(counters)).await?;
-        calls.read_items(counters.len());
-        for (counter, map) in counters.iter().zip(maps) {
-            keys.extend(map.unwrap_or_else(|| CounterMap::absent(shards)).row_keys(counter));
-        }
-    }
-    Ok(keys)
+/// Every row key of the counters `named` of `posts`, each once.
+pub(crate) fn row_keys(posts: &[PostId], named: &[Definition], shards: ShardCount) -> Vec<RowKey> {
+    let counters = posts.iter().flat_map(|post| named.iter().map(|of| (post.clone(), of.name.clone())));
+    let counters: BTreeSet<CounterId> = counters.map(|(post, name)| CounterId { post, name }).collect();
+    counters.iter().flat_map(|counter| RowKey::all(counter, shards)).collect()
 }
 
 /// Those of `names`, or all where none is named.

@@ -20,7 +20,7 @@ use tally_service::{Chance, Clock, Exit, Stop};
 
 use crate::calls::Calls;
 use crate::config::{EraseConfig, Subject};
-use crate::counters::{defined, row_keys, sets};
+use crate::counters::{defined, sets};
 use crate::metrics;
 
 /// Events under way at once.
@@ -33,8 +33,6 @@ const SEGMENTS: u32 = 8;
 pub struct ErasePorts {
     /// The rows of the likes table.
     pub rows: dynamodb::Rows,
-    /// The maps of sets.
-    pub maps: dynamodb::Maps,
     /// Which counters there are.
     pub deployment: Arc<dyn DeploymentConfig>,
     /// Where events go; `None` for a dry run.
@@ -46,7 +44,6 @@ impl ErasePorts {
     pub fn over(connection: &dynamodb::Connection) -> Self {
         Self {
             rows: dynamodb::Rows::new(connection),
-            maps: dynamodb::Maps::new(connection),
             deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
             producer: None,
         }
@@ -142,7 +139,7 @@ impl<'a> Erasing<'a> {
         let (calls, mut erased) = (&self.calls, Erased::default());
         for set in &self.sets {
             let counter = CounterId { post: post.clone(), name: set.name.clone() };
-            for key in row_keys(calls, &self.ports.maps, &[counter], self.shards).await? {
+            for key in RowKey::all(&counter, self.shards) {
                 let mut after = None;
                 loop {
                     let page = calls.page("read rows", || self.ports.rows.users(&key, after.as_ref())).await?;
@@ -221,14 +218,13 @@ impl<'a> Erasing<'a> {
 
     async fn produce(&self, taken: Taken, producer: &dyn Producer) -> anyhow::Result<()> {
         let (Taken { set, subject, member }, Self { calls, config, .. }) = (taken, self);
-        let key = config.key.key(&subject, &member, self.shards);
         let event = encode(&set, &subject, Direction::Remove, Said::Member(&member), calls.now());
         let event = event.expect("sets without a remove action were left out");
         let send = || {
             producer.send(Outgoing {
                 topic: set.topic.as_deref().unwrap_or(&config.topic),
                 partition: None,
-                key: Some(key.as_bytes()),
+                key: Some(subject.as_bytes()),
                 value: Some(&event),
                 headers: &[],
             })

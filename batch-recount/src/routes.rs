@@ -1,6 +1,5 @@
 //! What the admin listener shows and takes: runs with their summaries, and requests for more.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::rejection::JsonRejection;
@@ -15,15 +14,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb;
 use tally_core::audit::{AuditRun, RunRecord};
-use tally_core::definitions::Definition;
 use tally_core::fault::Fault;
-use tally_core::homes::CounterMap;
-use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
-use tally_core::ports::{CounterMaps as _, DeploymentConfig, Outcome, QueueReason, RecountQueue as _, Runs as _};
+use tally_core::ids::{PostId, RowKey};
+use tally_core::ports::{DeploymentConfig, Outcome, QueueReason, RecountQueue as _, Runs as _};
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
 
-use crate::counters::chosen;
+use crate::counters::{chosen, row_keys};
 
 /// Runs listed.
 const LISTED: u32 = 100;
@@ -37,7 +34,6 @@ const AT_ONCE: usize = 64;
 pub(crate) struct Desk {
     pub(crate) recounts: dynamodb::Recounts,
     pub(crate) deployment: Arc<dyn DeploymentConfig>,
-    pub(crate) maps: dynamodb::Maps,
     pub(crate) clock: Clock,
 }
 
@@ -84,27 +80,11 @@ async fn ask(
     let shards = shards.ok_or(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the deployment is not created yet"))?;
     let named = chosen(&desk.deployment.definitions().await?, &asked.counters);
     let named = named.map_err(|error| Problem::bad(&error.to_string()))?;
-    let queued = enqueue(&desk.recounts, keys_of(&desk.maps, &posts, &named, shards).await?, now).await?;
+    let queued = enqueue(&desk.recounts, row_keys(&posts, &named, shards), now).await?;
     if asked.audit {
         desk.recounts.enqueue_audit(now).await?;
     }
     Ok((StatusCode::ACCEPTED, Json(json!({"row_keys_queued": queued, "audit_queued": asked.audit}))))
-}
-
-/// Every row key that these counters of these posts may have rows in.
-async fn keys_of(
-    maps: &dynamodb::Maps,
-    posts: &[PostId],
-    named: &[Definition],
-    shards: ShardCount,
-) -> Outcome<Vec<RowKey>> {
-    let ids = posts
-        .iter()
-        .flat_map(|post| named.iter().map(move |of| CounterId { post: post.clone(), name: of.name.clone() }));
-    let ids: Vec<_> = ids.collect::<BTreeSet<_>>().into_iter().collect();
-    let maps = maps.maps(&ids).await?;
-    let each = ids.iter().zip(maps).map(|(id, map)| (id, map.unwrap_or_else(|| CounterMap::absent(shards))));
-    Ok(each.flat_map(|(id, map)| map.row_keys(id).collect::<Vec<_>>()).collect())
 }
 
 async fn enqueue(queue: &dynamodb::Recounts, keys: Vec<RowKey>, now: UnixMillis) -> Outcome<u64> {

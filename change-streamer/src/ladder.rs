@@ -65,14 +65,15 @@ impl Task for FollowLadder {
 
 #[cfg(test)]
 mod tests {
-    use tally_adapters::memory::Memory;
+    use tally_adapters::dynamodb::Checkpoints;
     use tally_core::time::UnixMillis;
+    use tally_testkit::Store;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_ladder_is_raised_and_never_lowered_nor_changed() {
-        let deployment = Memory::new(UnixMillis(0)).checkpoints();
+        let deployment = Checkpoints::new(&Store::start().await.connection);
         deployment.config(None).await.unwrap();
         let host = Host::new("test").with_clock(Clock::starting_at(UnixMillis(0)));
         let raise = async |text: &str| {

@@ -9,7 +9,7 @@ use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{dynamodb, kafka};
-use tally_consumer::{REPLAY_GROUP, group_of};
+use tally_consumer::{group_of, replay_group};
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::DeploymentConfig;
@@ -143,7 +143,17 @@ impl Desk {
 
     /// A reader of `topic`, whose bookmarks are those of replays.
     pub(crate) fn reader(&self, topic: &str) -> anyhow::Result<kafka::TopicReader> {
-        kafka::TopicReader::new(self.kafka()?, REPLAY_GROUP, topic).context("cannot set up a reader")
+        kafka::TopicReader::new(self.kafka()?, &self.replays(), topic).context("cannot set up a reader")
+    }
+
+    /// The group that keeps the bookmarks of replays, and the name under which they write.
+    pub(crate) fn replays(&self) -> String {
+        replay_group(&self.connection.tables().prefix)
+    }
+
+    /// What tells the deployment from others in what it writes.
+    pub(crate) fn deployment(&self) -> anyhow::Result<&str> {
+        self.connection.deployment().context("the store does not say which table `likes` is")
     }
 
     /// A reader of `topic`, whose bookmarks are what its consumers have committed.

@@ -4,19 +4,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tally_adapters::{dynamodb, kafka};
-use tally_core::batch::BatchLimits;
-use tally_core::consume::LanePolicy;
-use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
+use tally_core::register::Progress;
 use tally_service::Invalid;
 
-use crate::args::{Args, Command, CountersCommand, DlqCommand, DrawCommand, FenceCommand};
+use crate::args::{Args, Command, CountersCommand, DlqCommand, DrawCommand};
 use crate::draw::Drawn;
-use crate::fences::Reset;
 use crate::import::ImportSettings;
 
-/// More than any topic has partitions: one transaction is under way for each.
+/// More than any store answers at once.
 const MAX_CONCURRENCY: usize = 10_000;
+
+/// Longer than a request or a record of a living process can be late.
+const LEAST_TOMBSTONES: Duration = Duration::from_hours(1);
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -39,8 +39,6 @@ pub enum Mode {
     },
     /// Send dead letters to the topic again.
     ReplayLetters(Replaying),
-    ShowFences,
-    ResetFence(Reset),
     /// Send likes from a file to the topic.
     Import(Box<ImportSettings>),
     /// Print the deployment's counters.
@@ -74,16 +72,25 @@ pub struct ReadSettings {
     pub topic: String,
     pub dead_letter_topic: String,
     pub group: String,
-    /// What producers put into the key.
-    pub key: KeyScheme,
     /// When a batch is written.
     pub limits: BatchLimits,
-    /// The most transactions under way at once.
+    /// The most requests under way at once.
     pub concurrency: usize,
-    /// What decides how many lanes a partition has.
-    pub lanes: LanePolicy,
+    /// How long the rows of removed members are kept.
+    pub tombstones: Duration,
     /// `--shards`: it has to be what the deployment was created with.
     pub shards: Option<ShardCount>,
+}
+
+/// When rows are sent to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// As soon as there are so many, at most [`Progress::STATEMENTS`].
+    pub rows: usize,
+    /// As soon as their records have so many bytes.
+    pub bytes: usize,
+    /// As soon as one has waited for so long.
+    pub linger: Duration,
 }
 
 /// Where the dead letters of `topic` are, in a deployment whose own topic has them in another one: its consumer is started as that
@@ -106,10 +113,9 @@ impl Default for ReadSettings {
             topic: "likes".to_owned(),
             dead_letter_topic: "likes.dlq".to_owned(),
             group: group_of(""),
-            key: KeyScheme::Post,
-            limits: BatchLimits { rows: BatchLimits::MAX_ROWS, bytes: 1 << 20, age: Duration::from_millis(20) },
+            limits: BatchLimits { rows: Progress::STATEMENTS, bytes: 1 << 20, linger: Duration::from_millis(20) },
             concurrency: 64,
-            lanes: LanePolicy::Adaptive,
+            tombstones: Duration::from_hours(24),
             shards: None,
         }
     }
@@ -120,9 +126,10 @@ impl TryFrom<Args> for Config {
 
     fn try_from(args: Args) -> Result<Self, Invalid> {
         let mut invalid = Invalid::none();
-        invalid.ensure("batch-rows", (1..=BatchLimits::MAX_ROWS).contains(&args.batch_rows), "must be 1 to 99");
+        invalid.ensure("batch-rows", (1..=Progress::STATEMENTS).contains(&args.batch_rows), "must be 1 to 25");
         invalid.ensure("batch-bytes", args.batch_bytes > 0, "must be more than nothing");
         invalid.ensure("concurrency", (1..=MAX_CONCURRENCY).contains(&args.concurrency), "must be 1 to 10000");
+        invalid.ensure("tombstones", args.tombstones >= LEAST_TOMBSTONES, "must be at least an hour");
         invalid.ensure("linger", args.linger <= Duration::from_secs(60), "must be at most a minute");
         let dead_letter_topic = args.dead_letter_topic.unwrap_or_else(|| letters_of_unless_told(&args.topic));
         invalid.ensure("dead-letter-topic", dead_letter_topic != args.topic, "is the topic of likes itself");
@@ -135,10 +142,9 @@ impl TryFrom<Args> for Config {
             topic: args.topic,
             dead_letter_topic,
             group: args.group.unwrap_or_else(|| group_of(&store.table_prefix)),
-            key: args.key,
-            limits: BatchLimits { rows: args.batch_rows, bytes: args.batch_bytes, age: args.linger },
+            limits: BatchLimits { rows: args.batch_rows, bytes: args.batch_bytes, linger: args.linger },
             concurrency: args.concurrency,
-            lanes: args.lanes,
+            tombstones: args.tombstones,
             shards: args.store.shards,
         };
         match kafka {
@@ -156,8 +162,6 @@ impl From<Option<Command>> for Mode {
             Some(Command::Dlq(DlqCommand::Replay { limit, sums, dry_run })) => {
                 Self::ReplayLetters(Replaying { limit, sums, dry_run })
             }
-            Some(Command::Fence(FenceCommand::Show)) => Self::ShowFences,
-            Some(Command::Fence(FenceCommand::Reset { to, dry_run })) => Self::ResetFence(to.reset(dry_run)),
             Some(Command::Counters(CountersCommand::List)) => Self::ListCounters,
             Some(Command::Counters(CountersCommand::Apply { file })) => Self::ApplyCounters(file),
             Some(Command::Draw(DrawCommand::Verify(drawn))) => Self::VerifyDraw(drawn),
@@ -208,10 +212,29 @@ mod tests {
 
     #[test]
     fn everything_wrong_is_named_at_once() {
-        let bad = ["--batch-rows", "100", "--concurrency", "0", "--sasl", "plain", "--tls-key", "/nowhere"];
+        let bad = [
+            "--batch-rows",
+            "26",
+            "--tombstones",
+            "59m",
+            "--concurrency",
+            "0",
+            "--sasl",
+            "plain",
+            "--tls-key",
+            "/nowhere",
+        ];
         let said = config(&bad).unwrap_err().to_string();
-        for flag in ["brokers", "batch-rows", "concurrency", "sasl-user", "sasl-password", "tls-key", "tls-certificate"]
-        {
+        for flag in [
+            "brokers",
+            "batch-rows",
+            "tombstones",
+            "concurrency",
+            "sasl-user",
+            "sasl-password",
+            "tls-key",
+            "tls-certificate",
+        ] {
             assert!(said.contains(&format!("--{flag} ")), "{flag}: {said}");
         }
     }

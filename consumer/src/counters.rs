@@ -112,9 +112,8 @@ fn described(entry: &Entry) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tally_adapters::memory::Memory;
-    use tally_core::ids::ShardCount;
-    use tally_core::time::UnixMillis;
+    use tally_adapters::dynamodb::Checkpoints;
+    use tally_testkit::Store;
 
     use super::*;
 
@@ -132,8 +131,8 @@ mod tests {
     "#;
 
     async fn deployed() -> Counters {
-        let deployment = Memory::new(UnixMillis(0)).checkpoints();
-        deployment.config(Some(ShardCount::DEFAULT)).await.unwrap();
+        let deployment = Checkpoints::new(&Store::start().await.connection);
+        deployment.config(None).await.unwrap();
         Counters { deployment: Arc::new(deployment), topic: "likes".to_owned() }
     }
 

@@ -1,4 +1,8 @@
 //! An operator's commands on dead letters: list them by reason, and send those that decode as events now again.
+//!
+//! A record is put back once, however many letters it has and however many replays are run or killed. Each transaction of a
+//! replay holds the records that it puts back and a receipt that names them; a replay reads the receipts before it sends, once
+//! it has taken over the name that all replays of the deployment write under (docs/adr/0184).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,13 +10,13 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde::Serialize;
 use tally_core::definitions::Definitions;
-use tally_core::event::{KeyScheme, decode};
-use tally_core::fence::Offset;
-use tally_core::ids::ShardCount;
-use tally_core::ports::log::Outgoing;
-use tally_core::ports::{Producer, TopicReader};
+use tally_core::event::decode;
+use tally_core::fence::{Log, Offset, Partition};
+use tally_core::ports::log::{Header, Outgoing};
+use tally_core::ports::{TopicReader, Transactions};
 use tally_service::UnixMillis;
 
+use crate::identity::{Identities, Identity, put_back, receipt, receipt_headers};
 use crate::letter::Letter;
 use crate::print;
 
@@ -45,6 +49,8 @@ pub struct Described {
 pub struct Letters {
     pub first: Vec<Described>,
     pub reasons: BTreeMap<&'static str, u64>,
+    /// How many there are of each other deployment that has its dead letters in the same topic.
+    pub foreign: BTreeMap<String, u64>,
 }
 
 impl Wanted {
@@ -62,18 +68,27 @@ impl Wanted {
     }
 }
 
-/// Reads the dead letters that are meant, and describes the first `limit` of them.
+/// Reads the dead letters of `deployment` that are meant, and describes the first `limit` of them.
 ///
 /// # Errors
 /// They cannot be read.
-pub async fn letters(reader: &dyn TopicReader, wanted: &Wanted, limit: usize) -> anyhow::Result<Letters> {
+pub async fn letters(
+    reader: &dyn TopicReader,
+    deployment: &str,
+    wanted: &Wanted,
+    limit: usize,
+) -> anyhow::Result<Letters> {
     let mut found = Letters::default();
     for (partition, log) in reader.logs().await.context("cannot look at the dead letters")? {
         let mut at = log.start;
         while at < log.end {
             let records = reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
             let Some(last) = records.last_offset() else { break };
-            for letter in records.iter().map(Letter::read).filter(|letter| wanted.has(letter)) {
+            for letter in records.iter().filter_map(Letter::read).filter(|letter| wanted.has(letter)) {
+                if let Some(other) = letter.foreign(deployment) {
+                    *found.foreign.entry(other.to_owned()).or_default() += 1;
+                    continue;
+                }
                 *found.reasons.entry(letter.reason).or_default() += 1;
                 if found.first.len() < limit {
                     found.first.push(described(&letter));
@@ -85,29 +100,40 @@ pub async fn letters(reader: &dyn TopicReader, wanted: &Wanted, limit: usize) ->
     Ok(found)
 }
 
-/// How many dead letters no replay has read yet.
+/// How many unread letters are told from receipts and from letters of other deployments; offsets alone count the rest.
+const COUNTED: u64 = 100_000;
+
+/// How many dead letters of `deployment` no replay has read yet.
 ///
 /// # Errors
 /// The topic cannot be looked at.
-pub async fn unread(reader: &dyn TopicReader) -> anyhow::Result<u64> {
+pub async fn unread(reader: &dyn TopicReader, deployment: &str) -> anyhow::Result<u64> {
     let mut unread = 0;
     for (partition, log) in reader.logs().await.context("cannot look at the dead letters")? {
         let marked = reader.bookmark(&partition).await.context("cannot read how far the last replay was")?;
-        unread += log.end.0.saturating_sub(marked.unwrap_or(log.start).max(log.start).0);
+        let mut at = marked.unwrap_or(log.start).max(log.start);
+        while at < log.end && unread < COUNTED {
+            let records = reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
+            let letters = records.iter().filter_map(Letter::read);
+            unread += letters.filter(|letter| letter.foreign(deployment).is_none()).count() as u64;
+            at = records.last_offset().map_or(log.end, Offset::next);
+        }
+        unread += log.end.0.saturating_sub(at.0);
     }
     Ok(unread)
 }
 
-/// Prints up to `limit` dead letters, then how many there are by reason.
-pub(crate) async fn list(reader: &dyn TopicReader, limit: usize) -> anyhow::Result<()> {
-    let Letters { first, reasons } = letters(reader, &Wanted::default(), limit).await?;
+/// Prints up to `limit` dead letters of `deployment`, then how many there are by reason.
+pub(crate) async fn list(reader: &dyn TopicReader, deployment: &str, limit: usize) -> anyhow::Result<()> {
+    let Letters { first, reasons, foreign } = letters(reader, deployment, &Wanted::default(), limit).await?;
     for letter in &first {
         // One line of JSON, since a record may hold any character.
         print::line(&serde_json::to_string(letter).expect("strings and integers always serialise"))?;
     }
     let total: u64 = reasons.values().sum();
     reasons.iter().try_for_each(|(reason, count)| print::line(&format!("{reason}\t{count}")))?;
-    print::line(&format!("total\t{total}"))
+    print::line(&format!("total\t{total}"))?;
+    foreign.iter().try_for_each(|(other, count)| print::line(&format!("of {other:?}\t{count}")))
 }
 
 fn described(letter: &Letter<'_>) -> Described {
@@ -129,13 +155,15 @@ pub struct Replayed {
     pub sent: u64,
     /// Still not valid events, or cut.
     pub skipped: u64,
+    /// Of records that were put back before, by this replay or another: they have several letters.
+    pub repeated: u64,
     /// What adds to a sum, which has to be asked for.
     pub sums: u64,
-    /// From other topics whose consumers share the dead-letter topic.
+    /// From other topics or deployments whose consumers share the dead-letter topic.
     pub foreign: u64,
 }
 
-/// What became of a letter.
+/// What becomes of a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Put {
     /// It is sent, or will never be.
@@ -144,18 +172,30 @@ enum Put {
     LeftOut,
 }
 
-/// Sends the dead letters of a topic to it again.
+/// What is put back by one transaction.
+#[derive(Default)]
+struct Batch<'a> {
+    records: Vec<PutBack<'a>>,
+    of: Vec<Identity>,
+}
+
+struct PutBack<'a> {
+    key: String,
+    value: Option<&'a [u8]>,
+    headers: Vec<Header<'a>>,
+}
+
+/// Sends the dead letters of a topic of one deployment to it again.
 pub struct Replay {
     pub reader: Arc<dyn TopicReader>,
-    pub producer: Arc<dyn Producer>,
+    pub transactions: Arc<dyn Transactions>,
+    pub deployment: String,
     pub topic: String,
-    pub key: KeyScheme,
-    pub shards: ShardCount,
     /// What is an event, of those said in the topic.
     pub definitions: Definitions,
-    /// Which letters are sent. Where not all are meant, how far it was is not written down, and the next replay meets them again.
+    /// Which letters are sent. Where not all are meant, how far it was is not written down: it begins with the first letter there is.
     pub wanted: Wanted,
-    /// Send what adds to a sum as well: a letter that is sent twice counts twice.
+    /// Send what adds to a sum as well.
     pub sums: bool,
     /// Send nothing, and do not write down how far it was.
     pub dry_run: bool,
@@ -163,71 +203,116 @@ pub struct Replay {
 
 impl Replay {
     /// Reads at most `limit` dead letters, and none that was written after it began, so that it ends even if every letter
-    /// comes back. It continues where the last replay stopped; one that was killed may send some letters again.
+    /// comes back. It continues where the last replay stopped, and sends nothing that another has sent, also where that one was
+    /// killed. A replay that is still running is ended by this one.
     ///
     /// # Errors
     /// Letters cannot be read, or cannot be sent.
     pub async fn run(&self, limit: usize) -> anyhow::Result<Replayed> {
+        if !self.dry_run {
+            // Behind this, receipts say all that was ever sent.
+            self.transactions.take_over().await.context("cannot begin to put dead letters back")?;
+        }
+        let logs = self.reader.logs().await.context("cannot look at the dead letters")?;
+        let mut known = self.put_back(&logs).await?;
         let mut done = Replayed::default();
         let mut left = limit;
-        for (partition, log) in self.reader.logs().await.context("cannot look at the dead letters")? {
+        for (partition, log) in logs {
             let marked = self.reader.bookmark(&partition).await.context("cannot read how far the last replay was")?;
+            let marked = marked.filter(|_| self.wanted.is_all());
             let mut at = marked.unwrap_or(log.start).max(log.start);
             let mut passed = None;
             while at < log.end && left > 0 {
                 let records = self.reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
                 let Some(last) = records.iter().take(left).last().map(|record| record.offset) else { break };
-                for letter in records.iter().take(left).map(Letter::read).filter(|letter| self.wanted.has(letter)) {
-                    if self.put_back(&letter, &mut done).await? == Put::LeftOut {
+                let mut batch = Batch::default();
+                let letters = records.iter().take(left).filter_map(Letter::read);
+                for letter in letters.filter(|letter| self.wanted.has(letter)) {
+                    if self.take(&letter, &mut known, &mut batch, &mut done) == Put::LeftOut {
                         passed.get_or_insert(letter.record.offset);
                     }
                 }
+                self.commit(&partition, &batch).await?;
                 left -= records.len().min(left);
                 at = last.next();
                 if !self.dry_run && self.wanted.is_all() {
                     // The next replay begins with what this one has left out.
-                    self.mark(&partition, passed.unwrap_or(at)).await?;
+                    let at = passed.unwrap_or(at);
+                    self.reader.mark(&partition, at).await.context("cannot write down how far the replay is")?;
                 }
             }
         }
         Ok(done)
     }
 
-    async fn mark(&self, partition: &tally_core::fence::Partition, at: Offset) -> anyhow::Result<()> {
-        self.reader.mark(partition, at).await.context("cannot write down how far the replay is")
+    /// What replays have put back so far.
+    async fn put_back(&self, logs: &[(Partition, Log)]) -> anyhow::Result<Identities> {
+        let mut known = Identities::default();
+        for (partition, log) in logs {
+            let mut at = log.start;
+            while at < log.end {
+                let records = self.reader.read(partition, at, log.end).await.context("cannot read receipts")?;
+                let Some(last) = records.last_offset() else { break };
+                for record in records.iter() {
+                    let of = put_back(record, &self.deployment, &self.topic)?;
+                    of.into_iter().for_each(|each| known.insert(each));
+                }
+                at = last.next();
+            }
+        }
+        Ok(known)
     }
 
-    async fn put_back(&self, letter: &Letter<'_>, done: &mut Replayed) -> anyhow::Result<Put> {
-        if letter.from.is_none_or(|(topic, ..)| topic != self.topic) {
+    /// Puts the record of `letter` into `batch` if it is to be sent.
+    fn take<'a>(&self, letter: &Letter<'a>, known: &mut Identities, batch: &mut Batch<'a>, done: &mut Replayed) -> Put {
+        let Some(of) = letter.identity(&self.deployment, &self.topic) else {
             done.foreign += 1;
-            return Ok(Put::Done);
+            return Put::Done;
+        };
+        if known.has(of) {
+            done.repeated += 1;
+            return Put::Done;
         }
         let event = decode(letter.record, &self.definitions).ok().filter(|_| letter.cut_from.is_none());
         let Some(event) = event else {
             done.skipped += 1;
-            return Ok(Put::Done);
+            return Put::Done;
         };
         if event.member().is_none() && !self.sums {
             done.sums += 1;
-            return Ok(Put::LeftOut);
+            return Put::LeftOut;
         }
-        if self.dry_run {
-            done.sent += 1;
-            return Ok(Put::Done);
-        }
+        known.insert(of);
+        batch.of.push(of);
         // With a wrong or missing key it would be out of order again.
-        let key = self.key.key_of(&event, self.shards);
-        let headers = letter.original_headers();
-        let record = Outgoing {
+        let key = event.subject().to_owned();
+        batch.records.push(PutBack { key, value: letter.record.value, headers: letter.original_headers() });
+        done.sent += 1;
+        Put::Done
+    }
+
+    /// Sends a batch, and its receipt to where its letters are. A replay that is killed here has sent both or neither.
+    async fn commit(&self, letters: &Partition, batch: &Batch<'_>) -> anyhow::Result<()> {
+        if self.dry_run || batch.of.is_empty() {
+            return Ok(());
+        }
+        let (receipt, headers) = (receipt(&batch.of), receipt_headers(&self.deployment, &self.topic));
+        let back = batch.records.iter().map(|PutBack { key, value, headers }| Outgoing {
             topic: &self.topic,
             partition: None,
             key: Some(key.as_bytes()),
-            value: letter.record.value,
+            value: *value,
+            headers,
+        });
+        let receipt = Outgoing {
+            topic: &letters.topic,
+            partition: Some(letters.index),
+            key: None,
+            value: Some(&receipt),
             headers: &headers,
         };
-        self.producer.send(record).await.context("cannot put a dead letter back")?;
-        done.sent += 1;
-        Ok(Put::Done)
+        let all: Vec<Outgoing<'_>> = back.chain([receipt]).collect();
+        self.transactions.write(&all).await.context("cannot put dead letters back")
     }
 }
 

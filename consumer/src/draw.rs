@@ -1,26 +1,35 @@
 //! An operator's command on a draw: whether the record of a threshold is as it was written, and is what the log says.
 //!
-//! Of a sum the log alone decides: the events that the winning write took in lie in the log, in order, and those of them
-//! that have a dead letter count nothing. The same log gives the same winner to each who reads it. Of a set the record names
-//! a member; the log has to have an event that puts it there.
+//! Of a sum the log alone decides: the events that the winning write took in lie in the log, in order. The same log gives the
+//! same winner to each who reads it. Of a set the record names a member; the log has to have an event that puts it there.
+//!
+//! A dead letter proves nothing about its record. It may have been written by a consumer that had lost its partition, or that
+//! was killed before the record's counter was defined, while another counted the record. So a record with a letter may have
+//! counted or not. Amounts are positive: where a sum comes to what is recorded without all of those, none of them counted, and
+//! where it comes to it with all of them, all did. Otherwise the log cannot say which.
 
-use std::collections::BTreeSet;
+mod judged;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_adapters::dynamodb::claims::Claims;
 use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, decode};
 use tally_core::fault::Fault;
-use tally_core::fence::{Fences, Log, Offset, Partition};
+use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ids::{CounterId, MemberKey, PostId};
 use tally_core::milestone::{Events, Milestone, Winner};
 use tally_core::ports::log::Record;
-use tally_core::ports::{FencedRows, Milestones, Outcome, Recorded, TopicReader};
+use tally_core::ports::{Milestones, Outcome, Recorded, TopicReader};
+use tally_core::register::{Claim, Topic};
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Exit, Invalid};
 
+use self::judged::{Place, Put, Sum, judged, told};
 use crate::config::letters_of;
+use crate::identity::{Identities, Identity};
 use crate::letter::Letter;
 
 /// How often what cannot be read is tried.
@@ -39,7 +48,7 @@ pub enum Found {
     True(String),
     /// It is not, and why.
     False(String),
-    /// The log cannot say it any more, and why.
+    /// The log cannot say it, or not any more, and why.
     Gone(String),
     /// What could not be read, however often it was tried.
     Unread(Fault),
@@ -85,7 +94,9 @@ pub struct Drawn {
 pub struct Verifier<'a> {
     pub defined: &'a Definitions,
     pub milestones: Arc<dyn Milestones>,
-    pub rows: Arc<dyn FencedRows>,
+    pub claims: Claims,
+    /// What tells the deployment from others that have their dead letters in the same topic.
+    pub deployment: &'a str,
     /// The deployment's own topic, and the topic of its dead letters.
     pub topic: &'a str,
     pub dead_letter_topic: &'a str,
@@ -99,7 +110,7 @@ impl Verifier<'_> {
     /// # Errors
     /// The counter is none of the deployment, or has no milestones; no reader can be set up.
     pub fn of(self, drawn: Drawn) -> anyhow::Result<Draw> {
-        let Self { defined, milestones, rows, topic: own, dead_letter_topic, open } = self;
+        let Self { defined, milestones, claims, deployment, topic: own, dead_letter_topic, open } = self;
         let Drawn { post, counter, n } = drawn;
         let invalid = |why: &str| Invalid::variable("COUNTER", format!("{counter:?} {why}"));
         let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
@@ -111,7 +122,8 @@ impl Verifier<'_> {
             counter: CounterId { post, name: definition.name.clone() },
             n,
             milestones,
-            rows,
+            claims,
+            deployment: deployment.to_owned(),
             topic_name: topic.to_owned(),
             topic: open(topic)?,
             letters: open(&letters_of(topic, own, dead_letter_topic))?,
@@ -125,7 +137,8 @@ pub struct Draw {
     counter: CounterId,
     n: i64,
     milestones: Arc<dyn Milestones>,
-    rows: Arc<dyn FencedRows>,
+    claims: Claims,
+    deployment: String,
     /// The topic that the counter's events are said in.
     topic_name: String,
     /// Reads it.
@@ -135,30 +148,18 @@ pub struct Draw {
     definitions: Definitions,
 }
 
-/// Where an event lies, and when it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    partition: Partition,
-    offset: Offset,
-    at: UnixMillis,
-}
-
 /// The records of a topic that have a dead letter.
 struct Letters {
-    of: BTreeSet<(u32, Offset)>,
+    of: Identities,
     /// The dead-letter topic has lost its oldest letters: what was written up to here may have had one.
     lost_until: Option<UnixMillis>,
 }
 
-/// The events of one member that put it there.
-#[derive(Default)]
-struct Put {
-    /// The latest that is not younger than the record.
-    before: Option<Place>,
-    /// One that is younger, by its producer's clock.
-    after: Option<Place>,
-    /// A partition that has lost its oldest records.
-    cut: Option<Partition>,
+impl Letters {
+    /// Whether `record` of `partition` has one.
+    fn has(&self, partition: &Partition, record: Record<'_>) -> bool {
+        self.of.has(Identity { partition: partition.index, offset: record.offset.0, at: record.at.0 })
+    }
 }
 
 impl Draw {
@@ -206,18 +207,23 @@ impl Draw {
     /// The latest event that puts `member` there and is not younger than its row.
     async fn member(&self, milestone: &Milestone, member: &MemberKey) -> Outcome<Found> {
         let letters = self.letters().await?;
-        let mut put = Put::default();
+        let (mut put, topic) = (Put::default(), self.claims.topic(&self.topic_name).await?);
         for (partition, log) in self.topic.logs().await? {
-            if let Some(why) = another(&partition, &log, self.rows.lanes(&partition).await?.as_ref()) {
+            if let Some(why) = another(&partition, &log, topic.as_ref(), &self.claims.read(&partition).await?) {
                 return Ok(Found::Gone(why));
             }
             if log.start > Offset(0) {
                 put.cut = Some(partition.clone());
             }
             let take = |record: Record<'_>| {
-                let has_letter = letters.of.contains(&(partition.index, record.offset));
-                if !has_letter && self.puts(record, member) {
-                    put.take(milestone, Place { partition: partition.clone(), offset: record.offset, at: record.at });
+                if !self.puts(record, member) {
+                    return;
+                }
+                let place = Place { partition: partition.clone(), offset: record.offset, at: record.at };
+                if letters.has(&partition, record) {
+                    put.with_letter = Some(place);
+                } else {
+                    put.take(milestone, place);
                 }
             };
             each(&*self.topic, &partition, log.start, log.end, take).await?;
@@ -239,41 +245,30 @@ impl Draw {
         let Some((_, log)) = logs.into_iter().find(|(found, _)| *found == partition) else {
             return Ok(Found::Gone(format!("there is no log of {partition}")));
         };
-        let fences = self.rows.lanes(&partition).await?;
-        if let Some(why) = another(&partition, &log, fences.as_ref()) {
+        let topic = self.claims.topic(&self.topic_name).await?;
+        if let Some(why) = another(&partition, &log, topic.as_ref(), &self.claims.read(&partition).await?) {
             return Ok(Found::Gone(why));
         }
-        if fences.as_ref().is_some_and(|fences| fences.terms().generation != events.generation) {
+        let generation = topic.map(|topic| topic.generation_of(partition.index, Offset(events.from)).number);
+        if generation.is_some_and(|generation| u64::from(generation) != events.generation) {
             return Ok(Found::Gone(format!("the offsets of {partition} have begun anew since")));
         }
         if log.start > Offset(events.from) {
             return Ok(Found::Gone(format!("{partition} begins at {}, and the events at {}", log.start, events.from)));
         }
-        let passed_over = fences.map_or(Offset(0), |fences| fences.terms().sums_from);
         let letters = self.letters().await?;
-        let (mut total, mut winner) = (0i64, None);
+        // Without the events that have a dead letter, and with them.
+        let (mut without, mut with) = (Sum::default(), Sum::default());
         let take = |record: Record<'_>| {
-            let Some(n) = self.amount(record).filter(|_| !letters.of.contains(&(partition.index, record.offset)))
-            else {
-                return;
-            };
-            total = total.saturating_add(n);
-            if winner.is_none() && total >= events.nth {
-                winner = Some(Place { partition: partition.clone(), offset: record.offset, at: record.at });
+            let Some(n) = self.amount(record) else { return };
+            let place = || Place { partition: partition.clone(), offset: record.offset, at: record.at };
+            with.add(n, events.nth, place);
+            if !letters.has(&partition, record) {
+                without.add(n, events.nth, place);
             }
         };
-        each(&*self.topic, &partition, Offset(events.from).max(passed_over), Offset(events.to), take).await?;
-        let found = format!("the events come to {total} in the log, and to {} in the record", events.gained);
-        Ok(match winner {
-            Some(place) if total == events.gained => Found::True(told(milestone, "event", Some(&place))),
-            _ if total > events.gained && letters.lost_until.is_some() => {
-                Found::Gone(format!("{found}: the dead-letter topic has lost letters, and some may have had one"))
-            }
-            _ if total > events.gained => {
-                Found::Gone(format!("{found}: a fence that was moved forward leaves some out"))
-            }
-            _ => Found::False(found),
-        })
+        each(&*self.topic, &partition, Offset(events.from), Offset(events.to), take).await?;
+        Ok(judged(milestone, events, &without, &with, letters.lost_until.is_some()))
     }
 
     /// What `record` adds to the counter, if it is an event of it.
@@ -285,15 +280,14 @@ impl Draw {
 
     /// Which records of the counter's topic have a dead letter.
     async fn letters(&self) -> Outcome<Letters> {
-        let mut found = Letters { of: BTreeSet::new(), lost_until: None };
+        let mut found = Letters { of: Identities::default(), lost_until: None };
         for (letters, log) in self.letters.logs().await? {
             let mut lost_until = (log.start > Offset(0)).then_some(UnixMillis(u64::MAX));
             let note = |record: Record<'_>| {
                 lost_until = lost_until.map(|until| until.min(record.at));
-                if let Some((topic, index, offset)) = Letter::read(record).from
-                    && *topic == *self.topic_name
-                {
-                    found.of.insert((index, offset));
+                let letter = Letter::read(record);
+                if let Some(of) = letter.and_then(|letter| letter.identity(&self.deployment, &self.topic_name)) {
+                    found.of.insert(of);
                 }
             };
             each(&*self.letters, &letters, log.start, log.end, note).await?;
@@ -303,44 +297,13 @@ impl Draw {
     }
 }
 
-impl Put {
-    fn take(&mut self, milestone: &Milestone, place: Place) {
-        if place.at.0 >= milestone.at.0.saturating_add(SECOND) {
-            self.after = Some(place);
-        } else if self.before.as_ref().is_none_or(|found| found.at <= place.at) {
-            self.before = Some(place);
-        }
-    }
-
-    fn found(self, milestone: &Milestone, member: &MemberKey, letters_lost_until: Option<UnixMillis>) -> Found {
-        let Self { before, after, cut } = self;
-        match (before, after, cut) {
-            (Some(place), ..) if letters_lost_until.is_some_and(|until| place.at <= until) => {
-                Found::Gone("the dead-letter topic has lost letters, and the event may have had one".to_owned())
-            }
-            (Some(place), ..) => Found::True(told(milestone, &format!("member {member}"), Some(&place))),
-            (None, Some(place), _) => {
-                let Place { partition, offset, at } = place;
-                Found::Gone(format!(
-                    "{partition}/{offset} puts {member} there, and says {at}, which is after the record: a clock is wrong"
-                ))
-            }
-            (None, None, Some(partition)) => {
-                Found::Gone(format!("{partition} begins after offset 0, and no event of {member} is left"))
-            }
-            (None, None, None) => Found::False(format!("no event in the log puts {member} there")),
-        }
-    }
-}
-
 /// Why `log` is not the one that was counted from: it is another topic's, or ends before what was applied.
-fn another(partition: &Partition, log: &Log, fences: Option<&Fences>) -> Option<String> {
-    let fences = fences?;
-    let counted = fences.topic().resumed().unwrap_or_else(|| fences.topic().clone());
-    if counted != log.topic {
-        return Some(format!("{partition} is another topic by now: {}, and was {counted}", log.topic));
+fn another(partition: &Partition, log: &Log, topic: Option<&Topic>, claim: &Claim) -> Option<String> {
+    if let Some(topic) = topic.filter(|topic| topic.id != log.topic) {
+        return Some(format!("{partition} is another topic by now: {}, and was {}", log.topic, topic.id));
     }
-    let (furthest, end) = (fences.furthest(), log.end);
+    let kept = claim.kept.as_ref().filter(|kept| kept.topic == log.topic)?;
+    let (furthest, end) = (kept.greatest, log.end);
     (furthest > end).then(|| format!("{partition} ends at {end}, and was applied up to {furthest}"))
 }
 
@@ -360,33 +323,6 @@ async fn each(
         at = last.next();
     }
     Ok(())
-}
-
-/// A draw in one line of JSON, since an id may hold any character.
-fn told(milestone: &Milestone, who: &str, place: Option<&Place>) -> String {
-    #[derive(serde::Serialize)]
-    struct Line<'a> {
-        n: i64,
-        winner: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        topic: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        partition: Option<u32>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        offset: Option<u64>,
-        at: u64,
-        version: u64,
-    }
-    let line = Line {
-        n: milestone.n,
-        winner: who,
-        topic: place.map(|place| &*place.partition.topic),
-        partition: place.map(|place| place.partition.index),
-        offset: place.map(|place| place.offset.0),
-        at: place.map_or(milestone.at, |place| place.at).0,
-        version: milestone.version,
-    };
-    serde_json::to_string(&line).expect("strings and integers always serialise")
 }
 
 #[cfg(test)]

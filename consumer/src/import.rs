@@ -18,8 +18,6 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use tally_core::event::KeyScheme;
-use tally_core::ids::ShardCount;
 use tally_core::ports::{Producer, TopicReader};
 use tally_service::{Exit, Host, Patience, Stop, Stopped, Until};
 
@@ -42,8 +40,6 @@ pub struct Import {
     pub reader: Arc<dyn TopicReader>,
     pub producer: Arc<dyn Producer>,
     pub topic: String,
-    pub key: KeyScheme,
-    pub shards: ShardCount,
     pub host: Host,
     pub settings: ImportSettings,
 }
@@ -109,7 +105,7 @@ impl Import {
     }
 
     async fn open(self, stop: &Stop) -> anyhow::Result<(Run, Lines)> {
-        let Self { reader, producer, topic, key, shards, host, settings } = self;
+        let Self { reader, producer, topic, host, settings } = self;
         let patience = Patience::new(host.clock(), host.chance().clone()).on_fault(|what, fault, tries| {
             if tries.is_power_of_two() {
                 tracing::warn!(tries, error = %fault, "cannot {what}: trying again");
@@ -122,8 +118,7 @@ impl Import {
         let mut lines = Lines::open(&settings.source)?;
         let first = lines.first().context("cannot read the file")?;
         let mut parser = Parser::new(settings.format, &first, settings.ts)?;
-        parser.key = (key, shards);
-        let whose = Whose::new(&topic, &log.topic, key, settings.format, &first);
+        let whose = Whose::new(&topic, &log.topic, settings.format, &first);
         let kept = if settings.dry_run { None } else { settings.progress.as_deref() };
         let place = Place::open(kept, whose)?;
         if place.lines > 0 {

@@ -1,6 +1,6 @@
 //! A dead letter as it is stored: the record unchanged, with headers that say where it came from and why it was not
-//! applied, under the names that Kafka Connect's tools read. Of a record that the topic does not take whole the letter has
-//! what fits, and headers that say what the whole was.
+//! applied, under the names that Kafka Connect's tools read, and of which deployment it is. Of a record that the topic does
+//! not take whole the letter has what fits, and headers that say what the whole was.
 
 use sha2::{Digest, Sha256};
 use tally_core::event::Rejection;
@@ -8,6 +8,8 @@ use tally_core::fault::Fault;
 use tally_core::fence::{Offset, Partition};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, Outgoing, Producer, Record, Written};
+
+use crate::identity::{Identity, is_receipt};
 
 const PREFIX: &str = "__connect.errors.";
 const TOPIC: &str = "__connect.errors.topic";
@@ -19,6 +21,8 @@ const MESSAGE: &str = "__connect.errors.exception.message";
 
 /// What headers begin with that Kafka Connect does not know.
 const OURS: &str = "__tally.errors.";
+const DEPLOYMENT: &str = "__tally.errors.deployment";
+const TIMESTAMP: &str = "__tally.errors.timestamp";
 const VALUE_BYTES: &str = "__tally.errors.value.bytes";
 const VALUE_SHA256: &str = "__tally.errors.value.sha256";
 const KEY_BYTES: &str = "__tally.errors.key.bytes";
@@ -52,62 +56,70 @@ pub(crate) enum Stored {
     Cut(String),
 }
 
-/// Writes the dead letter of `record` to `topic`: whole, or as much of it as the topic takes. Writing it again is harmless:
-/// where it came from identifies it.
-pub(crate) async fn write(
-    producer: &dyn Producer,
-    topic: &str,
-    from: &Partition,
-    record: Record<'_>,
-    rejection: &Rejection,
-) -> Outcome<Stored> {
-    let refused = match send(producer, topic, from, record, rejection, None).await {
-        Ok(_) => return Ok(Stored::Whole),
-        // It is about this record. Any other fault is about the topic, or the way there.
-        Err(Fault::Poison(refused)) => refused,
-        Err(fault) => return Err(fault),
-    };
-    for cut in CUTS.into_iter().filter(|cut| cut.shortens(record)) {
-        match send(producer, topic, from, record, rejection, Some(cut)).await {
-            Ok(_) => return Ok(Stored::Cut(refused)),
-            Err(Fault::Poison(_)) => {}
-            Err(fault) => return Err(fault),
-        }
-    }
-    Err(Fault::Poison(refused))
+/// Writes dead letters.
+#[derive(Clone, Copy)]
+pub(crate) struct Writer<'a> {
+    pub(crate) producer: &'a dyn Producer,
+    /// The dead-letter topic.
+    pub(crate) topic: &'a str,
+    /// The deployment that they are of, where it has a name.
+    pub(crate) deployment: Option<&'a str>,
 }
 
-async fn send(
-    producer: &dyn Producer,
-    topic: &str,
-    from: &Partition,
-    record: Record<'_>,
-    rejection: &Rejection,
-    cut: Option<Cut>,
-) -> Outcome<Written> {
-    let (partition, offset) = (from.index.to_string(), record.offset.to_string());
-    let message = shortened(rejection.to_string());
-    let stage = if matches!(rejection, Rejection::RefusedByStore(_)) { "TASK_PUT" } else { "VALUE_CONVERTER" };
-    let why: [Header<'_>; 6] = [
-        (TOPIC, Some(from.topic.as_bytes())),
-        (PARTITION, Some(partition.as_bytes())),
-        (OFFSET, Some(offset.as_bytes())),
-        (STAGE, Some(stage.as_bytes())),
-        (CLASS, Some(rejection.reason().as_bytes())),
-        (MESSAGE, Some(message.as_bytes())),
-    ];
-    let Some(cut) = cut else {
-        let headers: Vec<Header<'_>> = record.headers().chain(why).collect();
-        let whole = Outgoing { topic, partition: None, key: record.key, value: record.value, headers: &headers };
-        return producer.send(whole).await;
-    };
-    let was = whole(record);
-    let was = was.iter().map(|(name, value)| (*name, Some(value.as_bytes())));
-    let own = record.headers().filter(|_| cut.headers);
-    let headers: Vec<Header<'_>> = own.chain(why).chain(was).collect();
-    let key = record.key.map(|key| &key[..key.len().min(cut.key)]);
-    let value = record.value.map(|value| &value[..value.len().min(cut.value)]);
-    producer.send(Outgoing { topic, partition: None, key, value, headers: &headers }).await
+impl Writer<'_> {
+    /// Writes the dead letter of `record`: whole, or as much of it as the topic takes. Writing it again is harmless: where it
+    /// came from identifies it.
+    pub(crate) async fn write(&self, from: &Partition, record: Record<'_>, rejection: &Rejection) -> Outcome<Stored> {
+        let refused = match self.send(from, record, rejection, None).await {
+            Ok(_) => return Ok(Stored::Whole),
+            // It is about this record. Any other fault is about the topic, or the way there.
+            Err(Fault::Poison(refused)) => refused,
+            Err(fault) => return Err(fault),
+        };
+        for cut in CUTS.into_iter().filter(|cut| cut.shortens(record)) {
+            match self.send(from, record, rejection, Some(cut)).await {
+                Ok(_) => return Ok(Stored::Cut(refused)),
+                Err(Fault::Poison(_)) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Err(Fault::Poison(refused))
+    }
+
+    async fn send(
+        &self,
+        from: &Partition,
+        record: Record<'_>,
+        rejection: &Rejection,
+        cut: Option<Cut>,
+    ) -> Outcome<Written> {
+        let (partition, offset, at) = (from.index.to_string(), record.offset.to_string(), record.at.0.to_string());
+        let message = shortened(rejection.to_string());
+        let stage = if matches!(rejection, Rejection::RefusedByStore(_)) { "TASK_PUT" } else { "VALUE_CONVERTER" };
+        let why: [Header<'_>; 7] = [
+            (TOPIC, Some(from.topic.as_bytes())),
+            (PARTITION, Some(partition.as_bytes())),
+            (OFFSET, Some(offset.as_bytes())),
+            (STAGE, Some(stage.as_bytes())),
+            (CLASS, Some(rejection.reason().as_bytes())),
+            (MESSAGE, Some(message.as_bytes())),
+            (TIMESTAMP, Some(at.as_bytes())),
+        ];
+        let why = why.into_iter().chain(self.deployment.map(|deployment| (DEPLOYMENT, Some(deployment.as_bytes()))));
+        let Some(cut) = cut else {
+            let headers: Vec<Header<'_>> = record.headers().chain(why).collect();
+            let (key, value) = (record.key, record.value);
+            let whole = Outgoing { topic: self.topic, partition: None, key, value, headers: &headers };
+            return self.producer.send(whole).await;
+        };
+        let was = whole(record);
+        let was = was.iter().map(|(name, value)| (*name, Some(value.as_bytes())));
+        let own = record.headers().filter(|_| cut.headers);
+        let headers: Vec<Header<'_>> = own.chain(why).chain(was).collect();
+        let key = record.key.map(|key| &key[..key.len().min(cut.key)]);
+        let value = record.value.map(|value| &value[..value.len().min(cut.value)]);
+        self.producer.send(Outgoing { topic: self.topic, partition: None, key, value, headers: &headers }).await
+    }
 }
 
 /// What a record was before it was cut, as headers.
@@ -141,6 +153,10 @@ fn shortened(mut message: String) -> String {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Letter<'a> {
     pub(crate) record: Record<'a>,
+    /// The deployment that put the record aside; letters of older builds do not say it.
+    deployment: Option<&'a str>,
+    /// When the record was written, in milliseconds; 0 where the letter does not say it.
+    at: u64,
     /// Topic, partition and offset of the record, if the headers say so.
     pub(crate) from: Option<(&'a str, u32, Offset)>,
     /// Why it was not applied.
@@ -151,20 +167,36 @@ pub(crate) struct Letter<'a> {
 }
 
 impl<'a> Letter<'a> {
-    /// Reads a record of the dead-letter topic.
-    pub(crate) fn read(record: Record<'a>) -> Self {
+    /// Reads a record of the dead-letter topic; `None` for one that is no letter, but the receipt of a replay.
+    pub(crate) fn read(record: Record<'a>) -> Option<Self> {
+        if is_receipt(record) {
+            return None;
+        }
         let text = |name| record.header(name).and_then(|value: &'a [u8]| std::str::from_utf8(value).ok());
         let number = |name| text(name).and_then(|text| text.parse().ok());
         let from = text(TOPIC).zip(number(PARTITION)).zip(number(OFFSET));
         let said = text(CLASS).unwrap_or_default();
-        Self {
+        Some(Self {
             record,
+            deployment: text(DEPLOYMENT),
+            at: number(TIMESTAMP).unwrap_or_default(),
             from: from
                 .and_then(|((topic, partition), offset)| Some((topic, u32::try_from(partition).ok()?, Offset(offset)))),
             reason: Rejection::REASONS.into_iter().find(|reason| *reason == said).unwrap_or("unknown"),
             message: text(MESSAGE).unwrap_or_default(),
             cut_from: number(VALUE_BYTES),
-        }
+        })
+    }
+
+    /// The deployment that it is of, where that is not `deployment`. One that names none is taken for a letter of `deployment`.
+    pub(crate) fn foreign(&self, deployment: &str) -> Option<&'a str> {
+        self.deployment.filter(|named| *named != deployment)
+    }
+
+    /// Which record of `topic` in `deployment` it is about, if it is about one.
+    pub(crate) fn identity(&self, deployment: &str, topic: &str) -> Option<Identity> {
+        let (_, partition, offset) = self.from.filter(|(from, ..)| *from == topic)?;
+        self.foreign(deployment).is_none().then_some(Identity { partition, offset: offset.0, at: self.at })
     }
 
     /// The headers the record had before it was put aside.
@@ -191,16 +223,21 @@ mod tests {
         records.push(Offset(41), UnixMillis(9), Some(b"key"), Some(b"\xff"), trace);
         let from = Partition { topic: "likes".into(), index: 3 };
         let record = records.get(0).unwrap();
-        write(&broker, "likes.dlq", &from, record, &Rejection::NotUtf8(0)).await.unwrap();
+        let writer = Writer { producer: &broker, topic: "likes.dlq", deployment: Some("ours") };
+        writer.write(&from, record, &Rejection::NotUtf8(0)).await.unwrap();
 
         let reader = broker.reader("g", "likes.dlq");
         let (partition, log) = reader.logs().await.unwrap().remove(0);
         let read = reader.read(&partition, log.start, log.end).await.unwrap();
-        let letter = Letter::read(read.get(0).unwrap());
+        let letter = Letter::read(read.get(0).unwrap()).unwrap();
         assert_eq!((letter.record.key, letter.record.value), (Some(&b"key"[..]), Some(&b"\xff"[..])));
         assert_eq!((letter.from, letter.reason), (Some(("likes", 3, Offset(41))), "not_utf8"));
         assert_eq!(letter.message, Rejection::NotUtf8(0).to_string());
         assert_eq!(letter.original_headers(), trace);
+        let of = Identity { partition: 3, offset: 41, at: 9 };
+        assert_eq!((letter.identity("ours", "likes"), letter.foreign("ours")), (Some(of), None));
+        assert_eq!((letter.identity("theirs", "likes"), letter.foreign("theirs")), (None, Some("ours")));
+        assert_eq!(letter.identity("ours", "views"), None);
         assert_eq!(letter.record.header("__connect.errors.stage"), Some(&b"VALUE_CONVERTER"[..]));
     }
 
@@ -238,17 +275,20 @@ mod tests {
             records.push(Offset(41), UnixMillis(9), Some(&key), Some(&value), [("trace", Some(&header[..]))]);
             let from = Partition { topic: "likes".into(), index: 3 };
             let (record, narrow) = (records.get(0).unwrap(), Narrow { broker: broker.clone(), bytes });
-            let stored = write(&narrow, "likes.dlq", &from, record, &Rejection::NotUtf8(0)).await.unwrap();
+            let writer = Writer { producer: &narrow, topic: "likes.dlq", deployment: None };
+            let stored = writer.write(&from, record, &Rejection::NotUtf8(0)).await.unwrap();
             let is_cut = kept.1 < value.len();
             assert_eq!(stored, if is_cut { Stored::Cut("too large".to_owned()) } else { Stored::Whole });
 
             let reader = broker.reader("g", "likes.dlq");
             let (partition, log) = reader.logs().await.unwrap().remove(0);
             let read = reader.read(&partition, log.start, log.end).await.unwrap();
-            let letter = Letter::read(read.get(0).unwrap());
+            let letter = Letter::read(read.get(0).unwrap()).unwrap();
             let of = |bytes: Option<&[u8]>| bytes.map(<[u8]>::len).unwrap();
             assert_eq!((of(letter.record.key), of(letter.record.value), letter.original_headers().len()), kept);
             assert_eq!((letter.from, letter.reason), (Some(("likes", 3, Offset(41))), "not_utf8"));
+            let of = Identity { partition: 3, offset: 41, at: 9 };
+            assert_eq!(letter.identity("any", "likes"), Some(of), "one that names no deployment is taken for ours");
             assert_eq!(letter.cut_from, is_cut.then_some(3 << 20));
             let sha256 = letter.record.header(VALUE_SHA256).map(String::from_utf8_lossy);
             // printf 'v%.0s' $(seq 3145728) | sha256sum
@@ -259,7 +299,8 @@ mod tests {
         let mut records = Records::default();
         records.push(Offset(0), UnixMillis(9), None, Some(b"x"), []);
         let from = Partition { topic: "likes".into(), index: 3 };
-        let refused = write(&narrow, "likes.dlq", &from, records.get(0).unwrap(), &Rejection::NotUtf8(0)).await;
+        let writer = Writer { producer: &narrow, topic: "likes.dlq", deployment: None };
+        let refused = writer.write(&from, records.get(0).unwrap(), &Rejection::NotUtf8(0)).await;
         assert_eq!(refused, Err(Fault::Poison("too large".to_owned())));
     }
 

@@ -9,14 +9,12 @@ use tally_core::ports::log::Rebalance;
 use tally_core::ports::{Intake, OwnedPartition};
 use tally_service::{Stage, Stop, Task};
 
-use crate::lag::Board;
 use crate::metrics;
-use crate::worker::{PartitionWorker, Shared};
+use crate::partition::{Shared, Worker};
 
 pub(crate) struct Membership {
     pub(crate) intake: Box<dyn Intake>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) board: Board,
 }
 
 impl Membership {
@@ -41,9 +39,8 @@ impl Membership {
     }
 
     fn begin(&self, partition: Arc<dyn OwnedPartition>) {
-        let progress = self.board.enter(&partition);
         let name = format!("partition-{}", partition.partition().index);
-        let worker = PartitionWorker { log: partition, shared: Arc::clone(&self.shared), progress };
+        let worker = Worker { log: partition, shared: Arc::clone(&self.shared) };
         self.shared.host.worker(Stage::Intake, &name, worker);
     }
 }

@@ -4,38 +4,21 @@
 use std::time::Duration;
 
 use metrics::gauge;
-use tally_core::batch::Trigger;
 use tally_core::fault::Fault;
-use tally_core::ids::LaneCount;
 use tally_core::ports::log::Revocation;
 use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 
 /// What made a batch due.
-const TRIGGERS: Label = Label::of("trigger", &["rows", "bytes", "age", "definitions", "lanes", "follow", "shutdown"]);
+const TRIGGERS: Label = Label::of("trigger", &["rows", "bytes", "age", "shutdown"]);
 const CLASS: Label = Label::of("class", Fault::CLASSES);
-/// What is worth trying again; a conflict is another writer's transaction on the same rows.
-const AGAIN: Label = Label::of("class", &["transient", "throttled", "conflict"]);
+/// What is worth trying again.
+const AGAIN: Label = Label::of("class", &["transient", "throttled"]);
 const PARTITION: Label = Label::learnt("partition");
-const CALL: Label = Label::of("call", tally_core::consume::CALLS);
+const CALL: Label = Label::of("call", &["write", "cells", "keep", "definitions"]);
 /// Why a record is no event.
 const REASON: Label = Label::of("reason", &tally_core::event::Rejection::REASONS);
 /// Why a partition stands still.
-const STANDSTILLS: &[&str] = &[
-    "paused",
-    "topic_replaced",
-    "log_truncated",
-    "beyond_log",
-    "cell_ahead",
-    "refused",
-    "fewer_partitions",
-    "new_partition",
-    "forward_reset",
-];
-const ALARM: Label = Label::of("alarm", STANDSTILLS);
-const CAUSE: Label = Label::of(
-    "cause",
-    &["assigned", "unknown", "condition", "unclear", "position", "recheck", "definitions", "lanes", "cell"],
-);
+const ALARM: Label = Label::of("alarm", tally_core::register::Standstill::NAMES);
 
 /// Makes a constant of each line, for the calls, and the catalogue of all of them.
 macro_rules! table {
@@ -50,9 +33,9 @@ macro_rules! table {
 
 table! {
     RECORDS: Counter Count "tally_consumer_records_total" [Label::of("outcome", &["applied", "rejected", "stale"])],
-        "Records taken: applied, rejected, or stale. Those of a transaction whose outcome was never told are not counted.";
+        "Records taken: applied, rejected, or stale, which were read twice.";
     MISROUTED: Counter Count "tally_consumer_misrouted_records_total" [],
-        "Events that lie in another partition than their key scheme says.";
+        "Events that lie in another partition than their key says.";
     BAD_REGIONS: Counter Count "tally_consumer_bad_regions_total" [],
         "Events that state something as their region that is none; they are taken without one.";
     DEAD_LETTERS: Counter Count "tally_consumer_dead_letters_total" [REASON],
@@ -60,30 +43,28 @@ table! {
     DEAD_LETTER_RETRIES: Counter Count "tally_consumer_dead_letter_retries_total" [CLASS],
         "Dead letters refused and tried again.";
     LAG: Gauge Count "tally_consumer_lag_records" [PARTITION],
-        "Records between the fence and the end of the log.";
+        "Records between the first that is not finished and the end of the log.";
     LAG_SECONDS: Gauge Seconds "tally_consumer_lag_seconds" [PARTITION],
         "Age of the oldest record not yet in the rows, or since one is known to be there; 0 when there is none.";
     BATCH_ROWS: Histogram Count "tally_consumer_batch_rows" [],
-        "Rows a transaction changed.";
+        "Rows of a request.";
     COLLAPSE: Gauge Ratio "tally_consumer_collapse_ratio" [PARTITION],
         "Rows per event in the last batch: 1 where nothing collapsed.";
     FLUSHES: Counter Count "tally_consumer_flushes_total" [TRIGGERS],
         "Batches written, by what made them due.";
     FLUSH_SECONDS: Histogram Seconds "tally_consumer_flush_seconds" [TRIGGERS],
-        "Time from a batch being due to its rows being there.";
+        "Time until a request was answered.";
     RETRIES: Counter Count "tally_consumer_retries_total" [CALL, AGAIN],
         "Calls tried again, by call and class of fault.";
-    RELOADS: Counter Count "tally_consumer_fence_reloads_total" [CAUSE],
-        "Fences read, by what made it necessary.";
-    BISECTIONS: Counter Count "tally_consumer_bisections_total" [],
-        "Batches halved to find the row the table does not take.";
+    CLAIMS: Counter Count "tally_consumer_claims_total" [],
+        "Partitions claimed: one for each assignment, and one more each time that a partition was given up.";
+    REPLAYS: Counter Count "tally_consumer_replays_total" [],
+        "Partitions begun so far back that removed members may come back until they have passed.";
     REBALANCES: Counter Count "tally_consumer_rebalanced_partitions_total"
         [Label::of("kind", &["assigned", "revoked", "lost"])],
         "Partitions assigned, revoked and lost.";
     PARTITIONS: Gauge Count "tally_consumer_partitions" [Label::of("state", &["reading", "halted"])],
         "Partitions held here: reading, or standing still with an alarm.";
-    LANES: Gauge Count "tally_consumer_lanes" [PARTITION],
-        "Lanes a partition held here has: chains of transactions side by side.";
     ALARMS: Counter Count "tally_consumer_alarms_total"
         [ALARM],
         "Partitions that came to stand still, by alarm.";
@@ -125,9 +106,9 @@ pub(crate) fn lag(partition: u32, records: u64, age: Duration) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a batch has far fewer events than 2^53")]
-pub(crate) fn flushed(partition: u32, trigger: Trigger, events: usize, rows: usize, took: Duration) {
-    FLUSHES.counter(&[trigger.label()]).increment(1);
-    FLUSH_SECONDS.histogram(&[trigger.label()]).record(took);
+pub(crate) fn flushed(partition: u32, trigger: &'static str, events: usize, rows: usize, took: Duration) {
+    FLUSHES.counter(&[trigger]).increment(1);
+    FLUSH_SECONDS.histogram(&[trigger]).record(took);
     BATCH_ROWS.histogram(&[]).record(rows as f64);
     if events > 0 {
         let ratio = rows as f64 / events as f64;
@@ -139,12 +120,9 @@ pub(crate) fn retried(call: &'static str, class: &'static str) {
     RETRIES.counter(&[call, class]).increment(1);
 }
 
-pub(crate) fn reloaded(cause: &'static str) {
-    RELOADS.counter(&[cause]).increment(1);
-}
-
-pub(crate) fn bisected() {
-    BISECTIONS.counter(&[]).increment(1);
+pub(crate) fn claimed(replays: bool) {
+    CLAIMS.counter(&[]).increment(1);
+    REPLAYS.counter(&[]).increment(u64::from(replays));
 }
 
 pub(crate) fn assigned(partitions: usize) {
@@ -165,26 +143,6 @@ pub(crate) fn alarm(name: &'static str) {
 
 pub(crate) fn kafka_error(fault: &Fault) {
     KAFKA_ERRORS.counter(&[fault.class()]).increment(1);
-}
-
-/// How many lanes a partition has, shown for as long as this lives.
-pub(crate) struct Lanes(String);
-
-impl Lanes {
-    pub(crate) fn of(partition: u32) -> Self {
-        Self(partition.to_string())
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "a partition has 16 lanes at most")]
-    pub(crate) fn show(&self, lanes: LaneCount) {
-        gauge!(LANES.name, PARTITION.name => self.0.clone()).set(lanes.get() as f64);
-    }
-}
-
-impl Drop for Lanes {
-    fn drop(&mut self) {
-        gauge!(LANES.name, PARTITION.name => self.0.clone()).set(0.0);
-    }
 }
 
 /// A partition counted in the state it is in, for as long as this lives.
@@ -218,9 +176,6 @@ mod tests {
     #[test]
     fn the_catalogue_is_the_reference() {
         assert_eq!(CATALOGUE.misnamed(), [""; 0]);
-        for name in tally_core::register::Standstill::NAMES {
-            assert!(STANDSTILLS.contains(name), "{name}");
-        }
         insta::assert_snapshot!(CATALOGUE);
     }
 }

@@ -4,12 +4,9 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tally_core::consume::{Consume, Misrouted};
-use tally_core::event::{decode, partition_of};
+use tally_core::event::partition_of;
 use tally_core::fence::Partition;
 use tally_core::ports::log::Record;
-
-use crate::worker::Shared;
 
 const EVERY: Duration = Duration::from_secs(60);
 
@@ -18,7 +15,7 @@ const SOURCES: [&str; 3] = ["ce_source", "client.id", "source"];
 
 /// When the process warned last, and how many events there were since.
 #[derive(Debug, Default)]
-pub struct Warning(Mutex<Told>);
+pub(crate) struct Warning(Mutex<Told>);
 
 #[derive(Debug, Default)]
 struct Told {
@@ -27,15 +24,6 @@ struct Told {
 }
 
 impl Warning {
-    /// Takes note of `misrouted` events in `partition`, whose machine still holds them, and warns if it is time to.
-    pub(crate) fn warn(&self, shared: &Shared, partition: &Partition, machine: &Consume, misrouted: Misrouted) {
-        let Some(last) = machine.records(misrouted.last, misrouted.last.next()).next() else { return };
-        let event = machine.definitions().and_then(|definitions| decode(last, definitions).ok());
-        let expected = event.map(|event| shared.settings.key.key_of(&event, shared.shards));
-        let now = shared.host.clock().reading().at;
-        self.tell(now, partition, last, expected.as_deref(), (misrouted.events, misrouted.partitions));
-    }
-
     /// Takes note of so many events in `partition` of so many, and warns with the last one, if it is time to. Its key is `expected`
     /// to be another one, or its partition.
     pub(crate) fn tell(

@@ -19,7 +19,7 @@ use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::{Claims, Confirmed};
 use tally_adapters::dynamodb::registers::Registers;
 use tally_core::backoff::Backoff;
-use tally_core::fence::Partition;
+use tally_core::fence::{Offset, Partition};
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::Revocation;
 use tally_core::ports::{DeploymentConfig, Outcome, OwnedPartition, Producer, TopicReader};
@@ -33,7 +33,7 @@ use self::reading::Reading;
 use self::writing::{Sent, Writing};
 use crate::config::ReadSettings;
 use crate::metrics;
-pub use crate::misrouted::Warning;
+use crate::misrouted::Warning;
 
 /// How long after a partition was given up it is claimed again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -47,24 +47,24 @@ const EVERY: Duration = Duration::from_secs(1);
 const ASLEEP: Duration = Duration::from_millis(500);
 
 /// What all partitions share.
-pub struct Shared {
-    pub registers: Registers,
-    pub claims: Claims,
-    pub changes: Changes,
-    pub deployment: Arc<dyn DeploymentConfig>,
+pub(crate) struct Shared {
+    pub(crate) registers: Registers,
+    pub(crate) claims: Claims,
+    pub(crate) changes: Changes,
+    pub(crate) deployment: Arc<dyn DeploymentConfig>,
+    /// What tells the deployment from others, as its dead letters say it.
+    pub(crate) name: Option<String>,
     /// Writes dead letters.
-    pub producer: Arc<dyn Producer>,
+    pub(crate) producer: Arc<dyn Producer>,
     /// Reads the topic of likes outside of the group.
-    pub reader: Arc<dyn TopicReader>,
-    pub settings: ReadSettings,
-    pub shards: ShardCount,
-    /// How long tombstones are kept.
-    pub tombstones: Duration,
+    pub(crate) reader: Arc<dyn TopicReader>,
+    pub(crate) settings: ReadSettings,
+    pub(crate) shards: ShardCount,
     /// One permit for each request that may be under way.
-    pub permits: Arc<Semaphore>,
-    pub host: Host,
+    pub(crate) permits: Arc<Semaphore>,
+    pub(crate) host: Host,
     /// When misrouted events were warned about last.
-    pub misrouted: Warning,
+    pub(crate) misrouted: Warning,
 }
 
 impl Shared {
@@ -86,9 +86,9 @@ impl Shared {
 }
 
 /// The task of one partition.
-pub struct Worker {
-    pub log: Arc<dyn OwnedPartition>,
-    pub shared: Arc<Shared>,
+pub(crate) struct Worker {
+    pub(crate) log: Arc<dyn OwnedPartition>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// Why a partition is not read any further.
@@ -113,11 +113,13 @@ enum Leave {
 enum Done {
     Sent(Sent),
     /// A dead letter is acknowledged.
-    Letter(tally_core::fence::Offset),
+    Letter(Offset),
     Definitions(Outcome<tally_core::definitions::Definitions>),
     /// What was stored under the claim, or `None` where it was raised meanwhile.
     Kept(Kept, Outcome<Option<Confirmed>>),
     Asked(Asked),
+    /// Up to where there is no record from an offset on.
+    Ahead(Offset, Outcome<Offset>),
 }
 
 /// A partition under its claim.
@@ -138,6 +140,11 @@ struct Held {
     /// When it is stored next how far the rows have come.
     keep_at: Duration,
     keeps: bool,
+    /// Where the last look found nothing to read, although the log goes on.
+    idle_at: Option<Offset>,
+    looks_ahead: bool,
+    /// How often in a row that was in vain.
+    unkept: u32,
     asks: bool,
     /// How long the machine had slept when the partition was claimed.
     slept: Duration,
@@ -202,6 +209,10 @@ impl Held {
             }
             Done::Kept(kept, stored) => self.stored(&kept, stored),
             Done::Asked(asked) => self.asked(asked),
+            Done::Ahead(from, to) => {
+                self.looked_ahead(from, to);
+                None
+            }
         }
         .or_else(|| {
             self.reading.runs.release(self.progress.committable());

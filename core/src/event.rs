@@ -15,9 +15,9 @@ use serde::Serialize;
 pub use decode::{decode, decode_value};
 pub use encode::{Said, encode, encode_from};
 pub use rejection::{Field, Rejection};
-pub use routing::{KeyScheme, Routing, UnknownKeyScheme, partition_of};
+pub use routing::partition_of;
 
-use crate::ids::{CounterId, CounterName, Lane, LaneCount, PostId, Region, UserId};
+use crate::ids::{CounterName, PostId, Region, UserId};
 use crate::time::UnixMillis;
 
 /// The largest event value, in bytes.
@@ -77,15 +77,6 @@ impl Event<'_> {
     /// Whether a member's event states something as its region that is none.
     pub fn has_bad_region(&self) -> bool {
         self.member().and(self.region.as_deref()).is_some_and(|region| !Region::is_one(region))
-    }
-
-    /// Which of so many lanes of its partition it goes through: a member's own, or its sum's.
-    pub fn lane(&self, lanes: LaneCount) -> Lane {
-        match self.member() {
-            _ if lanes == LaneCount::ONE => Lane::FIRST,
-            Some(member) => lanes.lane_of_member(member),
-            None => lanes.lane_of_sum(&CounterId { post: PostId::checked(&self.subject), name: self.counter.clone() }),
-        }
     }
 }
 

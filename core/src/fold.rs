@@ -9,7 +9,7 @@ mod reading;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use partition::{After, By, Flush, Partition, Pending, Position, Reached};
+pub use partition::{After, Flush, Partition, Pending, Position, Reached};
 pub use reading::{Mark, ReadTo, Replaced, Stated};
 use thiserror::Error;
 
@@ -159,6 +159,7 @@ mod tests {
     use crate::changes::{Body, DeploymentId, Message, Opened, Opening, Section, Side};
     use crate::fence::Offset;
     use crate::ids::{CounterId, MemberKey, PostId, RowKey};
+    use crate::milestone::Winner;
 
     fn at(offset: u64) -> Place {
         Place::new(1, Offset(offset))
@@ -173,8 +174,8 @@ mod tests {
     }
 
     fn like(k: u16) -> Entry {
-        let side = |weight| Side { weight, region: None };
-        entry(k, Effect::Weighed { member: MemberKey::new("u").unwrap(), before: side(0), after: side(1), span: None })
+        let side = |weight| Side { weight, ..Side::default() };
+        entry(k, Effect::Weighed { member: MemberKey::new("u").unwrap(), before: side(0), after: side(1) })
     }
 
     fn correction(k: u16, add: i64, seen: u64, loss: Option<Place>) -> Correction {
@@ -269,10 +270,10 @@ mod tests {
 
     /// A message with one entry of each member, in one section.
     fn liked(back: u64, members: &[&str]) -> Message {
-        let side = |weight| Side { weight, region: None };
+        let side = |weight| Side { weight, ..Side::default() };
         let entry = |(n, name): (u64, &&str)| {
             let member = MemberKey::new(name).unwrap();
-            let effect = Effect::Weighed { member, before: side(0), after: side(1), span: None };
+            let effect = Effect::Weighed { member, before: side(0), after: side(1) };
             Entry { sequence: (back + n).into(), ..entry(0, effect) }
         };
         let entries: Vec<_> = (1..).zip(members).map(entry).collect();
@@ -317,7 +318,7 @@ mod tests {
         let flush = taken(&early).flush();
         let pending = flush.counters.first_key_value().expect("one counter").1;
         let reached = flush.apply(None, pending, UnixMillis(5)).expect("likes").reached;
-        let by = By::Member(MemberKey::new("d").unwrap());
+        let by = Winner::Member(MemberKey::new("d").unwrap());
         assert_eq!(reached, [Reached { threshold: 4, by, at: UnixMillis(0) }], "2 was passed before");
         assert_eq!(flush.position.ladder, "2,4".parse().unwrap());
     }
@@ -330,7 +331,7 @@ mod tests {
         let reached = flush.apply(None, pending, UnixMillis(5)).expect("likes").reached;
         assert_eq!(
             reached,
-            [Reached { threshold: 2, by: By::Member(MemberKey::new("b").unwrap()), at: UnixMillis(0) }]
+            [Reached { threshold: 2, by: Winner::Member(MemberKey::new("b").unwrap()), at: UnixMillis(0) }]
         );
     }
 
@@ -344,7 +345,7 @@ mod tests {
         let flush = taken(&[opened(), ladder, liked(0, &["a", "b"]), unliked, liked(3, &["c"])]).flush();
         let pending = flush.counters.first_key_value().expect("one counter").1;
         let After { counter, reached, .. } = flush.apply(None, pending, UnixMillis(5)).expect("likes");
-        let by = By::Member(MemberKey::new("b").unwrap());
+        let by = Winner::Member(MemberKey::new("b").unwrap());
         assert_eq!((counter.likes, reached), (2, vec![Reached { threshold: 2, by, at: UnixMillis(0) }]));
     }
 

@@ -18,7 +18,7 @@ pub enum Format {
 
 impl Format {
     /// What this build writes.
-    pub const WRITTEN: &str = "2-part1";
+    pub const WRITTEN: &str = "2";
     /// What a deployment is written in that states none.
     pub const FIRST: Self = Self::Number(1);
 
@@ -48,7 +48,7 @@ impl fmt::Display for Format {
 
 /// A deployment in a form that this build does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the deployment is written in {0}, this build knows {known}", known = Format::WRITTEN)]
+#[error("the deployment is written in {0}, this build knows {known}: see docs/upgrading.md", known = Format::WRITTEN)]
 pub struct UnknownFormat(pub Format);
 
 #[cfg(test)]
@@ -56,15 +56,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_format_that_is_written_is_known_and_any_other_is_named() {
-        assert_eq!(Format::Named("2-part1".to_owned()).known(), Ok(()));
-        let said = |format: Format| format.known().unwrap_err().to_string();
-        assert_eq!(said(Format::FIRST), "the deployment is written in format 1, this build knows 2-part1");
-        assert_eq!(said(Format::Number(2)), "the deployment is written in format 2, this build knows 2-part1");
-        let next = Format::Named("2".to_owned());
-        assert_eq!(said(next), "the deployment is written in format 2, this build knows 2-part1");
-        let other =
-            "the deployment is written in a format that is neither a number nor a text, this build knows 2-part1";
-        assert_eq!(said(Format::Other), other);
+    fn only_the_format_that_is_written_is_known_and_any_other_is_named_with_where_to_read_on() {
+        assert_eq!(Format::Named("2".to_owned()).known(), Ok(()));
+        for (format, named) in [
+            (Format::FIRST, "format 1"),
+            (Format::Named("2-part1".to_owned()), "format 2-part1"),
+            (Format::Number(3), "format 3"),
+            (Format::Other, "a format that is neither a number nor a text"),
+        ] {
+            let said = format!("the deployment is written in {named}, this build knows 2: see docs/upgrading.md");
+            assert_eq!(format.known().unwrap_err().to_string(), said);
+        }
     }
 }

@@ -4,7 +4,6 @@
 
 mod cache_key;
 mod counter;
-mod lane;
 mod member;
 mod region;
 mod reserved;
@@ -16,7 +15,6 @@ mod text;
 
 pub use cache_key::CachePrefix;
 pub use counter::{BadCounterId, BadCounterName, CounterId, CounterKind, CounterName};
-pub use lane::{Lane, LaneCount};
 pub use member::MemberKey;
 pub use region::Region;
 pub use reserved::{RESERVED, ReservedKey};

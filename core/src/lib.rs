@@ -2,18 +2,14 @@
 
 pub mod audit;
 pub mod backoff;
-pub mod batch;
 pub mod cached;
 pub mod changes;
-pub mod consume;
 pub mod definitions;
 pub mod event;
 pub mod fault;
 pub mod fence;
 pub mod fold;
 pub mod format;
-pub mod heat;
-pub mod homes;
 pub mod ids;
 pub mod lineage;
 pub mod milestone;

@@ -7,20 +7,18 @@
 mod deployment;
 mod leases;
 pub mod log;
-mod maps;
 mod recounts;
 mod rows;
 mod stream;
 
 pub use deployment::DeploymentConfig;
 pub use leases::{Lease, LeaseTaken, Worker};
-pub use log::{Intake, OwnedPartition, Producer, TopicReader};
-pub use maps::CounterMaps;
+pub use log::{Intake, OwnedPartition, Producer, TopicReader, Transactions};
 pub use recounts::{
     AuditSegment, AuditSegments, Ledger, LedgerEntry, Milestones, Operation, Operations, QueueReason, Queued, Recorded,
     RecountQueue, Recounts, Runs,
 };
-pub use rows::{FencedRows, Like, MemberRow, Rows, ScannedRow, Segment};
+pub use rows::{Like, MemberRow, Rows, ScannedRow, Segment};
 pub use stream::{ChangeStream, Iterator, Position, Records, StreamFault, StreamInfo};
 
 use crate::fault::Fault;

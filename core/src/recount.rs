@@ -168,8 +168,8 @@ mod tests {
     }
 
     fn changed(name: &str, before: i64, after: i64) -> Entry {
-        let side = |weight| Side { weight, region: None };
-        let effect = Effect::Weighed { member: member(name), before: side(before), after: side(after), span: None };
+        let side = |weight| Side { weight, ..Side::default() };
+        let effect = Effect::Weighed { member: member(name), before: side(before), after: side(after) };
         Entry { key: key(), effect, second: 0, sequence: 1.into() }
     }
 

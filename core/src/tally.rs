@@ -6,10 +6,11 @@
 
 use thiserror::Error;
 
-use crate::changes::Nonce;
+use crate::changes::{Nonce, Side};
 use crate::ids::{BadRowKey, MemberKey, Region, ReservedKey, RowKey, Sequence};
+use crate::register::Version;
 use crate::time::UnixMillis;
-use crate::weight::{Stated, Weight};
+use crate::weight::Stated;
 
 /// A change record as the stream gives it: the attributes that decide something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,10 +38,8 @@ pub struct Image {
     pub run: Option<String>,
     /// `n` of a row.
     pub stated: Stated,
-    /// `to` of a cell.
-    pub to: Option<u64>,
-    /// `gen` of a cell; absent is 0.
-    pub generation: Option<u64>,
+    /// The number in `v` of a member, in `to` of a cell or a canary; `None` where it is unreadable.
+    pub v: Option<u64>,
     /// `region` of a member, where it is one.
     pub region: Option<Region>,
 }
@@ -56,26 +55,6 @@ pub struct Record {
     pub kind: RecordKind,
 }
 
-/// The offsets whose events one write of a cell took in: from `from`, before `to`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Span {
-    /// The generation of the offsets.
-    pub generation: u64,
-    /// The first.
-    pub from: u64,
-    /// The one behind the last.
-    pub to: u64,
-}
-
-/// Which region a set's row was and is counted in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Regions {
-    /// Before the change.
-    pub before: Option<Region>,
-    /// After it.
-    pub after: Option<Region>,
-}
-
 /// What a change record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordKind {
@@ -85,14 +64,10 @@ pub enum RecordKind {
         key: RowKey,
         /// Its sort key.
         member: MemberKey,
-        /// What it weighed.
-        before: Weight,
-        /// What it weighs now.
-        after: Weight,
-        /// Of a cell, where it is readable: which offsets the change took in.
-        span: Option<Span>,
-        /// Of a member whose row states a region, before or after.
-        regions: Option<Box<Regions>>,
+        /// The row before the change.
+        before: Side,
+        /// The row after it.
+        after: Side,
     },
     /// A row that counts was put, changed or deleted, and what it weighed or weighs is no integer in its range; or the store let a
     /// row expire that counted, which no event removed. Its counter is not known until it is recounted.
@@ -151,8 +126,8 @@ impl Quarantine {
 impl Record {
     /// Weight gained or lost: from the images, never from the event's name alone.
     pub fn delta(&self) -> i64 {
-        match self.kind {
-            RecordKind::Row { before, after, .. } => after.less(before),
+        match &self.kind {
+            RecordKind::Row { before, after, .. } => after.weight - before.weight,
             _ => 0,
         }
     }
@@ -176,34 +151,26 @@ fn kind(raw: &RawRecord) -> Result<RecordKind, Quarantine> {
         Some(_) | None => {}
     }
     let member = MemberKey::new(sort).ok_or(Quarantine::BadUser)?;
-    let weight = |image: &Option<Image>| match image {
-        None => Some(Weight::ABSENT),
-        Some(image) => image.stated.weight(member.is_cell()),
+    let side = |image: &Option<Image>| match image {
+        None => Some(Side::default()),
+        Some(image) => image.side(member.is_cell()),
     };
-    Ok(match (weight(&raw.before), weight(&raw.after)) {
+    Ok(match (side(&raw.before), side(&raw.after)) {
         // What expires is a tombstone.
-        (Some(before), Some(after)) if !raw.expired || before == after => {
-            let span = if member.is_cell() { span(raw) } else { None };
-            let regions = if member.is_cell() { None } else { regions(raw) };
-            RecordKind::Row { key, member, before, after, span, regions }
+        (Some(before), Some(after)) if !raw.expired || before.weight == after.weight => {
+            RecordKind::Row { key, member, before, after }
         }
         _ => RecordKind::Unreadable { key, member },
     })
 }
 
-/// Which offsets a change of a cell took in: behind those it had, unless these were of an earlier generation.
-fn span(raw: &RawRecord) -> Option<Span> {
-    let after = raw.after.as_ref()?;
-    let (to, generation) = (after.to?, after.generation.unwrap_or(0));
-    let same = raw.before.as_ref().filter(|before| before.generation.unwrap_or(0) == generation);
-    let from = same.and_then(|before| before.to).unwrap_or(0);
-    (from < to).then_some(Span { generation, from, to })
-}
-
-fn regions(raw: &RawRecord) -> Option<Box<Regions>> {
-    let region = |image: &Option<Image>| image.as_ref().and_then(|image| image.region.clone());
-    let regions = Regions { before: region(&raw.before), after: region(&raw.after) };
-    (regions != Regions::default()).then(|| Box::new(regions))
+impl Image {
+    /// What counts of a row; `None` where its weight is unreadable. A cell has no region.
+    fn side(&self, is_cell: bool) -> Option<Side> {
+        let weight = self.stated.weight(is_cell)?.get();
+        let region = self.region.clone().filter(|_| !is_cell);
+        Some(Side { weight, region, v: self.v.map(Version::from_stored) })
+    }
 }
 
 fn marker(key: RowKey, image: Option<&Image>) -> Result<RecordKind, Quarantine> {
@@ -215,6 +182,7 @@ fn marker(key: RowKey, image: Option<&Image>) -> Result<RecordKind, Quarantine> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::weight::Weight;
 
     const MARKER: &str = "\u{1}recount";
 

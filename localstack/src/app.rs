@@ -12,10 +12,10 @@ use tally_service::{Host, Program, Stage, Stop};
 
 use crate::args::Args;
 use crate::chaos::Chaos;
+use crate::claims::FollowClaims;
 use crate::config::{Config, LoadConfig};
 use crate::counters::{self, Counted};
 use crate::engine::{CHANGES, Engines, TOPIC};
-use crate::fences::FollowFences;
 use crate::gate::Gated;
 use crate::ledger_producer::LedgerProducer;
 use crate::load::Writer;
@@ -29,8 +29,8 @@ use crate::stack::LocalStack;
 
 /// How much of a partition may be unread while the load still writes, and while likes over HTTP are still taken: both
 /// far below the 5 MiB at which the embedded Kafka begins to trim.
-const LOAD_BYTES: u64 = 256 << 10;
-const HTTP_BYTES: u64 = 1 << 20;
+const LOAD_BYTES: u64 = 1 << 20;
+const HTTP_BYTES: u64 = 2 << 20;
 
 /// The local stack, ready to start.
 pub struct App {
@@ -46,20 +46,8 @@ impl App {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Config {
-            engines,
-            shards,
-            api,
-            sums,
-            lanes,
-            milestones,
-            load,
-            duration,
-            verify,
-            chaos,
-            seed,
-            recount_every,
-        } = self.config;
+        let Config { engines, shards, api, sums, milestones, load, duration, verify, chaos, seed, recount_every } =
+            self.config;
         let engines = Box::pin(Engines::open(engines, &host)).await?;
         // Services that only read would wait for those that write to say how many shards there are.
         let checkpoints = Arc::new(engines.store.checkpoints.clone());
@@ -73,12 +61,11 @@ impl tally_service::App for App {
         local.is_disturbed = chaos;
         let local = Arc::new(local);
         local.screen.say(&banner(&local, chaos));
-        host.spawn(Stage::Support, "fences", FollowFences(Arc::clone(&local)));
+        host.spawn(Stage::Support, "claims", FollowClaims(Arc::clone(&local)));
         host.spawn(Stage::Support, "observer", Observer::new(Arc::clone(&local)));
         let producer = kafka::Producer::new(&local.engines.kafka.settings)?;
         let plan = Plan {
             shards,
-            lanes,
             milestones,
             listener: api,
             routes: page::routes(Arc::new(LocalStack(Arc::clone(&local))), host.stop()),

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::Parser;
-use tally_core::consume::LanePolicy;
 use tally_core::spread::SumPolicy;
 use tally_emulator::Latency;
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
@@ -52,10 +51,6 @@ pub struct Args {
     /// `least-lag`
     #[arg(long, env = "TALLY_SUM_POLICY", default_value_t = SumPolicy::Post, value_name = "POLICY", help_heading = "Load")]
     pub sum_policy: SumPolicy,
-
-    /// Lanes of a partition, which the consumer writes side by side: 1, 2, 4, 8 or 16, or `auto`, which follows its batches
-    #[arg(long, env = "TALLY_LANES", default_value = "auto", value_name = "COUNT", help_heading = "Load")]
-    pub lanes: LanePolicy,
 
     /// Totals at which the first to reach them is recorded, for every counter: upwards and at most 16, or `every:N`
     #[arg(long, env = "TALLY_MILESTONES", value_name = "LADDER", help_heading = "Load")]

@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use tally_adapters::{dynamodb, kafka, redis};
-use tally_core::consume::LanePolicy;
 use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
@@ -24,8 +23,6 @@ pub struct Config {
     pub api: TcpListener,
     /// Over which partitions a busy post's views go.
     pub sums: SumPolicy,
-    /// What decides how many lanes a partition has.
-    pub lanes: LanePolicy,
     /// The thresholds of milestones; an empty ladder takes what the deployment has.
     pub milestones: Ladder,
     /// `None` for no load.
@@ -127,7 +124,6 @@ impl TryFrom<Args> for Config {
             shards: args.store.shards,
             api,
             sums: args.sum_policy,
-            lanes: args.lanes,
             milestones,
             load: (!args.no_load).then_some(load),
             duration: args.duration,

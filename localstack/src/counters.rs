@@ -127,10 +127,9 @@ pub(crate) async fn define(deployment: &dyn DeploymentConfig, host: &Host) -> an
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use tally_adapters::memory::Memory;
-    use tally_core::ids::ShardCount;
-    use tally_core::time::UnixMillis;
+    use tally_adapters::dynamodb::Checkpoints;
     use tally_service::Host;
+    use tally_testkit::Store;
 
     use super::*;
 
@@ -140,8 +139,8 @@ pub(crate) mod tests {
     }
 
     async fn deployed() -> impl DeploymentConfig {
-        let deployment = Memory::new(UnixMillis(0)).checkpoints();
-        deployment.config(Some(ShardCount::DEFAULT)).await.unwrap();
+        let deployment = Checkpoints::new(&Store::start().await.connection);
+        deployment.config(None).await.unwrap();
         deployment
     }
 

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tally_adapters::dynamodb::changes::Changes as Log;
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Connection};
 use tally_adapters::{kafka, memory, redis};
 use tally_core::backoff::Backoff;
-use tally_core::ids::{CachePrefix, ShardCount};
+use tally_core::ids::CachePrefix;
 use tally_core::ports::{Outcome, TopicReader as _};
 use tally_emulator::Emulator;
-use tally_service::{Host, Secret, Stage, Stop};
+use tally_service::{Clock, Host, Secret, Stage, Stop};
 use tokio::net::TcpListener;
 
 use crate::cache::{Expiry, Switchable};
@@ -61,10 +62,9 @@ pub(crate) struct Store {
     pub(crate) emulator: Option<Emulator>,
     /// The address that people are told.
     pub(crate) url: String,
-    /// Where the fences are; the local stack only reads them.
-    pub(crate) fences: dynamodb::Likes,
+    /// The local stack only reads them.
+    pub(crate) claims: Claims,
     pub(crate) rows: dynamodb::Rows,
-    pub(crate) maps: dynamodb::Maps,
     pub(crate) counters: Counters,
     /// What is stored of the log of changes.
     pub(crate) log: Log,
@@ -83,7 +83,7 @@ impl Engines {
     pub(crate) async fn open(config: EngineConfig, host: &Host) -> anyhow::Result<Self> {
         let EngineConfig { kafka, store, redis, mut table_prefix, lists } = config;
         if matches!((&kafka, &store), (KafkaEngine::Embedded(_), StoreEngine::At(_))) && table_prefix.is_empty() {
-            // The topic ends with this process, and fences in it mean nothing to the next one: so each run has its tables.
+            // The topic ends with this process, and claims of it mean nothing to the next one: so each run has its tables.
             table_prefix = format!("local-{:08x}-", host.chance().token() >> 32);
         }
         let kafka = Kafka::open(kafka, lists, host).await?;
@@ -154,20 +154,19 @@ impl Store {
                     Ok(served.serve(listener, async move { stop.requested().await }).await?)
                 });
                 let connection = Connection::in_process(&settings, emulator.http_client(), host.clock().now());
-                Ok(Self::over(connection, Some(emulator), format!("http://{address}"), kept))
+                Ok(Self::over(connection, Some(emulator), format!("http://{address}"), kept, host.clock()))
             }
             StoreEngine::At(url) => {
                 let settings = dynamodb::Settings { endpoint: Some(url.clone()), ..settings };
-                Ok(Self::over(Connection::open(&settings).await, None, url, KEPT))
+                Ok(Self::over(Connection::open(&settings).await, None, url, KEPT, host.clock()))
             }
         }
     }
 
-    fn over(connection: Connection, emulator: Option<Emulator>, url: String, kept: Duration) -> Self {
+    fn over(connection: Connection, emulator: Option<Emulator>, url: String, kept: Duration, clock: Clock) -> Self {
         Self {
-            fences: dynamodb::Likes::new(&connection, ShardCount::DEFAULT),
+            claims: Claims::new(&connection, clock),
             rows: dynamodb::Rows::new(&connection),
-            maps: dynamodb::Maps::new(&connection),
             counters: Counters::new(&connection),
             log: Log::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),

@@ -1,5 +1,5 @@
-//! Holds writers back, so that only so many bytes of a partition are written and not yet behind its fence: the embedded
-//! Kafka trims a partition that is too large, read or not.
+//! Holds writers back, so that only so many bytes of a partition are written and not yet rows: the embedded Kafka trims a
+//! partition that is too large, read or not.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const FRAME: u64 = 100;
 /// After so long, a record whose writer has given up is either in the log or lost.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// What is between writers and fences, by partition.
+/// What is written and not known to be rows, by partition.
 #[derive(Debug)]
 pub(crate) struct Gate {
     partitions: Vec<Mutex<Occupancy>>,
@@ -33,13 +33,13 @@ pub(crate) struct Gate {
 #[derive(Debug, Default)]
 struct Occupancy {
     bytes: u64,
-    /// Acknowledged and not behind the fence yet, in the order of acknowledgement.
+    /// Acknowledged and not known to be rows, in the order of acknowledgement.
     unread: VecDeque<(Offset, u64)>,
     /// Sizes of records whose writers have given up, and when they did.
     given_up: VecDeque<(Instant, u64)>,
     /// Where the next record will be, as far as acknowledgements say.
     end: Offset,
-    fence: Offset,
+    safe: Offset,
 }
 
 impl Gate {
@@ -52,14 +52,14 @@ impl Gate {
         u32::try_from(self.partitions.len()).unwrap_or(u32::MAX)
     }
 
-    /// The fence of `partition` stands at `fence`.
-    pub(crate) fn passed(&self, partition: u32, fence: Offset) {
+    /// Everything before `safe` in `partition` is a row.
+    pub(crate) fn passed(&self, partition: u32, safe: Offset) {
         let Some(mut occupancy) = self.partition(partition) else { return };
-        occupancy.fence = occupancy.fence.max(fence);
+        occupancy.safe = occupancy.safe.max(safe);
         let Occupancy { bytes, unread, given_up, .. } = &mut *occupancy;
         // Acknowledgements may overtake each other by a little, so the queue is in order but for its neighbours.
         unread.retain(|(offset, size)| {
-            let behind = *offset < fence;
+            let behind = *offset < safe;
             *bytes -= if behind { *size } else { 0 };
             !behind
         });
@@ -70,23 +70,23 @@ impl Gate {
         self.room.notify_waiters();
     }
 
-    /// Records that were acknowledged and are not behind their fences.
+    /// Records that were acknowledged and are not known to be rows.
     pub(crate) fn backlog(&self) -> u64 {
         self.lags().iter().sum()
     }
 
-    /// Records of each partition that were acknowledged and are not behind its fence.
+    /// The same of each partition.
     pub(crate) fn lags(&self) -> Vec<u64> {
         let partitions = self.partitions.iter().map(Mutex::lock);
-        partitions.map(|occupancy| occupancy.end.0.saturating_sub(occupancy.fence.0)).collect()
+        partitions.map(|occupancy| occupancy.end.0.saturating_sub(occupancy.safe.0)).collect()
     }
 
-    /// Records behind all fences together.
+    /// Records that are rows, in all partitions.
     pub(crate) fn applied(&self) -> u64 {
-        self.partitions.iter().map(|occupancy| occupancy.lock().fence.0).sum()
+        self.partitions.iter().map(|occupancy| occupancy.lock().safe.0).sum()
     }
 
-    /// Records that had to wait until a fence moved, so far.
+    /// Records that had to wait for others to become rows, so far.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -126,7 +126,7 @@ impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         let Some(mut occupancy) = self.gate.partition(self.partition) else { return };
         match self.acknowledged {
-            Some(offset) if offset < occupancy.fence => {
+            Some(offset) if offset < occupancy.safe => {
                 occupancy.end = occupancy.end.max(offset.next());
                 occupancy.bytes -= self.size;
                 drop(occupancy);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_writer_waits_until_the_fence_has_made_room() {
+    async fn a_writer_waits_until_rows_have_made_room() {
         let gated = gated(Some(0));
         for _ in 0..2 {
             gated.send(record()).await.unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_fence_that_was_faster_than_the_acknowledgement_leaves_nothing_behind() {
+    async fn rows_that_were_faster_than_the_acknowledgement_leave_nothing_behind() {
         let gated = gated(Some(0));
         gated.gate.passed(0, Offset(1));
         gated.send(record()).await.unwrap();

@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tally_adapters::dynamodb::changes::{Changes as Log, Config};
-use tally_core::changes::{Effect, Entry, Filter, Item, Message, Place};
+use tally_core::changes::{Filter, Item, Message, Place};
 use tally_core::fold::{Change, Counter};
-use tally_core::ids::{CounterId, MemberKey, ReservedKey};
-use tally_core::milestone::{Events, Ladder, Milestone, Winner};
+use tally_core::ids::CounterId;
+use tally_core::milestone::{Ladder, Milestone, Winner};
 use tally_core::ports::{Outcome, TopicReader};
-use tally_core::tally::Span;
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Stop, Task};
 
@@ -107,30 +106,12 @@ impl Partition {
             let through = known.last_key_value().map(|(n, _)| *n);
             for n in ladder.crossed(through, counter.likes).thresholds {
                 let first = match entry.filter(|_| n > before) {
-                    Some(entry) => First { by: winner(entry, n - before), second: Some(entry.second) },
+                    Some(entry) => First { by: Winner::of(entry, n - before), second: Some(entry.second) },
                     None => First { by: Winner::Unwitnessed, second: None },
                 };
                 known.insert(n, first);
             }
         });
-    }
-}
-
-/// The winner that an entry names, of a cell's events that with which they reach `nth`.
-fn winner(entry: &Entry, nth: i64) -> Winner {
-    let Effect::Weighed { member, span, .. } = &entry.effect else { return Winner::Unwitnessed };
-    match (ReservedKey::read(member.as_str()), span) {
-        (Some(ReservedKey::Cell { topic, partition }), Some(Span { generation, from, to })) => Winner::Events(Events {
-            topic: topic.into(),
-            partition,
-            generation: *generation,
-            from: *from,
-            to: *to,
-            nth,
-            gained: entry.gain(),
-        }),
-        (Some(_), _) => Winner::Unwitnessed,
-        (None, _) => Winner::Member(MemberKey::clone(member)),
     }
 }
 

@@ -8,7 +8,6 @@ use tally_adapters::{dynamodb, kafka};
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
-use tally_core::consume::LanePolicy;
 use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
 use tally_core::ports::{Producer, TopicReader};
@@ -39,8 +38,6 @@ pub(crate) struct Services {
 /// What they are started with.
 pub(crate) struct Plan {
     pub(crate) shards: Option<ShardCount>,
-    /// What decides how many lanes a partition has.
-    pub(crate) lanes: LanePolicy,
     /// The thresholds of milestones.
     pub(crate) milestones: Ladder,
     pub(crate) listener: TcpListener,
@@ -109,23 +106,19 @@ fn consumer_of(
         dead_letter_topic: DEAD_LETTERS.to_owned(),
         group: consumer::group_of(&engines.table_prefix),
         shards: plan.shards,
-        lanes: plan.lanes,
         ..Default::default()
     };
     move |host| {
         let (connection, kafka) = (connection.clone(), kafka.clone());
         let (group, topic, reader) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
-        let tables = connection.clone();
         let ports = consumer::Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
-            maps: Arc::new(dynamodb::Maps::new(&connection)),
-            rows: Box::new(move |shards| Arc::new(dynamodb::Likes::new(&connection, shards))),
             join: Box::new(move || Ok(Box::new(kafka::Source::new(&kafka, &group, &topic)?))),
             producer: Arc::new(letters.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
         };
-        let app = consumer::App::with_ports(consumer::Mode::Consume, settings.clone(), ports);
-        Ok(Running::start(app.over_tables(tables), host))
+        let app = consumer::App::with_ports(consumer::Mode::Consume, settings.clone(), ports, connection);
+        Ok(Running::start(app, host))
     }
 }
 

@@ -1,6 +1,6 @@
 //! After the load: waits until every event is counted, then compares the tables and the API with the ledger.
 //!
-//! Every event is counted once every fence stands at the end of its log and every partition of the log of changes is folded
+//! Every event is counted once each partition's rows have come to the end of its log and every partition of the log of changes is folded
 //! past that moment. The wait is bounded; what is not reached is reported, and the comparison is made all the same.
 
 mod compare;
@@ -22,7 +22,7 @@ use tally_core::backoff::Backoff;
 use tally_core::definitions::SubjectField;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
-use tally_core::ports::{CounterMaps as _, Cursor, DeploymentConfig as _, Rows as _, Runs as _, Segment};
+use tally_core::ports::{Cursor, DeploymentConfig as _, Rows as _, Runs as _, Segment};
 use tally_core::time::UnixMillis;
 use tally_service::Stop;
 use tokio::time::Instant;
@@ -57,7 +57,7 @@ type CountsTable = BTreeMap<CounterId, Counter>;
 enum Step {
     /// No request is left that its client gave up on.
     LateRequests,
-    /// Every fence stands at the end of its log.
+    /// The rows have come to the end of every log.
     Rows,
     /// Every partition of the log of changes was folded past this moment.
     Counts { since: UnixMillis },
@@ -199,11 +199,6 @@ impl Verify<'_> {
         let (mut rows, mut after): (_, Option<Cursor>) = (Rows::default(), None);
         loop {
             let page = self.persist(|| store.rows.scan(WHOLE, after.as_ref())).await?;
-            let spread = rows.spread(&page.items, shards);
-            if !spread.is_empty() {
-                let maps = self.persist(|| store.maps.maps(&spread)).await?;
-                rows.learn(spread, maps);
-            }
             page.items.iter().for_each(|row| rows.take(row, ledger.names(), shards));
             after = page.next;
             if after.is_none() {

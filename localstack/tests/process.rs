@@ -233,7 +233,7 @@ fn a_format_that_is_not_known_ends_the_whole_stack_by_name() {
     let mut log = String::new();
     said.read_to_string(&mut log).unwrap();
     assert_eq!(code, Some(78), "{log}");
-    assert!(log.contains("the deployment is written in format 7, this build knows 2-part1"), "{log}");
+    assert!(log.contains("the deployment is written in format 7, this build knows 2: see docs/upgrading.md"), "{log}");
 }
 
 #[test]

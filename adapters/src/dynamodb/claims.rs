@@ -22,6 +22,8 @@ use super::names::checkpoints::{
     AT, BEGINS, GENERATION, GREATEST, ID, N, PARTITIONS, PAST, PAUSED, SAFE, SAFE_AT, SUMS_BEGIN, TOPIC_ID,
 };
 pub use super::signing::Confirmed;
+use super::table_ids::LIKES;
+use super::watch::TablesWatch;
 
 /// The claims and topics of a deployment.
 #[derive(Clone, Debug)]
@@ -29,12 +31,14 @@ pub struct Claims {
     items: Changes,
     store_clock: StoreClock,
     clock: Clock,
+    watch: TablesWatch,
 }
 
 impl Claims {
     /// Over this connection. Confirmations are good by `clock`.
     pub fn new(connection: &Connection, clock: Clock) -> Self {
-        Self { items: Changes::new(connection), store_clock: connection.store_clock(), clock }
+        let (store_clock, watch) = (connection.store_clock(), connection.watch.clone());
+        Self { items: Changes::new(connection), store_clock, clock, watch }
     }
 
     /// The time by the store's clock, as far as it is known.
@@ -49,6 +53,7 @@ impl Claims {
     /// # Errors
     /// The table takes no write, or the item cannot be read.
     pub async fn raise(&self, partition: &Partition) -> Outcome<(Claim, Confirmed)> {
+        self.watch.open_to(LIKES)?;
         let confirmed = Confirmed::now(self.clock);
         let mut say = Aliases::default();
         let add = format!("ADD {} {}", say.name(N), say.number(1));
@@ -99,6 +104,19 @@ impl Claims {
     pub async fn read(&self, partition: &Partition) -> Outcome<Claim> {
         let found = self.items.get(&claim_id(partition)).await?;
         found.map_or_else(|| Ok(Claim::default()), |found| decode_claim(&self.reader(&found)))
+    }
+
+    /// The claims of all partitions of a topic, in one request for each hundred.
+    ///
+    /// # Errors
+    /// The table cannot be read, or one of the items.
+    pub async fn all(&self, topic: &str, partitions: u32) -> Outcome<Vec<Claim>> {
+        let id = |index| claim_id(&Partition { topic: topic.into(), index });
+        let ids: Vec<String> = (0..partitions).map(id).collect();
+        let found = self.items.get_all(&ids).await?;
+        ids.iter()
+            .map(|id| found.get(id).map_or_else(|| Ok(Claim::default()), |it| decode_claim(&self.reader(it))))
+            .collect()
     }
 
     /// Raises the claims of all partitions of a topic, so that no statement of an earlier claim is sent any more after a short

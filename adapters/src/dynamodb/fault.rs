@@ -1,5 +1,4 @@
-//! The SDK's errors in our words: [`fault`] for every call, [`commit`] for the consumer's transaction, [`cancelled`] for
-//! the others, [`stream`] for the change stream.
+//! The SDK's errors in our words: [`fault`] for every call, [`cancelled`] for transactions, [`stream`] for the change stream.
 //!
 //! What matters is whether a request may have been carried out. No answer (a time-out, a broken connection, an answer
 //! that cannot be read) and an error of the service's own leave that open; a refusal that names its reason does not.
@@ -7,12 +6,9 @@
 use std::error::Error;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::operation::transact_get_items::TransactGetItemsError;
-use aws_sdk_dynamodb::operation::transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput};
-use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, UpdateItemOutput};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{BatchStatementError, BatchStatementErrorCodeEnum, CancellationReason};
 use tally_core::fault::Fault;
-use tally_core::fence::{Commit, Refused};
 use tally_core::ports::{Outcome, StreamFault};
 
 /// Classes the failure of a call about `what`, usually a table. `Poison` is kept for a request that the service will
@@ -95,44 +91,23 @@ pub(super) fn is_refused<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
     error.code() == Some("ConditionalCheckFailedException")
 }
 
-/// What became of the consumer's transaction.
-///
-/// It may have been sent several times, which is safe: every copy carries the fence's condition, and only one can
-/// find it true. So a copy refused by its condition may well stand behind one that was carried out without an answer,
-/// and means reading the fence again; a last copy refused by a conflict or for want of capacity means sending it once
-/// more, and if an earlier one was carried out after all, the fence will say so.
-pub(super) fn commit(
-    what: &str,
-    result: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>,
-) -> Commit {
-    let Err(error) = result else { return Commit::Done };
-    match error.as_service_error() {
-        Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
-            Commit::Cancelled(cancelled.cancellation_reasons().iter().map(refused).collect())
-        }
-        _ => of_fault(fault(what, &error)),
-    }
-}
-
-/// What became of a fence's move that is no transaction: nothing else changes by it. What holds of [`commit`] holds of it.
-pub(super) fn commit_alone(what: &str, result: Result<UpdateItemOutput, SdkError<UpdateItemError>>) -> Commit {
-    let Err(error) = result else { return Commit::Done };
-    if is_refused(&error) {
-        return Commit::Cancelled(vec![Refused::Condition]);
-    }
-    if error.code() == Some("TransactionConflictException") {
-        return Commit::Cancelled(vec![Refused::Conflict]);
-    }
-    of_fault(fault(what, &error))
-}
-
-fn of_fault(fault: Fault) -> Commit {
-    match fault {
-        Fault::Transient(message) => Commit::Unknown(message),
-        Fault::Throttled(_) => Commit::Cancelled(vec![Refused::Throttled]),
-        Fault::Poison(message) => Commit::Invalid(message),
-        Fault::Fatal(message) => Commit::Fatal(message),
-    }
+/// Why an item of a transaction refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It did not: another item did.
+    Nothing,
+    /// Its condition did not hold.
+    Condition,
+    /// Another write of the item was under way.
+    Conflict,
+    /// There was no capacity for it.
+    Throttled,
+    /// Its request is not valid.
+    Invalid,
+    /// There is no room for the item.
+    Full,
+    /// Anything else.
+    Other,
 }
 
 /// Why one item of a cancelled transaction refused.
@@ -173,15 +148,6 @@ pub(super) fn cancelled(what: &str, error: &SdkError<TransactWriteItemsError>) -
     }
 }
 
-/// Classes the failure of a transaction that reads. A write of one of its items that was under way is no reason to give up.
-pub(super) fn cancelled_read(what: &str, error: &SdkError<TransactGetItemsError>) -> Fault {
-    let Some(TransactGetItemsError::TransactionCanceledException(cancelled)) = error.as_service_error() else {
-        return fault(what, error);
-    };
-    let reasons: Vec<Refused> = cancelled.cancellation_reasons().iter().map(refused).collect();
-    of_reasons(&reasons, format!("{what}: {}", cancelled.message().unwrap_or("transaction cancelled")))
-}
-
 /// Why a transaction without conditions was cancelled: what is worst of it.
 fn of_reasons(reasons: &[Refused], message: String) -> Fault {
     let given = |reason| reasons.contains(&reason);
@@ -216,7 +182,6 @@ mod tests {
     use aws_smithy_runtime_api::client::result::ConnectorError;
     use aws_smithy_types::body::SdkBody;
     use aws_smithy_types::error::ErrorMetadata;
-    use tally_core::fence::Next;
 
     use super::*;
 
@@ -240,17 +205,6 @@ mod tests {
     fn transaction(codes: &[&str]) -> SdkError<TransactWriteItemsError> {
         let cancelled = TransactWriteItemsError::TransactionCanceledException(cancelled_for(codes));
         SdkError::service_error(cancelled, answer(400))
-    }
-
-    #[test]
-    fn a_read_that_met_a_write_or_a_busy_table_is_made_again_and_one_that_is_refused_is_not() {
-        let class = |codes: &[&str]| {
-            let cancelled = TransactGetItemsError::TransactionCanceledException(cancelled_for(codes));
-            cancelled_read("checkpoints", &SdkError::service_error(cancelled, answer(400))).class()
-        };
-        assert_eq!(class(&["None", "TransactionConflict"]), "transient");
-        assert_eq!(class(&["ThrottlingError", "TransactionConflict"]), "throttled");
-        assert_eq!(class(&["None", "AccessDenied"]), "fatal");
     }
 
     #[test]
@@ -314,9 +268,8 @@ mod tests {
             refusal(400, meta("TransactionInProgressException")),
         ];
         for silence in silences {
-            let outcome = commit("likes", Err(silence));
-            assert!(matches!(outcome, Commit::Unknown(_)), "{outcome:?}");
-            assert_eq!(outcome.next(), Next::Reload);
+            let outcome = cancelled("likes", &silence);
+            assert!(matches!(outcome, Cancelled::Fault(Fault::Transient(_))), "{outcome:?}");
         }
     }
 
@@ -333,14 +286,10 @@ mod tests {
             ("ItemCollectionSizeLimitExceeded", Full),
             ("DuplicateItem", Other),
         ];
-        let names = codes.map(|(code, _)| code);
-        let meanings = codes.map(|(_, meaning)| meaning);
-        let mut meanings = meanings.to_vec();
-        meanings.push(Nothing);
-        let mut cancelled = cancelled_for(&names);
-        cancelled.cancellation_reasons.get_or_insert_default().push(CancellationReason::builder().build());
-        let error = TransactWriteItemsError::TransactionCanceledException(cancelled);
-        assert_eq!(commit("likes", Err(SdkError::service_error(error, answer(400)))), Commit::Cancelled(meanings));
+        for (code, meaning) in codes {
+            assert_eq!(refused(&CancellationReason::builder().code(code).build()), meaning, "{code}");
+        }
+        assert_eq!(refused(&CancellationReason::builder().build()), Nothing);
     }
 
     #[test]

@@ -54,18 +54,10 @@ pub(super) mod likes {
     pub(in crate::dynamodb) const V: &str = "v";
     /// Of a member: where its event came from, where it said so.
     pub(in crate::dynamodb) const REGION: &str = "region";
-    /// Of a cell: the first offset that is not in it, and the generation that the offset is of.
+    /// Of a cell: the version of the last event in it.
     pub(in crate::dynamodb) const TO: &str = "to";
-    pub(in crate::dynamodb) const GENERATION: &str = "gen";
     /// Of a marker row: the random number of a look.
     pub(in crate::dynamodb) const RUN: &str = "run";
-    /// Of a map: every shard count that rows may be under, the one where new rows are put, the one asked for, who or what
-    /// decided, and when it was put.
-    pub(in crate::dynamodb) const HOMES: &str = "homes";
-    pub(in crate::dynamodb) const NEWEST: &str = "newest";
-    pub(in crate::dynamodb) const ASKED: &str = "asked";
-    pub(in crate::dynamodb) const DECIDED_BY: &str = "decided_by";
-    pub(in crate::dynamodb) const AT: &str = "at";
     /// The local index, and the attribute it sorts by, which no row carries: a table with a local index keeps the rows
     /// of one key in one partition, so in one open stream shard at a time.
     pub(in crate::dynamodb) const PIN: &str = "pin";
@@ -91,15 +83,9 @@ pub(super) mod counts {
 /// The attributes and keys of `checkpoints`.
 pub(super) mod checkpoints {
     pub(in crate::dynamodb) const ID: &str = "id";
-    /// Of a fence.
-    pub(in crate::dynamodb) const OFFSET: &str = "offset";
-    pub(in crate::dynamodb) const CFG: &str = "cfg";
+    /// Of a topic and a claim.
     pub(in crate::dynamodb) const TOPIC_ID: &str = "topic_id";
-    pub(in crate::dynamodb) const LANES: &str = "lanes";
-    pub(in crate::dynamodb) const DEFS: &str = "defs";
     pub(in crate::dynamodb) const GENERATION: &str = "gen";
-    pub(in crate::dynamodb) const REDO: &str = "redo";
-    pub(in crate::dynamodb) const SUMS_FROM: &str = "sums_from";
     /// Of a topic: how many it had at first.
     pub(in crate::dynamodb) const PARTITIONS: &str = "partitions";
     /// Of a stream shard.
@@ -143,8 +129,6 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const BEGUN: &str = "log";
     /// Of the configuration: the list of definitions.
     pub(in crate::dynamodb) const COUNTERS: &str = "counters";
-    /// Of the configuration: how often a change of a counter's map was announced.
-    pub(in crate::dynamodb) const HOMES: &str = "homes";
 
     /// Of the configuration: the thresholds of milestones.
     pub(in crate::dynamodb) const MILESTONES: &str = "milestones";

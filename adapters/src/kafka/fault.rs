@@ -37,6 +37,10 @@ pub(super) fn explained(doing: &str, error: &KafkaError, reason: &str) -> Fault 
             | Code::TopicAuthorizationFailed
             | Code::GroupAuthorizationFailed
             | Code::ClusterAuthorizationFailed
+            | Code::TransactionalIdAuthorizationFailed
+            | Code::ProducerFenced
+            | Code::Fenced
+            | Code::InvalidProducerEpoch
             | Code::InvalidTopic
             | Code::InvalidGroupId
             | Code::InvalidSessionTimeout,

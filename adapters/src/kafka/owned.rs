@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
-use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, StreamConsumer};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::{Offset as At, TopicPartitionList};
 use tally_core::fault::Fault;
-use tally_core::fence::{Log, Offset, Partition, TopicId};
+use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, OwnedPartition, Records, Revocation};
 use tally_core::time::UnixMillis;
@@ -23,7 +23,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use super::context::Context;
 use super::fault::fault_of;
 use super::mark::sign;
-use super::{reader, topic_id};
+use super::reader;
 
 /// A partition is paused when its queue weighs this much, and read on when it weighs half.
 pub(super) const QUEUE_WEIGHT: usize = 2 << 20;
@@ -134,6 +134,8 @@ pub(super) struct Handle {
     commands: UnboundedSender<Command>,
     /// Weak: the task that polls decides when the group is left.
     consumer: Weak<StreamConsumer<Context>>,
+    /// Says where the log ends.
+    ends: Arc<BaseConsumer<Context>>,
     /// Whose offsets they are that it commits.
     deployment: Option<Arc<str>>,
 }
@@ -143,12 +145,14 @@ impl Handle {
         assignment: &Arc<Assignment>,
         commands: &UnboundedSender<Command>,
         consumer: &Arc<StreamConsumer<Context>>,
+        ends: &Arc<BaseConsumer<Context>>,
         deployment: Option<&Arc<str>>,
     ) -> Self {
         Self {
             assignment: Arc::clone(assignment),
             commands: commands.clone(),
             consumer: Arc::downgrade(consumer),
+            ends: Arc::clone(ends),
             deployment: deployment.cloned(),
         }
     }
@@ -200,12 +204,12 @@ impl OwnedPartition for Handle {
     }
 
     async fn log(&self) -> Outcome<Log> {
-        self.blocking(|consumer, partition| {
-            // The id last: what was said before is of that topic, as no topic gets an earlier one's id.
-            let log = reader::watermarks(consumer, partition, TopicId("".into()))?;
-            Ok(Log { topic: topic_id::read(consumer.client(), &partition.topic, TIMEOUT)?, ..log })
-        })
-        .await
+        let (ends, partition) = (Arc::clone(&self.ends), self.assignment.partition.clone());
+        let called = tokio::task::spawn_blocking(move || {
+            reader::log_in(&ends)?;
+            reader::log_of(&ends, &partition)
+        });
+        called.await.map_err(|error| Fault::Transient(format!("looking at a log: {error}")))?
     }
 
     async fn committed(&self) -> Outcome<Option<Offset>> {

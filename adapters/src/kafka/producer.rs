@@ -86,12 +86,12 @@ impl Producer {
 
 /// How records become batches.
 #[derive(Clone, Copy)]
-struct Batching {
+pub(super) struct Batching {
     linger: Duration,
     compression: &'static str,
 }
 
-const PROMPT: Batching = Batching { linger: Duration::from_millis(5), compression: "zstd" };
+pub(super) const PROMPT: Batching = Batching { linger: Duration::from_millis(5), compression: "zstd" };
 const AT_ONCE: Batching = Batching { linger: Duration::ZERO, ..PROMPT };
 const GATHERING: Batching = Batching { linger: Duration::from_millis(100), compression: "none" };
 
@@ -100,7 +100,7 @@ fn connect(settings: &Settings, batching: Batching) -> Outcome<FutureProducer<Co
     client.map_err(|error| fault_of("creating a producer", &error))
 }
 
-fn config(settings: &Settings, batching: Batching) -> ClientConfig {
+pub(super) fn config(settings: &Settings, batching: Batching) -> ClientConfig {
     let mut config = settings.client();
     config
         .set("enable.idempotence", "true")
@@ -117,16 +117,8 @@ fn config(settings: &Settings, batching: Batching) -> ClientConfig {
 #[async_trait]
 impl log::Producer for Producer {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        let headers = record
-            .headers
-            .iter()
-            .fold(OwnedHeaders::new(), |headers, (key, value)| headers.insert(Header { key, value: *value }));
-        let mut sent: FutureRecord<'_, [u8], [u8]> = FutureRecord::to(record.topic).headers(headers);
-        sent.key = record.key;
-        sent.payload = record.value;
-        sent.partition = record.partition.map(i32::try_from).transpose().map_err(|_| no_partition(record))?;
         let client = self.client();
-        let error = match client.send(sent, DELIVERY).await {
+        let error = match client.send(to_send(record)?, DELIVERY).await {
             Ok(delivered) => return written(delivered.partition, delivered.offset),
             Err((error, _)) => error,
         };
@@ -135,6 +127,17 @@ impl log::Producer for Producer {
         self.replace(&client)?;
         Err(Fault::Transient(format!("{fault}: {code}: {reason}; the producer is replaced")))
     }
+}
+
+/// `record` as the client takes it.
+pub(super) fn to_send(record: Outgoing<'_>) -> Outcome<FutureRecord<'_, [u8], [u8]>> {
+    let headers = record.headers.iter();
+    let headers = headers.fold(OwnedHeaders::new(), |all, (key, value)| all.insert(Header { key, value: *value }));
+    let mut sent: FutureRecord<'_, [u8], [u8]> = FutureRecord::to(record.topic).headers(headers);
+    sent.key = record.key;
+    sent.payload = record.value;
+    sent.partition = record.partition.map(i32::try_from).transpose().map_err(|_| no_partition(record))?;
+    Ok(sent)
 }
 
 fn no_partition(record: Outgoing<'_>) -> Fault {

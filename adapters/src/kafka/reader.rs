@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use rdkafka::Offset as At;
-use rdkafka::TopicPartitionList;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
+use rdkafka::{ClientConfig, TopicPartitionList};
 use tally_core::fault::Fault;
-use tally_core::fence::{Log, Offset, Partition};
+use tally_core::fence::{Log, Offset, Partition, TopicId};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{self, Records};
 use tally_core::time::UnixMillis;
@@ -49,9 +49,11 @@ impl TopicReader {
             .set("enable.auto.offset.store", "false")
             .set("enable.partition.eof", "true")
             .set("auto.offset.reset", "error");
-        let consumer = config.create_with_context(Context::new(settings));
-        let consumer = consumer.map_err(|error| fault_of("creating a reader", &error))?;
-        Ok(Self { topic: topic.into(), group: group.into(), consumer: Arc::new(Mutex::new(consumer)) })
+        Ok(Self {
+            topic: topic.into(),
+            group: group.into(),
+            consumer: Arc::new(Mutex::new(client(&config, settings)?)),
+        })
     }
 
     pub(super) async fn blocking<T: Send + 'static>(
@@ -78,6 +80,11 @@ impl log::TopicReader for TopicReader {
     async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
         let topic = self.topic.clone();
         self.blocking(move |consumer| logs(consumer, &topic)).await
+    }
+
+    async fn log(&self, partition: &Partition) -> Outcome<Log> {
+        let partition = partition.clone();
+        self.blocking(move |consumer| log_of(consumer, &partition)).await
     }
 
     async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
@@ -124,9 +131,20 @@ impl log::TopicReader for TopicReader {
     }
 }
 
+/// A client that is asked for the ends of logs: they lie behind everything that was acknowledged, also where a transaction is open
+/// before it, which hides what came later from who reads.
+pub(super) fn client_of_ends(settings: &Settings) -> Outcome<BaseConsumer<Context>> {
+    client(settings.client().set("group.id", "tally-ends").set("isolation.level", "read_uncommitted"), settings)
+}
+
+fn client(config: &ClientConfig, settings: &Settings) -> Outcome<BaseConsumer<Context>> {
+    let consumer = config.create_with_context(Context::new(settings));
+    consumer.map_err(|error| fault_of("creating a reader", &error))
+}
+
 /// Polls until the client can log in: only a poll asks for a token, and no other task polls this client.
 #[expect(clippy::disallowed_methods, reason = "a deadline of a blocking call, on a thread of its own")]
-fn log_in(consumer: &BaseConsumer<Context>) -> Outcome<()> {
+pub(super) fn log_in(consumer: &BaseConsumer<Context>) -> Outcome<()> {
     let deadline = Instant::now() + TIMEOUT;
     while !consumer.context().can_log_in() {
         if Instant::now() >= deadline {
@@ -164,11 +182,13 @@ fn logs(consumer: &BaseConsumer<Context>, topic: &str) -> Outcome<Vec<(Partition
 }
 
 /// The log of `partition` in the topic `id`. Blocks.
-pub(super) fn watermarks<C: Consumer<Context>>(
-    consumer: &C,
-    partition: &Partition,
-    id: tally_core::fence::TopicId,
-) -> Outcome<Log> {
+/// What the broker says of a log. The id last: what was said before is of that topic, as no topic gets an earlier one's id.
+pub(super) fn log_of(consumer: &BaseConsumer<Context>, partition: &Partition) -> Outcome<Log> {
+    let log = watermarks(consumer, partition, TopicId("".into()))?;
+    Ok(Log { topic: topic_id::read(consumer.client(), &partition.topic, TIMEOUT)?, ..log })
+}
+
+fn watermarks<C: Consumer<Context>>(consumer: &C, partition: &Partition, id: TopicId) -> Outcome<Log> {
     let index = i32::try_from(partition.index).unwrap_or(i32::MAX);
     let marks = consumer.fetch_watermarks(&partition.topic, index, TIMEOUT);
     let (start, end) = marks.map_err(|error| fault_of(&format!("looking at the log of {partition}"), &error))?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{FutureExt, StreamExt};
-use rdkafka::consumer::{Consumer, StreamConsumer};
+use rdkafka::consumer::{BaseConsumer, Consumer, StreamConsumer};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{ClientConfig, Offset as At, TopicPartitionList};
@@ -29,6 +29,7 @@ use super::fault::{explained, fault_of};
 use super::holdings::Holdings;
 use super::mark::Mark;
 use super::owned::{Assignment, Command, Handle, list_of, push, raw};
+use super::reader;
 use super::settings::Settings;
 
 /// How many messages are taken before they are delivered and commands are looked at.
@@ -50,6 +51,8 @@ pub struct Source {
     entered: bool,
     /// `None` once it has left.
     consumer: Option<Arc<StreamConsumer<Context>>>,
+    /// Says where logs end.
+    ends: Arc<BaseConsumer<Context>>,
     changes: UnboundedReceiver<Change>,
     commands: UnboundedReceiver<Command>,
     asked: UnboundedSender<Command>,
@@ -62,7 +65,7 @@ impl Source {
     /// # Errors
     /// Settings that librdkafka does not take.
     pub fn new(settings: &Settings, group: &str, topic: &str) -> Outcome<Self> {
-        Self::configured(&config(settings, group), Context::new(settings), topic)
+        Self::configured(&config(settings, group), Context::new(settings), reader::client_of_ends(settings)?, topic)
     }
 
     /// The same as a member of `deployment`. It joins no group in which another deployment has read the topic: the two would
@@ -74,14 +77,14 @@ impl Source {
         self
     }
 
-    fn configured(config: &ClientConfig, context: Context, topic: &str) -> Outcome<Self> {
+    fn configured(config: &ClientConfig, context: Context, ends: BaseConsumer<Context>, topic: &str) -> Outcome<Self> {
         let (changed, changes) = unbounded_channel();
         let consumer: KafkaResult<StreamConsumer<Context>> = config.create_with_context(context.reporting(changed));
         let consumer = consumer.map_err(|error| fault_of("creating a consumer", &error))?;
         let (asked, commands) = unbounded_channel();
-        let (consumer, holdings) = (Some(Arc::new(consumer)), Holdings::default());
+        let (consumer, ends, holdings) = (Some(Arc::new(consumer)), Arc::new(ends), Holdings::default());
         let (topic, group) = (topic.into(), config.get("group.id").unwrap_or_default().into());
-        Ok(Self { topic, group, claim: None, entered: false, consumer, changes, commands, asked, holdings })
+        Ok(Self { topic, group, claim: None, entered: false, consumer, ends, changes, commands, asked, holdings })
     }
 
     /// Joins the group, unless it is another deployment's. Cancel safe: nothing is joined before all is known.
@@ -123,7 +126,7 @@ impl Source {
                 });
                 let handles = partitions.into_iter().map(|index| {
                     let assignment = Assignment::new(self.name(index));
-                    let handle = Handle::new(&assignment, &self.asked, consumer, deployment.as_ref());
+                    let handle = Handle::new(&assignment, &self.asked, consumer, &self.ends, deployment.as_ref());
                     self.holdings.begin(index, assignment);
                     Arc::new(handle) as Arc<dyn OwnedPartition>
                 });

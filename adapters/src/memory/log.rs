@@ -2,6 +2,7 @@
 //! refuse, trim, lose its tail and re-create a topic. It runs under paused time: it waits for its own changes alone.
 
 mod state;
+mod transactions;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tally_core::ports::log::{
 use tally_core::time::UnixMillis;
 use tokio::sync::watch;
 
+pub use self::transactions::Transactions;
 use state::{Assignment, Member, Notice, Owner, State, Stored, Topic};
 
 /// How many records one read returns.
@@ -67,6 +69,17 @@ impl Broker {
                 let gone = usize::try_from(start.saturating_sub(stored.start)).unwrap_or(usize::MAX);
                 stored.records.drain(..gone.min(stored.records.len()));
                 stored.start = stored.start.max(start);
+            }
+        });
+    }
+
+    /// Appends what marks the end of a transaction: a record with an offset that no read shows.
+    pub fn end_transaction(&self, topic: &str, index: u32) {
+        self.change(|state| {
+            if let Some(stored) = state.partition(topic, index) {
+                let mark =
+                    state::Message { at: UnixMillis(0), key: None, value: None, headers: Vec::new(), is_mark: true };
+                stored.records.push(mark);
             }
         });
     }

@@ -54,7 +54,7 @@ async fn a_format_that_is_not_known_is_neither_joined_nor_created_in() {
         (json!(null), Format::FIRST),
         (json!({"N": "7"}), Format::Number(7)),
         (json!({"N": "-1"}), Format::Other),
-        (json!({"S": "2"}), Format::Named("2".to_owned())),
+        (json!({"S": "2-part1"}), Format::Named("2-part1".to_owned())),
         (json!({"BOOL": true}), Format::Other),
     ] {
         state_format(&store, stated).await;
@@ -93,6 +93,6 @@ async fn a_format_that_changes_ends_the_process_by_name_and_looks_that_fail_do_n
     assert_eq!(end.how, How::UnknownFormat(UnknownFormat(Format::Number(7))));
     assert_eq!(
         end.to_string(),
-        "task `format` failed: the deployment is written in format 7, this build knows 2-part1"
+        "task `format` failed: the deployment is written in format 7, this build knows 2: see docs/upgrading.md"
     );
 }

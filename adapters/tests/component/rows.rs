@@ -2,11 +2,22 @@
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::{Rows, Streams};
+use tally_core::changes::{Effect, Entry};
 use tally_core::ids::RowKey;
 use tally_core::ports::{ChangeStream as _, Position, Rows as _, Segment};
+use tally_core::register::Version;
 use tally_core::tally::{Record, RecordKind, read};
 use tally_core::weight::Weight;
 use tally_testkit::Store;
+
+/// The versions before and after of every entry that the stream makes.
+pub(crate) async fn versions(store: &Store) -> Vec<[Option<Version>; 2]> {
+    let versions = |entry: Entry| match entry.effect {
+        Effect::Weighed { before, after, .. } => Some([before.v, after.v]),
+        Effect::Unreadable { .. } | Effect::Marked(_) => None,
+    };
+    streamed(store).await.iter().filter_map(Entry::of).filter_map(versions).collect()
+}
 
 /// Every change record, understood.
 pub(crate) async fn streamed(store: &Store) -> Vec<Record> {

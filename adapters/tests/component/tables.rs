@@ -8,16 +8,19 @@ use std::time::Duration;
 use serde_json::json;
 use tally_adapters::Deployment;
 use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::claims::{Claims, Confirmed};
 use tally_adapters::dynamodb::counters::{Counters, Update, Written};
-use tally_adapters::dynamodb::{Checkpoints, Configuration, Connection, Consistency, Likes, ensure_tables};
+use tally_adapters::dynamodb::registers::{self, Registers};
+use tally_adapters::dynamodb::{Checkpoints, Configuration, Connection, Consistency, ensure_tables};
 use tally_core::changes::Place;
 use tally_core::definitions::Definitions;
 use tally_core::fence::{Offset, Partition};
 use tally_core::fold::Counter;
 use tally_core::format::{Format, UnknownFormat};
-use tally_core::ids::{CounterId, PostId, ShardCount};
+use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
 use tally_core::milestone::Ladder;
-use tally_core::ports::{DeploymentConfig, FencedRows as _};
+use tally_core::ports::DeploymentConfig;
+use tally_core::register::{Change, Row, Version, Write};
 use tally_emulator::{Fault, Rule};
 use tally_service::{App, Clock, Condition, Exit, Host, How, Readiness, Running, UnixMillis};
 use tally_testkit::{BEGAN, Store};
@@ -214,7 +217,6 @@ async fn a_configuration_that_is_lost_is_named_and_written_anew_with_a_loss() {
         shards: ShardCount::new(shards).unwrap(),
         definitions: Definitions::likes_alone(),
         ladder: Ladder::default(),
-        announced: 0,
     };
     let shards = ShardCount::DEFAULT.get().into();
     assert_eq!(checkpoints.put_config(&with(shards), BEGAN).await, Ok(true));
@@ -233,8 +235,14 @@ async fn a_configuration_that_is_lost_is_named_and_written_anew_with_a_loss() {
 async fn no_process_writes_to_a_table_that_is_another_one_or_without_a_configuration() {
     let store = Store::start().await;
     let (_running, connection) = member(&store).await;
-    let (counters, likes) = (Counters::new(&connection), Likes::new(&connection, ShardCount::DEFAULT));
-    let partition = Partition { topic: "likes".into(), index: 0 };
+    let (counters, registers) = (Counters::new(&connection), Registers::new(&connection));
+    let like = async |member: &str| {
+        let row = Row { key: "p#3".parse().unwrap(), member: UserId::new(member).unwrap() };
+        let change = Change::Put { liked_at: BEGAN, region: None };
+        let write = Write { row, version: Version::new(1, true, Offset(0)), change };
+        let confirmed = Confirmed::now(Clock::starting_at(BEGAN));
+        registers.write(&[Arc::new(write)], 0, confirmed).await.remove(0)
+    };
     let wrote = async |post: &str| {
         let after = Counter { version: Place::new(1, Offset(1)), ..Counter::default() };
         let update = Update { counter: CounterId::likes(PostId::new(post).unwrap()), before: None, after };
@@ -246,7 +254,7 @@ async fn no_process_writes_to_a_table_that_is_another_one_or_without_a_configura
     within_two_seconds(connection.tables_watch().changed()).await;
     let refused = wrote("two").await.unwrap_err().to_string();
     assert!(refused.contains("like_counts is another one than before"), "{refused}");
-    assert_eq!(likes.fence(&partition).await, Ok(None), "rows are not concerned");
+    assert_eq!(like("one").await, registers::Written::Stored, "rows are not concerned");
     let checkpoints = Checkpoints::new(&store.connection);
     let seen = checkpoints.seen_tables().await.unwrap();
     assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
@@ -256,7 +264,11 @@ async fn no_process_writes_to_a_table_that_is_another_one_or_without_a_configura
     store.call("DeleteItem", json!({"TableName": "checkpoints", "Key": {"id": {"S": "config"}}})).await;
     within_two_seconds(connection.tables_watch().changed()).await;
     assert!(wrote("four").await.unwrap_err().to_string().contains("has no `config`"));
-    assert!(likes.fence(&partition).await.is_err(), "it would be created anew");
+    let refused = like("two").await;
+    assert!(matches!(&refused, registers::Written::Failed(fault) if fault.to_string().contains("has no `config`")));
+    let (claims, partition) =
+        (Claims::new(&connection, Clock::starting_at(BEGAN)), Partition { topic: "likes".into(), index: 0 });
+    assert!(claims.raise(&partition).await.is_err(), "its topic would be begun anew, with versions that rows have");
 }
 
 #[tokio::test(start_paused = true)]
@@ -299,9 +311,9 @@ async fn looks_that_fail_say_nothing_and_a_format_that_changes_ends_the_process(
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(connection.tables_watch().is_whole() && running.host().readiness().report().ready);
     store.faults([]);
-    store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", json!({"S": "2"})).await;
+    store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", json!({"S": "3"})).await;
     let ended = running.ended().await;
-    assert_eq!(ended.how, How::UnknownFormat(UnknownFormat(Format::Named("2".to_owned()))));
+    assert_eq!(ended.how, How::UnknownFormat(UnknownFormat(Format::Named("3".to_owned()))));
     assert_eq!(ended.exit(), Exit::CONFIG);
 }
 

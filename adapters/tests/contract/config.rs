@@ -9,7 +9,7 @@ use tally_core::ports::DeploymentConfig;
 use crate::engine::Env;
 
 pub(crate) async fn contract(env: &Env) {
-    let port = &*env.config;
+    let port = &env.config;
     what_the_deployment_was_created_with_decides(port).await;
     counters_are_defined_by_comparing_with_those_that_stand(port).await;
     a_ladder_is_raised_by_comparing_with_the_one_that_stands(port).await;

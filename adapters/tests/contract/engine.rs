@@ -1,13 +1,11 @@
 //! The engines a suite is run against.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
+use tally_adapters::dynamodb::registers::Registers;
 use tally_adapters::dynamodb::{self, Access, Connection, Settings};
-use tally_adapters::memory::Memory;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{ChangeStream, CounterMaps, DeploymentConfig, FencedRows, Rows};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 
@@ -20,54 +18,28 @@ pub(crate) fn shards() -> ShardCount {
     ShardCount::new(4).unwrap()
 }
 
-/// Empty tables behind every port.
+/// Empty tables behind every store.
 pub(crate) struct Env {
-    pub(crate) fenced: Arc<dyn FencedRows>,
-    pub(crate) rows: Arc<dyn Rows>,
-    pub(crate) maps: Arc<dyn CounterMaps>,
-    pub(crate) config: Arc<dyn DeploymentConfig>,
-    /// What has no twin.
-    real: Option<Real>,
-}
-
-/// Stores that exist only over tables.
-pub(crate) struct Real {
+    pub(crate) registers: Registers,
+    pub(crate) rows: dynamodb::Rows,
+    pub(crate) config: dynamodb::Checkpoints,
     pub(crate) markers: dynamodb::Markers,
     pub(crate) recounts: dynamodb::Recounts,
-    pub(crate) stream: Arc<dyn ChangeStream>,
+    pub(crate) stream: dynamodb::Streams,
 }
 
 impl Env {
-    pub(crate) fn twin() -> Self {
-        let memory = Memory::new(BEGAN);
-        Self {
-            fenced: Arc::new(memory.likes(shards())),
-            rows: Arc::new(memory.rows()),
-            maps: Arc::new(memory.maps()),
-            config: Arc::new(memory.checkpoints()),
-            real: None,
-        }
-    }
-
     pub(crate) async fn dynamodb(connection: &Connection) -> Self {
         dynamodb::ensure_tables(connection).await.unwrap();
         dynamodb::check_tables(connection).await.unwrap();
         Self {
-            fenced: Arc::new(dynamodb::Likes::new(connection, shards())),
-            rows: Arc::new(dynamodb::Rows::new(connection)),
-            maps: Arc::new(dynamodb::Maps::new(connection)),
-            config: Arc::new(dynamodb::Checkpoints::new(connection)),
-            real: Some(Real {
-                markers: dynamodb::Markers::new(connection),
-                recounts: dynamodb::Recounts::new(connection),
-                stream: Arc::new(dynamodb::Streams::new(connection)),
-            }),
+            registers: Registers::new(connection),
+            rows: dynamodb::Rows::new(connection),
+            config: dynamodb::Checkpoints::new(connection),
+            markers: dynamodb::Markers::new(connection),
+            recounts: dynamodb::Recounts::new(connection),
+            stream: dynamodb::Streams::new(connection),
         }
-    }
-
-    /// What the twin has not.
-    pub(crate) fn real(&self) -> Option<&Real> {
-        self.real.as_ref()
     }
 }
 
@@ -82,10 +54,6 @@ pub(crate) fn in_process() -> (Emulator, Connection) {
     let emulator = emulator();
     let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), BEGAN);
     (emulator, connection)
-}
-
-pub(crate) async fn twin(suite: impl AsyncFnOnce(&Env)) {
-    suite(&Env::twin()).await;
 }
 
 pub(crate) async fn emulator_in_process(suite: impl AsyncFnOnce(&Env)) {

@@ -1,36 +1,29 @@
-//! Rows that move with a fence, rows read.
+//! Rows that carry versions, written by statements and read; each behaviour of PartiQL that the writer relies on.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use tally_core::batch::{BatchLimits, Change};
+use tally_adapters::dynamodb::claims::Confirmed;
+use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Written};
 use tally_core::changes::Nonce;
 use tally_core::event::Action;
-use tally_core::fence::{Advance, Commit, Fence, Next, Offset, Partition, TopicId};
-use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, UserId};
-use tally_core::ports::Segment;
+use tally_core::fence::{Offset, Partition};
+use tally_core::ids::{CounterId, CounterKind, CounterName, MemberKey, PostId, Region, RowKey, UserId};
+use tally_core::ports::{Rows as _, Segment};
+use tally_core::register::{Cell, Change, Progress, Row, Version, Write};
 use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;
+use tally_service::Clock;
 
-use crate::engine::{Env, in_process, shards};
+use crate::engine::{BEGAN, Env, in_process, shards};
 
 pub(crate) async fn contract(env: &Env) {
-    a_fence_is_created_once(env).await;
-    the_partitions_a_topic_had_at_first_are_written_down_once_or_told_by_its_fences(env).await;
-    rows_and_fence_move_together_or_not_at_all(env).await;
-    a_fence_that_differs_in_any_part_refuses(env).await;
-    a_transaction_takes_as_many_rows_as_a_batch_may_have(env).await;
-    a_reset_replaces_the_fence_that_was_seen(env).await;
+    a_row_is_what_the_newest_event_says(env).await;
+    a_request_has_an_outcome_for_each_of_its_statements(env).await;
+    a_cell_takes_an_update_by_who_knows_what_is_in_it_and_by_no_other(env).await;
     rows_are_paged_in_the_order_of_users(env).await;
     a_scan_meets_every_row_once_and_the_rows_of_a_key_together(env).await;
     a_marker_is_no_like_and_weighs_nothing(env).await;
-}
-
-pub(crate) fn partition(topic: &str, index: u32) -> Partition {
-    Partition { topic: topic.into(), index }
-}
-
-pub(crate) fn fence(offset: u64) -> Fence {
-    Fence::new(Offset(offset), 0, TopicId("t-1".into()))
 }
 
 pub(crate) fn post(id: &str) -> CounterId {
@@ -41,123 +34,97 @@ pub(crate) fn user(id: &str) -> UserId {
     UserId::new(id).unwrap()
 }
 
-/// Likes or unlikes behind a fence of their own topic, one batch.
-pub(crate) async fn write(env: &Env, topic: &str, action: Action, rows: &[(CounterId, UserId)], at: u64) {
-    let changes: Vec<_> = rows.iter().map(|(post, user)| Change::like(post, user, action, UnixMillis(at))).collect();
-    commit(env, topic, &changes).await;
+/// When tombstones expire, in seconds: long after any test.
+const GONE: u64 = 4_000_000_000;
+
+fn confirmed() -> Confirmed {
+    Confirmed::now(Clock::starting_at(BEGAN))
 }
 
-/// Writes changes through the first partition of a topic of their own.
-pub(crate) async fn commit(env: &Env, topic: &str, changes: &[Change<'_>]) {
-    let partition = partition(topic, 0);
-    let from = match env.fenced.fence(&partition).await.unwrap() {
-        Some(fence) => fence,
-        None => {
-            env.fenced.create_fence(&partition, &fence(0)).await.unwrap();
-            fence(0)
-        }
+fn version(offset: u64) -> Version {
+    Version::new(1, true, Offset(offset))
+}
+
+fn like(post: &CounterId, user: &UserId, action: Action, offset: u64) -> Arc<Write> {
+    let change = match action {
+        Action::Like => Change::Put { liked_at: UnixMillis(offset), region: Region::new("eu") },
+        Action::Unlike => Change::Remove,
     };
-    let advance = Advance { to: from.offset.next(), from };
-    assert_eq!(env.fenced.commit(&partition, &advance, changes).await, Commit::Done);
+    let row = Row { key: RowKey::of(post, user, shards()), member: user.clone() };
+    Arc::new(Write { row, version: version(offset), change })
 }
 
-async fn a_fence_is_created_once(env: &Env) {
-    let partition = partition("created", 0);
-    assert_eq!(env.fenced.fence(&partition).await, Ok(None));
-    env.fenced.create_fence(&partition, &fence(5)).await.unwrap();
-    env.fenced.create_fence(&partition, &fence(9)).await.unwrap();
-    assert_eq!(env.fenced.fence(&partition).await, Ok(Some(fence(5))));
-}
-
-async fn the_partitions_a_topic_had_at_first_are_written_down_once_or_told_by_its_fences(env: &Env) {
-    for partitions in [12, 24] {
-        assert_eq!(env.fenced.first_seen("grown", partitions).await, Ok(12));
+/// Likes or unlikes of distinct rows, all at one offset.
+pub(crate) async fn write(env: &Env, action: Action, rows: &[(CounterId, UserId)], offset: u64) {
+    for rows in rows.chunks(Progress::STATEMENTS) {
+        let writes: Vec<_> = rows.iter().map(|(post, user)| like(post, user, action, offset)).collect();
+        let written = env.registers.write(&writes, GONE, confirmed()).await;
+        assert!(written.iter().all(|written| matches!(written, Written::Stored | Written::Older(_))), "{written:?}");
     }
-    env.fenced.create_fence(&partition("earlier", 3), &fence(0)).await.unwrap();
-    assert_eq!(env.fenced.first_seen("earlier", 24).await, Ok(4), "from before it was written down");
-    assert_eq!(env.fenced.fences("grown").await, Ok(vec![]), "it is no fence");
 }
 
-async fn rows_and_fence_move_together_or_not_at_all(env: &Env) {
-    let partition = partition("moves", 0);
-    env.fenced.create_fence(&partition, &fence(5)).await.unwrap();
+async fn a_row_is_what_the_newest_event_says(env: &Env) {
     let long = "é".repeat(128);
-    for (n, (post_id, user_id)) in [("a#3", "\"quoted\""), ("日本#", "👍🏽"), (&long, &long)].into_iter().enumerate()
-    {
+    for (post_id, user_id) in [("a#3", "\"quoted\""), ("日本#", "👍🏽"), ("it's", "o'clock?"), (&long, &long)] {
         let (post, user) = (post(post_id), user(user_id));
         let key = RowKey::of(&post, &user, shards());
-        let from = fence(5 + 2 * n as u64);
-        let like = Change::like(&post, &user, Action::Like, UnixMillis(77));
-        let advance = Advance { from: from.clone(), to: from.offset.next() };
-        assert_eq!(env.fenced.commit(&partition, &advance, &[like]).await, Commit::Done);
-        let found = env.rows.like(&key, &user).await.unwrap().unwrap();
-        assert_eq!((found.user.clone(), found.liked_at), (user.clone(), UnixMillis(77)));
-
-        let unlike = Change::like(&post, &user, Action::Unlike, UnixMillis(77));
-        let late = env.fenced.commit(&partition, &advance, &[unlike]).await;
-        assert_eq!(late.next(), Next::Reload, "{late:?}");
-        assert_eq!(env.rows.like(&key, &user).await.unwrap(), Some(found), "a late copy changes nothing");
-
-        let from = advance.reached();
-        let advance = Advance { to: from.offset.next(), from };
-        assert_eq!(env.fenced.commit(&partition, &advance, &[unlike]).await, Commit::Done);
-        assert_eq!(env.rows.like(&key, &user).await, Ok(None));
-        assert_eq!(env.fenced.fence(&partition).await, Ok(Some(advance.reached())));
+        let send = async |action, offset| {
+            let written = env.registers.write(&[like(&post, &user, action, offset)], GONE, confirmed()).await;
+            let found = env.rows.like(&key, &user).await.unwrap();
+            (written, found.map(|like| like.liked_at.0))
+        };
+        assert_eq!(send(Action::Like, 5).await, (vec![Written::Stored], Some(5)));
+        assert_eq!(send(Action::Like, 5).await, (vec![Written::Older(version(5))], Some(5)), "a copy changes nothing");
+        assert_eq!(send(Action::Unlike, 4).await, (vec![Written::Older(version(5))], Some(5)));
+        assert_eq!(send(Action::Like, 6).await, (vec![Written::Stored], Some(6)));
+        assert_eq!(send(Action::Unlike, 7).await, (vec![Written::Stored], None));
+        assert_eq!(send(Action::Like, 6).await, (vec![Written::Older(version(7))], None), "the tombstone knows it");
+        assert_eq!(send(Action::Like, 8).await, (vec![Written::Stored], Some(8)));
+        let row = env.rows.users(&key, None).await.unwrap().items;
+        assert!(row.iter().all(|row| row.gone.is_none()), "a like again is no tombstone: {row:?}");
     }
 }
 
-async fn a_fence_that_differs_in_any_part_refuses(env: &Env) {
-    let partition = partition("differs", 0);
-    let absent = Advance { from: fence(5), to: Offset(6) };
-    assert_eq!(env.fenced.commit(&partition, &absent, &[]).await.next(), Next::Reload, "no fence, no rows");
-    env.fenced.create_fence(&partition, &fence(5)).await.unwrap();
-    let others = [fence(4), Fence { cfg: 1, ..fence(5) }, Fence { topic: TopicId("t-2".into()), ..fence(5) }];
-    for from in others {
-        let advance = Advance { from, to: Offset(9) };
-        assert_eq!(env.fenced.commit(&partition, &advance, &[]).await.next(), Next::Reload, "{advance:?}");
+async fn a_request_has_an_outcome_for_each_of_its_statements(env: &Env) {
+    let post = post("mixed");
+    let users: Vec<_> = (0..Progress::STATEMENTS).map(|n| user(&format!("u-{n}"))).collect();
+    let first: Vec<_> = users.iter().step_by(2).map(|user| (post.clone(), user.clone())).collect();
+    write(env, Action::Like, &first, 9).await;
+    let action = |n: usize| if n % 3 == 0 { Action::Unlike } else { Action::Like };
+    let offset = |n: usize| if n % 5 == 0 { 3 } else { 11 };
+    let writes: Vec<_> = users.iter().enumerate().map(|(n, user)| like(&post, user, action(n), offset(n))).collect();
+    let written = env.registers.write(&writes, GONE, confirmed()).await;
+    for (n, written) in written.into_iter().enumerate() {
+        let stands = n % 2 == 0 && offset(n) < 9;
+        assert_eq!(written, if stands { Written::Older(version(9)) } else { Written::Stored }, "{n}");
+        let there = env.rows.like(&RowKey::of(&post, &users[n], shards()), &users[n]).await.unwrap().is_some();
+        assert_eq!(there, stands || action(n) == Action::Like, "{n}");
     }
-    assert_eq!(env.fenced.fence(&partition).await, Ok(Some(fence(5))));
 }
 
-async fn a_transaction_takes_as_many_rows_as_a_batch_may_have(env: &Env) {
-    let rows: Vec<_> = (0..BatchLimits::MAX_ROWS).map(|n| (post("wide"), user(&format!("u-{n}")))).collect();
-    write(env, "wide", Action::Like, &rows, 1).await;
-    let mut found = 0;
-    for shard in shards().all() {
-        found += env.rows.users(&RowKey { counter: post("wide"), shard }, None).await.unwrap().items.len();
-    }
-    assert_eq!(found, BatchLimits::MAX_ROWS);
-    write(env, "wide", Action::Unlike, &rows, 2).await;
-
-    let (post, user) = (post("wide"), user("u"));
-    let change = Change::like(&post, &user, Action::Like, UnixMillis(1));
-    let advance = Advance { from: fence(2), to: Offset(3) };
-    let outcome = env.fenced.commit(&partition("wide", 0), &advance, &[change; BatchLimits::MAX_ROWS + 1]).await;
-    assert!(matches!(outcome, Commit::Invalid(_)), "{outcome:?}");
-}
-
-async fn a_reset_replaces_the_fence_that_was_seen(env: &Env) {
-    for index in [10, 0, 2] {
-        env.fenced.create_fence(&partition("reset", index), &fence(u64::from(index))).await.unwrap();
-    }
-    env.fenced.create_fence(&partition("reset-too", 1), &fence(1)).await.unwrap();
-    let (partition, to) = (partition("reset", 2), Fence { topic: TopicId("t-2".into()), ..fence(0) });
-    assert_eq!(env.fenced.replace_fences(&partition, &fence(3).into(), &to.clone().into()).await, Ok(false));
-    assert_eq!(env.fenced.replace_fences(&partition, &fence(2).into(), &to.clone().into()).await, Ok(true));
-    assert_eq!(
-        env.fenced.replace_fences(&partition, &fence(2).into(), &to.clone().into()).await,
-        Ok(false),
-        "the condition holds once"
-    );
-    let fences = env.fenced.fences("reset").await.unwrap();
-    let found: Vec<_> = fences.iter().map(|(partition, fence)| (partition.index, fence.offset.0, fence.cfg)).collect();
-    assert_eq!(found, [(0, 0, 0), (2, 0, 1), (10, 10, 0)]);
+async fn a_cell_takes_an_update_by_who_knows_what_is_in_it_and_by_no_other(env: &Env) {
+    let partition = Partition { topic: "views".into(), index: 3 };
+    let name = CounterName::new("views", CounterKind::Sum).unwrap();
+    let counter = CounterId { post: PostId::new("viewed").unwrap(), name };
+    let key = RowKey::of_cell(&counter, partition.index, shards());
+    let cell = |n, offset| Cell { n, to: version(offset) };
+    let update = async |from: Option<Cell>, to: Cell| {
+        let update = CellUpdate { key: key.clone(), from, to };
+        let mut advanced = env.registers.advance_cells(&partition, &[update], confirmed()).await;
+        advanced.remove(0)
+    };
+    assert_eq!(update(None, cell(4, 1)).await, Advanced::Stored);
+    assert!(matches!(update(None, cell(9, 2)).await, Advanced::Refused(_)), "there is one");
+    assert_eq!(update(Some(cell(4, 1)), cell(-6, 2)).await, Advanced::Stored);
+    assert_eq!(update(Some(cell(4, 1)), cell(11, 3)).await, Advanced::Refused(Some(cell(-6, 2))));
+    let read = env.registers.read_cells(&partition, std::slice::from_ref(&key)).await.unwrap();
+    assert_eq!(read, [Ok(Some(cell(-6, 2)))]);
 }
 
 async fn rows_are_paged_in_the_order_of_users(env: &Env) {
     let post = post("paged");
     let rows: Vec<_> = (0..40).map(|n| (post.clone(), user(&format!("u-{n:02}")))).collect();
-    write(env, "paged", Action::Like, &rows, 7).await;
+    write(env, Action::Like, &rows, 7).await;
     let shard = shards().shard_of("u-00");
     let key = RowKey { counter: post.clone(), shard };
     mark(env, &key).await;
@@ -186,7 +153,7 @@ async fn rows_are_paged_in_the_order_of_users(env: &Env) {
 
 async fn a_scan_meets_every_row_once_and_the_rows_of_a_key_together(env: &Env) {
     let rows: Vec<_> = (0..90).map(|n| (post(&format!("scanned-{}", n % 7)), user(&format!("u-{n}")))).collect();
-    write(env, "scanned", Action::Like, &rows, 1).await;
+    write(env, Action::Like, &rows, 1).await;
     let key = RowKey::of(&rows[0].0, &rows[0].1, shards());
     mark(env, &key).await;
     let expected: BTreeSet<_> =
@@ -226,14 +193,11 @@ async fn a_marker_is_no_like_and_weighs_nothing(env: &Env) {
     assert_eq!(env.rows.weights(&key, None).await.unwrap().items, []);
 }
 
-/// Puts a recount's marker beside rows, where the engine has them.
+/// Puts a recount's marker beside rows.
 async fn mark(env: &Env, key: &RowKey) {
-    if let Some(real) = env.real() {
-        real.markers.mark(&[(key.clone(), Nonce(1))]).await.unwrap();
-    }
+    env.markers.mark(&[(key.clone(), Nonce(1))]).await.unwrap();
 }
 
-/// How much is read at once is no part of the contract: the in-memory twin reads less.
 #[tokio::test]
 async fn a_recount_reads_at_most_a_thousand_rows_at_once() {
     let (_, connection) = in_process();
@@ -241,9 +205,7 @@ async fn a_recount_reads_at_most_a_thousand_rows_at_once() {
     let (post, shard) = (post("hot"), shards().shard_of("u-0"));
     let users = (0..).map(|n| user(&format!("u-{n}"))).filter(|user| shards().shard_of(user) == shard);
     let rows: Vec<_> = users.take(1_200).map(|user| (post.clone(), user)).collect();
-    for rows in rows.chunks(BatchLimits::MAX_ROWS) {
-        write(&env, "hot", Action::Like, rows, 1).await;
-    }
+    write(&env, Action::Like, &rows, 1).await;
     let key = RowKey { counter: post, shard };
     let first = env.rows.weights(&key, None).await.unwrap();
     let second = env.rows.weights(&key, first.next.as_ref()).await.unwrap();

@@ -1,9 +1,6 @@
-//! What every engine of a port has to do: one suite per port, run against the in-memory twin where there is one, the DynamoDB
-//! adapter over the emulator in this process and over HTTP, and over any endpoint that `TALLY_CONTRACT_ENDPOINT` names. The
+//! What every engine has to do: one suite for each store, run over the emulator in this process and over HTTP, and over any endpoint that `TALLY_CONTRACT_ENDPOINT` names. The
 //! log's ports and the cache have suites and engines of their own.
 
-#[cfg(test)]
-mod cells;
 #[cfg(test)]
 mod config;
 #[cfg(test)]
@@ -13,11 +10,7 @@ mod faults;
 #[cfg(test)]
 mod kafka;
 #[cfg(test)]
-mod lanes;
-#[cfg(test)]
 mod likes;
-#[cfg(test)]
-mod maps;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]
@@ -55,5 +48,4 @@ macro_rules! contract {
     };
 }
 
-contract!(twin => [likes, lanes, cells, maps, config]);
-contract!(emulator_in_process, emulator_over_http, elsewhere => [likes, lanes, cells, maps, config, streams, recounts]);
+contract!(emulator_in_process, emulator_over_http, elsewhere => [likes, config, streams, recounts]);

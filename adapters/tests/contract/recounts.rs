@@ -16,7 +16,7 @@ use crate::likes::post;
 const NOW: UnixMillis = UnixMillis(4_000_000_000_000);
 
 pub(crate) async fn contract(env: &Env) {
-    let port = &env.real().expect("the twin keeps no recounts").recounts;
+    let port = &env.recounts;
     the_latest_runs_come_first(port).await;
     a_key_is_queued_once_for_the_first_reason(port).await;
     an_audit_asked_for_since_stays_queued(port).await;

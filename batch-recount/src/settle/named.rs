@@ -38,13 +38,8 @@ impl Recount {
     /// A counter that there is none of, and as [`keys`](Self::keys).
     pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<Ended> {
         let chosen = chosen(&defined(&self.calls, &*self.ports.deployment).await?, names)?;
-        let counters = posts
-            .iter()
-            .flat_map(|post| chosen.iter().map(move |of| CounterId { post: post.clone(), name: of.name.clone() }));
-        let counters: Vec<CounterId> = counters.collect();
-        self.findings.counters(counters.len() as u64);
-        let keys = row_keys(&self.calls, &self.ports.maps, &counters, self.shards).await?;
-        let keys = self.used(keys).await?;
+        self.findings.counters((posts.len() * chosen.len()) as u64);
+        let keys = self.used(row_keys(posts, &chosen, self.shards)).await?;
         let met: BTreeSet<&PostId> = keys.iter().map(|key| &key.counter.post).collect();
         for post in posts.iter().filter(|post| !met.contains(post)) {
             tracing::warn!(%post, "this post has none of these counters and never had one");

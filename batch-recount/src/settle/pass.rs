@@ -24,7 +24,6 @@ use tally_core::ports::{Outcome, Rows as _, ScannedRow, Segment};
 use tally_core::time::UnixMillis;
 
 use super::moved::Moved;
-use super::placed::Placed;
 use super::sums::{Part, Sums};
 use super::tails::{Reached, Tails};
 use super::{Behind, POLL, Recount};
@@ -142,12 +141,12 @@ impl<'a> Pass<'a> {
     }
 
     async fn scan_rows(&self, segment: Segment) -> anyhow::Result<()> {
-        let (mut after, mut placed) = (None, Placed::of(self.of));
+        let mut after = None;
         loop {
             let page = self.of.calls.page("scan rows", || self.of.ports.rows.scan(segment, after.as_ref())).await?;
             if self.is_first() {
                 self.of.findings.scanned(page.items.len() as u64);
-                placed.check(&page.items).await?;
+                self.of.check_places(&page.items);
             }
             self.rows(&page.items);
             after = page.next;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_batch_recount::{EraseConfig, ErasePorts, Erased, Subject, Tombstones, erase};
 use tally_core::definitions::Definitions;
-use tally_core::event::{Action, KeyScheme, LikeEvent, decode_value};
+use tally_core::event::{Action, LikeEvent, decode_value};
 use tally_core::fence::Offset;
 use tally_core::ids::UserId;
 use tally_core::ports::log::{Outgoing, Producer, Written};
@@ -17,7 +17,7 @@ use tally_service::{Exit, Switch};
 use tally_testkit::BEGAN;
 
 use crate::jobs::{defined, set};
-use crate::world::{GONE, World, key, post, shards, user};
+use crate::world::{GONE, World, post, shards, user};
 
 /// A record's key and value.
 type Record = (String, Vec<u8>);
@@ -36,12 +36,7 @@ impl Producer for Kept {
 }
 
 /// Erases; what was produced, in order.
-async fn erased(
-    world: &World,
-    subject: Subject,
-    counters: &[&str],
-    key: KeyScheme,
-) -> (anyhow::Result<Erased>, Vec<Record>) {
+async fn erased(world: &World, subject: Subject, counters: &[&str]) -> (anyhow::Result<Erased>, Vec<Record>) {
     let kept = Kept::default();
     let ports = ErasePorts { producer: Some(Arc::new(kept.clone())), ..ErasePorts::over(&world.store.connection) };
     let config = EraseConfig {
@@ -49,7 +44,6 @@ async fn erased(
         counters: counters.iter().map(|name| (*name).to_owned()).collect(),
         kafka: None,
         topic: "likes".to_owned(),
-        key,
         read_units: None,
     };
     let by = (tally_service::Chance::seeded(1), Switch::new().stop());
@@ -71,11 +65,11 @@ fn of_post(n: u64) -> Subject {
 async fn an_erasure_produces_an_unlike_for_every_like_and_a_dry_run_none() {
     let world = World::start().await;
     world.fill(5, 30).await;
-    let (done, records) = erased(&world, of_user(7), &[], KeyScheme::PostShard).await;
+    let (done, records) = erased(&world, of_user(7), &[]).await;
     assert_eq!(done.unwrap(), Erased { found: 5, produced: 5, ..Erased::default() });
     let keys: Vec<_> = records.into_iter().map(|(key, _)| key).collect();
-    assert_eq!(keys, (0..5).map(|n| key(&post(n), &user(7)).to_string()).collect::<Vec<_>>());
-    let (_, unlikes) = erased(&world, of_post(2), &[], KeyScheme::Post).await;
+    assert_eq!(keys, (0..5).map(|n| post(n).post.to_string()).collect::<Vec<_>>());
+    let (_, unlikes) = erased(&world, of_post(2), &[]).await;
     assert_eq!(unlikes.len(), 30);
     for (key, value) in &unlikes {
         let event = decode_value(Some(value), BEGAN, &Definitions::likes_alone()).unwrap();
@@ -95,11 +89,11 @@ async fn an_erasure_takes_nobody_out_twice_and_says_which_tombstones_stay_and_un
     world.put(&post(0), &user(2), false).await;
     let tombstones = |rows| Tombstones { rows, until: Some(GONE) };
     for (subject, found, rows) in [(of_user(1), 1, 1), (of_post(0), 1, 2)] {
-        let (done, records) = erased(&world, subject, &[], KeyScheme::Post).await;
+        let (done, records) = erased(&world, subject, &[]).await;
         let expected = Erased { found, produced: found, tombstones: tombstones(rows), ..Erased::default() };
         assert_eq!((done.unwrap(), records.len() as u64), (expected, found));
     }
-    let (done, _) = erased(&world, of_post(1), &[], KeyScheme::Post).await;
+    let (done, _) = erased(&world, of_post(1), &[]).await;
     assert_eq!(done.unwrap().tombstones, Tombstones::default());
     let now = UnixMillis((GONE - 3_601) * 1_000);
     let said = "2 tombstones of members that were taken out before stay for 2 h at most";
@@ -124,7 +118,7 @@ async fn an_erasure_sends_each_set_its_own_remove_action_and_says_which_sets_hav
         }
     }
     let said = async |subject, counters: &[&str]| {
-        let (done, records) = erased(&world, subject, counters, KeyScheme::Post).await;
+        let (done, records) = erased(&world, subject, counters).await;
         let said = records.iter().map(|(_, value)| {
             let event = decode_value(Some(value), BEGAN, &defined()).unwrap();
             let action = serde_json::from_slice::<Value>(value).unwrap()["action"].as_str().unwrap().to_owned();

@@ -202,7 +202,7 @@ impl PartitionFold {
                 let at = if at.0 == 0 { now } else { at };
                 Milestone {
                     n: threshold,
-                    by: if is_known { by.winner() } else { Winner::Unwitnessed },
+                    by: if is_known { by } else { Winner::Unwitnessed },
                     at,
                     lag: u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX),
                     version: update.after.version.stored(),

@@ -8,17 +8,19 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use tally_adapters::kafka;
 use tally_consumer::dlq::{self, Described, Replay, Replayed, Wanted};
-use tally_core::event::KeyScheme;
 use tally_core::event::Rejection;
 use tally_core::time::UnixMillis;
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Form, Table, print};
+use crate::said::{Answer, Form, Table, plain, print};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Counts dead letters by reason, and lists some. Exits with 1 where there are any
+    ///
+    /// Those of other deployments that share the topic are counted, and not listed. A letter that names no deployment is of an
+    /// older build, and is taken for one of this deployment.
     List {
         #[command(flatten)]
         meant: Meant,
@@ -45,8 +47,11 @@ pub(crate) enum Verb {
     },
     /// Sends dead letters that decode as events now to the topic again, as if they had just happened
     ///
-    /// A replay of all continues where the last one stopped. One of a reason, or since a time, begins with the first letter that
-    /// is kept and writes nothing down: the next replay sends its letters once more.
+    /// Each record is sent once, however many letters it has and however many replays are run or killed: a replay writes what
+    /// it sends, and that it was sent, in one transaction of Kafka. A replay of all continues where the last one stopped. One of
+    /// a reason, or since a time, begins with the first letter that is kept. Letters of other deployments are left alone; one
+    /// that names no deployment is of an older build, and is taken for one of this deployment. A replay ends one that is still
+    /// running.
     Replay(Box<ReplayArgs>),
 }
 
@@ -71,7 +76,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     limit: usize,
 
-    /// Send what adds to a sum, too. A letter that is sent twice counts twice, and a replay that was killed may send some twice
+    /// Send what adds to a sum, too. A letter does not prove that its record never counted: a consumer that was killed, or
+    /// had lost its partition, may have written it before the record's counter was defined. Such a record counts again
     #[arg(long)]
     sums: bool,
 
@@ -98,6 +104,9 @@ struct Letters {
     letters: Vec<Described>,
     reasons: BTreeMap<&'static str, u64>,
     total: u64,
+    /// How many there are of other deployments.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    foreign: BTreeMap<String, u64>,
 }
 
 impl Answer for Letters {
@@ -112,7 +121,8 @@ impl Answer for Letters {
         for (reason, count) in &self.reasons {
             reasons.row([reason, count]);
         }
-        format!("{letters}\n{reasons}\n{} in all", self.total)
+        let foreign = self.foreign.iter().map(|(other, count)| format!("\n{count} more of {}", plain(other)));
+        format!("{letters}\n{reasons}\n{} in all{}", self.total, foreign.collect::<String>())
     }
 
     fn found(&self) -> bool {
@@ -135,9 +145,10 @@ impl Verb {
 
 async fn list(of: Where, wanted: &Wanted, limit: usize, form: Form) -> anyhow::Result<u8> {
     let desk = Desk::open(of).await?;
-    let found = dlq::letters(&desk.reader(&desk.dead_letter_topic)?, wanted, limit).await?;
-    let total = found.reasons.values().sum();
-    print(&Letters { letters: found.first, reasons: found.reasons, total }, form)
+    let reader = desk.reader(&desk.dead_letter_topic)?;
+    let dlq::Letters { first, reasons, foreign } = dlq::letters(&reader, desk.deployment()?, wanted, limit).await?;
+    let total = reasons.values().sum();
+    print(&Letters { letters: first, reasons, total, foreign }, form)
 }
 
 impl ReplayArgs {
@@ -148,10 +159,9 @@ impl ReplayArgs {
         let replay = |dry_run| {
             anyhow::Ok(Replay {
                 reader: Arc::new(desk.reader(&desk.dead_letter_topic)?),
-                producer: Arc::new(kafka::Producer::new(desk.kafka()?).context("cannot set up a producer")?),
+                transactions: Arc::new(kafka::Transactions::new(desk.kafka()?, &desk.replays())),
+                deployment: desk.deployment()?.to_owned(),
                 topic: desk.topic.clone(),
-                key: KeyScheme::Post,
-                shards: desk.shards,
                 definitions: defined.said_in(&desk.topic),
                 wanted: meant.clone().into(),
                 sums,
@@ -159,7 +169,9 @@ impl ReplayArgs {
             })
         };
         let would = replay(true)?.run(limit).await?;
-        let plan = if would.sent > 0 { vec![said(&would, "would be sent")] } else { Vec::new() };
+        // What a replay of all has read is not called unread any more.
+        let reads = Wanted::from(meant.clone()).is_all() && would.skipped + would.repeated > 0;
+        let plan = if would.sent > 0 || reads { vec![said(&would, "would be sent")] } else { Vec::new() };
         let changed =
             writing.carry_out(&desk, "dlq replay", plan, async || Ok(said(&replay(false)?.run(limit).await?, "sent")));
         print(&changed.await?, form)
@@ -167,6 +179,13 @@ impl ReplayArgs {
 }
 
 fn said(done: &Replayed, what: &str) -> String {
-    let Replayed { sent, skipped, sums, foreign } = done;
-    format!("{sent} {what}, {skipped} are no events still, {sums} of sums left out, {foreign} of other topics")
+    let Replayed { sent, skipped, repeated, sums, foreign } = done;
+    let others = [
+        (skipped, "still no events"),
+        (repeated, "put back before"),
+        (sums, "of sums left out: say --sums"),
+        (foreign, "of other topics or deployments"),
+    ];
+    let others = others.into_iter().filter(|(count, _)| **count > 0).map(|(count, of)| format!(", {count} {of}"));
+    format!("{sent} {what}{}", others.collect::<String>())
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Subcommand;
 use serde::Serialize;
-use tally_adapters::dynamodb::Likes;
 use tally_consumer::{Drawn, Found, Verifier};
 
 use crate::desk::{Desk, Where};
@@ -15,7 +14,8 @@ use crate::said::{Answer, Form, plain, print};
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Says whether the record of who was first at a threshold is as it was written, and is what the log says: `true`, `false` or
-    /// `gone`. Exits with 1 if it is not, and with 69 where the log cannot say it any more
+    /// `gone`. Exits with 1 if it is not, and with 69 where the log cannot say it: it is cut, or an event has a dead letter and
+    /// may have counted all the same
     Verify(Box<Args>),
 }
 
@@ -54,7 +54,8 @@ impl Verb {
         let verifier = Verifier {
             defined: &defined,
             milestones: Arc::new(desk.recounts.clone()),
-            rows: Arc::new(Likes::new(&desk.connection, desk.shards)),
+            claims: desk.claims.clone(),
+            deployment: desk.deployment()?,
             topic: &desk.topic,
             dead_letter_topic: &desk.dead_letter_topic,
             open: &|topic| Ok(Arc::new(desk.reader(topic)?)),

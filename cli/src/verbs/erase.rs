@@ -6,7 +6,6 @@ use anyhow::Context;
 use clap::Subcommand;
 use tally_adapters::kafka;
 use tally_batch_recount::{EraseConfig, ErasePorts, Erased, Subject, erase};
-use tally_core::event::KeyScheme;
 use tally_core::ids::UserId;
 use tally_core::time::UnixMillis;
 
@@ -66,7 +65,6 @@ impl What {
             counters: counter,
             kafka: None,
             topic: desk.topic.clone(),
-            key: KeyScheme::Post,
             read_units: read_units_per_second,
         };
         let would = run(&desk, &config, None).await?;

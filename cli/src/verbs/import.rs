@@ -5,7 +5,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use tally_adapters::kafka;
 use tally_consumer::{Import, ImportArgs, ImportSettings, Imported, Source};
-use tally_core::event::KeyScheme;
 use tally_service::Host;
 
 use crate::change::Writing;
@@ -71,8 +70,6 @@ async fn run(desk: &Desk, settings: ImportSettings) -> anyhow::Result<(Imported,
         reader: Arc::new(desk.reader(&desk.topic)?),
         producer: Arc::new(kafka::Producer::new(desk.kafka()?).context("cannot set up a producer")?),
         topic: desk.topic.clone(),
-        key: KeyScheme::Post,
-        shards: desk.shards,
         host: Host::new("import"),
         settings,
     };

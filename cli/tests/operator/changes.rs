@@ -109,6 +109,12 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     let listed = stage.tally(&["dlq", "list"]).await;
     assert_eq!(listed.code, Some(1), "{listed:?}");
     assert!(listed.out.contains("2 in all"), "{listed:?}");
+    // Another deployment shares the topic.
+    stage.put_aside_of("arn:theirs", 5).await;
+    let listed = stage.tally(&["dlq", "list"]).await;
+    assert!(listed.out.contains("2 in all\n1 more of arn:theirs"), "{listed:?}");
+    let status = stage.tally(&["status", "-o", "json"]).await;
+    assert!(status.out.contains("2 in likes.dlq"), "{status:?}");
     let shown = stage.tally(&["dlq", "show", "--partition", "1", "--offset", "6", "-o", "json"]).await.json();
     assert_eq!((&shown["total"], &shown["letters"][0]["offset"]), (&1.into(), &6.into()), "{shown}");
     let other = stage.tally(&["dlq", "replay", "--reason", "not_json"]).await;
@@ -119,6 +125,11 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     assert_eq!(said.code, Some(0), "{said:?}");
     let logs = stage.reader("likes").logs().await.unwrap();
     assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), 2);
+    let again = made(&stage, &["dlq", "replay", "--reason", "refused_by_store"]).await;
+    assert!(again.out.contains("nothing to do"), "each is sent once: {again:?}");
+    let all = made(&stage, &["dlq", "replay"]).await;
+    assert!(all.out.ends_with("0 sent, 2 put back before, 1 of other topics or deployments\n"), "{all:?}");
+    assert!(!stage.tally(&["status"]).await.out.contains("in likes.dlq"), "all are read");
 }
 
 #[tokio::test(flavor = "multi_thread")]

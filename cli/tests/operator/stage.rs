@@ -211,6 +211,12 @@ impl Stage {
 
     /// A dead letter of the record at `offset`, which would be an event now.
     pub(crate) async fn put_aside(&self, offset: u64) {
+        let ours = self.client().describe_table().table_name("likes").send().await.unwrap();
+        self.put_aside_of(ours.table().unwrap().table_arn().unwrap(), offset).await;
+    }
+
+    /// The same, which `deployment` wrote.
+    pub(crate) async fn put_aside_of(&self, deployment: &str, offset: u64) {
         let offset = offset.to_string();
         let headers = [
             ("__connect.errors.topic", "likes"),
@@ -218,6 +224,7 @@ impl Stage {
             ("__connect.errors.offset", &offset),
             ("__connect.errors.class.name", "refused_by_store"),
             ("__connect.errors.exception.message", "too busy"),
+            ("__tally.errors.deployment", deployment),
         ];
         let event = br#"{"post_id":"p","user_id":"u","action":"like"}"#;
         self.say("likes.dlq", 0, event, &headers, Duration::ZERO).await;

@@ -18,7 +18,7 @@ async fn a_healthy_deployment_is_0() {
     let stage = Stage::set().await;
     let said = stage.tally(&["status"]).await;
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
-    assert!(said.out.contains("all is well") && said.out.contains("4 shards a post, format 2-part1"), "{said:?}");
+    assert!(said.out.contains("all is well") && said.out.contains("4 shards a post, format 2"), "{said:?}");
 }
 
 /// Everything at once that `status` looks for in the tables and in Kafka.

@@ -6,7 +6,9 @@ use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 
 use super::*;
-use crate::letter;
+use crate::letter::Writer;
+
+mod killed;
 
 const EVENT: &[u8] = br#"{"post_id":"p","user_id":"u","action":"like","ts":5}"#;
 
@@ -18,24 +20,31 @@ async fn broker(values: &[&[u8]]) -> Broker {
     broker
 }
 
+const OURS: &str = "arn:ours";
+
 async fn put_aside(broker: &Broker, topic: &str, values: &[&[u8]]) {
-    let from = Partition { topic: topic.into(), index: 2 };
     for (offset, value) in (0..).zip(values) {
-        let mut records = Records::default();
-        let header = [("trace", Some(&b"t"[..]))];
-        records.push(Offset(offset), UnixMillis(0), None, Some(value), header);
-        let rejection = Rejection::RefusedByStore("too busy".to_owned());
-        letter::write(broker, "likes.dlq", &from, records.get(0).unwrap(), &rejection).await.unwrap();
+        letter(broker, Some(OURS), topic, (offset, 50), value).await;
     }
+}
+
+/// The letter that `deployment` writes of the record that has this offset and was written then.
+async fn letter(broker: &Broker, deployment: Option<&str>, topic: &str, (offset, at): (u64, u64), value: &[u8]) {
+    let from = Partition { topic: topic.into(), index: 2 };
+    let mut records = Records::default();
+    let header = [("trace", Some(&b"t"[..]))];
+    records.push(Offset(offset), UnixMillis(at), None, Some(value), header);
+    let rejection = Rejection::RefusedByStore("too busy".to_owned());
+    let writer = Writer { producer: broker, topic: "likes.dlq", deployment };
+    writer.write(&from, records.get(0).unwrap(), &rejection).await.unwrap();
 }
 
 fn replay(broker: &Broker) -> Replay {
     Replay {
         reader: Arc::new(broker.reader("replay", "likes.dlq")),
-        producer: Arc::new(broker.clone()),
+        transactions: Arc::new(broker.transactions("replay")),
+        deployment: OURS.to_owned(),
         topic: "likes".to_owned(),
-        key: KeyScheme::Post,
-        shards: ShardCount::DEFAULT,
         definitions: Definitions::likes_alone(),
         wanted: Wanted::default(),
         sums: false,
@@ -112,12 +121,72 @@ async fn a_letter_of_another_topic_is_not_put_on_this_one() {
 }
 
 #[tokio::test]
+async fn a_letter_of_another_deployment_is_counted_and_left_alone() {
+    let broker = broker(&[EVENT]).await;
+    letter(&broker, Some("arn:theirs"), "likes", (0, 50), EVENT).await;
+    letter(&broker, None, "likes", (7, 50), EVENT).await;
+    let reader = broker.reader("replay", "likes.dlq");
+    let found = letters(&reader, OURS, &Wanted::default(), 9).await.unwrap();
+    assert_eq!(found.first.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(0), Some(7)]);
+    assert_eq!(found.foreign, [("arn:theirs".to_owned(), 1)].into());
+    assert_eq!(unread(&reader, OURS).await.unwrap(), 2);
+    let done = replay(&broker).run(100).await.unwrap();
+    assert_eq!(done, Replayed { sent: 2, foreign: 1, ..Replayed::default() }, "one that names none is ours");
+    let theirs = Replay {
+        reader: Arc::new(broker.reader("theirs", "likes.dlq")),
+        deployment: "arn:theirs".to_owned(),
+        ..replay(&broker)
+    };
+    // Our receipt says nothing of theirs.
+    let done = theirs.run(100).await.unwrap();
+    assert_eq!(done, Replayed { sent: 2, foreign: 1, ..Replayed::default() });
+}
+
+#[tokio::test]
+async fn a_record_with_several_letters_is_put_back_once() {
+    let broker = broker(&[EVENT]).await;
+    put_aside(&broker, "likes", &[EVENT]).await;
+    let done = replay(&broker).run(100).await.unwrap();
+    assert_eq!(done, Replayed { sent: 1, repeated: 1, ..Replayed::default() }, "within one replay");
+    // A consumer that was away writes a third one.
+    put_aside(&broker, "likes", &[EVENT]).await;
+    let done = replay(&broker).run(100).await.unwrap();
+    assert_eq!(done, Replayed { repeated: 1, ..Replayed::default() }, "over replays");
+    // The topic was created anew, and its first record is another one.
+    letter(&broker, Some(OURS), "likes", (0, 60), EVENT).await;
+    let done = replay(&broker).run(100).await.unwrap();
+    assert_eq!(done, Replayed { sent: 1, ..Replayed::default() });
+}
+
+#[tokio::test]
+async fn a_record_that_is_put_aside_again_is_another_one_and_a_replay_ends() {
+    let broker = broker(&[EVENT]).await;
+    for offset in 1..4 {
+        // The consumer refuses what the replay puts back, at its new place.
+        assert_eq!(replay(&broker).run(100).await.unwrap(), Replayed { sent: 1, ..Replayed::default() });
+        letter(&broker, Some(OURS), "likes", (offset, 50), EVENT).await;
+    }
+    assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 3);
+}
+
+#[tokio::test]
+async fn a_receipt_that_cannot_be_read_sends_nothing() {
+    let broker = broker(&[EVENT]).await;
+    let headers = receipt_headers(OURS, "likes");
+    let receipt = Outgoing { topic: "likes.dlq", partition: Some(0), key: None, value: Some(b"{"), headers: &headers };
+    broker.write(receipt, UnixMillis(0)).unwrap();
+    let refused = replay(&broker).run(100).await.unwrap_err().to_string();
+    assert!(refused.contains("receipt at offset 1"), "{refused}");
+    assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 0);
+}
+
+#[tokio::test]
 async fn a_letter_is_described_in_one_line_whatever_it_says() {
     let broker = broker(&[b"\n"]).await;
     let reader = broker.reader("test", "likes.dlq");
     let (partition, log) = reader.logs().await.unwrap().remove(0);
     let records = reader.read(&partition, log.start, log.end).await.unwrap();
-    let line = serde_json::to_string(&described(&Letter::read(records.get(0).unwrap()))).unwrap();
+    let line = serde_json::to_string(&described(&Letter::read(records.get(0).unwrap()).unwrap())).unwrap();
     assert_eq!(
         line,
         r#"{"topic":"likes","partition":2,"offset":0,"reason":"refused_by_store","message":"refused by the store: too busy"}"#
@@ -129,7 +198,7 @@ async fn only_the_letters_that_are_meant_are_listed_and_sent_and_nothing_is_writ
     let broker = broker(&[EVENT, b"not json"]).await;
     let reader = broker.reader("replay", "likes.dlq");
     let meant = |reason: &str, since| Wanted { reason: Some(reason.to_owned()), since, from: None };
-    let listed = async |wanted: Wanted| letters(&reader, &wanted, 1).await.unwrap();
+    let listed = async |wanted: Wanted| letters(&reader, OURS, &wanted, 1).await.unwrap();
     let all = listed(Wanted::default()).await;
     assert_eq!((all.first.len(), all.reasons), (1, [("refused_by_store", 2)].into()));
     assert_eq!(listed(meant("not_json", None)).await, Letters::default());
@@ -138,8 +207,8 @@ async fn only_the_letters_that_are_meant_are_listed_and_sent_and_nothing_is_writ
     assert_eq!(of_record.first.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(1)]);
     let sent = async |wanted: Wanted| Replay { wanted, ..replay(&broker) }.run(9).await.unwrap().sent;
     assert_eq!(sent(meant("not_json", None)).await, 0);
-    assert_eq!(unread(&reader).await.unwrap(), 2);
+    assert_eq!(unread(&reader, OURS).await.unwrap(), 2);
     assert_eq!(sent(meant("refused_by_store", None)).await, 1);
-    assert_eq!(unread(&reader).await.unwrap(), 2, "the next replay of all meets them again");
-    assert_eq!((sent(Wanted::default()).await, unread(&reader).await.unwrap()), (1, 0));
+    assert_eq!(unread(&reader, OURS).await.unwrap(), 2, "the next replay of all meets them again");
+    assert_eq!((sent(Wanted::default()).await, unread(&reader, OURS).await.unwrap()), (0, 0), "it was put back before");
 }

@@ -6,8 +6,7 @@ use anyhow::{Context, bail};
 use csv_core::{ReadRecordResult, Reader};
 use serde_json::{Map, Value};
 use tally_core::definitions::Definitions;
-use tally_core::event::{KeyScheme, LikeEvent, Rejection, decode_value};
-use tally_core::ids::ShardCount;
+use tally_core::event::{LikeEvent, Rejection, decode_value};
 use tally_core::time::UnixMillis;
 
 use super::args::Format;
@@ -21,8 +20,6 @@ const COLUMNS: usize = 256;
 pub(super) struct Parser {
     csv: Option<Csv>,
     ts: Option<UnixMillis>,
-    /// How an event's key is made.
-    pub(super) key: (KeyScheme, ShardCount),
 }
 
 impl Parser {
@@ -35,7 +32,7 @@ impl Parser {
             Format::Ndjson => None,
             Format::Csv => Some(Csv::new(first)?),
         };
-        Ok(Self { csv, ts, key: (KeyScheme::Post, ShardCount::DEFAULT) })
+        Ok(Self { csv, ts })
     }
 
     /// Reading goes on behind the first line, which an import before this one has read.
@@ -56,9 +53,9 @@ impl Parser {
         }
         let at = self.ts.unwrap_or(now);
         let event = match &mut self.csv {
-            None => event(line, at, self.key),
+            None => event(line, at),
             Some(csv) => match csv.json(line) {
-                Ok(Some(json)) => event(&json, at, self.key),
+                Ok(Some(json)) => event(&json, at),
                 Ok(None) => return Fate::Blank,
                 Err(wrong) => Err(wrong),
             },
@@ -68,9 +65,9 @@ impl Parser {
 }
 
 /// The event of a JSON text, written anew: its time is stated, and what is no part of it is left out.
-fn event(json: &[u8], at: UnixMillis, (scheme, shards): (KeyScheme, ShardCount)) -> Result<Event, Wrong> {
+fn event(json: &[u8], at: UnixMillis) -> Result<Event, Wrong> {
     let event = decode_value(Some(json), at, &Definitions::likes_alone())?;
-    let key = scheme.key_of(&event, shards).into_bytes();
+    let key = event.subject().as_bytes().to_vec();
     let like = LikeEvent::of(&event).expect("where likes are alone every event is about them");
     Ok(Event { key, value: like.encode() })
 }
@@ -212,16 +209,5 @@ mod tests {
         assert_eq!(described(parser.fate(&Text::Whole(b"\"\xff\"".to_vec()), NOW)), "not_utf8");
         assert_eq!(described(parser.fate(&Text::TooLong(70_000, Vec::new()), NOW)), "too_large");
         assert_eq!(described(parser.fate(&whole("  \t"), NOW)), "blank");
-    }
-
-    #[test]
-    fn the_key_follows_the_scheme() {
-        let mut parser = Parser::new(Format::Ndjson, b"", None).unwrap();
-        parser.key = (KeyScheme::PostShard, ShardCount::DEFAULT);
-        let Fate::Event(event) = parser.fate(&whole(r#"{"post_id":"p#1","user_id":"u-1","action":"like"}"#), NOW)
-        else {
-            panic!("an event")
-        };
-        assert_eq!(event.key, b"p#1#10");
     }
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
-use tally_core::event::KeyScheme;
 use tally_core::fence::TopicId;
 
 use super::args::Format;
@@ -20,21 +19,14 @@ pub(super) struct Whose {
     topic: String,
     /// A topic that was created again has none of what was sent before.
     topic_id: String,
-    key: String,
     format: String,
     first_line: String,
 }
 
 impl Whose {
-    pub(super) fn new(topic: &str, id: &TopicId, key: KeyScheme, format: Format, first: &[u8]) -> Self {
+    pub(super) fn new(topic: &str, id: &TopicId, format: Format, first: &[u8]) -> Self {
         let first_line = String::from_utf8_lossy(&first[..first.len().min(FIRST)]).into_owned();
-        Self {
-            topic: topic.to_owned(),
-            topic_id: id.to_string(),
-            key: key.to_string(),
-            format: format.name().to_owned(),
-            first_line,
-        }
+        Self { topic: topic.to_owned(), topic_id: id.to_string(), format: format.name().to_owned(), first_line }
     }
 
     /// The first thing in which two imports differ.
@@ -42,7 +34,6 @@ impl Whose {
         let pairs = [
             ("topic", &self.topic, &other.topic),
             ("topic id", &self.topic_id, &other.topic_id),
-            ("key scheme", &self.key, &other.key),
             ("format", &self.format, &other.format),
             ("first line", &self.first_line, &other.first_line),
         ];

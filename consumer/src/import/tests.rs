@@ -101,8 +101,6 @@ fn import(broker: &Broker, producer: Arc<dyn Producer>, settings: ImportSettings
         reader: Arc::new(broker.reader("import", "likes")),
         producer,
         topic: "likes".to_owned(),
-        key: KeyScheme::Post,
-        shards: ShardCount::DEFAULT,
         host: Host::new("import"),
         settings,
     }

@@ -31,7 +31,7 @@ pub(super) async fn begin(log: &Arc<dyn OwnedPartition>, shared: &Arc<Shared>, r
     let committed = log.committed().await.map_err(again)?;
     let index = log.partition().index;
     let found = Found { claim: &claim, topic: &topic, index, log: &said.0, partitions: said.1, committed };
-    let start = found.start(shared.claims.time().latest, shared.tombstones).map_err(End::Stands)?;
+    let start = found.start(shared.claims.time().latest, shared.settings.tombstones).map_err(End::Stands)?;
     name_growth(shared, log.partition(), said.1, topic.current().partitions());
     let held = Beginning { log, shared, topic, claim, confirmed, start, refused, slept };
     held.begin().await.map_err(again)?.ok_or_else(|| End::Again("another consumer has claimed it".to_owned()))
@@ -74,6 +74,7 @@ impl Beginning<'_> {
         let definitions = shared.deployment.definitions().await?;
         log.start_at(start.at).await?;
         let (offset, replays_to) = (start.at, start.replay.map(|until| until.0));
+        metrics::claimed(replays_to.is_some());
         tracing::info!(%partition, %offset, claim = claim.n, replays_to, "reading");
         Ok(Some(Held {
             reading: Reading::new(&definitions, &partition.topic, start.at),
@@ -90,6 +91,9 @@ impl Beginning<'_> {
             permit: None,
             keep_at: shared.at() + EVERY,
             keeps: false,
+            unkept: 0,
+            idle_at: None,
+            looks_ahead: false,
             asks: false,
             slept,
             behind_since: None,

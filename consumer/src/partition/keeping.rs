@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tally_adapters::dynamodb::claims::Confirmed;
 use tally_core::fence::{Log, Offset, Partition};
-use tally_core::ports::{Outcome, OwnedPartition};
+use tally_core::ports::{Outcome, OwnedPartition, TopicReader};
 use tally_core::register::{Kept, Standstill, unfit};
 use tally_core::time::UnixMillis;
 
@@ -64,7 +64,7 @@ impl Held {
     pub(super) fn keep(&mut self) {
         let (claims, safe) = (&self.shared.claims, self.progress.committable());
         let safe_at = self.ends.reached(safe);
-        self.kept = self.kept.come_to(safe, safe_at, claims.time().latest, self.shared.tombstones);
+        self.kept = self.kept.come_to(safe, safe_at, claims.time().latest, self.shared.settings.tombstones);
         self.keeps = true;
         let (shared, log, n, kept) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.n, self.kept.clone());
         self.under_way.push(Box::pin(async move {
@@ -79,13 +79,18 @@ impl Held {
         match stored {
             Ok(Some(confirmed)) => {
                 self.confirmed = confirmed;
+                self.unkept = 0;
                 self.log.finished(kept.safe);
                 None
             }
             Ok(None) => Some(End::Again("another consumer has claimed it".to_owned())),
             Err(fault) => {
                 metrics::retried("keep", fault.class());
-                tracing::debug!(partition = %self.log.partition(), error = %fault, "the claim is not confirmed");
+                self.unkept += 1;
+                if self.unkept.is_power_of_two() {
+                    let (partition, tries) = (self.log.partition(), self.unkept);
+                    tracing::warn!(%partition, tries, error = %fault, "the store takes no claim: trying again");
+                }
                 None
             }
         }
@@ -118,8 +123,34 @@ impl Held {
         }
         name_growth(&self.shared, self.log.partition(), partitions, self.topic.current().partitions());
         self.ends.take(asked.at, log.end);
+        self.look_ahead(log.end);
         self.show_lag(&log, asked.at);
         None
+    }
+
+    /// Where nothing was read since the last look although the log goes on, what is there may be no records: the marks that
+    /// transactions leave are not handed out.
+    fn look_ahead(&mut self, end: Offset) {
+        let next = self.progress.next();
+        let is_idle = self.progress.kept() == 0 && self.reading.runs.next().is_none() && next < end;
+        if !is_idle || self.idle_at.replace(next) != Some(next) || self.looks_ahead {
+            self.idle_at = self.idle_at.filter(|_| is_idle);
+            return;
+        }
+        self.looks_ahead = true;
+        let (shared, log) = (Arc::clone(&self.shared), Arc::clone(&self.log));
+        self.under_way
+            .push(Box::pin(async move { Done::Ahead(next, empty_to(&*shared.reader, log.partition(), next).await) }));
+    }
+
+    /// No record is before `to`, if nothing was read meanwhile.
+    pub(super) fn looked_ahead(&mut self, from: Offset, to: Outcome<Offset>) {
+        self.looks_ahead = false;
+        match to {
+            Ok(to) if self.progress.next() == from && to > from => self.progress.reach(to),
+            Ok(_) => {}
+            Err(fault) => metrics::kafka_error(&fault),
+        }
     }
 
     /// How far behind the partition is, and since when: what is not read yet is as old as the first look at it at least.
@@ -131,6 +162,14 @@ impl Held {
         self.behind_since = since;
         metrics::lag(self.log.partition().index, records, since.map_or(Duration::ZERO, |since| now.since(since)));
     }
+}
+
+/// Up to where a partition has no records behind `from`: at least `from`.
+async fn empty_to(reader: &dyn TopicReader, partition: &Partition, from: Offset) -> Outcome<Offset> {
+    // Nothing before this end can be decided otherwise any more.
+    let end = reader.log(partition).await?.end;
+    let read = reader.read(partition, from, end).await?;
+    Ok(read.iter().next().map_or(end, |record| record.offset).max(from))
 }
 
 async fn look(log: &dyn OwnedPartition) -> Outcome<(Log, u32)> {

@@ -7,7 +7,7 @@ use tally_core::fence::{Offset, Partition};
 use tally_core::ports::log::Records;
 
 use super::{Done, Held, Shared};
-use crate::letter::{self, Stored};
+use crate::letter::{Stored, Writer};
 use crate::metrics;
 
 /// How many may be under way before no further record is looked at.
@@ -37,8 +37,9 @@ impl Held {
 async fn deliver(shared: &Shared, partition: &Partition, offset: Offset, records: &Records, rejection: &Rejection) {
     let (topic, readiness) = (&shared.settings.dead_letter_topic, shared.host.readiness());
     let record = records.at(offset).expect("a letter is made with the records that its record was read with");
+    let writer = Writer { producer: &*shared.producer, topic, deployment: shared.name.as_deref() };
     for tries in 1_u32.. {
-        match letter::write(&*shared.producer, topic, partition, record, rejection).await {
+        match writer.write(partition, record, rejection).await {
             Ok(stored) => {
                 if let Stored::Cut(why) = stored {
                     let bytes = record.value.map_or(0, <[u8]>::len);

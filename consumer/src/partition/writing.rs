@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Written};
-use tally_core::batch::Trigger;
 use tally_core::event::Rejection;
 use tally_core::fault::Fault;
 use tally_core::fence::{Offset, Partition};
@@ -14,9 +13,15 @@ use tally_core::ports::Outcome;
 use tally_core::register::{Adding, Answer, Cell, Progress, Row, Settled, Standstill, Step, Version, Write};
 use tally_core::{Map, Set};
 use tokio::sync::OwnedSemaphorePermit;
+use tracing::{Instrument, Span};
 
 use super::{Done, End, Held, Shared};
 use crate::metrics;
+use crate::trace::Links;
+
+/// After how many tries it is said that the store is busy, and how often.
+const SOME_TRIES: u32 = 3;
+const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// How many sums are remembered that nothing is added to.
 const IDLE_SUMS: usize = 10_000;
@@ -42,6 +47,8 @@ pub(super) struct Writing {
     broken: Set<CounterId>,
     /// Whether sums were sent last.
     was_sums: bool,
+    /// When it was said that the store is busy.
+    said_at: Option<Duration>,
 }
 
 /// What became of a request.
@@ -57,7 +64,7 @@ pub(super) enum Sent {
 pub(super) struct Rows {
     writes: Vec<Arc<Write>>,
     written: Vec<Written>,
-    trigger: Trigger,
+    trigger: &'static str,
     events: usize,
     took: Duration,
 }
@@ -70,7 +77,7 @@ pub(super) fn condition(partition: &Partition) -> String {
 impl Writing {
     /// A member's event of so many bytes comes.
     pub(super) fn gather(&mut self, bytes: usize, shared: &Shared) {
-        self.rows_due.get_or_insert_with(|| shared.at() + shared.settings.limits.age);
+        self.rows_due.get_or_insert_with(|| shared.at() + shared.settings.limits.linger);
         self.bytes += bytes;
         self.events += 1;
     }
@@ -82,7 +89,7 @@ impl Writing {
         }
         if self.busy.insert(counter.clone()) {
             self.waiting.push_back(counter);
-            self.sums_due.get_or_insert_with(|| shared.at() + shared.settings.limits.age);
+            self.sums_due.get_or_insert_with(|| shared.at() + shared.settings.limits.linger);
         }
         false
     }
@@ -109,15 +116,15 @@ impl Held {
     }
 
     /// Why rows are to be sent now.
-    fn rows_due(&self) -> Option<Trigger> {
+    fn rows_due(&self) -> Option<&'static str> {
         if self.progress.ready() == 0 {
             None
         } else if self.progress.ready() >= self.most_ready() {
-            Some(Trigger::Rows)
+            Some("rows")
         } else if self.writing.bytes >= self.shared.settings.limits.bytes {
-            Some(Trigger::Bytes)
+            Some("bytes")
         } else {
-            self.writing.rows_due.filter(|due| *due <= self.shared.at()).map(|_| Trigger::Age)
+            self.writing.rows_due.filter(|due| *due <= self.shared.at()).map(|_| "age")
         }
     }
 
@@ -143,7 +150,7 @@ impl Held {
     /// and all of it is tried again.
     pub(super) fn send(&mut self, permit: OwnedSemaphorePermit, drains: bool) {
         let sums = !self.writing.waiting.is_empty() && (drains || self.sums_due());
-        let rows = if drains { (self.progress.ready() > 0).then_some(Trigger::Shutdown) } else { self.rows_due() };
+        let rows = if drains { (self.progress.ready() > 0).then_some("shutdown") } else { self.rows_due() };
         match rows {
             Some(trigger) if !sums || self.writing.was_sums => {
                 self.writing.was_sums = false;
@@ -157,21 +164,34 @@ impl Held {
         }
     }
 
-    fn send_rows(&mut self, permit: OwnedSemaphorePermit, trigger: Trigger) {
+    fn send_rows(&mut self, permit: OwnedSemaphorePermit, trigger: &'static str) {
         let writes = self.progress.cut(self.most_ready());
+        let span = self.span(&writes, trigger);
         let (shared, confirmed) = (Arc::clone(&self.shared), self.confirmed);
         // What is left of them has waited as long.
         self.writing.rows_due = self.writing.rows_due.filter(|_| self.progress.ready() > 0);
         let events = std::mem::take(&mut self.writing.events);
         self.writing.bytes = 0;
-        self.under_way.push(Box::pin(async move {
+        let request = async move {
             let _permit = permit;
             let began = shared.at();
-            let gone = shared.host.clock().now().plus(shared.tombstones).0.div_ceil(1_000);
+            let gone = shared.host.clock().now().plus(shared.settings.tombstones).0.div_ceil(1_000);
             let written = shared.registers.write(&writes, gone, confirmed).await;
             let took = shared.at() - began;
             Done::Sent(Sent::Rows(Rows { writes, written, trigger, events, took }))
-        }));
+        };
+        self.under_way.push(Box::pin(request.instrument(span)));
+    }
+
+    /// The span of a request, which names the spans that its records came from.
+    fn span(&self, writes: &[Arc<Write>], trigger: &str) -> Span {
+        let runs = writes.iter().filter_map(|write| {
+            let offset = write.version.offset();
+            Some((self.reading.runs.at(offset)?, offset))
+        });
+        let runs: Vec<_> = runs.collect();
+        let links = Links::of(runs.iter().filter_map(|(run, offset)| run.at(*offset))).to_string();
+        tracing::info_span!("flush", partition = %self.log.partition(), rows = writes.len(), trigger, links)
     }
 
     fn send_sums(&mut self, permit: OwnedSemaphorePermit) {
@@ -275,9 +295,19 @@ impl Held {
             self.writing.rows_due.get_or_insert(self.shared.at());
         }
         if !again.is_empty() {
+            self.name_delay(attempt);
             self.wait(attempt, Sent::RowsWaited(again));
         }
         None
+    }
+
+    /// Says that the store is busy, now and then.
+    fn name_delay(&mut self, attempt: u32) {
+        let now = self.shared.at();
+        if attempt >= SOME_TRIES && self.writing.said_at.is_none_or(|said| now - said >= SAID_EVERY) {
+            self.writing.said_at = Some(now);
+            tracing::warn!(partition = %self.log.partition(), tries = attempt + 1, "the store is busy: sending again");
+        }
     }
 
     /// Waits before a repeat.

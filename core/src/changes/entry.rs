@@ -7,7 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CounterId, CounterName, MemberKey, PostId, Region, ReservedKey, RowKey, Sequence, Shard};
-use crate::tally::{Record, RecordKind, Span};
+use crate::register::Version;
+use crate::tally::{Record, RecordKind};
 
 /// What one record of the stream says about one row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,8 +34,6 @@ pub enum Effect {
         before: Side,
         /// The row after; it weighs 0 where there is none.
         after: Side,
-        /// Of a cell: which offsets the change took in.
-        span: Option<Span>,
     },
     /// What it weighed before or weighs now is no integer in its range.
     Unreadable {
@@ -52,6 +51,9 @@ pub struct Side {
     pub weight: i64,
     /// The region that it is counted in.
     pub region: Option<Region>,
+    /// The version of the event that it comes from; of a cell, of the last event that is in it. `None` where there is no row, and
+    /// where the version is unreadable.
+    pub v: Option<Version>,
 }
 
 /// The random number in a marker: one for each look of a recount at a key.
@@ -77,20 +79,19 @@ impl Entry {
     /// The entry of `record`; `None` where it changes nothing that is counted.
     pub fn of(record: &Record) -> Option<Self> {
         let (key, effect) = match &record.kind {
-            RecordKind::Row { key, member, before, after, regions, span } => {
-                let regions = regions.as_deref().cloned().unwrap_or_default();
-                let mut before = Side { weight: before.get(), region: regions.before };
-                let mut after = Side { weight: after.get(), region: regions.after };
+            RecordKind::Row { key, member, before, after } => {
+                let (mut before, mut after) = (before.clone(), after.clone());
                 // A row that weighs nothing is counted where it comes from or goes to.
                 if before.weight == 0 {
                     before.region.clone_from(&after.region);
                 } else if after.weight == 0 {
                     after.region.clone_from(&before.region);
                 }
-                if before == after {
+                // A version alone counts nothing.
+                if (before.weight, &before.region) == (after.weight, &after.region) {
                     return None;
                 }
-                (key, Effect::Weighed { member: member.clone(), before, after, span: *span })
+                (key, Effect::Weighed { member: member.clone(), before, after })
             }
             RecordKind::Unreadable { key, member } => (key, Effect::Unreadable { member: member.clone() }),
             RecordKind::Marker { key, nonce } => (key, Effect::Marked(*nonce)),
@@ -108,8 +109,8 @@ impl Entry {
     }
 }
 
-/// An entry as it is written: subject, counter, shard, sort key, weight before, weight after, second, position, and what only
-/// some entries have.
+/// An entry as it is written: subject, counter, shard, sort key, weight before, weight after, second, position, the version
+/// after, and what only some entries have. Where there is a version before, the one after is written as its difference to it.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Wire<'a>(
     #[serde(borrow)] Cow<'a, str>,
@@ -120,7 +121,8 @@ pub(super) struct Wire<'a>(
     Option<i64>,
     u64,
     Sequence,
-    #[serde(default, borrow)] Option<More<'a>>,
+    Option<u64>,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")] Option<More<'a>>,
 );
 
 /// What only some entries have.
@@ -130,9 +132,9 @@ struct More<'a> {
     from: Option<Cow<'a, str>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     to: Option<Cow<'a, str>>,
-    /// Generation, first offset and end of what a cell took in.
+    /// The version before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    span: Option<(u64, u64, u64)>,
+    v: Option<u64>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     marker: Option<Cow<'a, str>>,
 }
@@ -142,20 +144,23 @@ impl<'a> From<&'a Entry> for Wire<'a> {
         let Entry { key: RowKey { counter, shard }, effect, second, sequence } = entry;
         let recount = || Cow::Owned(ReservedKey::Recount.to_string());
         let region = |side: &'a Side| side.region.as_ref().map(|region| Cow::Borrowed(region.as_str()));
-        let (sort, before, after, more) = match effect {
-            Effect::Weighed { member, before, after, span } => {
-                let span = span.map(|Span { generation, from, to }| (generation, from, to));
-                let more = More { from: region(before), to: region(after), span, marker: None };
-                (member.as_str().into(), Some(before.weight), Some(after.weight), more)
+        let (sort, weights, v, more) = match effect {
+            Effect::Weighed { member, before, after } => {
+                let v = before.v.map(Version::stored);
+                let more = More { from: region(before), to: region(after), v, marker: None };
+                let difference = after.v.map(|after| after.stored().wrapping_sub(v.unwrap_or(0)));
+                (member.as_str().into(), [before, after].map(|side| Some(side.weight)), difference, more)
             }
-            Effect::Unreadable { member } => (member.as_str().into(), None, None, More::default()),
+            Effect::Unreadable { member } => (member.as_str().into(), [None; 2], None, More::default()),
             Effect::Marked(nonce) => {
-                (recount(), None, None, More { marker: Some(nonce.to_string().into()), ..More::default() })
+                let marker = Some(nonce.to_string().into());
+                (recount(), [None; 2], None, More { marker, ..More::default() })
             }
         };
+        let [before, after] = weights;
         let more = (more != More::default()).then_some(more);
         let (subject, counter) = (counter.post.as_str().into(), counter.name.marked().into());
-        Self(subject, counter, shard.index(), sort, before, after, *second, *sequence, more)
+        Self(subject, counter, shard.index(), sort, before, after, *second, *sequence, v, more)
     }
 }
 
@@ -163,7 +168,7 @@ impl TryFrom<Wire<'_>> for Entry {
     type Error = String;
 
     fn try_from(wire: Wire<'_>) -> Result<Self, String> {
-        let Wire(subject, counter, shard, sort, before, after, second, sequence, more) = wire;
+        let Wire(subject, counter, shard, sort, before, after, second, sequence, v, more) = wire;
         let post = PostId::new(&subject).map_err(|error| error.to_string())?;
         let name = CounterName::from_marked(&counter).map_err(|error| error.to_string())?;
         let shard = Shard::new(shard).ok_or_else(|| format!("no counter has a shard {shard}"))?;
@@ -176,9 +181,12 @@ impl TryFrom<Wire<'_>> for Entry {
             (None, None, Some(nonce)) => Effect::Marked(nonce.parse()?),
             (Some(before), Some(after), None) => Effect::Weighed {
                 member: member()?,
-                before: Side { weight: before, region: region(more.from)? },
-                after: Side { weight: after, region: region(more.to)? },
-                span: more.span.map(|(generation, from, to)| Span { generation, from, to }),
+                before: Side { weight: before, region: region(more.from)?, v: more.v.map(Version::from_stored) },
+                after: Side {
+                    weight: after,
+                    region: region(more.to)?,
+                    v: v.map(|v| Version::from_stored(v.wrapping_add(more.v.unwrap_or(0)))),
+                },
             },
             (None, None, None) => Effect::Unreadable { member: member()? },
             _ => return Err("it has one weight of two, or a marker beside weights".to_owned()),

@@ -13,8 +13,8 @@ use crate::ids::{CounterId, CounterName, PostId, Sequence, Shard, StreamShard};
 use crate::milestone::Ladder;
 use crate::time::UnixMillis;
 
-/// The layout that messages are written in. The ledger of the second edition was 1.
-const VERSION: u64 = 2;
+/// The layout that messages are written in. The ledger of the second edition was 1; entries of 2 had no version of their rows.
+const VERSION: u64 = 3;
 
 /// Which deployment a message is of: two deployments on one Kafka never mix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

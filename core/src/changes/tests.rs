@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::ids::{CounterId, MemberKey, PostId, Region, Sequence, Shard, StreamShard};
-use crate::tally::Span;
+use crate::register::Version;
+use crate::tally::{Image, RawRecord, read};
 use crate::time::UnixMillis;
+use crate::weight::{Stated, Weight};
 
 const NOW: UnixMillis = UnixMillis(1_700_000_000_000);
 const MILLI: std::time::Duration = std::time::Duration::from_millis(1);
@@ -17,9 +19,9 @@ fn key() -> RowKey {
 }
 
 fn entry(sequence: u64) -> Entry {
-    let side = |weight| Side { weight, region: None };
+    let side = |weight| Side { weight, ..Side::default() };
     let member = MemberKey::new("u").unwrap();
-    let effect = Effect::Weighed { member, before: side(0), after: side(1), span: None };
+    let effect = Effect::Weighed { member, before: side(0), after: side(1) };
     Entry { key: key(), effect, second: 1, sequence: sequence.into() }
 }
 
@@ -79,19 +81,21 @@ impl Reader {
 #[test]
 fn what_a_message_says_survives_being_written_and_read() {
     let region = |name| Region::new(name);
-    let moved = Effect::Weighed {
+    let moved = |from: Option<u64>, to: Option<u64>| Effect::Weighed {
         member: MemberKey::new("u").unwrap(),
-        before: Side { weight: 1, region: region("eu") },
-        after: Side { weight: -4, region: region("us") },
-        span: Some(Span { generation: 1, from: 5, to: 9 }),
+        before: Side { weight: 1, region: region("eu"), v: from.map(Version::from_stored) },
+        after: Side { weight: -4, region: region("us"), v: to.map(Version::from_stored) },
     };
-    let entries = vec![
-        entry(4),
-        Entry { effect: moved, ..entry(5) },
-        Entry { effect: Effect::Unreadable { member: MemberKey::new("v").unwrap() }, ..entry(6) },
-        Entry { effect: Effect::Marked(Nonce(7)), ..entry(7) },
-    ];
-    let sections = vec![Section { entries, ..section("a", 3, 8, 5, &[]) }, section("b", 0, 0, 5, &[])];
+    let most = Some(u64::MAX);
+    let versions =
+        [(None, Some(5)), (Some(5), Some(9)), (Some(9), Some(5)), (most, Some(0)), (None, most), (most, None)];
+    let effects = versions
+        .map(|(from, to)| moved(from, to))
+        .into_iter()
+        .chain([Effect::Unreadable { member: MemberKey::new("v").unwrap() }, Effect::Marked(Nonce(7))]);
+    let entries = [entry(4)].into_iter().chain((5..).zip(effects).map(|(at, effect)| Entry { effect, ..entry(at) }));
+    let sections =
+        vec![Section { entries: entries.collect(), ..section("a", 3, 20, 5, &[]) }, section("b", 0, 0, 5, &[])];
     let parts = [(Shard::FIRST, Amend::Add(-2)), (Shard::new(9).unwrap(), Amend::Doubt)].into();
     let loss = Some(Place::new(1, Offset(7)));
     let correction = Correction { counter: key().counter, parts, seen: 4, loss };
@@ -113,11 +117,37 @@ fn what_a_message_says_survives_being_written_and_read() {
 }
 
 #[test]
+fn an_entry_names_the_versions_before_and_after_and_another_version_alone_is_no_entry() {
+    let like = |v| Some(Image { v: Some(v), region: Region::new("eu"), ..Image::default() });
+    let tombstone = |v| Some(Image { stated: Stated::Amount(Weight::ABSENT), v: Some(v), ..Image::default() });
+    for (before, after, gained) in [
+        (None, like(1), Some(1)),
+        (like(1), tombstone(2), Some(-1)),
+        (tombstone(2), like(3), Some(1)),
+        (like(3), like(4), None),
+        (None, tombstone(5), None),
+        (tombstone(5), tombstone(6), None),
+        (tombstone(6), None, None),
+    ] {
+        let versions = [&before, &after].map(|image| image.as_ref()?.v.map(Version::from_stored));
+        let (pk, sort) = (Some("p#3".to_owned()), Some("u".to_owned()));
+        let expired = after.is_none();
+        let record = RawRecord { sequence: "7".to_owned(), pk, sort, before, after, expired, ..RawRecord::default() };
+        let entry = Entry::of(&read(&record).expect("it has a position"));
+        assert_eq!(entry.as_ref().map(Entry::gain), gained, "{record:?}");
+        let Some(Entry { effect: Effect::Weighed { before, after, .. }, .. }) = entry else { continue };
+        assert_eq!([before.v, after.v], versions, "{record:?}");
+        assert_eq!((before.region, after.region), (Region::new("eu"), Region::new("eu")), "{record:?}");
+    }
+}
+
+#[test]
 fn a_message_of_another_version_or_deployment_or_form_is_named_and_not_passed_over() {
     let text = |text: &str| Message::read(text.as_bytes(), &of()).unwrap_err();
-    let read = |rest: &str| text(&format!(r#"{{"v":2,"of":"tally","read":1{rest}}}"#));
+    let read = |rest: &str| text(&format!(r#"{{"v":3,"of":"tally","read":1{rest}}}"#));
     assert_eq!(text(r#"{"v":1,"g":12,"changes":[]}"#), BadMessage::Version(1));
-    assert_eq!(text(r#"{"v":2,"of":"other","read":1,"repaired":4}"#), BadMessage::Deployment("other".to_owned()));
+    assert_eq!(text(r#"{"v":2,"of":"tally","read":1,"repaired":4}"#), BadMessage::Version(2));
+    assert_eq!(text(r#"{"v":3,"of":"other","read":1,"repaired":4}"#), BadMessage::Deployment("other".to_owned()));
     let zero = "0".repeat(39);
     for (rest, why) in [
         ("", "says nothing"),
@@ -125,9 +155,9 @@ fn a_message_of_another_version_or_deployment_or_form_is_named_and_not_passed_ov
         (r#","ladder":"x""#, "ladder"),
         (r#","correction":{"subject":"p","counter":"likes","parts":[[999,1]],"seen":0}"#, "shard 999"),
         (&format!(r#","sections":[{{"s":"a","back":"5","to":"{zero}4"}}]"#), "outside"),
-        (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,1,1,"5"]]}]"#, "outside"),
-        (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,null,1,"3"]]}]"#, "one weight of two"),
-        (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,2000000000000000000,1,"3"]]}]"#, "out of range"),
+        (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,1,1,"5",9]]}]"#, "outside"),
+        (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,null,1,"3",9]]}]"#, "one weight of two"),
+        (r#","sections":[{"s":"a","to":"4","e":[["p","likes",0,"u",0,2000000000000000000,1,"3",9]]}]"#, "out of range"),
     ] {
         let error = read(rest).to_string();
         assert!(error.contains(why), "{rest}: {error}");

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use super::reading::Reading;
 use super::{Change, Counter, Mark, Overflow, ReadTo, Replaced};
-use crate::changes::{Correction, Effect, Entry, Filter, Item, Message, Place, Standing, Taken};
-use crate::ids::{CounterId, MemberKey};
+use crate::changes::{Correction, Entry, Filter, Item, Message, Place, Standing, Taken};
+use crate::ids::CounterId;
 use crate::milestone::{Ladder, Winner};
-use crate::tally::Span;
 use crate::time::UnixMillis;
 
 /// A partition from a stored position on.
@@ -85,30 +84,10 @@ pub struct After {
 pub struct Reached {
     /// The threshold.
     pub threshold: i64,
-    /// What reached it; its events are named by partition and topic by the caller.
-    pub by: By,
+    /// Who or what reached it.
+    pub by: Winner,
     /// When its change was written.
     pub at: UnixMillis,
-}
-
-/// What reached a threshold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum By {
-    /// A member of a set.
-    Member(MemberKey),
-    /// A write of a cell, which took in these offsets: so much of them reached the threshold, of so much in all.
-    Cell {
-        /// The cell.
-        cell: MemberKey,
-        /// The offsets.
-        span: Span,
-        /// How much of them it took.
-        nth: i64,
-        /// What all of them came to.
-        gained: i64,
-    },
-    /// A correction, or a change whose events are not known.
-    Unwitnessed,
 }
 
 impl Position {
@@ -278,41 +257,12 @@ fn crossed(ladder: &Ladder, before: i64, after: i64, change: Change<'_>) -> Vec<
     }
     let thresholds = ladder.crossed(Some(before), after).thresholds;
     let by = |threshold: i64| match change {
-        Change::Correction(_) => (By::Unwitnessed, UnixMillis(0)),
-        Change::Entry(entry) => {
-            let by = match &entry.effect {
-                Effect::Weighed { member, span, .. } if member.is_cell() => span.map_or(By::Unwitnessed, |span| {
-                    let (nth, gained) = (threshold - before, after - before);
-                    By::Cell { cell: member.clone(), span, nth, gained }
-                }),
-                Effect::Weighed { member, .. } => By::Member(member.clone()),
-                Effect::Unreadable { .. } | Effect::Marked(_) => By::Unwitnessed,
-            };
-            (by, UnixMillis(entry.second * 1000))
-        }
+        Change::Correction(_) => (Winner::Unwitnessed, UnixMillis(0)),
+        Change::Entry(entry) => (Winner::of(entry, threshold - before), UnixMillis(entry.second * 1000)),
     };
     let reached = |threshold| {
         let (by, at) = by(threshold);
         Reached { threshold, by, at }
     };
     thresholds.into_iter().map(reached).collect()
-}
-
-impl By {
-    /// The winner as it is recorded.
-    pub fn winner(self) -> Winner {
-        match self {
-            Self::Member(member) => Winner::Member(member),
-            Self::Cell { cell, span: Span { generation, from, to }, nth, gained } => {
-                match crate::ids::ReservedKey::read(cell.as_str()) {
-                    Some(crate::ids::ReservedKey::Cell { topic, partition }) => {
-                        let topic = topic.into();
-                        Winner::Events(crate::milestone::Events { topic, partition, generation, from, to, nth, gained })
-                    }
-                    _ => Winner::Unwitnessed,
-                }
-            }
-            Self::Unwitnessed => Winner::Unwitnessed,
-        }
-    }
 }

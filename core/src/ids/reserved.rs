@@ -17,8 +17,6 @@ pub enum ReservedKey<'a> {
         /// The partition.
         partition: u32,
     },
-    /// Which shard counts a set has had.
-    Homes,
     /// By which relays see how late the stream is.
     Canary,
     /// What this version does not know, without the U+0001: it counts nothing.
@@ -27,7 +25,6 @@ pub enum ReservedKey<'a> {
 
 impl<'a> ReservedKey<'a> {
     const RECOUNT: &'static str = "recount";
-    const HOMES: &'static str = "homes";
     const CANARY: &'static str = "canary";
     const CELL: &'static str = "cell/";
 
@@ -36,7 +33,6 @@ impl<'a> ReservedKey<'a> {
         let name = sort.strip_prefix(RESERVED)?;
         Some(match name {
             Self::RECOUNT => Self::Recount,
-            Self::HOMES => Self::Homes,
             Self::CANARY => Self::Canary,
             _ => name.strip_prefix(Self::CELL).and_then(Self::cell).unwrap_or(Self::Other(name)),
         })
@@ -59,7 +55,6 @@ impl fmt::Display for ReservedKey<'_> {
         match self {
             Self::Recount => write!(f, "{RESERVED}{}", Self::RECOUNT),
             Self::Cell { topic, partition } => write!(f, "{RESERVED}{}{topic}/{partition}", Self::CELL),
-            Self::Homes => write!(f, "{RESERVED}{}", Self::HOMES),
             Self::Canary => write!(f, "{RESERVED}{}", Self::CANARY),
             Self::Other(name) => write!(f, "{RESERVED}{name}"),
         }
@@ -74,7 +69,6 @@ mod tests {
     fn a_reserved_key_survives_being_written_and_read() {
         for (sort, key) in [
             ("\u{1}recount", ReservedKey::Recount),
-            ("\u{1}homes", ReservedKey::Homes),
             ("\u{1}canary", ReservedKey::Canary),
             ("\u{1}cell/views/11", ReservedKey::Cell { topic: "views", partition: 11 }),
             ("\u{1}cell/views/011", ReservedKey::Other("cell/views/011")),

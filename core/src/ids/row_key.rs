@@ -46,6 +46,11 @@ impl RowKey {
         Self { counter: counter.clone(), shard: Shard::FIRST }
     }
 
+    /// Every row key of `counter`.
+    pub fn all(counter: &CounterId, shards: ShardCount) -> impl Iterator<Item = Self> {
+        shards.all().map(|shard| Self { counter: counter.clone(), shard })
+    }
+
     /// The row key of the cell that Kafka partition `index` has in `counter`: two partitions never share a cell.
     pub fn of_cell(counter: &CounterId, index: u32, shards: ShardCount) -> Self {
         Self { counter: counter.clone(), shard: shards.shard_of_cell(index) }

@@ -41,7 +41,7 @@ pub struct BadShardCount(pub u64);
 
 impl ShardCount {
     /// Carries 8,000 likes/s on one post, and some 800 million rows.
-    pub const DEFAULT: Self = Self(16);
+    pub const DEFAULT: Self = Self(64);
     /// The counter item of a post with more would be slow to write for every one of its likes.
     pub const MAX: Self = Self(256);
 

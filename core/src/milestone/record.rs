@@ -1,10 +1,12 @@
 //! What is kept of one threshold, for ever: who or what reached it first, when, and at which version of the counter.
 
 use std::fmt;
+use std::ops::Range;
 
 use xxhash_rust::xxh64::xxh64;
 
-use crate::ids::{CounterId, MemberKey};
+use crate::changes::{Effect, Entry, Side};
+use crate::ids::{CounterId, MemberKey, ReservedKey};
 use crate::time::UnixMillis;
 
 /// The record of one threshold of one counter.
@@ -37,8 +39,12 @@ pub enum Winner {
     Unwitnessed,
 }
 
-/// The events that one write of a cell took in: those of the counter among the records from `from` and before `to` that
-/// have no dead letter. The winner is the event with which their amounts reach `nth`.
+/// The events that one write of a cell took in: those of the counter among the records of a generation from `from` and before
+/// `to`. One that has a dead letter may be among them or not. The winner is the event with which their amounts reach `nth`.
+///
+/// Where the cell's last event before was of an earlier generation, or there was no cell, `from` is 0: the first of these
+/// events is the first that is of the generation. What the same write took in of an earlier generation is in `gained`, and no
+/// offsets name it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Events {
     /// The topic.
@@ -58,6 +64,22 @@ pub struct Events {
 }
 
 impl Winner {
+    /// Who or what lifted a total by what `entry` adds to it; `nth` of that was missing to the threshold.
+    pub fn of(entry: &Entry, nth: i64) -> Self {
+        let Effect::Weighed { member, before, after } = &entry.effect else { return Self::Unwitnessed };
+        match ReservedKey::read(member.as_str()) {
+            None => Self::Member(member.clone()),
+            Some(ReservedKey::Cell { topic, partition }) => {
+                let Some((generation, Range { start: from, end: to })) = taken_in(before, after) else {
+                    return Self::Unwitnessed;
+                };
+                let gained = entry.gain();
+                Self::Events(Events { topic: topic.into(), partition, generation, from, to, nth, gained })
+            }
+            Some(_) => Self::Unwitnessed,
+        }
+    }
+
     /// How far the winner is known, as answers say it.
     pub fn state(&self) -> &'static str {
         match self {
@@ -81,6 +103,19 @@ impl fmt::Display for Winner {
     }
 }
 
+/// The generation and the offsets of the events that a cell took in between two states. `None` where one of its versions is
+/// not readable, or it went back: a person has edited it.
+fn taken_in(before: &Side, after: &Side) -> Option<(u64, Range<u64>)> {
+    let last = after.v?;
+    let from = match before.v {
+        Some(before) if before >= last => return None,
+        Some(before) if before.generation() == last.generation() => before.offset().0 + 1,
+        None if before.weight != 0 => return None,
+        _ => 0,
+    };
+    Some((last.generation().into(), from..last.offset().0 + 1))
+}
+
 impl Milestone {
     /// A digest of everything that is kept of a threshold of `counter`, which shows that a field is another than it was
     /// written. It is no signature: who can write the record can make another.
@@ -94,7 +129,53 @@ impl Milestone {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fence::Offset;
     use crate::ids::PostId;
+    use crate::register::Version;
+
+    /// What an entry of a row names that comes from 3 to 8 by a change from one version to another.
+    fn winner(member: &str, versions: [Option<Version>; 2]) -> Winner {
+        let [before, after] = versions;
+        let before = before.map_or_else(Side::default, |before| Side { weight: 3, v: Some(before), ..Side::default() });
+        let after = Side { weight: 8, v: after, ..Side::default() };
+        Winner::of(&entry(Effect::Weighed { member: MemberKey::new(member).unwrap(), before, after }), 2)
+    }
+
+    fn entry(effect: Effect) -> Entry {
+        Entry { key: "p#+views.0".parse().unwrap(), effect, second: 0, sequence: 1.into() }
+    }
+
+    const CELL: &str = "\u{1}cell/views/3";
+
+    #[test]
+    fn a_cell_names_the_events_behind_its_version_before_that_are_of_the_generation_of_the_one_after() {
+        let v = |generation, offset| Some(Version::new(generation, true, Offset(offset)));
+        for (before, after, generation, from, to, gained) in
+            [(None, v(1, 4), 1, 0, 5, 8), (v(1, 4), v(1, 9), 1, 5, 10, 5), (v(1, 4), v(2, 3), 2, 0, 4, 5)]
+        {
+            let named = Events { topic: "views".into(), partition: 3, generation, from, to, nth: 2, gained };
+            assert_eq!(winner(CELL, [before, after]), Winner::Events(named));
+        }
+    }
+
+    #[test]
+    fn a_cell_that_was_edited_by_hand_names_no_events() {
+        let v = |generation, offset| Some(Version::new(generation, true, Offset(offset)));
+        for versions in [[v(1, 4), v(1, 4)], [v(1, 4), v(1, 3)], [v(2, 1), v(1, 9)], [v(1, 4), None]] {
+            assert_eq!(winner(CELL, versions), Winner::Unwitnessed, "{versions:?}");
+        }
+        let side = |weight, v| Side { weight, v, ..Side::default() };
+        let member = MemberKey::new(CELL).unwrap();
+        let unreadable = Effect::Weighed { member, before: side(3, None), after: side(8, v(1, 9)) };
+        assert_eq!(Winner::of(&entry(unreadable), 2), Winner::Unwitnessed);
+    }
+
+    #[test]
+    fn a_member_is_named_itself_and_what_weighs_nothing_known_names_none() {
+        let member = MemberKey::new("u-7").unwrap();
+        assert_eq!(winner("u-7", [None, None]), Winner::Member(member.clone()));
+        assert_eq!(Winner::of(&entry(Effect::Unreadable { member }), 2), Winner::Unwitnessed);
+    }
 
     fn milestone() -> Milestone {
         let by = Winner::Member(MemberKey::new("u-7").unwrap());

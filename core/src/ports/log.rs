@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::Outcome;
+use crate::fault::Fault;
 use crate::fence::{Log, Offset, Partition};
 use crate::time::UnixMillis;
 
@@ -200,7 +201,8 @@ pub trait OwnedPartition: std::fmt::Debug + Send + Sync {
     /// How many partitions the topic has.
     async fn partitions(&self) -> Outcome<u32>;
 
-    /// What the broker says of the log. Its bounds are those of the topic that it names, which is looked at last.
+    /// What the broker says of the log: its end lies behind everything that was acknowledged. Its bounds are those of the topic that
+    /// it names, which is looked at last.
     async fn log(&self) -> Outcome<Log>;
 
     /// What the group has committed: what tools show and reset. It is not later than what [`finished`](Self::finished) was told,
@@ -249,6 +251,18 @@ pub trait Producer: Send + Sync {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written>;
 }
 
+/// Writes records by transactions, under a name that one process at a time has.
+#[async_trait]
+pub trait Transactions: Send + Sync {
+    /// Takes the name over. What another process began under it is settled: all of a transaction is there, or none. From then
+    /// on that process can finish none.
+    async fn take_over(&self) -> Outcome<()>;
+
+    /// Writes all of `records` or none of them, seen by readers at once. After a fault the outcome is unknown, and nothing
+    /// more can be written until the name is [taken over](Self::take_over), which settles it.
+    async fn write(&self, records: &[Outgoing<'_>]) -> Outcome<()>;
+}
+
 /// Reads a topic from end to end outside of any group: an operator's command or a tool.
 #[async_trait]
 pub trait TopicReader: Send + Sync {
@@ -257,8 +271,14 @@ pub trait TopicReader: Send + Sync {
         self.logs().await.map(|logs| !logs.is_empty())
     }
 
-    /// The logs of all its partitions, in order.
+    /// The logs of all its partitions, in order. Each ends before the first transaction that is open: what a read can show.
     async fn logs(&self) -> Outcome<Vec<(Partition, Log)>>;
+
+    /// The log of one partition, as [`logs`](Self::logs) has it.
+    async fn log(&self, partition: &Partition) -> Outcome<Log> {
+        let found = self.logs().await?.into_iter().find(|(found, _)| found == partition);
+        found.map(|(_, log)| log).ok_or_else(|| Fault::Transient(format!("there is no {partition}")))
+    }
 
     /// Some of the records of `partition` from `from` up to `to`, in order; none at the end.
     async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records>;

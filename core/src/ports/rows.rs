@@ -1,49 +1,11 @@
-//! The likes table: rows that move with a fence, and rows read.
+//! Reading the likes table.
 
 use async_trait::async_trait;
 
 use super::{Cursor, Outcome, Page};
-use crate::batch::Change;
-use crate::fence::{Advance, Commit, Fence, Fences, Partition, Reached};
-use crate::ids::{CounterId, MemberKey, ReservedKey, RowKey, UserId, check_id};
+use crate::ids::{MemberKey, ReservedKey, RowKey, UserId, check_id};
 use crate::time::UnixMillis;
 use crate::weight::{Stated, Weight};
-
-/// Rows and fence together: all that the consumer writes.
-#[async_trait]
-pub trait FencedRows: Send + Sync {
-    /// The fence of lane 0 of `partition`, read consistently; `None` before its first creation.
-    async fn fence(&self, partition: &Partition) -> Outcome<Option<Fence>>;
-
-    /// The fences of all lanes of `partition`, read consistently as they stood at one moment; `None` before the first creation.
-    /// Of a partition of one lane it costs what [`fence`](Self::fence) costs.
-    async fn lanes(&self, partition: &Partition) -> Outcome<Option<Fences>>;
-
-    /// How many partitions `topic` had when this deployment first read it: `partitions`, if that was not written down yet,
-    /// which this does. Where it was not, and there are fences, they say it. Safe to repeat: what is there already stays.
-    async fn first_seen(&self, topic: &str, partitions: u32) -> Outcome<u32>;
-
-    /// Creates the fence if there is none. Safe to repeat: what is there already stays.
-    async fn create_fence(&self, partition: &Partition, fence: &Fence) -> Outcome<()>;
-
-    /// How far the cells of `partition` in these counters have come, read consistently, in their order; `None` where there is
-    /// none.
-    async fn cells(&self, partition: &Partition, counters: &[CounterId]) -> Outcome<Vec<Option<Reached>>>;
-
-    /// Changes the rows and moves the fence of one lane, all or nothing, if the fence is as `advance` knows it and each cell is as
-    /// [`Reached::admits`] wants it. At most
-    /// [`BatchLimits::MAX_ROWS`](crate::batch::BatchLimits::MAX_ROWS) changes. Safe to repeat, by any process and at any time: a
-    /// second copy finds the fence moved.
-    async fn commit(&self, partition: &Partition, advance: &Advance, changes: &[Change<'_>]) -> Commit;
-
-    /// Every fence of `topic` in the order of partitions and lanes, for people. Not of one moment: while lanes change, those of
-    /// a partition may not stand together.
-    async fn fences(&self, topic: &str) -> Outcome<Vec<(Partition, Fence)>>;
-
-    /// Replaces the fences of all lanes, in one transaction, if each is still as in `seen`: by `to` with `cfg` one higher. Terms
-    /// and the number of lanes change in no other way. `false` where one was not. Safe to repeat: the condition holds once.
-    async fn replace_fences(&self, partition: &Partition, seen: &Fences, to: &Fences) -> Outcome<bool>;
-}
 
 /// A like that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -85,7 +85,8 @@ impl Topic {
         self.sums_from.get(index as usize).is_none_or(|from| *from <= offset)
     }
 
-    fn generation_of(&self, index: u32, offset: Offset) -> &Generation {
+    /// The generation that the record at `offset` is of.
+    pub fn generation_of(&self, index: u32, offset: Offset) -> &Generation {
         let has =
             |generation: &&Generation| generation.begins.get(index as usize).is_some_and(|begin| *begin <= offset);
         self.generations.iter().rev().find(has).unwrap_or(&self.generations[0])

@@ -28,6 +28,16 @@ impl Version {
         Self(above << Self::OFFSET_BITS | offset.0)
     }
 
+    /// A version as a row stores it.
+    pub fn from_stored(stored: u64) -> Self {
+        Self(stored)
+    }
+
+    /// The number that a row stores.
+    pub fn stored(self) -> u64 {
+        self.0
+    }
+
     /// The generation of the topic.
     pub fn generation(self) -> u16 {
         u16::try_from(self.0 >> (Self::OFFSET_BITS + 1)).expect("15 bits are left")

@@ -34,7 +34,7 @@ impl Canary {
             return None;
         }
         let key: RowKey = record.pk.as_deref()?.parse().ok()?;
-        let at = record.after.as_ref()?.to?.min(record.written.0 + SECOND - 1);
+        let at = record.after.as_ref()?.v?.min(record.written.0 + SECOND - 1);
         let row = key.counter.post.as_str().strip_prefix(Self::POST)?.parse().ok()?;
         Some(Self { row, at: UnixMillis(at) })
     }
@@ -51,7 +51,7 @@ mod tests {
             pk: Some(Canary { row: 7, at: UnixMillis(0) }.key().to_string()),
             sort: Some(ReservedKey::Canary.to_string()),
             written: UnixMillis(written),
-            after: Some(Image { to: Some(at), ..Image::default() }),
+            after: Some(Image { v: Some(at), ..Image::default() }),
             ..RawRecord::default()
         };
         assert_eq!(Canary::read(&record(4_200, 4_000)), Some(Canary { row: 7, at: UnixMillis(4_200) }));

@@ -252,5 +252,5 @@ fn weight(entry: &Entry) -> usize {
         Effect::Weighed { member, .. } | Effect::Unreadable { member } => member.as_str().len(),
         Effect::Marked(_) => 48,
     };
-    entry.key.counter.post.as_str().len() + member + Sequence::DIGITS + 40
+    entry.key.counter.post.as_str().len() + member + Sequence::DIGITS + 60
 }

@@ -29,9 +29,9 @@ fn entry(sequence: u64, partition: u32) -> Entry {
     let keys = (0..)
         .map(|n| RowKey { counter: CounterId::likes(PostId::new(&format!("p{n}")).unwrap()), shard: Shard::FIRST });
     let key = keys.into_iter().find(|key| partition_of(key, PARTITIONS) == partition).unwrap();
-    let side = |weight| Side { weight, region: None };
+    let side = |weight| Side { weight, ..Side::default() };
     let member = MemberKey::new("u").unwrap();
-    let effect = crate::changes::Effect::Weighed { member, before: side(0), after: side(1), span: None };
+    let effect = crate::changes::Effect::Weighed { member, before: side(0), after: side(1) };
     Entry { key, effect, second: 1, sequence: sequence.into() }
 }
 

@@ -28,7 +28,7 @@ impl Oracle {
             seconds.entry(second).or_default().push((subject.clone(), by));
         };
         add(None, after.weight - before.weight);
-        for (Side { region, weight }, sign) in [(before, -1), (after, 1)] {
+        for (Side { region, weight, .. }, sign) in [(before, -1), (after, 1)] {
             if region.is_some() && weight != 0 {
                 add(region, sign * weight);
             }
@@ -142,9 +142,8 @@ impl Sliding<'_> {
 #[cfg(test)]
 mod tests {
     use tally_core::ids::{CounterId, MemberKey, RowKey, Sequence, ShardCount};
-    use tally_core::tally::{RecordKind, Regions};
+    use tally_core::tally::RecordKind;
     use tally_core::time::UnixMillis;
-    use tally_core::weight::Weight;
 
     use super::*;
 
@@ -154,10 +153,10 @@ mod tests {
 
     fn record(second: u64, post: &str, weights: (i64, i64), regions: (Option<Region>, Option<Region>)) -> Record {
         let (id, member) = (CounterId::likes(PostId::new(post).unwrap()), MemberKey::new("u").unwrap());
-        let [before, after] = [weights.0, weights.1].map(|weight| Weight::new(weight).unwrap());
-        let regions = Some(Box::new(Regions { before: regions.0, after: regions.1 }));
         let key = RowKey::of(&id, "u", ShardCount::DEFAULT);
-        let kind = RecordKind::Row { key, member, before, after, span: None, regions };
+        let side = |weight, region| Side { weight, region, v: None };
+        let (before, after) = (side(weights.0, regions.0), side(weights.1, regions.1));
+        let kind = RecordKind::Row { key, member, before, after };
         Record { sequence: Sequence::from(1), written: UnixMillis(second * 1000), kind }
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tally_core::homes::{CounterMap, Homes};
 use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey, Shard, ShardCount};
 use tally_core::ports::ScannedRow;
 
@@ -12,8 +11,6 @@ use crate::names::{Made, Names};
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     counters: BTreeMap<CounterId, CounterRows>,
-    /// The homes of sets that have rows outside the deployment's shards.
-    homes: BTreeMap<CounterId, Homes>,
     /// Rows that are not where they belong, or of another kind than their counter.
     pub(super) astray: Differences,
 }
@@ -42,22 +39,6 @@ impl CounterRows {
 }
 
 impl Rows {
-    /// The sets of `page` with rows outside the deployment's shards: their maps are to be read first.
-    pub(super) fn spread(&self, page: &[ScannedRow], shards: ShardCount) -> Vec<CounterId> {
-        let outside = page.iter().filter(|row| ReservedKey::read(&row.sort).is_none()).filter_map(|row| {
-            let key: RowKey = row.pk.parse().ok()?;
-            (key.shard != shards.shard_of(&row.sort)).then_some(key.counter)
-        });
-        let outside: BTreeSet<_> = outside.filter(|counter| !self.homes.contains_key(counter)).collect();
-        outside.into_iter().collect()
-    }
-
-    /// The maps of these sets.
-    pub(super) fn learn(&mut self, counters: Vec<CounterId>, maps: Vec<Option<CounterMap>>) {
-        let homes = counters.into_iter().zip(maps).filter_map(|(counter, map)| Some((counter, map?.homes())));
-        self.homes.extend(homes);
-    }
-
     /// Takes a row in. A tombstone is a member that was taken back: there is nothing to compare.
     pub(super) fn take(&mut self, row: &ScannedRow, names: &Names, shards: ShardCount) {
         let ScannedRow { pk, sort, .. } = row;
@@ -73,9 +54,7 @@ impl Rows {
             Some(_) => return,
             None => (CounterKind::Set, shards.shard_of(sort)),
         };
-        let is_at_home =
-            kind == CounterKind::Set && self.homes.get(&key.counter).is_some_and(|homes| homes.admit(sort, key.shard));
-        if key.shard != home && !is_at_home {
+        if key.shard != home {
             self.astray.add(|| format!("row of {sort:?} in {pk:?}: belongs in shard {home}"));
         }
         if key.counter.name.kind() != kind {

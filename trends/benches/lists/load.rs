@@ -36,10 +36,10 @@ pub(crate) fn id(key: u32) -> PostId {
 
 /// A like, or what takes one back.
 pub(crate) fn change(nth: u64, key: u32, second: u64, [before, after]: [i64; 2]) -> Entry {
-    let side = |weight| Side { weight, region: None };
+    let side = |weight| Side { weight, ..Side::default() };
     let member = MemberKey::new("user-12345678").expect("it is an id");
     let key = RowKey { counter: CounterId::likes(id(key)), shard: Shard::new(0).expect("there is one") };
-    let effect = Effect::Weighed { member, before: side(before), after: side(after), span: None };
+    let effect = Effect::Weighed { member, before: side(before), after: side(after) };
     Entry { key, effect, second, sequence: (nth + 1).into() }
 }
 

@@ -16,7 +16,7 @@ use super::super::expression::Aliases;
 use super::super::fault::fault;
 use super::super::get::Consistency;
 use super::super::item::{Item, Reader, item, number, text};
-use super::super::names::checkpoints::{ADOPTED, CONFIG, COUNTERS, FORMAT, HOMES, ID, MILESTONES, SHARDS, TABLES};
+use super::super::names::checkpoints::{ADOPTED, CONFIG, COUNTERS, FORMAT, ID, MILESTONES, SHARDS, TABLES};
 use super::super::table_ids::{CHECKPOINTS, COUNTS, EMPTIED, SeenTables, TableIds};
 use super::super::watch::{LOSS, open_once};
 use super::{Checkpoints, definitions, key};
@@ -27,8 +27,6 @@ pub struct Configuration {
     pub shards: ShardCount,
     pub definitions: Definitions,
     pub ladder: Ladder,
-    /// How often a change of a map was announced: more often than any process has read.
-    pub announced: u64,
 }
 
 /// What one look at the configuration and at the tables shows.
@@ -151,9 +149,6 @@ impl Checkpoints {
         }
         if !of.ladder.is_empty() {
             config.insert(MILESTONES.to_owned(), text(of.ladder.to_string()));
-        }
-        if of.announced > 0 {
-            config.insert(HOMES.to_owned(), number(of.announced));
         }
         self.put_new_config(config).await
     }

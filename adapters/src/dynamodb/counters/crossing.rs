@@ -4,13 +4,12 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update as UpdateItem};
 use tally_core::fault::Fault;
-use tally_core::fence::Refused;
 use tally_core::fold::Counter;
 use tally_core::milestone::Milestone;
 use tally_core::ports::Outcome;
 
 use super::super::expression::Aliases;
-use super::super::fault::{Cancelled, cancelled, refused};
+use super::super::fault::{Cancelled, Refused, cancelled, refused};
 use super::super::recounts::milestone;
 use super::super::table_ids::COUNTS;
 use super::{Counters, Update, key};

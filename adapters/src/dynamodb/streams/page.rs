@@ -128,9 +128,9 @@ struct Item<'a> {
     #[serde(borrow)]
     n: Option<Attribute<'a>>,
     #[serde(borrow)]
-    to: Option<Attribute<'a>>,
+    v: Option<Attribute<'a>>,
     #[serde(borrow)]
-    r#gen: Option<Attribute<'a>>,
+    to: Option<Attribute<'a>>,
     #[serde(borrow)]
     region: Option<Attribute<'a>>,
     #[serde(borrow)]
@@ -182,8 +182,7 @@ fn image(item: Item<'_>) -> Image {
     };
     Image {
         stated,
-        to: number(item.to.as_ref()),
-        generation: number(item.r#gen.as_ref()),
+        v: number(item.v.as_ref().or(item.to.as_ref())),
         region: item.region.and_then(|region| Region::new(&region.s?.0)),
         run: text(item.run),
     }
@@ -231,8 +230,8 @@ mod tests {
             r#"{"NextShardIterator":"next","Records":[{"eventID":"1","eventName":"MODIFY","awsRegion":"r","dynamodb":{
                 "ApproximateCreationDateTime":1700000000.5,"SequenceNumber":"100","SizeBytes":9,"StreamViewType":"NEW_AND_OLD_IMAGES",
                 "Keys":{"user_id":{"S":"u"},"pk":{"S":"p#3"}},
-                "OldImage":{"pk":{"S":"p#3"},"post_id":{"S":"p"},"liked_at":{"N":"7"},"new_one":{"L":[{"M":{"a":{"S":"b"}}}]}},
-                "NewImage":{"n":{"N":"-5"},"to":{"N":"12"},"gen":{"N":"1"},"region":{"S":"us"},"run":{"S":"x"}}}}]}"#,
+                "OldImage":{"pk":{"S":"p#3"},"post_id":{"S":"p"},"liked_at":{"N":"7"},"v":{"N":"12"},"new_one":{"L":[{"M":{"a":{"S":"b"}}}]}},
+                "NewImage":{"n":{"N":"-5"},"to":{"N":"844424930131980"},"region":{"S":"us"},"run":{"S":"x"}}}}]}"#,
         )
         .await;
         let expected = RawRecord {
@@ -241,12 +240,11 @@ mod tests {
             pk: Some("p#3".to_owned()),
             sort: Some("u".to_owned()),
             expired: false,
-            before: Some(Image { stated: Stated::Nothing, ..Image::default() }),
+            before: Some(Image { stated: Stated::Nothing, v: Some(12), ..Image::default() }),
             after: Some(Image {
                 run: Some("x".to_owned()),
                 stated: Stated::number("-5"),
-                to: Some(12),
-                generation: Some(1),
+                v: Some(844_424_930_131_980),
                 region: Region::new("us"),
             }),
         };
@@ -255,13 +253,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_tombstone_counts_for_nothing() {
+    async fn a_tombstone_counts_for_nothing_and_has_a_version() {
         let read = read(
-            r#"{"Records":[{"dynamodb":{"SequenceNumber":"1","OldImage":{"liked_at":{"N":"7"}},"NewImage":{"gone":{"N":"9"}}}}]}"#,
+            r#"{"Records":[{"dynamodb":{"SequenceNumber":"1","OldImage":{"liked_at":{"N":"7"}},"NewImage":{"v":{"N":"8"},"gone":{"N":"9"}}}}]}"#,
         )
         .await;
-        let weighed = [&read.records[0].before, &read.records[0].after].map(|image| image.as_ref().unwrap().stated);
-        assert_eq!(weighed, [Stated::Nothing, Stated::Amount(Weight::ABSENT)]);
+        let [before, after] = [&read.records[0].before, &read.records[0].after].map(|image| image.clone().unwrap());
+        assert_eq!(before, Image::default());
+        assert_eq!(after, Image { stated: Stated::Amount(Weight::ABSENT), v: Some(8), ..Image::default() });
     }
 
     #[tokio::test(start_paused = true)]
@@ -280,7 +279,7 @@ mod tests {
     async fn what_is_of_another_type_is_not_there_and_a_weight_of_another_type_is_unreadable() {
         let read = read(
             r#"{"Records":[{"dynamodb":{"SequenceNumber":"1","ApproximateCreationDateTime":1,"Keys":{"pk":{"N":"1"},"user_id":{"B":"AA=="}},
-                "NewImage":{"n":{"S":"5"},"to":{"S":"1"},"region":{"N":"1"},"run":{"BOOL":true}}}}, {"eventName":"REMOVE"}]}"#,
+                "NewImage":{"n":{"S":"5"},"v":{"S":"1"},"region":{"N":"1"},"run":{"BOOL":true}}}}, {"eventName":"REMOVE"}]}"#,
         )
         .await;
         let [record, nothing] = &read.records[..] else { panic!("{read:?}") };

@@ -77,7 +77,10 @@ async fn a_member_whose_workers_take_nothing_stays_in_the_group() {
     let mut config = config(&settings, "readers");
     // As short as the client takes it beside its session timeout: twice as long fits into a test.
     config.set("max.poll.interval.ms", "6000");
-    let mut source = Source::configured(&config, Context::new(&settings), "likes").unwrap();
+    let mut source = {
+        let ends = super::reader::client_of_ends(&settings).unwrap();
+        Source::configured(&config, Context::new(&settings), ends, "likes").unwrap()
+    };
     let owned = assigned(&mut source).await;
     let handle = Arc::clone(&owned[0]);
     tokio::select! {

@@ -16,8 +16,10 @@ pub(super) struct State {
     pub(super) topics: BTreeMap<String, Topic>,
     pub(super) groups: BTreeMap<String, Group>,
     pub(super) bookmarks: BTreeMap<(String, Partition), Offset>,
-    /// Ids given to topics, members and assignments.
+    /// Ids given to topics, members, assignments and take-overs.
     pub(super) next: u64,
+    /// The last take-over of each name that transactions are written under.
+    pub(super) writers: BTreeMap<String, u64>,
     pub(super) down: bool,
     /// Topics that refuse writes, and with what.
     pub(super) refusing: BTreeMap<String, Fault>,
@@ -41,6 +43,8 @@ pub(super) struct Message {
     pub(super) key: Option<Vec<u8>>,
     pub(super) value: Option<Vec<u8>>,
     pub(super) headers: Vec<(String, Option<Vec<u8>>)>,
+    /// It marks the end of a transaction, and is handed out to none.
+    pub(super) is_mark: bool,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +106,7 @@ impl State {
             key: record.key.map(<[u8]>::to_vec),
             value: record.value.map(<[u8]>::to_vec),
             headers: headers.collect(),
+            is_mark: false,
         });
         Ok(Written { partition, offset })
     }
@@ -125,7 +130,8 @@ impl Stored {
     pub(super) fn read(&self, from: u64, to: u64, limit: usize) -> Records {
         let mut records = Records::default();
         let skipped = usize::try_from(from - self.start).unwrap_or(usize::MAX);
-        for (offset, message) in (from..to).zip(self.records.iter().skip(skipped)).take(limit) {
+        let messages = (from..to).zip(self.records.iter().skip(skipped)).filter(|(_, message)| !message.is_mark);
+        for (offset, message) in messages.take(limit) {
             let headers = message.headers.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
             records.push(Offset(offset), message.at, message.key.as_deref(), message.value.as_deref(), headers);
         }

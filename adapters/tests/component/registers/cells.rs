@@ -9,7 +9,7 @@ use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::Store;
 
 use super::{TABLE, confirmed, start, version};
-use crate::rows::streamed;
+use crate::rows::{streamed, versions};
 
 fn partition() -> Partition {
     Partition { topic: "likes".into(), index: 7 }
@@ -52,6 +52,7 @@ async fn a_cell_moves_from_the_version_it_has_come_to_and_from_no_other() {
     assert_eq!(advance(&registers, Some(first), cell(9, 9)).await, Advanced::Refused(Some(second)));
     assert_eq!(read(&registers, 7).await, Some(second));
     assert_eq!(counted(&store).await, 3);
+    assert_eq!(versions(&store).await, [[None, Some(first.to)], [Some(first.to), Some(second.to)]]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use tally_testkit::BEGAN;
 use super::{
     GONE, TABLE, confirmed, key, like, like_from, liked, start, stored, tombstone, unlike, version, write, write_of,
 };
-use crate::rows::streamed;
+use crate::rows::{streamed, versions};
 
 #[tokio::test(start_paused = true)]
 async fn a_row_is_what_the_newest_event_says() {
@@ -82,6 +82,16 @@ async fn a_tombstone_weighs_nothing_in_the_stream_and_a_like_again_is_one_more()
         deltas.push(streamed(&store).await.iter().map(Record::delta).sum::<i64>());
     }
     assert_eq!(deltas, [0, 1, 1, 0, 0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_has_the_version_of_the_event_before_and_of_the_one_after() {
+    let (store, registers) = start().await;
+    for event in [like("u", 1), unlike("u", 2), like("u", 3), like("u", 4), unlike("u", 5)] {
+        assert_eq!(write(&registers, event).await, Written::Stored);
+    }
+    let v = |offset| Some(version(offset));
+    assert_eq!(versions(&store).await, [[None, v(1)], [v(1), v(2)], [v(2), v(3)], [v(4), v(5)]]);
 }
 
 #[tokio::test(start_paused = true)]

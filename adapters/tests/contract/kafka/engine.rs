@@ -9,9 +9,11 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::{ClientConfig, TopicPartitionList};
-use tally_adapters::kafka::{Producer as KafkaProducer, Settings, Source, TopicReader as KafkaTopicReader};
+use tally_adapters::kafka::{
+    Producer as KafkaProducer, Settings, Source, TopicReader as KafkaTopicReader, Transactions as KafkaTransactions,
+};
 use tally_adapters::memory::log::Broker;
-use tally_core::ports::{Intake, Producer, TopicReader};
+use tally_core::ports::{Intake, Producer, TopicReader, Transactions};
 
 /// The environment variable that names brokers of another engine.
 const BROKERS: &str = "TALLY_TEST_BROKERS";
@@ -26,6 +28,8 @@ pub(crate) trait Engine {
     fn join(&self) -> Box<dyn Intake>;
     fn producer(&self) -> Arc<dyn Producer>;
     fn reader(&self) -> Arc<dyn TopicReader>;
+    /// Transactions under the name of the engine's own.
+    fn transactions(&self) -> Arc<dyn Transactions>;
 }
 
 /// The twin, with the broker behind it.
@@ -51,6 +55,9 @@ impl Engine for Twin {
     }
     fn reader(&self) -> Arc<dyn TopicReader> {
         Arc::new(self.0.reader("marks", self.topic()))
+    }
+    fn transactions(&self) -> Arc<dyn Transactions> {
+        Arc::new(self.0.transactions("writer"))
     }
 }
 
@@ -134,6 +141,9 @@ impl Engine for Librdkafka {
     }
     fn reader(&self) -> Arc<dyn TopicReader> {
         Arc::new(KafkaTopicReader::new(&self.settings(), &format!("marks-{}", self.topic), &self.topic).unwrap())
+    }
+    fn transactions(&self) -> Arc<dyn Transactions> {
+        Arc::new(KafkaTransactions::new(&self.settings(), &format!("writer-{}", self.topic)))
     }
 }
 

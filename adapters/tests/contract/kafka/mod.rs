@@ -179,6 +179,59 @@ async fn a_topic_reader_reads_to_a_bound_and_keeps_a_bookmark() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_is_written_whole_by_one_who_has_taken_the_name_over() {
+    for engine in engines().await {
+        let (writer, topic) = (engine.transactions(), engine.topic());
+        let all = [record(topic, 0, b"a"), record(topic, 1, b"b"), record(topic, 0, b"c")];
+        assert!(writer.write(&all).await.is_err(), "the name is not taken over yet");
+        settled(async || writer.take_over().await).await.unwrap();
+        writer.write(&all).await.unwrap();
+        writer.write(&[]).await.unwrap();
+        writer.write(&all[..1]).await.unwrap();
+        assert_eq!(values(&*engine, 0).await, [b"a", b"c", b"a"]);
+        assert_eq!(values(&*engine, 1).await, [b"b"]);
+    }
+}
+
+/// Of two that write under one name, the last to take it over alone can.
+async fn the_last_to_take_the_name_over_writes(engine: &dyn Engine) {
+    let (first, second) = (engine.transactions(), engine.transactions());
+    let all = [record(engine.topic(), 0, b"a"), record(engine.topic(), 0, b"b")];
+    settled(async || first.take_over().await).await.unwrap();
+    first.write(&all[..1]).await.unwrap();
+    second.take_over().await.unwrap();
+    assert!(first.write(&all).await.is_err(), "another has taken the name over");
+    assert!(first.write(&all).await.is_err(), "and a fault is for good");
+    second.write(&all[1..]).await.unwrap();
+    assert_eq!(values(engine, 0).await, [b"a", b"b"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_lost_the_name_can_finish_no_transaction() {
+    the_last_to_take_the_name_over_writes(&Twin::new(PARTITIONS)).await;
+}
+
+/// The in-process cluster lets everyone write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
+async fn who_has_lost_the_name_can_finish_no_transaction_in_kafka() {
+    the_last_to_take_the_name_over_writes(&Librdkafka::elsewhere(PARTITIONS).await).await;
+}
+
+/// The values in a partition.
+async fn values(engine: &dyn Engine, index: u32) -> Vec<Vec<u8>> {
+    let (reader, partition) = (engine.reader(), Partition { topic: engine.topic().into(), index });
+    let (mut found, mut at) = (Vec::new(), Offset(0));
+    let end = reader.logs().await.unwrap()[index as usize].1.end;
+    loop {
+        let read = reader.read(&partition, at, end).await.unwrap();
+        let Some(last) = read.last_offset() else { return found };
+        found.extend(read.iter().filter_map(|record| record.value.map(<[u8]>::to_vec)));
+        at = last.next();
+    }
+}
+
 /// What comes of `call` once it is no fault that passes: a broker that has just begun has no coordinator yet.
 async fn settled<T>(call: impl AsyncFn() -> Outcome<T>) -> Outcome<T> {
     let deadline = Instant::now() + Duration::from_secs(30);

@@ -52,7 +52,7 @@ impl<'a> Lost<'a> {
     /// The file defines no counters.
     pub(super) fn of(desk: &'a Desk, file: Option<&Path>, sums: Option<Sums>) -> anyhow::Result<Self> {
         let definitions = file.map(counters::read).transpose()?.unwrap_or_else(Definitions::likes_alone);
-        let config = Configuration { shards: desk.shards, definitions, ladder: Ladder::default(), announced: 0 };
+        let config = Configuration { shards: desk.shards, definitions, ladder: Ladder::default() };
         Ok(Self { desk, config, sums })
     }
 

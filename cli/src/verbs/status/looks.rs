@@ -253,7 +253,7 @@ pub(super) async fn letters(desk: &Desk, status: &mut Status) -> anyhow::Result<
     if !desk.has_kafka() {
         return Ok(());
     }
-    let unread = dlq::unread(&desk.reader(&desk.dead_letter_topic)?).await?;
+    let unread = dlq::unread(&desk.reader(&desk.dead_letter_topic)?, desk.deployment()?).await?;
     if unread > 0 {
         let detail = format!("{unread} in {}: see tally dlq list", desk.dead_letter_topic);
         status.wrong("dead letters", detail, Some("ops/runbooks/TallyDeadLetters.md"));

@@ -1,41 +1,143 @@
-//! The whole consumer over in-memory twins under paused time: every branch of the chain, one law each.
+//! The whole consumer over the emulated store and the broker in memory, under paused time: what the rows, the sums, the dead
+//! letters and the committed offsets come to.
 
-mod common;
-mod counters;
+mod claims;
+mod failing;
 mod group;
-mod homes;
-mod lanes;
-mod letters;
-mod log;
-mod partition;
-mod pausing;
-mod store;
+mod world;
 
-use self::common::{World, stop};
+use std::time::Duration;
+
 use tally_core::event::Action::{Like, Unlike};
+use tally_emulator::{Fault as Injected, Rule};
+
+use self::world::{DLQ, World, version};
 
 #[tokio::test(start_paused = true)]
-async fn rows_equal_the_fold_and_dead_letters_the_poison() {
-    let mut world = World::new(12);
-    let mut poison = Vec::new();
-    for n in 0..2400u32 {
-        let partition = n % 12;
-        if n % 100 == 7 {
-            poison.push((partition, world.put(partition, b"k", Some(b"{")).0, "not_json".to_owned()));
-        } else {
-            let user = format!("u#{}-\u{1f44d}", n % 701);
-            world.say(partition, &user, if n % 10 < 3 { Unlike } else { Like });
-        }
+async fn likes_and_unlikes_end_as_the_last_event_of_each_member() {
+    let mut world = World::new(3).await;
+    for n in 0..900u32 {
+        let member = format!("u-{}", n * n % 71);
+        world.say(n % 3, &member, if n % 4 == 1 { Unlike } else { Like });
     }
     let consumer = world.consumer();
-    for partition in 0..12 {
-        world.reaches(partition, 200).await;
-    }
-    assert_eq!(world.rows().await, *world.expected());
-    let mut letters = world.letters().await;
-    letters.sort();
-    poison.sort();
-    assert_eq!(letters, poison);
+    world.reaches_ends().await;
+    world.is_right().await;
     assert!(consumer.host().readiness().report().ready);
-    stop(consumer).await;
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_moment_and_requests_that_go_wrong_leave_the_same_rows_and_sums() {
+    for seed in 0..12 {
+        let mut world = World::seeded(2, seed).await;
+        world.define_views().await;
+        world.store.faults(disorder());
+        let mut unfinished = 0;
+        for n in 0..400u32 {
+            match n % 5 {
+                0 | 1 => world.view(n % 2, i64::from(n % 7 + 1)),
+                2 => world.say(n % 2, &format!("u-{}", n % 23), Unlike),
+                _ => world.say(n % 2, &format!("u-{}", n % 23), Like),
+            }
+        }
+        for crash in 1..6 {
+            let consumer = world.consumer();
+            tokio::time::sleep(Duration::from_millis(40 + 37 * crash * (seed % 4 + 1))).await;
+            unfinished += u32::from(world.committed(0).await != Some(200));
+            consumer.kill().await;
+        }
+        assert!(unfinished > 0, "{seed}: every crash came too late");
+        let consumer = world.consumer();
+        world.reaches_ends().await;
+        world.stop(consumer).await;
+        world.ghosts_are_gone().await;
+        world.is_right().await;
+    }
+}
+
+/// Requests and statements that are throttled, lost, unanswered or late.
+fn disorder() -> Vec<Rule> {
+    let faults = [
+        Injected::Throttle,
+        Injected::DropReply,
+        Injected::InternalError { applied: None },
+        Injected::Ghost { max_delay_ms: 60_000, hang_ms: 0 },
+    ];
+    let operations = ["PartiQLInsert", "PartiQLUpdate", "BatchExecuteStatement", "UpdateItem"];
+    let of = |operation| faults.map(|fault| Rule::new(fault).on(operation).chance(0.04));
+    let slow = Rule::new(Injected::Latency { min_ms: 5, max_ms: 250 }).on("BatchExecuteStatement");
+    operations.into_iter().flat_map(of).chain([slow]).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_consumers_that_both_hold_a_partition_do_no_harm() {
+    let mut world = World::new(1).await;
+    world.define_views().await;
+    let (one, zombie) = (world.consumer(), world.consumer_of("zombies"));
+    for n in 0..300u32 {
+        world.view(0, 1);
+        world.say(0, &format!("u-{}", n % 13), if n % 3 == 0 { Unlike } else { Like });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    zombie.kill().await;
+    world.reaches_ends().await;
+    world.is_right().await;
+    world.stop(one).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_misrouted_event_is_written_below_every_routed_one_of_its_row() {
+    let mut world = World::new(2).await;
+    // The post belongs to partition 0; both events lie in partition 1.
+    world.say_in(1, 0, "u", Like);
+    world.say_in(1, 0, "w", Like);
+    let consumer = world.consumer();
+    world.reaches_ends().await;
+    assert_eq!(world.row(0, "u").await["v"]["N"], version(false, 0).to_string());
+    world.say(0, "w", Unlike);
+    world.reaches_ends().await;
+    assert_eq!(world.row(0, "w").await["v"]["N"], version(true, 0).to_string(), "routed, though its offset is smaller");
+    world.say_in(1, 0, "w", Like);
+    world.reaches_ends().await;
+    assert_eq!(world.letters().await, [(1, 2, "misrouted".to_owned())]);
+    assert_eq!(world.row(0, "w").await["v"]["N"], version(true, 0).to_string());
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_that_is_defined_while_a_partition_is_read_counts_and_one_that_is_not_becomes_a_letter() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    world.say(0, "u", Like);
+    world.reaches_ends().await;
+    world.put(0, br#"{"post_id":"p","action":"wave","user_id":"u"}"#);
+    world.reaches_ends().await;
+    assert_eq!(world.letters().await, [(0, 1, "bad_action".to_owned())]);
+    world.define_views().await;
+    world.view(0, 5);
+    world.reaches_ends().await;
+    world.is_right().await;
+    assert_eq!(world.letters().await.len(), 1);
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_committed_behind_a_record_whose_letter_is_not_acknowledged() {
+    let mut world = World::new(1).await;
+    world.broker.refuse_writes(DLQ, Some(tally_core::fault::Fault::Transient("down".to_owned())));
+    world.say(0, "u", Like);
+    world.put(0, b"{");
+    world.say(0, "w", Like);
+    let consumer = world.consumer();
+    world.commits(0, 1).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!((world.committed(0).await, world.safe(0).await), (Some(1), 1));
+    assert!(!consumer.host().readiness().report().ready);
+    world.is_right().await;
+    world.broker.refuse_writes(DLQ, None);
+    world.reaches_ends().await;
+    assert_eq!(world.letters().await, [(0, 1, "not_json".to_owned())]);
+    assert!(consumer.host().readiness().report().ready);
+    world.stop(consumer).await;
 }

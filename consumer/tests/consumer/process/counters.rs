@@ -3,11 +3,10 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use tally_core::fence::{Fence, Offset, Terms};
-use tally_core::ports::{FencedRows as _, Rows as _, Segment};
+use tally_core::ports::{Rows as _, Segment};
 
 use super::faults;
-use super::stage::{Stage, eventually, sized};
+use super::stage::{READING, Stage, eventually, sized};
 
 const DEFINED: &str = r#"
 [[counters]]
@@ -55,82 +54,12 @@ async fn weighed(stage: &Stage) -> (i64, i64) {
     }
 }
 
-/// Says `count` views and unviews of a few posts in `partition`; what they come to.
-async fn say(stage: &mut Stage, partition: u32, count: i64) -> i64 {
-    let mut total = 0;
-    for n in 0..count {
-        let (amount, up) = (1 + n * 7 % 50, n % 4 != 1);
-        let action = if up { "view" } else { "unview" };
-        let value = format!(r#"{{"post_id":"p-{}","action":"{action}","n":{amount}}}"#, n % 3);
-        stage.put(partition, "p", value.as_bytes(), None).await;
-        total += if up { amount } else { -amount };
-    }
-    total
-}
-
-/// Runs `fence reset --back` of partition 3.
-async fn move_back(stage: &Stage, to: &str) {
-    let moved = stage.run(&["fence", "reset", "--partition", "3", "--to", to, "--back"]).await;
-    assert!(moved.status.success(), "{moved:?}");
-}
-
-async fn offset(stage: &Stage) -> u64 {
-    stage.likes.fence(&Stage::partition(3)).await.unwrap().map_or(0, |fence| fence.offset.0)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn every_record_of_a_sum_counts_once_when_its_fence_is_moved_back_and_an_edited_one_changes_no_count() {
+async fn each_event_of_a_sum_is_added_exactly_once_whatever_is_killed_and_lost() {
     let mut stage = Stage::set().await;
     let first = stage.consumer(&[]);
-    first.says("reading from the fence").await;
-    assert_eq!(apply(&stage, DEFINED).await.0, Some(0));
-    let mut expected = say(&mut stage, 3, 150).await + say(&mut stage, 4, 20).await;
-    stage.caught_up().await;
-    first.stop().await;
-    assert_eq!(weighed(&stage).await, (expected, 0));
-
-    let refused = stage.run(&["fence", "reset", "--partition", "3", "--to", "41"]).await;
-    assert!(!refused.status.success(), "only --back lowers a fence: {refused:?}");
-    move_back(&stage, "41").await;
-    assert_eq!(offset(&stage).await, 41);
-    expected += say(&mut stage, 3, 50).await;
-    stage.emulator.set_faults(faults());
-    let mut second = stage.consumer(&[]);
-    eventually("the fence is on its way", async || offset(&stage).await > 41).await;
-    second.signal("KILL");
-    assert_eq!(second.exit().await, None);
-    // Again, and further, while what was killed may be under way.
-    move_back(&stage, "start").await;
-    let third = stage.consumer(&[]);
-    stage.caught_up().await;
-    eventually("every ghost has landed", async || stage.emulator.stats().ghosts_pending == 0).await;
-    assert_eq!(weighed(&stage).await, (expected, 0));
-    third.stop().await;
-    stage.emulator.set_faults(vec![]);
-
-    let (partition, seen) = (Stage::partition(3), stage.likes.fence(&Stage::partition(3)).await.unwrap().unwrap());
-    let edited = Fence { offset: Offset(30), terms: Terms { redo: None, ..seen.terms }, ..seen.clone() };
-    assert!(stage.likes.replace_fences(&partition, &seen.clone().into(), &edited.clone().into()).await.unwrap());
-    expected += say(&mut stage, 4, 7).await;
-    let consumer = stage.consumer(&[]);
-    consumer.says("standing still").await;
-    eventually("the others go on", async || stage.behind().await == stage.ends[&3] - 30).await;
-    assert!(consumer.get("/metrics").contains(r#"tally_consumer_alarms_total{alarm="cell_ahead"} 1"#));
-    assert_eq!(weighed(&stage).await, (expected, 0), "no count has changed");
-    expected += say(&mut stage, 3, 9).await;
-    move_back(&stage, "30").await;
-    stage.caught_up().await;
-    assert_eq!(weighed(&stage).await, (expected, 0), "and from there on every event counts once");
-    consumer.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: real processes over the in-process Kafka"]
-async fn every_record_of_a_sum_counts_once_whatever_is_killed_and_lost() {
-    let mut stage = Stage::set().await;
-    let first = stage.consumer(&[]);
-    first.says("reading from the fence").await;
+    first.says(READING).await;
     let (code, said) = apply(&stage, DEFINED).await;
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with("defined retweets\ndefined views\n"), "{said}");

@@ -13,8 +13,6 @@ mod stage;
 use std::time::Duration;
 
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use tally_core::fence::{Fence, Offset, TopicId};
-use tally_core::ports::FencedRows;
 use tally_emulator::{Fault, Rule};
 
 use self::stage::{Stage, checked, eventually, eventually_after, sized};
@@ -28,13 +26,13 @@ const REFUSED: u64 = 108;
 const MEMORY: u64 = 144 << 20;
 
 fn faults() -> Vec<Rule> {
-    let transactions = |fault| Rule::new(fault).on("TransactWriteItems");
+    let requests = |fault| Rule::new(fault).on("BatchExecuteStatement");
     vec![
-        transactions(Fault::Throttle).chance(0.05),
-        transactions(Fault::Conflict).chance(0.05),
-        transactions(Fault::DropReply).chance(0.08),
-        transactions(Fault::InternalError { applied: None }).chance(0.02),
-        transactions(Fault::Ghost { max_delay_ms: 3_000, hang_ms: 0 }).chance(0.08),
+        Rule::new(Fault::Throttle).on("PartiQLInsert").chance(0.05),
+        requests(Fault::Throttle).chance(0.05),
+        requests(Fault::DropReply).chance(0.08),
+        requests(Fault::InternalError { applied: None }).chance(0.02),
+        requests(Fault::Ghost { max_delay_ms: 3_000, hang_ms: 0 }).chance(0.08),
     ]
 }
 
@@ -65,7 +63,7 @@ async fn rows_equal_the_fold_while_consumers_come_and_go_and_faults_are_on() {
     // Ghosts land after everything else.
     eventually("every ghost has landed", async || stage.emulator.stats().ghosts_pending == 0).await;
     let stats = stage.emulator.stats();
-    for fault in ["throttle", "conflict", "drop_reply", "ghost"] {
+    for fault in ["throttle", "drop_reply", "ghost"] {
         assert!(stats.fired(fault) > 0, "{fault} never fired");
     }
     stage.check().await;
@@ -77,11 +75,11 @@ async fn rows_equal_the_fold_while_consumers_come_and_go_and_faults_are_on() {
 async fn a_zombie_that_wakes_up_changes_no_row() {
     let mut stage = Stage::set().await;
     let one = stage.consumer(&[]);
-    one.says("reading from the fence").await;
-    let slow = Rule::new(Fault::Latency { min_ms: 300, max_ms: 500 }).on("TransactWriteItems");
+    one.says(stage::READING).await;
+    let slow = Rule::new(Fault::Latency { min_ms: 300, max_ms: 500 }).on("BatchExecuteStatement");
     stage.emulator.set_faults(vec![slow]);
     stage.say(4_000).await;
-    eventually("a flush is under way", async || stage.emulator.stats().requests.contains_key("TransactWriteItems"))
+    eventually("a flush is under way", async || stage.emulator.stats().requests.contains_key("BatchExecuteStatement"))
         .await;
     one.signal("STOP");
     stage.emulator.set_faults(vec![]);
@@ -108,7 +106,7 @@ async fn a_consumer_that_is_killed_again_and_again_leaves_exact_rows() {
     stage.emulator.set_faults(faults());
     for kill in 0..sized("TALLY_TEST_KILLS", 2) {
         let mut consumer = stage.consumer(&[]);
-        consumer.says("reading from the fence").await;
+        consumer.says(stage::READING).await;
         stage.say(1_500).await;
         // Each time further into the work: before it, amid it, and with little left.
         let left = stage.behind().await.saturating_sub(kill % 5 * 300);
@@ -134,9 +132,9 @@ async fn a_whole_topic_read_by_a_group_without_offsets_writes_nothing() {
     let written = || stage.emulator.stats().tables["likes"].stream.as_ref().map(|stream| stream.records);
     let (rows, records) = (stage.rows().await, written());
     let two = stage.consumer(&["--group", "another"]);
-    two.says("reading from the fence").await;
+    two.says(stage::READING).await;
     eventually("every partition is read", async || {
-        two.log().matches("reading from the fence").count() >= stage::PARTITIONS as usize
+        two.log().matches(stage::READING).count() >= stage::PARTITIONS as usize
     })
     .await;
     two.stop().await;
@@ -200,7 +198,7 @@ async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_na
     stage.caught_up().await;
     let metrics = consumer.get("/metrics");
     for metric in [
-        r#"tally_consumer_retries_total{call="commit",class="throttled"}"#,
+        r#"tally_consumer_retries_total{call="write",class="throttled"}"#,
         "tally_consumer_dead_letter_retries_total",
         r#"tally_consumer_dead_letters_total{reason="not_json"}"#,
         r#"tally_consumer_flushes_total{trigger="rows"}"#,
@@ -218,7 +216,7 @@ async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
     let span = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
     let mut stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
-    consumer.says("reading from the fence").await;
+    consumer.says(stage::READING).await;
     stage
         .emulator
         .set_faults(vec![Rule::new(Fault::Outage).table("likes"), Rule::new(Fault::Outage).table("checkpoints")]);
@@ -238,29 +236,6 @@ async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn a_fence_that_does_not_fit_stops_its_partition_and_an_operator_moves_it() {
-    let mut stage = Stage::set().await;
-    stage.say(1_000).await;
-    let fence = |offset, topic: &str| Fence::new(Offset(offset), 0, TopicId(topic.into()));
-    stage.likes.create_fence(&Stage::partition(3), &fence(0, "another topic")).await.unwrap();
-    let consumer = stage.consumer(&[]);
-    consumer.says("standing still").await;
-    let waiting = stage.ends[&3];
-    eventually("the others go on", async || stage.behind().await == waiting).await;
-    let ready = consumer.get("/readyz");
-    assert!(ready.contains("503") && ready.contains("another topic"), "{ready}");
-    assert!(consumer.get("/metrics").contains(r#"tally_consumer_alarms_total{alarm="topic_replaced"} 1"#));
-    let shown = stage.run(&["fence", "show"]).await;
-    assert!(String::from_utf8_lossy(&shown.stdout).contains("topic_replaced"), "{shown:?}");
-    let moved = stage.run(&["fence", "reset", "--partition", "3", "--to", "start"]).await;
-    assert!(moved.status.success(), "{moved:?}");
-    stage.caught_up().await;
-    stage.check().await;
-    consumer.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: real processes over the in-process Kafka"]
 async fn dead_letters_are_listed_by_reason_and_those_that_still_fail_are_not_replayed() {
     let mut stage = Stage::set().await;
     stage.say(1_000).await;
@@ -273,9 +248,13 @@ async fn dead_letters_are_listed_by_reason_and_those_that_still_fail_are_not_rep
     assert_eq!(text.lines().filter(|line| line.starts_with('{')).count(), 1, "{text}");
     let replayed = stage.run(&["dlq", "replay"]).await;
     let text = String::from_utf8_lossy(&replayed.stdout).into_owned();
-    assert_eq!(text, format!("replayed\t0\nskipped\t{}\nof other topics\t0\n", stage.poison.len()), "{replayed:?}");
+    assert_eq!(
+        text,
+        format!("replayed\t0\nskipped\t{}\nof other topics or deployments\t0\n", stage.poison.len()),
+        "{replayed:?}"
+    );
     let again = stage.run(&["dlq", "replay"]).await;
-    assert_eq!(String::from_utf8_lossy(&again.stdout), "replayed\t0\nskipped\t0\nof other topics\t0\n");
+    assert_eq!(String::from_utf8_lossy(&again.stdout), "replayed\t0\nskipped\t0\nof other topics or deployments\t0\n");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -291,7 +270,7 @@ async fn sigterm_at_any_moment_exits_0_inside_the_grace() {
             0 => consumer.says("starting").await,
             1 => consumer.says("admin listening").await,
             2 => consumer.says("assigned").await,
-            3 => consumer.says("reading from the fence").await,
+            3 => consumer.says(stage::READING).await,
             4 => eventually("something is written", async || stage.behind().await < waiting).await,
             _ => stage.caught_up().await,
         }
@@ -319,12 +298,12 @@ async fn a_table_without_its_stream_is_waited_for_by_name() {
 fn a_wrong_setting_exits_78_and_is_named() {
     let wrong: [(&[&str], &str); 7] = [
         (&[], "--brokers (TALLY_BROKERS): missing"),
-        (&["--brokers", "b:9092", "--batch-rows", "100"], "--batch-rows"),
+        (&["--brokers", "b:9092", "--batch-rows", "26"], "--batch-rows"),
         (&["--brokers", "b:9092", "--lingering", "5ms"], "--lingering"),
         (&["--brokers", "b:9092", "--linger", "5"], "--linger"),
         (&["--brokers", "b:9092", "--sasl", "plain"], "--sasl-user (TALLY_SASL_USER): missing"),
         (&["--brokers", "b:9092", "--sasl-user", "u"], "contradicts"),
-        (&["--brokers", "b:9092", "--key", "random"], "--key"),
+        (&["--brokers", "b:9092", "--tombstones", "5m"], "--tombstones"),
     ];
     for (args, named) in wrong {
         let output = checked(args);

@@ -16,16 +16,17 @@ use aws_sdk_dynamodb::types::{AttributeValue, StreamSpecification};
 use futures_util::StreamExt;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::{self, Access, Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::event::{Action, LikeEvent, partition_of};
-use tally_core::fence::{Partition, least_of_each};
+use tally_core::fence::Partition;
 use tally_core::ids::{PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{FencedRows, Producer, Rows, Segment, TopicReader};
+use tally_core::ports::{Producer, Rows, Segment, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
-use tally_service::{Host, Stage as Step};
+use tally_service::{Clock, Host, Stage as Step};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::Instant;
 
@@ -43,13 +44,16 @@ pub(crate) type Likes = BTreeMap<(String, String), UnixMillis>;
 /// program is loaded, and librdkafka ends the test where it cannot bind again at once.
 static FORKING: Mutex<()> = Mutex::new(());
 
+/// What a consumer says once it reads a partition.
+pub(crate) const READING: &str = r#""message":"reading""#;
+
 /// As long as an id may be.
 const LONGEST: usize = 256;
 
 pub(crate) struct Stage {
     pub(crate) cluster: MockCluster<'static, DefaultProducerContext>,
     pub(crate) emulator: Emulator,
-    pub(crate) likes: dynamodb::Likes,
+    claims: Claims,
     pub(crate) rows: dynamodb::Rows,
     endpoint: String,
     producer: kafka::Producer,
@@ -82,11 +86,11 @@ impl Stage {
         let connection = Connection::open(&settings).await;
         ensure_tables(&connection).await.unwrap();
         let producer = kafka::Producer::new(&kafka::Settings::plaintext(&cluster.bootstrap_servers())).unwrap();
-        let (likes, rows) = (dynamodb::Likes::new(&connection, ShardCount::DEFAULT), dynamodb::Rows::new(&connection));
+        let (claims, rows) = (Claims::new(&connection, Clock::system()), dynamodb::Rows::new(&connection));
         let (ends, poison) = ((0..PARTITIONS).map(|index| (index, 0)).collect(), Vec::new());
         let ledger = Ledger::new();
         let (said, port) = (0, None);
-        Self { cluster, emulator, likes, rows, endpoint, producer, ledger, ends, poison, said, port, _server: host }
+        Self { cluster, emulator, claims, rows, endpoint, producer, ledger, ends, poison, said, port, _server: host }
     }
 
     /// A client without sockets.
@@ -191,15 +195,19 @@ impl Stage {
         self.ends.insert(written.partition, written.offset.0 + 1);
     }
 
-    /// Records said and not yet behind a fence.
+    /// Records said and not yet known to be finished.
     pub(crate) async fn behind(&self) -> u64 {
-        let fences = least_of_each(&self.likes.fences("likes").await.unwrap_or_default());
-        let fence = |index: u32| fences.get(&index).map_or(0, |offset| offset.0);
-        self.ends.iter().map(|(index, end)| end - fence(*index)).sum()
+        let mut behind = 0;
+        for (index, end) in &self.ends {
+            let partition = Partition { topic: "likes".into(), index: *index };
+            let kept = self.claims.read(&partition).await.ok().and_then(|claim| claim.kept);
+            behind += end - kept.map_or(0, |kept| kept.safe.0);
+        }
+        behind
     }
 
     pub(crate) async fn caught_up(&self) {
-        eventually("every fence at its log's end", async || self.behind().await == 0).await;
+        eventually("everything is finished", async || self.behind().await == 0).await;
     }
 
     /// Says events while at most so many are waiting, which keeps below what the in-process cluster holds.
@@ -279,16 +287,14 @@ impl Stage {
                         std::str::from_utf8(header).unwrap()
                     };
                     assert_eq!(text("topic"), "likes");
+                    let deployment = String::from_utf8_lossy(record.header("__tally.errors.deployment").unwrap());
+                    assert!(deployment.ends_with(":table/likes"), "{deployment}");
                     (text("partition").parse().unwrap(), text("offset").parse().unwrap())
                 }));
             }
         }
         letters.sort_unstable();
         letters
-    }
-
-    pub(crate) fn partition(index: u32) -> Partition {
-        Partition { topic: "likes".into(), index }
     }
 
     /// The binary, ready to be given more arguments.

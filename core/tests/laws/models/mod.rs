@@ -4,13 +4,8 @@
 
 mod cached;
 mod cells;
-mod counters;
 mod counts;
-mod fence;
-mod homes;
 mod honest;
-mod lanes;
-mod late;
 mod regrown;
 mod relay;
 mod rows;

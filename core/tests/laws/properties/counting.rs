@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::{Strategy, prop_assert_eq, proptest};
 use proptest::sample::select;
+use tally_core::changes::Side;
 use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Shard};
 use tally_core::tally::{Record, RecordKind};
 use tally_core::time::UnixMillis;
@@ -40,7 +41,8 @@ fn records(history: &[Touched]) -> (Vec<Record>, BTreeMap<RowOf, Weight>) {
             shard: Shard::new(shard).unwrap(),
         };
         let member = MemberKey::new(&user.to_string()).unwrap();
-        let kind = RecordKind::Row { key, member, before, after, span: None, regions: None };
+        let [before, after] = [before, after].map(|weight| Side { weight: weight.get(), ..Side::default() });
+        let kind = RecordKind::Row { key, member, before, after };
         Record { sequence: (at as u64 + 1).into(), written: UnixMillis(0), kind }
     };
     let records = history.iter().enumerate().map(record).collect();

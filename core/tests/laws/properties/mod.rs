@@ -1,6 +1,5 @@
 //! Properties of the core's pure parts, each against the plainest statement of what it should do.
 
-mod batch;
 mod counting;
 mod events;
 mod ids;

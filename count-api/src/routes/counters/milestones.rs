@@ -67,8 +67,8 @@ pub(in crate::routes) struct Reached {
     skipped: Option<u64>,
 }
 
-/// Where an event of a sum lies: of the counter's events from `from` and before `to` that have no dead letter, it is the one
-/// with which their amounts reach `nth`.
+/// Where an event of a sum lies: of the counter's events from `from` and before `to` it is the one with which their amounts
+/// reach `nth`. One that has a dead letter may not have counted.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(in crate::routes) struct EventPlace {
     /// The topic.

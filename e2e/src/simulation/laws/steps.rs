@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, ensure};
 use tally_core::changes::Amend;
-use tally_core::fold::{Applied, By, Change, Counter};
+use tally_core::fold::{Applied, Change, Counter};
 use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::milestone::{Milestone, Winner};
 
@@ -126,7 +126,7 @@ impl Steps {
         }
         for threshold in item.ladder.crossed(Some(before), after).thresholds {
             let firsts = self.firsts.entry(counter.clone()).or_default();
-            firsts.entry(threshold).or_insert_with(|| winner(item.change(), threshold - before, after - before));
+            firsts.entry(threshold).or_insert_with(|| winner(item.change(), threshold - before));
         }
     }
 
@@ -161,17 +161,11 @@ impl Steps {
     }
 }
 
-/// What lifted a total by `nth` of `gained`.
-fn winner(change: Change<'_>, nth: i64, gained: i64) -> Winner {
-    use tally_core::changes::Effect;
-    let Change::Entry(entry) = change else { return Winner::Unwitnessed };
-    match &entry.effect {
-        Effect::Weighed { member, span, .. } if member.is_cell() => {
-            let by = span.map(|span| By::Cell { cell: member.clone(), span, nth, gained });
-            by.map_or(Winner::Unwitnessed, By::winner)
-        }
-        Effect::Weighed { member, .. } => Winner::Member(member.clone()),
-        Effect::Unreadable { .. } | Effect::Marked(_) => Winner::Unwitnessed,
+/// What lifted a total, where `nth` was missing to a threshold.
+fn winner(change: Change<'_>, nth: i64) -> Winner {
+    match change {
+        Change::Entry(entry) => Winner::of(entry, nth),
+        Change::Correction(_) => Winner::Unwitnessed,
     }
 }
 

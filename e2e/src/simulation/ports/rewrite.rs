@@ -268,7 +268,7 @@ impl Rewriter {
             Mutant::RegionKept if before.weight != 0 && after.weight != 0 => after.region.clone_from(&before.region),
             // Both have one position, so the second one is taken for a copy of the first.
             Mutant::HalvesApart if before.weight != 0 && after.weight != 0 => {
-                *after = Side { weight: 0, region: before.region.clone() };
+                *after = Side { weight: 0, region: before.region.clone(), v: None };
             }
             _ => {}
         }

@@ -377,7 +377,7 @@ fn a_message_of_another_deployment_stops_the_partition() {
     let mut world = World::new();
     world.settle(20);
     let now = world.now;
-    world.partitions[0].log.push((now, br#"{"v":2,"of":"another","read":1,"repaired":1}"#.to_vec()));
+    world.partitions[0].log.push((now, br#"{"v":3,"of":"another","read":1,"repaired":1}"#.to_vec()));
     world.settle(2);
     assert!(world.readers[0].halted && !world.readers[1].halted);
 }

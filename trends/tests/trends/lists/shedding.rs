@@ -63,7 +63,7 @@ impl World {
     }
 
     fn gain(&mut self, subject: u8, region: Option<u8>, gained: i64) {
-        let side = |weight| Side { region: place(region).region, weight };
+        let side = |weight| Side { region: place(region).region, weight, v: None };
         let change = entry(self.changes.len() as u64 + 1, subject, [side(0), side(gained)], self.fold.moment() + 1);
         self.fold.take(&change);
         self.changes.push(change);

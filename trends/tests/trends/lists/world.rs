@@ -46,14 +46,14 @@ fn shard() -> StreamShard {
 pub(crate) fn entry(nth: u64, subject: u8, [before, after]: [Side; 2], second: u64) -> Entry {
     let counter = CounterId { post: PostId::new(&format!("p{subject}")).unwrap(), name: CounterName::LIKES };
     let member = MemberKey::new("u").unwrap();
-    let effect = Change::Weighed { member, before, after, span: None };
+    let effect = Change::Weighed { member, before, after };
     Entry { key: RowKey { counter, shard: Shard::new(0).unwrap() }, effect, second, sequence: nth.into() }
 }
 
 /// A row that is not there, is without a region, or is in the region `r<n>`.
 pub(crate) fn side(region: Option<u8>) -> Side {
     let named = region.filter(|region| *region > 0).map(|region| Region::new(&format!("r{region}")).unwrap());
-    Side { weight: i64::from(region.is_some()), region: named }
+    Side { weight: i64::from(region.is_some()), region: named, v: None }
 }
 
 /// The sides of a change.

@@ -59,9 +59,9 @@ impl<'a> Relay<'a> {
     /// What a row of `subject` weighs before and after.
     pub(crate) fn change(&mut self, subject: &str, [before, after]: [i64; 2], now: UnixMillis) {
         self.written += 1;
-        let side = |weight| Side { weight, region: None };
+        let side = |weight| Side { weight, ..Side::default() };
         let member = MemberKey::new("u").unwrap();
-        let effect = Effect::Weighed { member, before: side(before), after: side(after), span: None };
+        let effect = Effect::Weighed { member, before: side(before), after: side(after) };
         let key = RowKey { counter: CounterId::likes(PostId::new(subject).unwrap()), shard: Shard::new(0).unwrap() };
         let partition = partition_of(&key, self.partitions);
         let entry = Entry { key, effect, second: now.0 / 1000, sequence: self.written.into() };

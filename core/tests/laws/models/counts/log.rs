@@ -105,8 +105,9 @@ impl Counts {
         let effect = match record {
             Record::Change(member) => {
                 let member = usize::from(member);
-                let [before, after] = [before[member], 1 - before[member]].map(|weight| Side { weight, region: None });
-                Effect::Weighed { member: self.members[member].clone(), before, after, span: None }
+                let [before, after] =
+                    [before[member], 1 - before[member]].map(|weight| Side { weight, ..Side::default() });
+                Effect::Weighed { member: self.members[member].clone(), before, after }
             }
             Record::Marker(recount) => Effect::Marked(nonce(recount)),
         };

@@ -161,9 +161,8 @@ impl Regrown {
             key: self.key.clone(),
             effect: Effect::Weighed {
                 member: MemberKey::new(&format!("m{at}")).expect("an id"),
-                before: Side { weight: 0, region: None },
-                after: Side { weight: 1, region: None },
-                span: None,
+                before: Side::default(),
+                after: Side { weight: 1, ..Side::default() },
             },
             second: 0,
             sequence: Sequence::from(u64::from(at) + 1),

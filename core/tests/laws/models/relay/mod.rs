@@ -223,9 +223,9 @@ impl Relays {
 
     fn entry(&self, at: u8) -> Entry {
         let partition = self.stream.iter().copied().flatten().nth(usize::from(at) - 1).expect("a record");
-        let side = |weight| Side { weight, region: None };
+        let side = |weight| Side { weight, ..Side::default() };
         let member = MemberKey::new("u").expect("an id");
-        let effect = Effect::Weighed { member, before: side(0), after: side(1), span: None };
+        let effect = Effect::Weighed { member, before: side(0), after: side(1) };
         Entry { key: self.subjects[*partition as usize].clone(), effect, second: at.into(), sequence: sequence(at) }
     }
 

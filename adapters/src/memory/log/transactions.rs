@@ -1,0 +1,57 @@
+//! Transactions of the broker in memory: each is written in one step, by the last process to take the name over.
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
+use tally_core::ports::log::{self, Outgoing};
+use tally_core::time::UnixMillis;
+
+use super::Broker;
+
+impl Broker {
+    /// Transactions under the name `id`.
+    pub fn transactions(&self, id: &str) -> Transactions {
+        Transactions { broker: self.clone(), id: id.to_owned(), token: Mutex::new(None) }
+    }
+}
+
+/// Transactions under a name: each is written in one step.
+#[derive(Debug)]
+pub struct Transactions {
+    broker: Broker,
+    id: String,
+    /// The take-over under which this one writes.
+    token: Mutex<Option<u64>>,
+}
+
+#[async_trait]
+impl log::Transactions for Transactions {
+    async fn take_over(&self) -> Outcome<()> {
+        let token = self.broker.change(|state| -> Outcome<u64> {
+            state.answers()?;
+            state.next += 1;
+            state.writers.insert(self.id.clone(), state.next);
+            Ok(state.next)
+        })?;
+        *self.token.lock() = Some(token);
+        Ok(())
+    }
+
+    async fn write(&self, records: &[Outgoing<'_>]) -> Outcome<()> {
+        let token = *self.token.lock();
+        self.broker.change(|state| {
+            state.answers()?;
+            if token.is_none() || state.writers.get(&self.id) != token.as_ref() {
+                return Err(Fault::Fatal(format!("another process writes as `{}`", self.id)));
+            }
+            if let Some(fault) = records.iter().find_map(|record| state.refusing.get(record.topic)) {
+                return Err(fault.clone());
+            }
+            if let Some(record) = records.iter().find(|record| !state.topics.contains_key(record.topic)) {
+                return Err(Fault::Transient(format!("there is no topic `{}`", record.topic)));
+            }
+            records.iter().try_for_each(|record| state.append(*record, UnixMillis(0)).map(|_| ()))
+        })
+    }
+}

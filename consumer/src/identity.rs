@@ -1,0 +1,86 @@
+//! Which record a dead letter is about, and the receipts that say which of those records were put back.
+//!
+//! A replay writes a receipt into the dead-letter topic in the same transaction as what it puts back, and into the same
+//! partition as the letters: so it is kept at least as long as they are.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use tally_core::ports::log::{Header, Record};
+
+/// The deployment whose records were put back.
+const DEPLOYMENT: &str = "__tally.replayed.deployment";
+/// The topic that they were put back on.
+const TOPIC: &str = "__tally.replayed.topic";
+
+/// A record of one topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
+    /// When it was written, in milliseconds, which tells it from the record at the same place of a topic that was created anew; 0
+    /// where that is not known.
+    pub(crate) at: u64,
+}
+
+/// Records of one topic.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identities(BTreeSet<Identity>);
+
+impl Identities {
+    /// Whether the record is one of them: at the same place and, if both say it, written at the same time.
+    pub(crate) fn has(&self, of: Identity) -> bool {
+        let written = |at| Identity { at, ..of };
+        let mut there = self.0.range(written(0)..=written(u64::MAX));
+        there.any(|known| known.at == 0 || of.at == 0 || known.at == of.at)
+    }
+
+    pub(crate) fn insert(&mut self, of: Identity) {
+        self.0.insert(of);
+    }
+}
+
+/// The headers of a receipt.
+pub(crate) fn receipt_headers<'a>(deployment: &'a str, topic: &'a str) -> [Header<'a>; 2] {
+    [(DEPLOYMENT, Some(deployment.as_bytes())), (TOPIC, Some(topic.as_bytes()))]
+}
+
+/// The value of a receipt.
+pub(crate) fn receipt(of: &[Identity]) -> Vec<u8> {
+    serde_json::to_vec(of).expect("integers always serialise")
+}
+
+/// Whether `record` is a receipt, and no dead letter.
+pub(crate) fn is_receipt(record: Record<'_>) -> bool {
+    record.header(DEPLOYMENT).is_some()
+}
+
+/// The records of `topic` in `deployment` that were put back according to `record`, if it is a receipt.
+///
+/// # Errors
+/// It is a receipt of them, and cannot be read.
+pub(crate) fn put_back(record: Record<'_>, deployment: &str, topic: &str) -> anyhow::Result<Vec<Identity>> {
+    let is = |name, wanted: &str| record.header(name) == Some(wanted.as_bytes());
+    if !is(DEPLOYMENT, deployment) || !is(TOPIC, topic) {
+        return Ok(Vec::new());
+    }
+    let read = serde_json::from_slice(record.value.unwrap_or_default());
+    read.with_context(|| format!("the receipt at offset {} of the dead letters cannot be read", record.offset))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_known_by_its_place_and_the_time_at_which_it_was_written() {
+        let of = |offset, at| Identity { partition: 1, offset, at };
+        let mut known = Identities::default();
+        [of(1, 50), of(2, 0)].into_iter().for_each(|each| known.insert(each));
+        assert!(known.has(of(1, 50)));
+        assert!(!known.has(of(1, 51)), "the topic was created anew");
+        assert!(known.has(of(1, 0)) && known.has(of(2, 50)), "one of the two does not say when it was written");
+        assert!(!known.has(of(3, 50)) && !known.has(Identity { partition: 0, ..of(1, 50) }));
+    }
+}

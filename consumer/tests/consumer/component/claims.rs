@@ -1,0 +1,136 @@
+//! Who writes, and from where on.
+
+use std::time::Duration;
+
+use tally_core::event::Action::{Like, Unlike};
+use tally_core::register::Topic;
+
+use super::world::{TOMBSTONES, TOPIC, World, eventually, partition};
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_topic_is_written_to_no_more_once_its_claims_are_raised() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    world.say(0, "u", Like);
+    world.reaches_ends().await;
+    let topic = world.topic().await;
+    let paused = Topic { is_paused: true, ..topic.clone() };
+    assert!(world.claims().replace_topic(TOPIC, &topic, &paused).await.unwrap());
+    world.claims().raise_all(TOPIC, 1).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let sent = world.store.requests("BatchExecuteStatement");
+    world.say(0, "w", Like);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.store.requests("BatchExecuteStatement"), sent);
+    let report = consumer.host().readiness().report();
+    assert!(!report.ready && format!("{report:?}").contains("paused"), "{report:?}");
+    assert!(world.claims().replace_topic(TOPIC, &paused, &topic).await.unwrap());
+    world.reaches_ends().await;
+    world.is_right().await;
+    assert!(consumer.host().readiness().report().ready);
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_whose_claim_was_raised_is_claimed_again_while_the_group_assigns_it() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    world.say(0, "u", Like);
+    world.reaches_ends().await;
+    let (raised, _) = world.claims().raise(&partition(0)).await.unwrap();
+    world.say(0, "w", Like);
+    world.reaches_ends().await;
+    assert!(world.claims().read(&partition(0)).await.unwrap().n > raised.n);
+    world.is_right().await;
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_was_reset_forward_is_refused_aloud_and_nothing_is_skipped() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    (0..10).for_each(|n| world.say(0, &format!("u-{n}"), Like));
+    world.reaches_ends().await;
+    world.stop(consumer).await;
+    (10..20).for_each(|n| world.say(0, &format!("u-{n}"), Like));
+    world.commit(0, 15).await;
+    let consumer = world.consumer();
+    let readiness = consumer.host().readiness().clone();
+    eventually("it is said", async || format!("{:?}", readiness.report()).contains("has committed 15")).await;
+    assert_eq!(world.safe(0).await, 10);
+    world.commit(0, 10).await;
+    world.reaches_ends().await;
+    world.is_right().await;
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_was_reset_far_back_replays_with_a_loss_and_a_little_back_without_one() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    for n in 0..40 {
+        world.say(0, &format!("u-{}", n % 7), if n % 3 == 0 { Unlike } else { Like });
+    }
+    world.reaches_ends().await;
+    world.stop(consumer).await;
+    let kept = world.claims().read(&partition(0)).await.unwrap().kept.unwrap();
+    assert!(kept.safe_at.is_some());
+    tokio::time::advance(TOMBSTONES / 4).await;
+    world.commit(0, 5).await;
+    let consumer = world.consumer();
+    world.reaches_ends().await;
+    assert_eq!(world.losses().await, [""; 0]);
+    world.stop(consumer).await;
+    tokio::time::advance(TOMBSTONES).await;
+    world.commit(0, 5).await;
+    let consumer = world.consumer();
+    eventually("the loss is open", async || !world.losses().await.is_empty()).await;
+    world.reaches_ends().await;
+    assert_eq!(world.losses().await, ["likes/0 is read once more up to 40"]);
+    let safe_at = async || world.claims().read(&partition(0)).await.unwrap().kept.unwrap().safe_at;
+    eventually("everything is said to be in again", async || safe_at().await > kept.safe_at).await;
+    world.is_right().await;
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_was_created_anew_stops_its_consumers_and_one_that_has_grown_does_not() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    world.say(0, "u", Like);
+    world.reaches_ends().await;
+    world.broker.add_partitions(TOPIC, 1);
+    let readiness = consumer.host().readiness().clone();
+    eventually("growth is named", async || format!("{:?}", readiness.report()).contains("has 2 partitions")).await;
+    world.say(0, "w", Like);
+    world.commits(0, 2).await;
+    world.is_right().await;
+    // It has more records than were read of the one before, so that its end alone shows nothing.
+    world.broker.create_topic(TOPIC, 1);
+    (0..5).for_each(|_| _ = world.put(0, b"{"));
+    eventually("it is named", async || format!("{:?}", readiness.report()).contains("created again")).await;
+    world.say(0, "x", Like);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.store.items("likes").await.len(), 2);
+    consumer.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_marks_the_end_of_a_transaction_holds_nothing_up_on_a_quiet_topic() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    for round in 0..3 {
+        world.say(0, &format!("u-{round}"), Like);
+        world.broker.end_transaction(TOPIC, 0);
+        world.reaches_ends().await;
+        let kept = async || world.claims().read(&partition(0)).await.unwrap().kept.unwrap();
+        let before = kept().await;
+        assert_eq!(before.safe.0, 2 * (round + 1));
+        eventually("it is known that all is in", async || kept().await.safe_at > before.safe_at).await;
+    }
+    world.broker.end_transaction(TOPIC, 0);
+    world.say(0, "u-0", Unlike);
+    world.reaches_ends().await;
+    world.is_right().await;
+    world.stop(consumer).await;
+}

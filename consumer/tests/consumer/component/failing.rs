@@ -1,0 +1,127 @@
+//! What the store refuses or cannot do, and partitions that are given back.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tally_core::event::Action::{Like, Unlike};
+use tally_emulator::{Fault as Injected, Rule};
+
+use super::world::{GROUP, World, eventually};
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_store_is_waited_for() {
+    let mut world = World::new(1).await;
+    world.store.faults([Rule::new(Injected::Throttle).on("BatchExecuteStatement")]);
+    (0..200).for_each(|n| world.say(0, &format!("u-{}", n % 50), if n % 3 == 0 { Unlike } else { Like }));
+    let consumer = world.consumer();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!((world.committed(0).await, world.store.items("likes").await.len()), (Some(0), 0));
+    world.store.faults([]);
+    world.reaches_ends().await;
+    world.is_right().await;
+    world.stop(consumer).await;
+}
+
+/// Makes a member's row an item of almost the greatest size, which takes no further attribute.
+async fn fill(world: &World, user: &str) {
+    world.store.edit("likes", world.key(0, user), "by_hand", json!({"S": "x".repeat(409_517)})).await;
+}
+
+fn like_from_a_region(world: &World, user: &str) -> u64 {
+    let post = world.post(0);
+    let event = json!({"post_id": post.as_str(), "user_id": user, "action": "like", "region": "r".repeat(32)});
+    world.put(0, event.to_string().as_bytes())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_the_store_refuses_becomes_a_letter_alone() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    (0..30).for_each(|n| world.say(0, &format!("u-{n}"), Like));
+    world.reaches_ends().await;
+    fill(&world, "u-7").await;
+    let before = world.row(0, "u-7").await["v"].clone();
+    (0..30).for_each(|n| _ = like_from_a_region(&world, &format!("u-{n}")));
+    world.reaches_ends().await;
+    assert_eq!(world.letters().await, [(0, 37, "refused_by_store".to_owned())]);
+    assert_eq!(world.row(0, "u-7").await["v"], before);
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_refuses_all_of_it_makes_the_partition_stand_still() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    (0..40).for_each(|n| world.say(0, &format!("u-{n}"), Like));
+    world.reaches_ends().await;
+    for n in 0..40 {
+        fill(&world, &format!("u-{n}")).await;
+    }
+    for n in 0..16 {
+        like_from_a_region(&world, &format!("u-{n}"));
+        world.reaches_ends().await;
+    }
+    let letters = world.letters().await.len();
+    assert_eq!(letters, 16);
+    (16..26).for_each(|n| _ = like_from_a_region(&world, &format!("u-{n}")));
+    let readiness = consumer.host().readiness().clone();
+    eventually("it is named", async || format!("{:?}", readiness.report()).contains("store is to blame")).await;
+    assert_eq!(world.committed(0).await, Some(56));
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(world.letters().await.len(), letters, "each look tries, and puts nothing aside");
+    assert!(format!("{:?}", readiness.report()).contains("store is to blame"));
+    for n in 0..40 {
+        world.store.edit("likes", world.key(0, &format!("u-{n}")), "by_hand", json!({"S": "x"})).await;
+    }
+    world.reaches_ends().await;
+    assert!(!format!("{:?}", readiness.report()).contains("store is to blame"));
+    assert_eq!(world.letters().await.len(), letters);
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_asked_back_is_drained_and_the_next_owner_goes_on_behind_it() {
+    let mut world = World::new(2).await;
+    world.store.faults([Rule::new(Injected::Latency { min_ms: 300, max_ms: 900 }).on("BatchExecuteStatement")]);
+    let one = world.consumer();
+    (0..200).for_each(|n| world.say(n % 2, &format!("u-{}", n % 90), if n % 3 == 0 { Unlike } else { Like }));
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let two = world.consumer();
+    (0..200).for_each(|n| world.say(n % 2, &format!("u-{}", n % 70), if n % 5 == 0 { Unlike } else { Like }));
+    world.reaches_ends().await;
+    world.is_right().await;
+    world.broker.expire(GROUP);
+    (0..50).for_each(|n| world.say(n % 2, &format!("u-{n}"), Unlike));
+    world.reaches_ends().await;
+    world.is_right().await;
+    world.stop(one).await;
+    world.stop(two).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_stopped_leaves_nothing_unsaid() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    (0..5).for_each(|n| world.say(0, &format!("u-{n}"), Like));
+    eventually("it is read", async || world.store.items("likes").await.len() == 5).await;
+    world.stop(consumer).await;
+    assert_eq!((world.committed(0).await, world.safe(0).await), (Some(5), 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_whose_claim_is_not_confirmed_sends_nothing_after_a_minute() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    world.say(0, "u", Like);
+    world.reaches_ends().await;
+    world.store.faults([Rule::new(Injected::Outage).on("UpdateItem")]);
+    tokio::time::sleep(Duration::from_secs(62)).await;
+    let sent = world.store.requests("BatchExecuteStatement");
+    world.say(0, "w", Like);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.store.requests("BatchExecuteStatement"), sent);
+    world.store.faults([]);
+    world.reaches_ends().await;
+    world.is_right().await;
+    world.stop(consumer).await;
+}

@@ -1,0 +1,274 @@
+//! A store, a broker, consumers whose partitions are claimed, and what the events amount to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::Checkpoints;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::claims::Claims;
+use tally_adapters::memory::log::Broker;
+use tally_consumer::{App, Mode, Ports, ReadSettings};
+use tally_core::definitions::{Definitions, Entry};
+use tally_core::event::{Action, LikeEvent, partition_of};
+use tally_core::fault::Fault;
+use tally_core::fence::{Offset, Partition};
+use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
+use tally_core::ports::log::{Outgoing, Rebalance};
+use tally_core::ports::{DeploymentConfig, Intake, Outcome, TopicReader};
+use tally_core::register::{Topic, Version};
+use tally_emulator::Config;
+use tally_service::{Chance, Clock, Exit, Host, Running};
+use tally_testkit::{BEGAN, Store};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+pub(crate) const TOPIC: &str = "likes";
+pub(crate) const DLQ: &str = "likes.dlq";
+pub(crate) const GROUP: &str = "tally-consumer";
+pub(crate) const TOMBSTONES: Duration = Duration::from_secs(24 * 3_600);
+
+/// The version of a record in the first generation.
+pub(crate) fn version(routed: bool, offset: u64) -> Version {
+    Version::new(1, routed, Offset(offset))
+}
+
+/// A group whose errors and whose leaving are a test's to say.
+struct MoodyIntake {
+    inner: Box<dyn Intake>,
+    faults: mpsc::UnboundedReceiver<Fault>,
+    keeps_members: bool,
+}
+
+#[async_trait]
+impl Intake for MoodyIntake {
+    async fn next(&mut self) -> Outcome<Rebalance> {
+        tokio::select! {
+            Some(fault) = self.faults.recv() => Err(fault),
+            rebalance = self.inner.next() => rebalance,
+        }
+    }
+
+    async fn leave(self: Box<Self>) {
+        if self.keeps_members {
+            std::future::pending::<()>().await;
+        }
+        self.inner.leave().await;
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) broker: Broker,
+    pub(crate) settings: ReadSettings,
+    clock: Clock,
+    partitions: u32,
+    seed: u64,
+    rows: BTreeMap<(u32, String), (u64, bool)>,
+    sums: BTreeMap<u32, i64>,
+}
+
+impl World {
+    pub(crate) async fn new(partitions: u32) -> Self {
+        Self::seeded(partitions, 0).await
+    }
+
+    pub(crate) async fn seeded(partitions: u32, seed: u64) -> Self {
+        let (store, broker) = (Store::with(Config { seed, ..Config::default() }).await, Broker::new());
+        broker.create_topic(TOPIC, partitions);
+        broker.create_topic(DLQ, 1);
+        let clock = Clock::starting_at(BEGAN);
+        Checkpoints::new(&store.connection).config(None).await.unwrap();
+        let settings = ReadSettings::default();
+        Self { store, broker, settings, clock, partitions, seed, rows: BTreeMap::new(), sums: BTreeMap::new() }
+    }
+
+    /// Starts a consumer; all of them share the group and the store.
+    pub(crate) fn consumer(&mut self) -> Running {
+        self.consumer_of(GROUP)
+    }
+
+    /// A consumer that the group knows nothing of.
+    pub(crate) fn consumer_of(&mut self, group: &'static str) -> Running {
+        let broker = self.broker.clone();
+        self.start(Box::new(move || Ok(Box::new(broker.join(group, TOPIC)))))
+    }
+
+    /// A consumer whose group reports faults when it is told to, and cannot be left where it `keeps_members`.
+    pub(crate) fn moody_consumer(&mut self, keeps_members: bool) -> (Running, mpsc::UnboundedSender<Fault>) {
+        let (broker, (says, faults)) = (self.broker.clone(), mpsc::unbounded_channel());
+        let join = move || {
+            let inner: Box<dyn Intake> = Box::new(broker.join(GROUP, TOPIC));
+            Ok(Box::new(MoodyIntake { inner, faults, keeps_members }) as Box<dyn Intake>)
+        };
+        (self.start(Box::new(join)), says)
+    }
+
+    fn start(&mut self, join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>) -> Running {
+        self.seed += 1;
+        let host = Host::new("consumer").with_clock(self.clock).with_chance(Chance::seeded(self.seed));
+        let (connection, broker) = (self.store.connection.clone(), self.broker.clone());
+        let ports = Ports {
+            checkpoints: Arc::new(Checkpoints::new(&connection)),
+            join,
+            producer: Arc::new(self.broker.clone()),
+            reader: Box::new(move |topic| Ok(Arc::new(broker.reader("replay", topic)))),
+        };
+        Running::start(App::with_ports(Mode::Consume, self.settings.clone(), ports, connection), host)
+    }
+
+    pub(crate) async fn stop(&self, running: Running) {
+        let shutdown = running.stop(Duration::from_secs(25)).await;
+        assert_eq!(shutdown.exit(), Exit::CLEAN, "{shutdown:?}");
+    }
+
+    pub(crate) fn claims(&self) -> Claims {
+        Claims::new(&self.store.connection, self.clock)
+    }
+
+    pub(crate) async fn topic(&self) -> Topic {
+        self.claims().topic(TOPIC).await.unwrap().expect("the topic was read")
+    }
+
+    /// Defines `views`, a sum.
+    pub(crate) async fn define_views(&self) {
+        let views = Entry { name: "views".into(), kind: "sum".into(), add: "view".into(), ..Entry::default() };
+        let checkpoints = Checkpoints::new(&self.store.connection);
+        let to = Definitions::new(&[views]).unwrap();
+        assert!(checkpoints.define(&Definitions::likes_alone(), &to).await.unwrap());
+    }
+
+    /// A post whose events belong to a partition.
+    pub(crate) fn post(&self, partition: u32) -> PostId {
+        let post = (0..).map(|n| format!("p-{n}"));
+        let mut post = post.filter(|post| partition_of(post.as_bytes(), self.partitions) == partition);
+        PostId::new(&post.next().unwrap()).unwrap()
+    }
+
+    /// Says a member's event, and takes it into the fold.
+    pub(crate) fn say(&mut self, partition: u32, user: &str, action: Action) {
+        let offset = self.say_in(partition, partition, user, action);
+        self.rows.insert((partition, user.to_owned()), (offset, action == Action::Like));
+    }
+
+    /// Says a member's event about the post of `post` in `partition`; the fold has none of it.
+    pub(crate) fn say_in(&mut self, partition: u32, post: u32, user: &str, action: Action) -> u64 {
+        let (post, user) = (self.post(post), UserId::new(user).unwrap());
+        let value = LikeEvent::new(&post, &user, action, BEGAN).encode();
+        self.put(partition, &value)
+    }
+
+    pub(crate) fn view(&mut self, partition: u32, amount: i64) {
+        let value = json!({"post_id": self.post(partition).as_str(), "action": "view", "n": amount});
+        self.put(partition, value.to_string().as_bytes());
+        *self.sums.entry(partition).or_default() += amount;
+    }
+
+    /// Writes a record that is not in the fold.
+    pub(crate) fn put(&self, partition: u32, value: &[u8]) -> u64 {
+        let post = self.post(partition);
+        let key = Some(post.as_str().as_bytes());
+        let record = Outgoing { topic: TOPIC, partition: Some(partition), key, value: Some(value), headers: &[] };
+        self.broker.append(record, BEGAN).unwrap().offset.0
+    }
+
+    /// The row of a member of the post of a partition.
+    pub(crate) async fn row(&self, post: u32, user: &str) -> Value {
+        self.store.item("likes", self.key(post, user)).await
+    }
+
+    pub(crate) fn key(&self, post: u32, user: &str) -> Value {
+        let key = RowKey::of(&CounterId::likes(self.post(post)), user, ShardCount::DEFAULT);
+        json!({"pk": {"S": key.to_string()}, "user_id": {"S": user}})
+    }
+
+    /// Rows and sums are what the events amount to.
+    pub(crate) async fn is_right(&self) {
+        let mut rows = BTreeMap::new();
+        let mut sums = BTreeMap::new();
+        for item in self.store.items("likes").await {
+            let pk = item["pk"]["S"].as_str().unwrap().parse::<RowKey>().unwrap();
+            let partition = partition_of(pk.counter.post.as_bytes(), self.partitions);
+            if let Some(n) = item["n"]["N"].as_str() {
+                *sums.entry(partition).or_default() += n.parse::<i64>().unwrap();
+                continue;
+            }
+            let version = item["v"]["N"].as_str().unwrap().parse::<Version>().unwrap();
+            let is_live = item.get("gone").is_none();
+            let user = item["user_id"]["S"].as_str().unwrap().to_owned();
+            rows.insert((partition, user), (version.offset().0, is_live));
+        }
+        assert_eq!(rows, self.rows);
+        assert_eq!(sums, self.sums);
+    }
+
+    /// What the group has committed of a partition.
+    pub(crate) async fn committed(&self, index: u32) -> Option<u64> {
+        let reader = self.broker.reader(GROUP, TOPIC);
+        reader.bookmark(&partition(index)).await.unwrap().map(|offset| offset.0)
+    }
+
+    /// Commits by hand, as Kafka's own tool does.
+    pub(crate) async fn commit(&self, index: u32, offset: u64) {
+        self.broker.reader(GROUP, TOPIC).mark(&partition(index), Offset(offset)).await.unwrap();
+    }
+
+    /// What is safe of a partition.
+    pub(crate) async fn safe(&self, index: u32) -> u64 {
+        self.claims().read(&partition(index)).await.unwrap().kept.map_or(0, |kept| kept.safe.0)
+    }
+
+    pub(crate) async fn commits(&self, index: u32, offset: u64) {
+        let what = format!("{offset} of {index} is committed");
+        eventually(&what, async || self.committed(index).await == Some(offset)).await;
+    }
+
+    /// Waits until everything is committed.
+    pub(crate) async fn reaches_ends(&self) {
+        for (partition, log) in self.broker.reader(GROUP, TOPIC).logs().await.unwrap() {
+            self.commits(partition.index, log.end.0).await;
+        }
+    }
+
+    /// Waits until no late request can come any more.
+    pub(crate) async fn ghosts_are_gone(&self) {
+        self.store.faults([]);
+        tokio::time::advance(Duration::from_secs(301)).await;
+    }
+
+    /// The dead letters: where each came from, and why.
+    pub(crate) async fn letters(&self) -> Vec<(u32, u64, String)> {
+        let reader = self.broker.reader("test", DLQ);
+        let (partition, log) = reader.logs().await.unwrap().remove(0);
+        let read = reader.read(&partition, log.start, log.end).await.unwrap();
+        let letter = |record: tally_core::ports::log::Record<'_>| {
+            let text = |name: &str| {
+                let header = record.header(&format!("__connect.errors.{name}")).unwrap();
+                String::from_utf8(header.to_vec()).unwrap()
+            };
+            (text("partition").parse().unwrap(), text("offset").parse().unwrap(), text("class.name"))
+        };
+        read.iter().map(letter).collect()
+    }
+
+    /// The open losses, for people.
+    pub(crate) async fn losses(&self) -> Vec<String> {
+        let losses = Changes::new(&self.store.connection).losses().await.unwrap();
+        losses.open().map(|(_, loss)| loss.what.clone()).collect()
+    }
+}
+
+pub(crate) fn partition(index: u32) -> Partition {
+    Partition { topic: TOPIC.into(), index }
+}
+
+/// Waits, in whatever time rules, until `holds`.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(600);
+    while !holds().await {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
