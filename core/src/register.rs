@@ -8,6 +8,7 @@
 mod cell;
 mod claim;
 mod progress;
+mod replay;
 #[cfg(test)]
 mod tests;
 mod topic;
@@ -16,6 +17,7 @@ mod version;
 pub use cell::{Adding, Cell, Step};
 pub use claim::{BadPast, Claim, Ends, Found, Kept, Past, Standstill, Start, unfit};
 pub use progress::{Answer, Progress, Settled};
+pub use replay::{NoReplay, Replay};
 pub use topic::{Generation, Topic};
 pub use version::Version;
 
