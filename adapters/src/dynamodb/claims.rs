@@ -97,8 +97,7 @@ impl Claims {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn read(&self, partition: &Partition) -> Outcome<Claim> {
-        let found = self.items.get(&claim_id(partition)).await?;
-        found.map_or_else(|| Ok(Claim::default()), |found| decode_claim(&self.reader(&found)))
+        self.items.claim(partition).await
     }
 
     /// Raises the claims of all partitions of a topic, so that no statement of an earlier claim is sent any more after a short
@@ -158,6 +157,17 @@ impl Claims {
 
     fn reader<'a>(&'a self, item: &'a Item) -> Reader<'a> {
         Reader::new(self.items.table(), item)
+    }
+}
+
+impl Changes {
+    /// The claim of a partition of likes.
+    ///
+    /// # Errors
+    /// The table cannot be read, or the item.
+    pub async fn claim(&self, partition: &Partition) -> Outcome<Claim> {
+        let found = self.get(&claim_id(partition)).await?;
+        found.map_or_else(|| Ok(Claim::default()), |found| decode_claim(&Reader::new(self.table(), &found)))
     }
 }
 
