@@ -8,6 +8,7 @@
 mod cell;
 mod claim;
 mod progress;
+mod replay;
 mod safe;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ mod version;
 pub use cell::{Adding, Cell, Step};
 pub use claim::{BadPast, Claim, Ends, Found, Kept, Past, Standstill, Start, unfit};
 pub use progress::{Answer, Progress, Settled};
+pub use replay::{NoReplay, Replay};
 pub use safe::SafeTimes;
 pub use topic::{Generation, Topic};
 pub use version::Version;

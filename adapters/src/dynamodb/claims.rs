@@ -102,8 +102,7 @@ impl Claims {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn read(&self, partition: &Partition) -> Outcome<Claim> {
-        let found = self.items.get(&claim_id(partition)).await?;
-        found.map_or_else(|| Ok(Claim::default()), |found| decode_claim(&self.reader(&found)))
+        self.items.claim(partition).await
     }
 
     /// The claims of all partitions of a topic, in one request for each hundred.
@@ -176,6 +175,17 @@ impl Claims {
 
     fn reader<'a>(&'a self, item: &'a Item) -> Reader<'a> {
         Reader::new(self.items.table(), item)
+    }
+}
+
+impl Changes {
+    /// The claim of a partition of likes.
+    ///
+    /// # Errors
+    /// The table cannot be read, or the item.
+    pub async fn claim(&self, partition: &Partition) -> Outcome<Claim> {
+        let found = self.get(&claim_id(partition)).await?;
+        found.map_or_else(|| Ok(Claim::default()), |found| decode_claim(&Reader::new(self.table(), &found)))
     }
 }
 

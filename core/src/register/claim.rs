@@ -39,11 +39,11 @@ pub struct Kept {
     pub at: UnixMillis,
     /// The greatest `safe` ever stored.
     pub greatest: Offset,
-    /// What `safe` was.
+    /// What `greatest` was.
     pub past: Past,
 }
 
-/// Moments, and what `safe` was then: a few, as far back as half of the time that tombstones are kept.
+/// Moments, and the greatest `safe` ever stored by then: a few, as far back as half of the time that tombstones are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past(VecDeque<(UnixMillis, Offset)>);
 
@@ -56,23 +56,23 @@ impl Past {
     /// How many moments are kept of half of the time that tombstones are.
     const MOMENTS: u32 = 12;
 
-    /// What `safe` was at `moment`, or at the first moment that is known.
+    /// What the greatest `safe` was at `moment`, or at the first moment that is known.
     fn at(&self, moment: UnixMillis) -> Option<Offset> {
         let known = self.0.iter().rev().find(|(at, _)| *at <= moment).or(self.0.front());
-        known.map(|(_, safe)| *safe)
+        known.map(|(_, greatest)| *greatest)
     }
 
-    /// Takes in that `safe` is this at `now`, unless a moment was taken lately; forgets what is not asked for any more.
-    fn take(&mut self, now: UnixMillis, safe: Offset, tombstones: Duration) {
+    /// Takes in that the greatest `safe` is this at `now`, unless a moment was taken lately; forgets what is not asked for any more.
+    fn take(&mut self, now: UnixMillis, greatest: Offset, tombstones: Duration) {
         let apart = half(tombstones) / Self::MOMENTS;
         if self.0.back().is_some_and(|(at, _)| now.since(*at) < apart) {
             return;
         }
-        self.note(now, safe, tombstones);
+        self.note(now, greatest, tombstones);
     }
 
-    fn note(&mut self, now: UnixMillis, safe: Offset, tombstones: Duration) {
-        self.0.push_back((now, safe));
+    fn note(&mut self, now: UnixMillis, greatest: Offset, tombstones: Duration) {
+        self.0.push_back((now, greatest));
         let oldest = now.minus(half(tombstones));
         while self.0.get(1).is_some_and(|(at, _)| *at <= oldest) {
             self.0.pop_front();
@@ -80,11 +80,11 @@ impl Past {
     }
 }
 
-/// As it is stored: `moment:safe` and so on, the oldest first.
+/// As it is stored: `moment:greatest` and so on, the oldest first.
 impl fmt::Display for Past {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, (at, safe)) in self.0.iter().enumerate() {
-            write!(f, "{}{at}:{safe}", if nth == 0 { "" } else { " " })?;
+        for (nth, (at, greatest)) in self.0.iter().enumerate() {
+            write!(f, "{}{at}:{greatest}", if nth == 0 { "" } else { " " })?;
         }
         Ok(())
     }
@@ -106,8 +106,8 @@ impl FromStr for Past {
 
     fn from_str(text: &str) -> Result<Self, BadPast> {
         let pair = |pair: &str| {
-            let (at, safe) = pair.split_once(':').ok_or_else(|| BadPast::NoPair(pair.to_owned()))?;
-            Ok((UnixMillis(at.parse()?), Offset(safe.parse()?)))
+            let (at, greatest) = pair.split_once(':').ok_or_else(|| BadPast::NoPair(pair.to_owned()))?;
+            Ok((UnixMillis(at.parse()?), Offset(greatest.parse()?)))
         };
         text.split_whitespace().map(pair).collect::<Result<_, _>>().map(Self)
     }
@@ -149,7 +149,7 @@ impl Kept {
         let at = now.max(UnixMillis(self.at.0 + 1));
         let greatest = self.greatest.max(safe);
         let mut past = self.past.clone();
-        past.take(at, safe, tombstones);
+        past.take(at, greatest, tombstones);
         let safe_at = if safe < greatest { self.safe_at } else { self.safe_at.max(safe_at) };
         Self { safe, safe_at, at, greatest, past, ..self.clone() }
     }
@@ -325,20 +325,18 @@ impl Found<'_> {
 }
 
 impl Kept {
-    /// What `safe` was at a moment, where anything is known of it.
+    /// What the greatest `safe` was at a moment, where anything is known of it. Records before that were written by then, also those
+    /// that are read once more since.
     fn was(&self, moment: UnixMillis) -> Option<Offset> {
         let was_stored = self.at > UnixMillis(0) && self.past != Past::default();
-        if was_stored && self.at <= moment { Some(self.safe) } else { self.past.at(moment) }
+        if was_stored && self.at <= moment { Some(self.greatest) } else { self.past.at(moment) }
     }
 
     fn begun_at(self, at: Offset, is_replay: bool, now: UnixMillis, tombstones: Duration) -> Self {
         let mut past = self.past.clone();
-        let last = past.0.back().map(|(_, safe)| *safe);
-        if last.is_some_and(|last| at < last) {
-            past.note(self.at, self.safe, tombstones);
-        }
-        if last.is_none_or(|last| at < last) {
-            past.note(now, at, tombstones);
+        if past.0.back().is_none_or(|(_, greatest)| *greatest < self.greatest) {
+            let reached = if self.at > UnixMillis(0) { self.at } else { now };
+            past.note(reached, self.greatest, tombstones);
         }
         let safe_at = self.safe_at.filter(|_| !is_replay);
         let moment = now.max(UnixMillis(self.at.0 + 1));

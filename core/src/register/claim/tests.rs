@@ -190,7 +190,7 @@ fn a_replay_has_no_safe_at_until_it_has_passed_the_greatest_safe_ever_stored() {
 }
 
 #[test]
-fn a_restart_in_the_middle_of_a_replay_is_one_too_until_half_of_the_tombstones_time_has_passed() {
+fn a_restart_in_the_middle_of_a_replay_is_one_too_however_late() {
     let first = start(Some(kept()), Some(50), &log(10, 1_000), &topic()).unwrap();
     let middle = first.kept.come_to(Offset(70), None, NOW, TOMBSTONES);
     assert_eq!(begun(Some(middle.clone()), None), (70, Some(200)));
@@ -198,7 +198,22 @@ fn a_restart_in_the_middle_of_a_replay_is_one_too_until_half_of_the_tombstones_t
     let (topic, log) = (topic(), log(10, 1_000));
     let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: None };
     let later = found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap();
-    assert_eq!((later.at, later.replay, later.kept.safe_at), (Offset(70), None, None));
+    assert_eq!((later.at, later.replay, later.kept.safe_at), (Offset(70), Some(Offset(200)), None));
+}
+
+#[test]
+fn what_was_begun_a_little_earlier_and_not_passed_for_long_is_a_replay_then() {
+    let first = start(Some(kept()), Some(150), &log(10, 1_000), &topic()).unwrap();
+    assert_eq!(first.replay, None);
+    for reached in [150, 170] {
+        let kept = first.kept.come_to(Offset(reached), None, NOW.plus(Duration::from_secs(1)), TOMBSTONES);
+        let claim = Claim { n: 8, kept: Some(kept) };
+        let (topic, log) = (topic(), log(10, 1_000));
+        let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: None };
+        let later = found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap();
+        let replayed = (later.at, later.replay, later.kept.safe_at);
+        assert_eq!(replayed, (Offset(reached), Some(Offset(200)), None), "tombstones behind it have expired");
+    }
 }
 
 #[test]
