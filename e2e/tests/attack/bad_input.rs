@@ -174,7 +174,8 @@ async fn rows(table: &Rows) -> BTreeSet<(String, String)> {
     let mut after = None;
     loop {
         let page = table.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
-        rows.extend(page.items.into_iter().map(|row| (row.pk.rsplit_once('#').unwrap().0.to_owned(), row.sort)));
+        let live = page.items.into_iter().filter(|row| row.gone.is_none());
+        rows.extend(live.map(|row| (row.pk.rsplit_once('#').unwrap().0.to_owned(), row.sort)));
         after = page.next;
         if after.is_none() {
             return rows;
