@@ -12,7 +12,7 @@ use tally_batch_recount::Subject;
 use tally_core::ids::PostId;
 use tally_service::parse_duration;
 
-use self::reasons::Reason;
+use self::reasons::{Age, Reason};
 use self::recount::Recount;
 use self::seen::Figures;
 use crate::desk::{Desk, Where};
@@ -68,6 +68,12 @@ struct Shown {
     counter: String,
     #[serde(flatten)]
     figures: Figures,
+    /// Every event that Kafka had acknowledged by then is in the number; absent where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<u64>,
+    fresh: bool,
+    #[serde(skip)]
+    age: String,
     /// Why it waits for a recount, by row key.
     queued: Vec<(String, &'static str)>,
     /// Why it is not exact; absent without --explain.
@@ -79,15 +85,9 @@ struct Shown {
 struct Post {
     post_id: String,
     counters: Vec<Shown>,
-    /// Every change that was in the table by then is in the numbers; absent where that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    as_of: Option<u64>,
-    fresh: bool,
     /// The partition of the log of changes that everything about the post is in.
     #[serde(skip_serializing_if = "Option::is_none")]
     partition: Option<u32>,
-    #[serde(skip)]
-    age: String,
 }
 
 impl Answer for Post {
@@ -96,13 +96,13 @@ impl Answer for Post {
             ["counter", "value", "exact", "fresh", "version", "shards", "corrections", "includes all before"];
         let mut table = Table::headed(headings);
         let yes = |is: bool| if is { "yes" } else { "no" };
-        for Shown { counter, figures, .. } in &self.counters {
+        for Shown { counter, figures, fresh, age, .. } in &self.counters {
             let Figures { value, exact, version, shards, c, .. } = figures;
             let value = value.map_or("not readable".to_owned(), |value| value.to_string());
-            table.row([counter, &value, &yes(*exact), &yes(self.fresh), version, shards, c, &self.age]);
+            table.row([counter, &value, &yes(*exact), &yes(*fresh), version, shards, c, age]);
         }
         let mut text = table.to_string();
-        for Shown { counter, why, figures, queued } in &self.counters {
+        for Shown { counter, why, figures, queued, .. } in &self.counters {
             if !queued.is_empty() {
                 let queued: Vec<String> = queued.iter().map(|(key, why)| format!("{key} ({why})")).collect();
                 text.push_str(&format!("\n{counter} waits for a recount: {}", queued.join(", ")));
@@ -137,29 +137,32 @@ impl Show {
         let Self { id, counter, explain, fresh_within, rows, of } = self;
         let desk = Desk::open(of).await?;
         let chosen = seen::chosen(&desk, &id, &counter).await?;
-        // Before the counters: what is lost after that is in none of them.
-        let standing = seen::standing(&desk, &id).await?;
+        // The sources before the standing, and that before the counters: what is lost after that is in none of them.
+        let sources = seen::sources(&desk, &chosen).await?;
+        let standing = seen::standing(&desk, &id, &sources).await?;
         let queued = seen::queued(&desk, &id).await?;
-        let now = desk.clock.now();
-        let as_of = standing.as_of();
-        let fresh = as_of.is_some_and(|as_of| now.since(as_of) <= fresh_within);
+        let now = desk.claims.time().latest;
         let mut counters = Vec::new();
-        for counter in chosen {
-            let found = seen::counter(&desk, &counter).await?;
+        for (counter, sources) in chosen.into_iter().zip(sources) {
+            let as_of = standing.as_of(&sources);
+            let fresh = as_of.is_some_and(|as_of| now.since(as_of) <= fresh_within);
+            let found = seen::counter(&desk, &counter, sources).await?;
             let why = match explain {
-                true => Some(reasons::of(&desk, &found, &standing, fresh, rows).await?),
+                true => Some(reasons::of(&desk, &found, &standing, Age { now, fresh_within }, rows).await?),
                 false => None,
             };
             let waits = queued.iter().filter(|(key, _)| key.counter == counter);
             counters.push(Shown {
                 counter: counter.name.to_string(),
                 figures: Figures::of(&found, &standing),
+                as_of: as_of.map(|as_of| as_of.0),
+                fresh,
+                age: as_of.map_or("not known".to_owned(), |as_of| format!("{} ago", ago(now.since(as_of)))),
                 queued: waits.map(|(key, why)| (key.to_string(), *why)).collect(),
                 why,
             });
         }
-        let age = as_of.map_or("not known".to_owned(), |as_of| format!("{} ago", ago(now.since(as_of))));
         let partition = standing.partition();
-        Ok(Post { post_id: id.to_string(), counters, as_of: as_of.map(|as_of| as_of.0), fresh, partition, age })
+        Ok(Post { post_id: id.to_string(), counters, partition })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -13,8 +14,9 @@ use tally_core::ports::{Ledger, LedgerEntry, Rows, Runs};
 use tally_core::recount::is_large;
 use tally_core::time::UnixMillis;
 
-use super::seen::{Found, Stands};
+use super::seen::{Found, Sources, Stands};
 use crate::desk::Desk;
+use crate::said::ago;
 
 /// Runs that are looked through for corrections that were not made, and lines of the ledger that say that one was.
 const RUNS: u32 = 200;
@@ -34,6 +36,8 @@ pub(super) enum Reason {
     Unknown { detail: String },
     /// The standing is older than a fresh number may be.
     Late { partition: u32 },
+    /// Consumers are further behind than a fresh number may be.
+    Rows { complete: u64, detail: String },
     /// The counter is absent from a table that is not the one that counters were written to.
     Lost { detail: String },
     /// A weight could not be read, and its row cannot be named.
@@ -71,6 +75,7 @@ impl fmt::Display for Reason {
                 "late: partition {partition} of the log of changes is not counted up to now, so newer changes may be missing: \
                  tally status"
             ),
+            Self::Rows { detail, .. } => write!(f, "rows: {detail}: tally topic show"),
             Self::Lost { detail } => write!(f, "lost: {detail}: tally adopt tables, then tally audit start"),
             Self::Doubt { key } => {
                 write!(f, "doubt: the weight of a row in {key} could not be read when it changed: tally post recount")
@@ -99,6 +104,19 @@ impl fmt::Display for Reason {
     }
 }
 
+/// How old a number may be that is fresh.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Age {
+    pub(super) now: UnixMillis,
+    pub(super) fresh_within: Duration,
+}
+
+impl Age {
+    fn is_fresh(self, at: UnixMillis) -> bool {
+        self.now.since(at) <= self.fresh_within
+    }
+}
+
 /// What is read besides the counter to explain it.
 #[derive(Debug, Default)]
 struct Evidence {
@@ -108,12 +126,12 @@ struct Evidence {
     ledger: Vec<LedgerEntry>,
 }
 
-/// Why the counter that was `found` is not exact or not `fresh`, with what has to be read to say so: `rows` rows at most.
+/// Why the counter that was `found` is not exact or not fresh, with what has to be read to say so: `rows` rows at most.
 pub(super) async fn of(
     desk: &Desk,
     found: &Found,
     stands: &Stands,
-    fresh: bool,
+    age: Age,
     rows: usize,
 ) -> anyhow::Result<Vec<Reason>> {
     let mut evidence = Evidence {
@@ -128,7 +146,7 @@ pub(super) async fn of(
             evidence.unreadable.insert(*shard, unreadable(desk, &key, &mut left).await?);
         }
     }
-    Ok(reasons(found, stands, fresh, &evidence))
+    Ok(reasons(found, stands, age, &evidence))
 }
 
 /// Members of `key` whose weight cannot be read, and whether there may be more than these.
@@ -153,9 +171,10 @@ fn shown(member: &MemberKey) -> String {
     format!("`{}`", member.to_string().escape_debug())
 }
 
-fn reasons(found: &Found, stands: &Stands, fresh: bool, evidence: &Evidence) -> Vec<Reason> {
-    let Found { id, counter, reserved } = found;
-    let mut reasons = of_partition(stands, fresh);
+fn reasons(found: &Found, stands: &Stands, age: Age, evidence: &Evidence) -> Vec<Reason> {
+    let Found { id, sources, counter, reserved } = found;
+    let mut reasons = of_partition(stands, age);
+    reasons.extend(of_rows(sources, age));
     match counter {
         Err(fault) => reasons.push(Reason::Damaged { detail: fault.to_string() }),
         Ok(None) if !reserved => {
@@ -174,7 +193,7 @@ fn reasons(found: &Found, stands: &Stands, fresh: bool, evidence: &Evidence) -> 
 }
 
 /// What is to be said of every counter of the partition.
-fn of_partition(stands: &Stands, fresh: bool) -> Vec<Reason> {
+fn of_partition(stands: &Stands, age: Age) -> Vec<Reason> {
     let Some((partition, standing)) = &stands.stored else {
         return vec![Reason::Unknown {
             detail: "no change-streamer has counted anything of this partition".to_owned(),
@@ -191,10 +210,25 @@ fn of_partition(stands: &Stands, fresh: bool) -> Vec<Reason> {
             let detail = format!("not all stream shards are announced in partition {partition}");
             reasons.push(Reason::Unknown { detail });
         }
-        Some(_) if !fresh => reasons.push(Reason::Late { partition: *partition }),
+        Some(as_of) if !age.is_fresh(as_of) => reasons.push(Reason::Late { partition: *partition }),
         Some(_) => {}
     }
     reasons
+}
+
+/// What is to be said of the rows that the counter is a count of.
+fn of_rows(sources: &Sources, age: Age) -> Option<Reason> {
+    match sources.complete() {
+        None => {
+            let detail = "no consumer has said up to when the rows of the post are complete".to_owned();
+            Some(Reason::Unknown { detail })
+        }
+        Some(at) if !age.is_fresh(at) => {
+            let detail = format!("they are complete up to {} ago", ago(age.now.since(at)));
+            Some(Reason::Rows { complete: at.0, detail })
+        }
+        Some(_) => None,
+    }
 }
 
 /// A loss that the counter knows and its standing does not.
@@ -263,6 +297,7 @@ mod tests {
     use tally_core::audit::{AuditRun, Cause, Drift, RunScope, Summary};
     use tally_core::changes::{Place, Standing};
     use tally_core::fault::Fault;
+    use tally_core::register::SafeTimes;
 
     use super::*;
 
@@ -276,7 +311,15 @@ mod tests {
     }
 
     fn found(counter: Option<Counter>) -> Found {
-        Found { id: "p".parse().unwrap(), counter: Ok(counter), reserved: true }
+        Found { id: "p".parse().unwrap(), sources: complete_at(5), counter: Ok(counter), reserved: true }
+    }
+
+    const AGE: Age = Age { now: UnixMillis(6), fresh_within: Duration::from_millis(1) };
+
+    fn complete_at(at: u64) -> Sources {
+        let mut times = SafeTimes::default();
+        times.note(UnixMillis(5), Some(UnixMillis(at)));
+        Sources { times: vec![times], at: UnixMillis(5) }
     }
 
     fn stands(open: &[u64]) -> Stands {
@@ -286,7 +329,7 @@ mod tests {
     }
 
     fn kinds(found: &Found, stands: &Stands, evidence: &Evidence) -> Vec<String> {
-        let said = reasons(found, stands, true, evidence);
+        let said = reasons(found, stands, AGE, evidence);
         said.iter().map(|reason| reason.to_string().split(':').next().unwrap_or_default().to_owned()).collect()
     }
 
@@ -338,14 +381,40 @@ mod tests {
         let mut stands = stands(&[9]);
         let loss = Loss { kind: "trimmed".into(), what: "shardId-7".into(), closed: None };
         stands.losses = Losses([(LossNumber(9), loss)].into());
-        let said: Vec<String> = of_partition(&stands, false).iter().map(ToString::to_string).collect();
+        let said: Vec<String> =
+            of_partition(&stands, Age { now: UnixMillis(7), ..AGE }).iter().map(ToString::to_string).collect();
         assert!(said[0].starts_with("loss: trimmed: shardId-7 (9); "), "{said:?}");
         assert!(said[1].starts_with("late: partition 3 "), "{said:?}");
         let unannounced = Standing { as_of: None, loss: None, open: BTreeSet::new() };
         for stored in [None, Some((3, unannounced))] {
-            let said = of_partition(&Stands { stored, ..Stands::default() }, false);
+            let said = of_partition(&Stands { stored, ..Stands::default() }, AGE);
             assert!(matches!(said[..], [Reason::Unknown { .. }]), "{said:?}");
         }
+    }
+
+    #[test]
+    fn rows_that_are_behind_or_of_which_nothing_is_known_are_told_from_a_log_that_is_behind() {
+        let none = Evidence::default();
+        let of = |sources| kinds(&Found { sources, ..found(None) }, &stands(&[]), &none);
+        assert_eq!(of(complete_at(4)), ["rows"]);
+        assert_eq!(of(Sources::default()), ["unknown"]);
+        let unread = Sources { times: vec![SafeTimes::default()], at: UnixMillis(0) };
+        assert_eq!(of(unread), ["unknown"]);
+    }
+
+    #[test]
+    fn a_number_is_as_of_the_rows_that_the_standing_covers() {
+        let stands = stands(&[]);
+        assert_eq!(stands.as_of(&complete_at(3)), Some(UnixMillis(3)));
+        assert_eq!(stands.as_of(&complete_at(9)), Some(UnixMillis(5)));
+        assert_eq!(stands.as_of(&Sources::default()), None);
+        let mut later = SafeTimes::default();
+        later.note(UnixMillis(6), Some(UnixMillis(3)));
+        assert_eq!(
+            stands.as_of(&Sources { times: vec![later], at: UnixMillis(6) }),
+            None,
+            "its rows need not be counted"
+        );
     }
 
     #[test]

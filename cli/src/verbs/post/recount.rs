@@ -31,7 +31,7 @@ impl Recount {
         let desk = Desk::open(of).await?;
         let (mut keys, mut plan) = (Vec::new(), Vec::new());
         for counter in seen::chosen(&desk, &id, &counter).await? {
-            let found = seen::counter(&desk, &counter).await?.counter.ok().flatten();
+            let found = seen::counter(&desk, &counter, seen::Sources::default()).await?.counter.ok().flatten();
             let shards = seen::shards(&desk, found.as_ref());
             plan.push(format!("queue {} row keys of the counter {} of {id}", shards.len(), counter.name));
             keys.extend(shards.into_iter().map(|shard| RowKey { counter: counter.clone(), shard }));

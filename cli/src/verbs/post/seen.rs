@@ -1,6 +1,7 @@
 //! What is stored of a post, read in the order in which an answer may be called exact.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde::Serialize;
@@ -8,14 +9,22 @@ use tally_adapters::dynamodb::Consistency;
 use tally_adapters::dynamodb::changes::Losses;
 use tally_core::audit::Cause;
 use tally_core::changes::{Standing, partition_of};
+use tally_core::event::partition_of as partition_of_key;
 use tally_core::fault::Fault;
 use tally_core::fold::{Counter, serve};
-use tally_core::ids::{CounterId, PostId, RowKey, Shard};
+use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, Shard};
 use tally_core::ports::{Outcome, RecountQueue};
+use tally_core::register::SafeTimes;
+use tally_core::served;
 use tally_core::time::UnixMillis;
 
 use crate::desk::Desk;
 use crate::ended::Usage;
+
+/// How often a standing is looked at that does not cover the sources yet, and how far apart: on an idle pipeline it is at most 4 s
+/// old.
+const LOOKS: u32 = 25;
+const BETWEEN: Duration = Duration::from_millis(200);
 
 /// What may be said of the counters of a post.
 #[derive(Debug, Default)]
@@ -27,9 +36,10 @@ pub(super) struct Stands {
 }
 
 impl Stands {
-    /// Every change that was in the table by then is in the counters.
-    pub(super) fn as_of(&self) -> Option<UnixMillis> {
-        self.stored.as_ref().and_then(|(_, standing)| standing.as_of)
+    /// Every event that Kafka had acknowledged by then is in a counter whose events come from these partitions.
+    pub(super) fn as_of(&self, sources: &Sources) -> Option<UnixMillis> {
+        let (_, standing) = self.stored.as_ref().filter(|_| !sources.times.is_empty())?;
+        served::as_of(standing, &sources.times)
     }
 
     pub(super) fn partition(&self) -> Option<u32> {
@@ -37,10 +47,28 @@ impl Stands {
     }
 }
 
+/// What consumers have stored of the partitions that a counter's events come from: that of its subject for a set, all for a sum.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sources {
+    /// Empty where nothing is known of the topic.
+    pub(super) times: Vec<SafeTimes>,
+    /// When the last of it was stored.
+    pub(super) at: UnixMillis,
+}
+
+impl Sources {
+    /// Every event that Kafka had acknowledged by then is a row; `None` where that is not known.
+    pub(super) fn complete(&self) -> Option<UnixMillis> {
+        let each = self.times.iter().map(|times| times.by(UnixMillis::MAX)).collect::<Option<Vec<_>>>()?;
+        each.into_iter().min()
+    }
+}
+
 /// A counter as it was read.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) id: CounterId,
+    pub(super) sources: Sources,
     /// The counter, or why it cannot be read: that is an answer, too.
     pub(super) counter: Outcome<Option<Counter>>,
     /// The table is the one that counters were written to, so one that is absent was never written.
@@ -73,7 +101,8 @@ impl Figures {
         let Ok(counter) = &found.counter else { return unread };
         let standing = stands.stored.as_ref().map(|(_, standing)| standing.clone()).unwrap_or_default();
         let served = serve(&standing, found.id.name.kind(), counter.as_ref());
-        let is_known = standing.as_of.is_some() && (counter.is_some() || found.reserved);
+        let is_known = standing.as_of.is_some() && found.sources.complete().is_some();
+        let is_known = is_known && (counter.is_some() || found.reserved);
         let Counter { parts, corrections, gap, doubt, .. } = counter.clone().unwrap_or_default();
         Self {
             value: Some(served.likes),
@@ -104,23 +133,61 @@ pub(super) async fn chosen(desk: &Desk, subject: &PostId, names: &[String]) -> a
     named.collect()
 }
 
-/// The standing of the post's partition, and the losses: in this order, and before any counter is read.
-pub(super) async fn standing(desk: &Desk, post: &PostId) -> anyhow::Result<Stands> {
-    let stored = match desk.changes.config().await.context("cannot read the configuration of the log")? {
-        None => None,
-        Some(config) => {
-            let key = RowKey::of(&CounterId::likes(post.clone()), "", desk.shards);
-            let partition = partition_of(&key, config.partitions);
-            let found = desk.changes.stated(partition).await.context("cannot read the standing")?;
-            found.map(|found| (partition, found.standing.standing))
+/// What is known of the partitions that each of these counters' events come from.
+pub(super) async fn sources(desk: &Desk, counters: &[CounterId]) -> anyhow::Result<Vec<Sources>> {
+    let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
+    let mut all = Vec::new();
+    for id in counters {
+        let own = defined.named(id.name.as_str()).and_then(|definition| definition.topic.as_deref());
+        let (name, mut sources) = (own.unwrap_or(&desk.topic), Sources::default());
+        let topic = desk.claims.topic(name).await.context("cannot read what is known of the topic")?;
+        if let Some(topic) = topic {
+            let partitions = topic.current().partitions();
+            let claims = desk.claims.all(name, partitions).await.context("cannot read the claims")?;
+            let home = partition_of_key(id.post.as_bytes(), partitions);
+            let is_source = |index: u32| id.name.kind() == CounterKind::Sum || index == home;
+            for (_, claim) in (0..).zip(claims).filter(|(index, _)| is_source(*index)) {
+                let mut times = SafeTimes::default();
+                if let Some(kept) = claim.kept.filter(|kept| kept.topic == topic.id) {
+                    times.take(&kept);
+                    sources.at = sources.at.max(kept.at);
+                }
+                sources.times.push(times);
+            }
         }
-    };
+        all.push(sources);
+    }
+    Ok(all)
+}
+
+/// The standing of the post's partition, and the losses: in this order, and before any counter is read. A standing that is older
+/// than what is known of the sources does not cover it yet, so it is waited for, but not for long.
+pub(super) async fn standing(desk: &Desk, post: &PostId, sources: &[Sources]) -> anyhow::Result<Stands> {
+    let since = sources.iter().map(|sources| sources.at).max().unwrap_or_default();
+    let mut stored = stored(desk, post).await?;
+    for _ in 0..LOOKS {
+        let as_of = stored.as_ref().and_then(|(_, standing)| standing.as_of);
+        if as_of.is_none_or(|as_of| as_of >= since) {
+            break;
+        }
+        desk.clock.sleep(BETWEEN).await;
+        stored = self::stored(desk, post).await?;
+    }
     let losses = desk.changes.losses().await.context("cannot read the losses")?;
     Ok(Stands { stored, losses })
 }
 
+async fn stored(desk: &Desk, post: &PostId) -> anyhow::Result<Option<(u32, Standing)>> {
+    let config = desk.changes.config().await.context("cannot read the configuration of the log")?;
+    let Some(config) = config else { return Ok(None) };
+    let key = RowKey::of(&CounterId::likes(post.clone()), "", desk.shards);
+    let partition = partition_of(&key, config.partitions);
+    let found = desk.changes.stated(partition).await.context("cannot read the standing")?;
+    Ok(found.map(|found| (partition, found.standing.standing)))
+}
+
 /// The counter, read after the standing. No answer from the store is none.
-pub(super) async fn counter(desk: &Desk, id: &CounterId) -> anyhow::Result<Found> {
+pub(super) async fn counter(desk: &Desk, id: &CounterId, sources: Sources) -> anyhow::Result<Found> {
     let read = desk.counters.read(std::slice::from_ref(id), Consistency::Strong).await;
     let mut read = read.context("cannot read the counter")?;
     let counter = match read.counters.remove(id) {
@@ -129,7 +196,7 @@ pub(super) async fn counter(desk: &Desk, id: &CounterId) -> anyhow::Result<Found
         Some(Err(fault @ Fault::Poison(_))) => Err(fault),
         Some(Err(fault)) => return Err(fault).context("cannot read the counter"),
     };
-    Ok(Found { id: id.clone(), counter, reserved: read.reserved })
+    Ok(Found { id: id.clone(), sources, counter, reserved: read.reserved })
 }
 
 /// The row keys of a post that wait for a recount, and why.
