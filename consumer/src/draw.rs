@@ -249,7 +249,7 @@ impl Draw {
         if let Some(why) = another(&partition, &log, topic.as_ref(), &self.claims.read(&partition).await?) {
             return Ok(Found::Gone(why));
         }
-        let generation = topic.map(|topic| topic.generation_of(partition.index, Offset(events.from)).number);
+        let generation = topic.as_ref().map(|topic| topic.generation_of(partition.index, Offset(events.from)).number);
         if generation.is_some_and(|generation| u64::from(generation) != events.generation) {
             return Ok(Found::Gone(format!("the offsets of {partition} have begun anew since")));
         }
@@ -260,7 +260,8 @@ impl Draw {
         // Without the events that have a dead letter, and with them.
         let (mut without, mut with) = (Sum::default(), Sum::default());
         let take = |record: Record<'_>| {
-            let Some(n) = self.amount(record) else { return };
+            let adds = topic.as_ref().is_none_or(|topic| topic.adds(partition.index, record.offset));
+            let Some(n) = self.amount(record).filter(|_| adds) else { return };
             let place = || Place { partition: partition.clone(), offset: record.offset, at: record.at };
             with.add(n, events.nth, place);
             if !letters.has(&partition, record) {

@@ -6,6 +6,7 @@ mod keeping;
 mod letters;
 mod reading;
 mod runs;
+mod sums;
 mod writing;
 
 use std::pin::Pin;

@@ -73,17 +73,6 @@ impl Broker {
         });
     }
 
-    /// Appends what marks the end of a transaction: a record with an offset that no read shows.
-    pub fn end_transaction(&self, topic: &str, index: u32) {
-        self.change(|state| {
-            if let Some(stored) = state.partition(topic, index) {
-                let mark =
-                    state::Message { at: UnixMillis(0), key: None, value: None, headers: Vec::new(), is_mark: true };
-                stored.records.push(mark);
-            }
-        });
-    }
-
     /// Forgets the records of a partition from `end` on, as an unclean election does.
     pub fn lose_tail(&self, topic: &str, index: u32, end: u64) {
         self.change(|state| {

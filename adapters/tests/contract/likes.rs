@@ -90,8 +90,8 @@ async fn a_request_has_an_outcome_for_each_of_its_statements(env: &Env) {
     let users: Vec<_> = (0..Progress::STATEMENTS).map(|n| user(&format!("u-{n}"))).collect();
     let first: Vec<_> = users.iter().step_by(2).map(|user| (post.clone(), user.clone())).collect();
     write(env, Action::Like, &first, 9).await;
-    let action = |n: usize| if n % 3 == 0 { Action::Unlike } else { Action::Like };
-    let offset = |n: usize| if n % 5 == 0 { 3 } else { 11 };
+    let action = |n: usize| if n.is_multiple_of(3) { Action::Unlike } else { Action::Like };
+    let offset = |n: usize| if n.is_multiple_of(5) { 3 } else { 11 };
     let writes: Vec<_> = users.iter().enumerate().map(|(n, user)| like(&post, user, action(n), offset(n))).collect();
     let written = env.registers.write(&writes, GONE, confirmed()).await;
     for (n, written) in written.into_iter().enumerate() {

@@ -88,7 +88,7 @@ impl Stage {
     }
 
     fn claims(&self) -> Claims {
-        Claims::new(&self.store.connection, Clock::system())
+        Claims::new(&self.store.connection, tally_service::Host::new("draw").clock())
     }
 
     /// The rows are of this topic, in which offsets have begun anew so often, and have come to `greatest`.
@@ -211,6 +211,16 @@ async fn a_log_that_is_cut_or_another_is_gone() {
     let shorter = async |stage: &Stage| stage.is(&stage.topic, 0, Offset(4)).await;
     let found = after(of(), shorter).await;
     assert!(gone(&found, "applied up to 4"), "{found:?}");
+}
+
+#[tokio::test]
+async fn what_an_operator_left_out_of_sums_is_left_out_of_the_draw() {
+    let skip = async |stage: &Stage| {
+        let seen = stage.claims().topic(TOPIC).await.unwrap().unwrap();
+        let topic = Topic { sums_from: vec![Offset(1); 4], ..seen.clone() };
+        assert!(stage.claims().replace_topic(TOPIC, &seen, &topic).await.unwrap());
+    };
+    assert_eq!(offset(&after(of_sum(0, 3, 3, 4), skip).await), 2);
 }
 
 #[tokio::test]

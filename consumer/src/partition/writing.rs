@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Written};
+use tally_adapters::dynamodb::registers::{Advanced, Written};
 use tally_core::event::Rejection;
-use tally_core::fault::Fault;
 use tally_core::fence::{Offset, Partition};
-use tally_core::ids::{CounterId, RowKey};
+use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
-use tally_core::register::{Adding, Answer, Cell, Progress, Row, Settled, Standstill, Step, Version, Write};
+use tally_core::register::{Adding, Answer, Cell, Progress, Row, Settled, Standstill, Version, Write};
 use tally_core::{Map, Set};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::{Instrument, Span};
@@ -33,18 +32,18 @@ pub(super) struct Writing {
     rows_due: Option<Duration>,
     bytes: usize,
     events: usize,
-    sums: Map<CounterId, Adding>,
+    pub(super) sums: Map<CounterId, Adding>,
     /// The sums that a request is to be sent for, in turn.
-    waiting: VecDeque<CounterId>,
+    pub(super) waiting: VecDeque<CounterId>,
     /// These, and those whose request is under way.
-    busy: Set<CounterId>,
-    sums_due: Option<Duration>,
+    pub(super) busy: Set<CounterId>,
+    pub(super) sums_due: Option<Duration>,
     /// How often in a row statements of a row were tried in vain.
     tries: Map<Row, u32>,
     /// The same of a sum.
-    sum_tries: Map<CounterId, u32>,
+    pub(super) sum_tries: Map<CounterId, u32>,
     /// Sums that cannot be added to.
-    broken: Set<CounterId>,
+    pub(super) broken: Set<CounterId>,
     /// Whether sums were sent last.
     was_sums: bool,
     /// When it was said that the store is busy.
@@ -95,7 +94,7 @@ impl Writing {
     }
 
     /// The request of a sum was answered: what came meanwhile is next.
-    fn answered(&mut self, counter: CounterId, now: Duration) {
+    pub(super) fn answered(&mut self, counter: CounterId, now: Duration) {
         self.sum_tries.remove(&counter);
         if self.sums.get(&counter).is_some_and(|adding| adding.gathered() > 0) {
             self.waiting.push_back(counter);
@@ -194,42 +193,6 @@ impl Held {
         tracing::info_span!("flush", partition = %self.log.partition(), rows = writes.len(), trigger, links)
     }
 
-    fn send_sums(&mut self, permit: OwnedSemaphorePermit) {
-        let most = self.writing.waiting.len().min(Progress::STATEMENTS);
-        let (mut read, mut updated, mut updates) = (Vec::new(), Vec::new(), Vec::new());
-        for counter in self.writing.waiting.drain(..most) {
-            let key = RowKey::of_cell(&counter, self.log.partition().index, self.shared.shards);
-            match self.writing.sums.get_mut(&counter).and_then(Adding::step) {
-                Some(Step::Read) => read.push((counter, key)),
-                Some(Step::Update { from, to }) => {
-                    updated.push(counter);
-                    updates.push(CellUpdate { key, from, to });
-                }
-                None => _ = self.writing.busy.remove(&counter),
-            }
-        }
-        let now = self.shared.at();
-        self.writing.sums_due = (!self.writing.waiting.is_empty()).then_some(now);
-        let permit = Arc::new(permit);
-        if !read.is_empty() {
-            let (shared, log, permit) = (Arc::clone(&self.shared), Arc::clone(&self.log), Arc::clone(&permit));
-            let (counters, keys): (Vec<_>, Vec<_>) = read.into_iter().unzip();
-            self.under_way.push(Box::pin(async move {
-                let _permit = permit;
-                let cells = shared.registers.read_cells(log.partition(), &keys).await;
-                Done::Sent(Sent::CellsRead(counters, cells))
-            }));
-        }
-        if !updates.is_empty() {
-            let (shared, log, confirmed) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.confirmed);
-            self.under_way.push(Box::pin(async move {
-                let _permit = permit;
-                let advanced = shared.registers.advance_cells(log.partition(), &updates, confirmed).await;
-                Done::Sent(Sent::CellsAdvanced(updated, advanced))
-            }));
-        }
-    }
-
     /// Takes in what became of a request.
     pub(super) fn sent(&mut self, sent: Sent) -> Option<End> {
         match sent {
@@ -311,7 +274,7 @@ impl Held {
     }
 
     /// Waits before a repeat.
-    fn wait(&mut self, attempt: u32, waited: Sent) {
+    pub(super) fn wait(&mut self, attempt: u32, waited: Sent) {
         let shared = Arc::clone(&self.shared);
         self.under_way.push(Box::pin(async move {
             shared.host.clock().sleep(shared.pause(attempt)).await;
@@ -337,75 +300,6 @@ impl Held {
                 None
             }
         }
-    }
-
-    /// Takes in the answers of sums; those without one are asked for again later. One that cannot be read waits, by name.
-    fn cells_answered<T>(
-        &mut self,
-        counters: Vec<CounterId>,
-        answers: Vec<Outcome<T>>,
-        take: impl Fn(&mut Self, CounterId, T),
-    ) -> Option<End> {
-        let (mut again, mut attempt) = (Vec::new(), 0);
-        for (counter, answer) in counters.into_iter().zip(answers) {
-            match answer {
-                Ok(answer) => take(self, counter, answer),
-                Err(Fault::Fatal(why)) => return Some(End::Stands(Standstill::Refused(why))),
-                Err(fault) => {
-                    if let Some(adding) = self.writing.sums.get_mut(&counter) {
-                        adding.unclear();
-                    }
-                    self.name_fault(&counter, &fault);
-                    let tries = self.writing.sum_tries.entry(counter.clone()).or_default();
-                    attempt = attempt.max(*tries);
-                    *tries += 1;
-                    again.push(counter);
-                }
-            }
-        }
-        if !again.is_empty() {
-            self.wait(attempt, Sent::CellsWaited(again));
-        }
-        None
-    }
-
-    fn name_fault(&mut self, counter: &CounterId, fault: &Fault) {
-        if fault.is_retryable() {
-            metrics::retried("cells", fault.class());
-            return;
-        }
-        let partition = self.log.partition();
-        if self.writing.broken.insert(counter.clone()) {
-            tracing::error!(%partition, %counter, error = %fault, "a sum cannot be added to");
-        }
-        let problem = format!("nothing is added to {counter}: {fault}");
-        self.shared.host.readiness().not_ready(&condition(partition), problem);
-    }
-
-    fn cell_is(&mut self, counter: CounterId, cell: Option<Cell>) {
-        self.cell_answered(counter, |adding| adding.read(cell).collect());
-    }
-
-    fn cell_stored(&mut self, counter: CounterId) {
-        self.cell_answered(counter, |adding| adding.stored().collect());
-    }
-
-    fn cell_unclear(&mut self, counter: CounterId) {
-        self.cell_answered(counter, |adding| {
-            adding.unclear();
-            Vec::new()
-        });
-    }
-
-    fn cell_answered(&mut self, counter: CounterId, take: impl FnOnce(&mut Adding) -> Vec<Offset>) {
-        let adding = self.writing.sums.get_mut(&counter).expect("a sum whose request is under way is known");
-        for offset in take(adding) {
-            self.progress.finish(offset);
-        }
-        if self.writing.broken.remove(&counter) && self.writing.broken.is_empty() {
-            self.shared.host.readiness().forget(&condition(self.log.partition()));
-        }
-        self.writing.answered(counter, self.shared.at());
     }
 }
 

@@ -14,6 +14,22 @@ impl Broker {
     pub fn transactions(&self, id: &str) -> Transactions {
         Transactions { broker: self.clone(), id: id.to_owned(), token: Mutex::new(None) }
     }
+
+    /// Appends what marks the end of a transaction: a record with an offset that no read shows.
+    pub fn end_transaction(&self, topic: &str, index: u32) {
+        self.change(|state| {
+            if let Some(stored) = state.partition(topic, index) {
+                let mark = super::state::Message {
+                    at: UnixMillis(0),
+                    key: None,
+                    value: None,
+                    headers: Vec::new(),
+                    is_mark: true,
+                };
+                stored.records.push(mark);
+            }
+        });
+    }
 }
 
 /// Transactions under a name: each is written in one step.

@@ -26,7 +26,7 @@ use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, Rows, Segment, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
-use tally_service::{Clock, Host, Stage as Step};
+use tally_service::{Host, Stage as Step};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::Instant;
 
@@ -86,7 +86,7 @@ impl Stage {
         let connection = Connection::open(&settings).await;
         ensure_tables(&connection).await.unwrap();
         let producer = kafka::Producer::new(&kafka::Settings::plaintext(&cluster.bootstrap_servers())).unwrap();
-        let (claims, rows) = (Claims::new(&connection, Clock::system()), dynamodb::Rows::new(&connection));
+        let (claims, rows) = (Claims::new(&connection, host.clock()), dynamodb::Rows::new(&connection));
         let (ends, poison) = ((0..PARTITIONS).map(|index| (index, 0)).collect(), Vec::new());
         let ledger = Ledger::new();
         let (said, port) = (0, None);

@@ -60,7 +60,6 @@ fn read_settings(profile: &Profile) -> consumer::ReadSettings {
         dead_letter_topic: LETTERS.to_owned(),
         group: GROUP.to_owned(),
         shards: Some(profile.shards),
-        ..consumer::ReadSettings::default()
     }
 }
 

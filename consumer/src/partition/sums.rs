@@ -1,0 +1,122 @@
+//! The requests of sums, and what follows from their answers.
+
+use std::sync::Arc;
+
+use tally_adapters::dynamodb::registers::CellUpdate;
+use tally_core::fault::Fault;
+use tally_core::fence::Offset;
+use tally_core::ids::{CounterId, RowKey};
+use tally_core::ports::Outcome;
+use tally_core::register::{Adding, Cell, Progress, Standstill, Step};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::writing::{Sent, condition};
+use super::{Done, End, Held};
+use crate::metrics;
+
+impl Held {
+    pub(super) fn send_sums(&mut self, permit: OwnedSemaphorePermit) {
+        let most = self.writing.waiting.len().min(Progress::STATEMENTS);
+        let (mut read, mut updated, mut updates) = (Vec::new(), Vec::new(), Vec::new());
+        for counter in self.writing.waiting.drain(..most) {
+            let key = RowKey::of_cell(&counter, self.log.partition().index, self.shared.shards);
+            match self.writing.sums.get_mut(&counter).and_then(Adding::step) {
+                Some(Step::Read) => read.push((counter, key)),
+                Some(Step::Update { from, to }) => {
+                    updated.push(counter);
+                    updates.push(CellUpdate { key, from, to });
+                }
+                None => _ = self.writing.busy.remove(&counter),
+            }
+        }
+        let now = self.shared.at();
+        self.writing.sums_due = (!self.writing.waiting.is_empty()).then_some(now);
+        let permit = Arc::new(permit);
+        if !read.is_empty() {
+            let (shared, log, permit) = (Arc::clone(&self.shared), Arc::clone(&self.log), Arc::clone(&permit));
+            let (counters, keys): (Vec<_>, Vec<_>) = read.into_iter().unzip();
+            self.under_way.push(Box::pin(async move {
+                let _permit = permit;
+                let cells = shared.registers.read_cells(log.partition(), &keys).await;
+                Done::Sent(Sent::CellsRead(counters, cells))
+            }));
+        }
+        if !updates.is_empty() {
+            let (shared, log, confirmed) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.confirmed);
+            self.under_way.push(Box::pin(async move {
+                let _permit = permit;
+                let advanced = shared.registers.advance_cells(log.partition(), &updates, confirmed).await;
+                Done::Sent(Sent::CellsAdvanced(updated, advanced))
+            }));
+        }
+    }
+
+    /// Takes in the answers of sums; those without one are asked for again later. One that cannot be read waits, by name.
+    pub(super) fn cells_answered<T>(
+        &mut self,
+        counters: Vec<CounterId>,
+        answers: Vec<Outcome<T>>,
+        take: impl Fn(&mut Self, CounterId, T),
+    ) -> Option<End> {
+        let (mut again, mut attempt) = (Vec::new(), 0);
+        for (counter, answer) in counters.into_iter().zip(answers) {
+            match answer {
+                Ok(answer) => take(self, counter, answer),
+                Err(Fault::Fatal(why)) => return Some(End::Stands(Standstill::Refused(why))),
+                Err(fault) => {
+                    if let Some(adding) = self.writing.sums.get_mut(&counter) {
+                        adding.unclear();
+                    }
+                    self.name_fault(&counter, &fault);
+                    let tries = self.writing.sum_tries.entry(counter.clone()).or_default();
+                    attempt = attempt.max(*tries);
+                    *tries += 1;
+                    again.push(counter);
+                }
+            }
+        }
+        if !again.is_empty() {
+            self.wait(attempt, Sent::CellsWaited(again));
+        }
+        None
+    }
+
+    fn name_fault(&mut self, counter: &CounterId, fault: &Fault) {
+        if fault.is_retryable() {
+            metrics::retried("cells", fault.class());
+            return;
+        }
+        let partition = self.log.partition();
+        if self.writing.broken.insert(counter.clone()) {
+            tracing::error!(%partition, %counter, error = %fault, "a sum cannot be added to");
+        }
+        let problem = format!("nothing is added to {counter}: {fault}");
+        self.shared.host.readiness().not_ready(&condition(partition), problem);
+    }
+
+    pub(super) fn cell_is(&mut self, counter: CounterId, cell: Option<Cell>) {
+        self.cell_answered(counter, |adding| adding.read(cell).collect());
+    }
+
+    pub(super) fn cell_stored(&mut self, counter: CounterId) {
+        self.cell_answered(counter, |adding| adding.stored().collect());
+    }
+
+    pub(super) fn cell_unclear(&mut self, counter: CounterId) {
+        self.cell_answered(counter, |adding| {
+            adding.unclear();
+            Vec::new()
+        });
+    }
+
+    fn cell_answered(&mut self, counter: CounterId, take: impl FnOnce(&mut Adding) -> Vec<Offset>) {
+        let adding = self.writing.sums.get_mut(&counter).expect("a sum whose request is under way is known");
+        for offset in take(adding) {
+            self.progress.finish(offset);
+        }
+        if self.writing.broken.remove(&counter) && self.writing.broken.is_empty() {
+            self.shared.host.readiness().forget(&condition(self.log.partition()));
+        }
+        self.writing.answered(counter, self.shared.at());
+    }
+}
