@@ -255,8 +255,10 @@ impl Course {
     async fn lettered(&mut self) -> anyhow::Result<()> {
         let letters = self.driver.world.letters().await?;
         let [required, lawful] = self.fold.letters(&self.events);
-        let missing = required.difference(&letters).next();
-        ensure!(missing.is_none(), "{missing:?} became nothing, and has no dead letter");
+        if let Some((partition, offset)) = required.difference(&letters).next() {
+            let told = self.fold.told(&self.events, *partition, *offset);
+            bail!("{partition}:{offset} became nothing, and has no dead letter: {told}");
+        }
         let spare = letters.difference(&lawful).next();
         ensure!(spare.is_none(), "{spare:?} is an event, and has a dead letter");
         self.fold.happened.refused = self.events.refused(&letters);

@@ -346,6 +346,16 @@ impl Fold {
         Ok(totals)
     }
 
+    /// What is known of a record, for people.
+    pub(crate) fn told(&self, events: &Events, partition: u32, offset: u64) -> String {
+        let record = events.record(partition, offset);
+        let row = match record.and_then(|record| record.deed.as_ref()) {
+            Some(Deed::Member { counter, member, .. }) => self.rows.get(&(counter.clone(), member.clone())),
+            _ => None,
+        };
+        format!("{record:?}, its row {row:?}")
+    }
+
     /// Which records must have a dead letter, and which may: those that are no event, those that were said before they were defined
     /// and became nothing, and misrouted ones beside which a routed event was in.
     pub(crate) fn letters(&self, events: &Events) -> [BTreeSet<(u32, u64)>; 2] {
