@@ -201,6 +201,7 @@ impl Held {
             Done::Letter(offset) => {
                 self.letters -= 1;
                 self.rejected += 1;
+                self.acknowledged(offset);
                 self.progress.finish(offset);
                 None
             }

@@ -1,9 +1,10 @@
 //! Records become events, and events what the progress and the sums take in.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tally_core::definitions::Definitions;
-use tally_core::event::{Rejection, decode};
+use tally_core::event::{Deed, Event, Rejection, decode};
 use tally_core::fence::Offset;
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Record, Records};
@@ -23,6 +24,11 @@ pub(super) struct Reading {
     /// Records before this one were read before the definitions were: an action that none of them has is none.
     settled: Offset,
     asks: bool,
+    /// The records of unknown actions whose dead letters are not acknowledged.
+    unknown: BTreeSet<Offset>,
+    /// A sum's event waits for these. Its cell is going to say that everything before it is in, so by then no record may be
+    /// left that another reader might take for one that is, because its action was defined since.
+    waits: bool,
     /// How often in a row they could not be read.
     tries: u32,
 }
@@ -30,7 +36,16 @@ pub(super) struct Reading {
 impl Reading {
     pub(super) fn new(definitions: &Definitions, topic: &str, at: Offset) -> Self {
         let definitions = definitions.said_in(topic);
-        Self { runs: Runs::default(), taken: 0, definitions, settled: at, asks: false, tries: 0 }
+        Self {
+            runs: Runs::default(),
+            taken: 0,
+            definitions,
+            settled: at,
+            asks: false,
+            unknown: BTreeSet::new(),
+            waits: false,
+            tries: 0,
+        }
     }
 }
 
@@ -52,6 +67,7 @@ impl Held {
         let mut misrouted = Misrouted::default();
         while self.may_put_aside()
             && !self.reading.asks
+            && !self.reading.waits
             && let Some((run, first)) = self.reading.runs.next()
         {
             let mut handed = 0;
@@ -69,7 +85,7 @@ impl Held {
         }
     }
 
-    /// Takes in a record, unless the definitions have to be read for it.
+    /// Takes in a record, unless the definitions have to be read for it, or it has to wait.
     fn take(&mut self, run: &Arc<Records>, record: Record<'_>, misrouted: &mut Misrouted) -> bool {
         let offset = record.offset;
         if offset < self.progress.next() {
@@ -84,8 +100,15 @@ impl Held {
                 return false;
             }
             Err(rejection) => {
+                if matches!(rejection, Rejection::BadAction(Some(_))) {
+                    self.reading.unknown.insert(offset);
+                }
                 self.progress.take_elsewhere(offset);
                 self.put_aside(offset, Arc::clone(run), rejection);
+            }
+            Ok(Event { deed: Deed::Amount(_), .. }) if !self.reading.unknown.is_empty() => {
+                self.reading.waits = true;
+                return false;
             }
             Ok(event) => {
                 metrics::bad_regions(u64::from(event.has_bad_region()));
@@ -108,6 +131,13 @@ impl Held {
         }
         self.reading.taken += 1;
         true
+    }
+
+    /// The dead letter of the record at `offset` is acknowledged.
+    pub(super) fn acknowledged(&mut self, offset: Offset) {
+        if self.reading.unknown.remove(&offset) && self.reading.unknown.is_empty() {
+            self.reading.waits = false;
+        }
     }
 
     /// Reads the definitions again: an action that was defined before it was said is among them.

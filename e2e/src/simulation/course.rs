@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::chance::Draws;
 use super::driver::{Driver, Garbled};
-use super::events::{Events, TOPIC};
+use super::events::Events;
 use super::fold::Fold;
 use super::instance::{Role, Slot};
 use super::laws::{Quiet, Steps, exact, held, said, weights};
@@ -93,9 +93,8 @@ impl Course {
         let Driver { world, profile, chance, other, defined, .. } = &self.driver;
         let (crowd, now) = (self.driver.crowd(), world.clock.now());
         let region = profile.listing.as_ref().and_then(Listing::region);
-        // A producer with another partitioner.
-        let partition = other.happens(profile.misrouted).then(|| other.below(profile.partitions.into()));
-        let (broker, from) = (&world.broker, (region, partition.and_then(|index| u32::try_from(index).ok())));
+        let strays = other.happens(profile.misrouted).then_some(profile.partitions);
+        let (broker, from) = (&world.broker, (region, strays));
         match profile.mix.speak(other, crowd, defined, profile.partitions) {
             Some(spoken) => self.events.say_other(broker, other, &spoken, from, now),
             None => self.events.say(broker, chance, crowd, from, now),
@@ -126,10 +125,6 @@ impl Course {
         self.fold.stands(&self.events)?;
         let rows = world.calmly(world.rows()).await?;
         let losses = world.calmly(world.losses()).await?;
-        for partition in self.fold.replaying() {
-            let is_open = losses.iter().any(|loss| loss.contains(&format!("replay {TOPIC}/{partition} ")));
-            ensure!(is_open, "partition {partition} is replayed, and that is no open loss: {losses:?}");
-        }
         self.steps.follow(world.writes.take(), &world.journal, profile.lossy)?;
         if !profile.lossy {
             // Events that are read again long after are one, whatever becomes of them.
@@ -260,8 +255,10 @@ impl Course {
     async fn lettered(&mut self) -> anyhow::Result<()> {
         let letters = self.driver.world.letters().await?;
         let [required, lawful] = self.fold.letters(&self.events);
-        let missing = required.difference(&letters).next();
-        ensure!(missing.is_none(), "{missing:?} became nothing, and has no dead letter");
+        if let Some((partition, offset)) = required.difference(&letters).next() {
+            let told = self.fold.told(&self.events, *partition, *offset);
+            bail!("{partition}:{offset} became nothing, and has no dead letter: {told}");
+        }
         let spare = letters.difference(&lawful).next();
         ensure!(spare.is_none(), "{spare:?} is an event, and has a dead letter");
         self.fold.happened.refused = self.events.refused(&letters);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tally_adapters::memory::log::Broker;
-use tally_core::event::{Action, LikeEvent};
+use tally_core::event::{Action, LikeEvent, partition_of};
 use tally_core::ids::{CounterId, PostId, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
@@ -67,6 +67,11 @@ fn from(region: Option<&str>, mut value: Vec<u8>) -> Vec<u8> {
     value
 }
 
+/// Where a producer with another partitioner puts what has this key, in one of so many partitions.
+fn stray(key: &PostId, partitions: u32) -> u32 {
+    (partition_of(key.as_bytes(), partitions) + 1) % partitions
+}
+
 /// Everything said, by partition and offset.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
@@ -74,13 +79,14 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Says one more event about likes, or something that is none now and then.
+    /// Says one more event about likes, or something that is none now and then. Where it `strays`, it comes from a producer with
+    /// another partitioner, of so many partitions.
     pub(crate) fn say(
         &mut self,
         broker: &Broker,
         chance: &Chance,
         crowd: Crowd,
-        (region, partition): (Option<&str>, Option<u32>),
+        (region, strays): (Option<&str>, Option<u32>),
         at: UnixMillis,
     ) {
         let (post, user, action) = crowd.draw(chance);
@@ -90,6 +96,7 @@ impl Events {
         let (counter, present) = (CounterId::likes(post), action == Action::Like);
         let key = counter.post.clone();
         let deed = (!poison).then_some(Deed::Member { counter, member: user, present });
+        let partition = strays.map(|partitions| stray(&key, partitions));
         self.append(broker, &key, partition, &value, Record { deed, early: false, at });
     }
 
@@ -99,7 +106,7 @@ impl Events {
         broker: &Broker,
         chance: &Chance,
         spoken: &Spoken,
-        (region, partition): (Option<&str>, Option<u32>),
+        (region, strays): (Option<&str>, Option<u32>),
         at: UnixMillis,
     ) {
         let poison = chance.below(1_000) < POISONED;
@@ -110,6 +117,7 @@ impl Events {
             None => Deed::Amount { counter, n: spoken.amount() },
         };
         let record = Record { deed: (!poison).then_some(deed), early: spoken.early, at };
+        let partition = strays.map(|partitions| stray(spoken.post(), partitions));
         self.append(broker, spoken.post(), spoken.partition.or(partition), &value, record);
     }
 

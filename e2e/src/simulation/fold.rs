@@ -25,10 +25,23 @@ type Member = (CounterId, UserId);
 struct Row {
     /// As it is; `None` where it was deleted.
     now: Option<(Version, Option<u64>)>,
-    /// The newest that it ever was.
+    /// The newest that it ever was; where a tombstone of that has expired, since then.
     newest: Version,
+    /// The newest that it was before an expired tombstone was forgotten over a misrouted event.
+    forgotten: Option<Version>,
     /// The newest that it was of a record in another partition than its key says.
     misrouted: Option<Version>,
+}
+
+impl Row {
+    /// The newest that it ever was.
+    fn reached(&self) -> Version {
+        self.forgotten.map_or(self.newest, |forgotten| forgotten.max(self.newest))
+    }
+
+    fn was_routed(&self) -> bool {
+        self.forgotten.is_some() || self.newest.is_routed()
+    }
 }
 
 /// The fold of all changes so far.
@@ -43,6 +56,8 @@ pub(crate) struct Fold {
     rows: BTreeMap<Member, Row>,
     cells: BTreeMap<(CounterId, u32), Cell>,
     claims: BTreeMap<u32, Claim>,
+    /// The partitions of which a replay is an open loss.
+    replays: BTreeSet<u32>,
     /// Under which claim something was stored last.
     owners: BTreeMap<u32, u64>,
     /// Up to where each partition's records were seen to be finished.
@@ -79,6 +94,7 @@ impl Fold {
             rows: BTreeMap::new(),
             cells: BTreeMap::new(),
             claims: BTreeMap::new(),
+            replays: BTreeSet::new(),
             owners: BTreeMap::new(),
             finished: BTreeMap::new(),
             counted: BTreeSet::new(),
@@ -99,6 +115,7 @@ impl Fold {
                     let place = format!("the claim of {partition}, which was {old:?} and became {new:?} at {at}");
                     self.claim(events, partition, (old, new)).context(place)?;
                 }
+                Change::Replays(replays) => self.replays = replays,
                 Change::Odd(item) => bail!("no process writes such an item: {item}"),
             }
         }
@@ -150,14 +167,17 @@ impl Fold {
             ensure!(kept >= self.tombstones, "its tombstone is kept too short a time: {kept:?}");
         }
         self.happened.misrouted += u64::from(!version.is_routed());
-        let may_return = self.replaying().next().is_some() || !self.is_done(events, &member);
+        let may_return = !self.is_done(events, &member) || self.is_replayed(events, &member, version);
         let misrouted = (!version.is_routed()).then_some(version);
         let Some(row) = self.rows.get_mut(&member) else {
-            self.rows.insert(member, Row { now: Some((version, gone)), newest: version, misrouted });
+            self.rows.insert(member, Row { now: Some((version, gone)), newest: version, forgotten: None, misrouted });
             return Ok(());
         };
         ensure!(row.now.is_none_or(|(now, _)| now < version), "it goes back");
-        if version <= row.newest {
+        let is_new = row.now.is_none() && misrouted.is_some() && misrouted > row.misrouted;
+        if is_new && row.newest.is_routed() {
+            (row.forgotten, row.newest) = (Some(row.newest), version);
+        } else if version <= row.newest {
             ensure!(may_return, "it comes back, and was {:?} before, and nothing is replayed", row.newest);
             self.happened.resurrections += 1;
         }
@@ -235,7 +255,7 @@ impl Fold {
                 Some(Deed::Member { counter, member, .. }) => {
                     let is_routed = self.is_routed(counter, partition);
                     let row = self.rows.get(&(counter.clone(), member.clone()));
-                    row.is_some_and(|row| row.newest >= version(is_routed, offset))
+                    row.is_some_and(|row| Some(version(is_routed, offset)) <= row.forgotten.max(Some(row.newest)))
                 }
                 Some(Deed::Amount { counter, .. }) => {
                     self.cells.get(&(counter.clone(), partition)).is_some_and(|cell| cell.to >= version(true, offset))
@@ -250,14 +270,15 @@ impl Fold {
         partition_of(counter.post.as_bytes(), self.partitions) == partition
     }
 
-    /// The partitions that are replayed.
-    pub(crate) fn replaying(&self) -> impl Iterator<Item = u32> {
-        self.claims.iter().filter(|(_, claim)| claim.is_replaying()).map(|(partition, _)| *partition)
+    /// Whether a partition that an event of this version may lie in is read once more, as an open loss says.
+    fn is_replayed(&self, events: &Events, member: &Member, of: Version) -> bool {
+        let replays = |index| self.claims.get(&index).is_some_and(Claim::is_replaying) && self.replays.contains(&index);
+        self.places(events, member, of).any(|(index, _)| replays(index))
     }
 
     /// No row is another than its newest event, unless something is replayed.
     pub(crate) fn stands(&self, events: &Events) -> anyhow::Result<()> {
-        if self.replaying().next().is_some() {
+        if self.claims.values().any(Claim::is_replaying) {
             return Ok(());
         }
         for (member, row) in self.rows.iter().filter(|(member, _)| self.is_done(events, member)) {
@@ -306,7 +327,9 @@ impl Fold {
             let (version, member) =
                 (version(self.is_routed(counter, partition), offset), (counter.clone(), member.clone()));
             let newest = self.rows.get(&member).map(|row| row.newest);
-            if !record.early || newest.is_some_and(|newest| newest >= version) {
+            let is_forgotten = self.rows.get(&member).is_some_and(|row| row.forgotten.is_some_and(|it| version <= it));
+            let is_forgotten = is_forgotten && version.is_routed() && newest.is_some_and(|newest| !newest.is_routed());
+            if !is_forgotten && (!record.early || newest.is_some_and(|newest| newest >= version)) {
                 let last = last.entry(member).or_insert(version);
                 *last = version.max(*last);
             }
@@ -321,6 +344,16 @@ impl Fold {
             *totals.entry(counter.clone()).or_default() += cell.n;
         }
         Ok(totals)
+    }
+
+    /// What is known of a record, for people.
+    pub(crate) fn told(&self, events: &Events, partition: u32, offset: u64) -> String {
+        let record = events.record(partition, offset);
+        let row = match record.and_then(|record| record.deed.as_ref()) {
+            Some(Deed::Member { counter, member, .. }) => self.rows.get(&(counter.clone(), member.clone())),
+            _ => None,
+        };
+        format!("{record:?}, its row {row:?}")
     }
 
     /// Which records must have a dead letter, and which may: those that are no event, those that were said before they were defined
@@ -340,8 +373,8 @@ impl Fold {
                     if !is_routed && !record.early {
                         last_misrouted.insert((member.clone(), partition), offset);
                     }
-                    let is_beside = !is_routed && row.is_some_and(|row| row.newest.is_routed());
-                    let is_nothing = row.is_none_or(|row| row.newest < version(is_routed, offset));
+                    let is_beside = !is_routed && row.is_some_and(Row::was_routed);
+                    let is_nothing = row.is_none_or(|row| row.reached() < version(is_routed, offset));
                     [record.early && is_nothing, record.early || is_beside]
                 }
             };
@@ -352,7 +385,8 @@ impl Fold {
             // One that gave way to a later one of its row is finished with that.
             let row = &self.rows[&member];
             let was_in = row.misrouted.is_some_and(|misrouted| misrouted >= version(false, offset));
-            required.extend((row.newest.is_routed() && !was_in).then_some((partition, offset)));
+            required
+                .extend((row.newest.is_routed() && row.forgotten.is_none() && !was_in).then_some((partition, offset)));
         }
         [required, lawful]
     }

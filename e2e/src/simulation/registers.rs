@@ -1,12 +1,12 @@
 //! Every change of a row and of a claim, as the store tells it: which events are rows by now, and how far each partition is said
 //! to have come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tally_core::fence::Offset;
 use tally_core::ids::ReservedKey;
-use tally_core::register::{Cell, Version};
+use tally_core::register::{Cell, Replay, Version};
 use tally_core::time::UnixMillis;
 use tally_emulator::value::{Item, Value};
 use tally_emulator::{Changed, ControlError, Emulator};
@@ -67,6 +67,8 @@ pub(crate) enum Change {
         old: Option<Claim>,
         new: Option<Claim>,
     },
+    /// Of what replays are open losses.
+    Replays(BTreeSet<u32>),
     /// Of something that no process writes.
     Odd(String),
 }
@@ -112,6 +114,11 @@ impl Registers {
 
     fn keep_claim(&self, changed: &Changed) {
         let id = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("id"));
+        if id == Some("changes/losses") {
+            let replays = changed.new.as_ref().map(replays).unwrap_or_default();
+            self.kept().changes.push((UnixMillis(changed.at_ms), Change::Replays(replays)));
+            return;
+        }
         let index = id.and_then(|id| id.strip_prefix("claim/")?.strip_prefix(TOPIC)?.strip_prefix('/')?.parse().ok());
         let Some(partition) = index else { return };
         let (old, new) = (changed.old.as_ref().map(claim), changed.new.as_ref().map(claim));
@@ -156,6 +163,22 @@ fn claim(item: &Item) -> Claim {
         safe_at: number("safe_at").map(UnixMillis),
         at: UnixMillis(number("at").unwrap_or_default()),
     }
+}
+
+/// The partitions of which a replay is an open loss.
+fn replays(item: &Item) -> BTreeSet<u32> {
+    let Some(Value::M(losses)) = item.get("losses") else { return BTreeSet::new() };
+    let replayed = |loss: &Value| {
+        let Value::M(loss) = loss else { return None };
+        let text = |name| match loss.get(name) {
+            Some(Value::S(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        let is_open = loss.get("closed").is_none() && text("kind") == Some(Replay::LOSS);
+        let replay: Replay = text("what").filter(|_| is_open)?.parse().ok()?;
+        Some(replay.partition.index)
+    };
+    losses.iter().filter_map(|(_, loss)| replayed(loss)).collect()
 }
 
 /// What an event at `offset` of a partition has as its version in the topic's only generation.
