@@ -142,9 +142,9 @@ def the_index_that_keeps_row_keys_whole_stays(templates):
 def tombstones_expire(templates):
     """A removal leaves a row with the second at which it may go: without expiry the table keeps them for ever."""
     for where, table in resources(templates, "AWS::DynamoDB::Table"):
-        if table["Properties"]["TableName"] == {"Fn::Sub": "${TablePrefix}likes"}:
-            if table["Properties"].get("TimeToLiveSpecification") != {"AttributeName": "gone", "Enabled": True}:
-                yield f"{where}: its rows do not expire by `gone`"
+        is_likes = table["Properties"]["TableName"] == {"Fn::Sub": "${TablePrefix}likes"}
+        if is_likes and table["Properties"].get("TimeToLiveSpecification") != {"AttributeName": "gone", "Enabled": True}:
+            yield f"{where}: its rows do not expire by `gone`"
 
 
 def topics_and_tables_are_not_replaced(templates, policy=None):
