@@ -24,6 +24,7 @@ mod args;
 mod context;
 mod embedded;
 mod fault;
+mod group;
 mod health;
 mod holdings;
 mod iam;
@@ -40,6 +41,7 @@ mod transactions;
 
 pub use args::{KafkaArgs, Mechanism, check_brokers, topic};
 pub use embedded::Embedded;
+pub use group::Member;
 pub use health::GroupHealth;
 pub use producer::Producer;
 pub use reader::TopicReader;

@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::health::Health;
 use crate::said::Form;
 use crate::verbs::{
-    adopt, audit, cost, counters, dlq, doctor, draw, erase, fence, generate, import, ledger, pause, post, recount,
-    restore, status, stream, verify,
+    adopt, audit, cost, counters, dlq, doctor, draw, erase, generate, import, ledger, pause, post, recount, restore,
+    status, stream, topic, verify,
 };
 
 /// Looks after a deployment of Tally
@@ -37,9 +37,9 @@ pub(crate) enum Command {
     /// A user: taking one out of every set
     #[command(subcommand)]
     User(erase::UserVerb),
-    /// Fences: how far each Kafka partition is written, and how to move them
+    /// Topics of events: how far the rows of each partition have come, and going on where consumers do not by themselves
     #[command(subcommand)]
-    Fence(fence::Verb),
+    Topic(topic::Verb),
     /// Dead letters: records that could not be applied
     #[command(subcommand)]
     Dlq(dlq::Verb),
@@ -73,10 +73,10 @@ pub(crate) enum Command {
     Import(Box<import::Args>),
     /// Has consumers stand still: from then on no row changes, however late a request lands
     ///
-    /// Each fence counts in another topic from then on, with its configuration one higher, so that nothing fits it that was made
-    /// ready before. Consumers look again every 30 s. Counts follow the rows that are there.
-    Pause(Box<pause::Args>),
-    /// Lets consumers go on where they were: within 30 s
+    /// It raises the claim of each partition, which ends what consumers do within a second, and returns once everything that they
+    /// have signed before has expired: six minutes later. Counts follow the rows that are there.
+    Pause(Box<pause::PauseArgs>),
+    /// Lets consumers go on where they were: within 10 s
     Resume(Box<pause::Args>),
     /// Tables that are others than before: going on with them
     #[command(subcommand)]

@@ -54,6 +54,13 @@ impl Answer for Changed {
     }
 }
 
+impl Changed {
+    /// Whether there is something to do that was not done.
+    pub(crate) fn is_left(&self) -> bool {
+        self.dry_run && !self.plan.is_empty()
+    }
+}
+
 impl Writing {
     /// Carries out `change`, which `plan` describes, if that is asked for. The ledger's line stands before it begins, and says
     /// afterwards what it came to, also where it failed half-way.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use clap::Args;
 use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{dynamodb, kafka};
-use tally_consumer::{Fences, replay_group};
-use tally_core::event::KeyScheme;
+use tally_consumer::{group_of, replay_group};
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{DeploymentConfig, FencedRows};
+use tally_core::ports::DeploymentConfig;
 use tally_service::{Chance, Clock, Host, Stop, StoreArgs};
 
 use crate::ended::Usage;
@@ -30,6 +30,10 @@ pub(crate) struct Where {
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
     pub(crate) topic: String,
 
+    /// The group whose members share the topic's partitions. By default `tally-consumer` behind the table prefix
+    #[arg(long, env = "TALLY_GROUP", value_parser = tally_service::text(), value_name = "GROUP", help_heading = "Topic")]
+    pub(crate) group: Option<String>,
+
     /// The topic of dead letters. By default the topic's name followed by `.dlq`
     #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
     pub(crate) dead_letter_topic: Option<String>,
@@ -37,10 +41,6 @@ pub(crate) struct Where {
     /// The topic of the log of changes
     #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
     pub(crate) changes_topic: String,
-
-    /// What producers put into the key: `post` or `post-shard`
-    #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME", help_heading = "Topic")]
-    pub(crate) key: KeyScheme,
 }
 
 /// A deployment whose tables are there, have the right form and are in a format that this build knows.
@@ -54,14 +54,15 @@ pub(crate) struct Desk {
     /// What is stored of the log of changes.
     pub(crate) changes: Changes,
     pub(crate) rows: dynamodb::Rows,
-    pub(crate) maps: dynamodb::Maps,
     pub(crate) stream: dynamodb::Streams,
-    pub(crate) likes: Arc<dyn FencedRows>,
+    /// What is stored of the topics that events come from.
+    pub(crate) claims: Claims,
     kafka: Option<kafka::Settings>,
     pub(crate) topic: String,
+    /// The consumers of the topic.
+    pub(crate) group: String,
     pub(crate) dead_letter_topic: String,
     pub(crate) changes_topic: String,
-    pub(crate) key: KeyScheme,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     /// Never requested: what is interrupted ends as in a crash, and every write is safe to repeat.
@@ -112,15 +113,14 @@ impl Desk {
             counters: Counters::new(&connection),
             changes: Changes::new(&connection),
             rows: dynamodb::Rows::new(&connection),
-            maps: dynamodb::Maps::new(&connection),
             stream: dynamodb::Streams::new(&connection),
-            likes: Arc::new(dynamodb::Likes::new(&connection, shards)),
+            claims: Claims::new(&connection, host.clock()),
+            group: of.group.unwrap_or_else(|| group_of(&connection.tables().prefix)),
             connection,
             kafka,
             dead_letter_topic: of.dead_letter_topic.unwrap_or_else(|| format!("{}.dlq", of.topic)),
             topic: of.topic,
             changes_topic: of.changes_topic,
-            key: of.key,
             clock: host.clock(),
             chance: host.chance().clone(),
             stop: host.stop(),
@@ -156,14 +156,9 @@ impl Desk {
         self.connection.deployment().context("the store does not say which table `likes` is")
     }
 
-    /// The fences of the topic, and the logs they count in.
-    pub(crate) fn fences(&self) -> anyhow::Result<Fences> {
-        Ok(Fences {
-            rows: Arc::clone(&self.likes),
-            checkpoints: Arc::clone(&self.checkpoints),
-            reader: Arc::new(self.reader(&self.topic)?),
-            topic: self.topic.clone(),
-        })
+    /// A reader of `topic`, whose bookmarks are what its consumers have committed.
+    pub(crate) fn consumers_of(&self, topic: &str) -> anyhow::Result<kafka::TopicReader> {
+        kafka::TopicReader::new(self.kafka()?, &self.group, topic).context("cannot set up a reader")
     }
 
     /// What tells the deployment from others, for people.

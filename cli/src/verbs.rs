@@ -8,7 +8,6 @@ pub(crate) mod dlq;
 pub(crate) mod doctor;
 pub(crate) mod draw;
 pub(crate) mod erase;
-pub(crate) mod fence;
 pub(crate) mod generate;
 pub(crate) mod import;
 pub(crate) mod ledger;
@@ -18,13 +17,13 @@ pub(crate) mod recount;
 pub(crate) mod restore;
 pub(crate) mod status;
 pub(crate) mod stream;
+pub(crate) mod topic;
 pub(crate) mod verify;
 mod weighed;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
-use tally_consumer::Going;
 
 use crate::args::{Args, Command};
 use crate::ended;
@@ -64,9 +63,9 @@ async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
         Command::Doctor(args) => print(&args.run().await?, form),
         Command::Post(verb) => verb.run(form).await,
         Command::User(verb) => verb.run(form).await,
-        Command::Verify(args) => print(&args.run().await?, form),
+        Command::Verify(args) => args.run(form).await,
         Command::Import(args) => args.run(form).await,
-        Command::Fence(verb) => verb.run(form).await,
+        Command::Topic(verb) => Box::pin(verb.run(form)).await,
         Command::Dlq(verb) => Box::pin(verb.run(form)).await,
         Command::Draw(verb) => verb.run(form).await,
         Command::Stream(verb) => verb.run(form).await,
@@ -75,8 +74,8 @@ async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
         Command::Recount(args) => Box::pin(args.run(form)).await,
         Command::Adopt(verb) => verb.run(form).await,
         Command::Restore(verb) => verb.run(form).await,
-        Command::Pause(args) => print(&args.run(Going::Paused).await?, form),
-        Command::Resume(args) => print(&args.run(Going::Resumed).await?, form),
+        Command::Pause(args) => print(&args.run().await?, form),
+        Command::Resume(args) => print(&args.resume().await?, form),
         Command::Ledger(args) => print(&args.run().await?, form),
         Command::Health(_) | Command::Generate(_) | Command::Cost(_) => unreachable!("they need no runtime"),
     }

@@ -8,6 +8,8 @@
 mod cell;
 mod claim;
 mod progress;
+mod replay;
+mod safe;
 #[cfg(test)]
 mod tests;
 mod topic;
@@ -16,6 +18,8 @@ mod version;
 pub use cell::{Adding, Cell, Step};
 pub use claim::{BadPast, Claim, Ends, Found, Kept, Past, Standstill, Start, unfit};
 pub use progress::{Answer, Progress, Settled};
+pub use replay::{NoReplay, Replay};
+pub use safe::SafeTimes;
 pub use topic::{Generation, Topic};
 pub use version::Version;
 
@@ -66,7 +70,8 @@ impl Effect {
         let (id, present) = match &event.deed {
             Deed::Member { id, present } => (id, *present),
             Deed::Amount(amount) => {
-                return Self::Add { counter, version: topic.version_of_sum(partition.index, offset), amount: *amount };
+                let amount = if topic.adds(partition.index, offset) { *amount } else { 0 };
+                return Self::Add { counter, version: topic.version_of_sum(partition.index, offset), amount };
             }
         };
         let row = Row { key: RowKey::of(&counter, id, shards), member: UserId::checked(id) };

@@ -1,6 +1,20 @@
 //! A count as it is served.
+//!
+//! # As of when
+//!
+//! A number has a way behind it: an event is acknowledged by Kafka, then it is a row, then the row's change is in the count. For
+//! the second part stands the standing of the counter's partition of `changes`: every change that was in the table of likes
+//! by its `as_of` is in. For the first part stands what consumers store under their claims: at the moment `at`, every event of
+//! the partition that Kafka had acknowledged by `safe_at` was a row. So [`as_of`] takes of each partition of `likes` that the
+//! counter's events come from the newest `safe_at` that was stored no later than the standing's `as_of`: the rows behind a
+//! younger one need not be in the count yet. It does not matter when that is read.
+//!
+//! The events of a set come from the partition that its subject's key hashes to. One that another partitioner has put elsewhere
+//! is not covered by `as_of`: such a topic is warned about, and it is to be mended.
 
+use crate::changes::Standing;
 use crate::ids::CounterKind;
+use crate::register::SafeTimes;
 use crate::time::UnixMillis;
 
 /// A post's count, with how exact and how fresh it is known to be.
@@ -12,8 +26,16 @@ pub struct Served {
     pub version: u64,
     /// Whether nothing says that the number may be wrong.
     pub exact: bool,
-    /// Every change that had reached the likes table by then is in the number.
+    /// Every event that Kafka had acknowledged by then is in the number: see [`as_of`].
     pub as_of: UnixMillis,
+}
+
+/// As of when a number may be answered that was read beside a standing, if its counter's events come from these partitions.
+/// `None` where that is not known.
+pub fn as_of<'a>(standing: &Standing, partitions: impl IntoIterator<Item = &'a SafeTimes>) -> Option<UnixMillis> {
+    let stated = standing.as_of?;
+    let mut safe = partitions.into_iter().map(|partition| partition.by(stated));
+    safe.try_fold(stated, |least, safe_at| Some(least.min(safe_at?)))
 }
 
 impl Served {
@@ -31,6 +53,23 @@ impl Served {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_as_of_the_least_time_of_its_partitions_and_of_none_where_one_is_not_known() {
+        let standing = Standing { as_of: Some(UnixMillis(10)), ..Standing::default() };
+        let times = |at, safe_at| {
+            let mut times = SafeTimes::default();
+            times.note(UnixMillis(at), Some(UnixMillis(safe_at)));
+            times
+        };
+        let as_of = |partitions: &[SafeTimes]| as_of(&standing, partitions).map(|as_of| as_of.0);
+        assert_eq!(as_of(&[times(9, 8)]), Some(8));
+        assert_eq!(as_of(&[times(9, 8), times(10, 7), times(2, 30)]), Some(7));
+        assert_eq!(as_of(&[times(9, 30)]), Some(10), "never later than the standing");
+        assert_eq!(as_of(&[times(9, 8), times(11, 9)]), None, "it is of rows that need not be counted yet");
+        assert_eq!(as_of(&[times(9, 8), SafeTimes::default()]), None);
+        assert_eq!(super::as_of(&Standing::default(), &[times(9, 8)]), None);
+    }
 
     #[test]
     fn a_negative_total_is_shown_as_none_of_a_set_and_as_it_is_of_a_sum() {

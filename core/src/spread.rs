@@ -17,6 +17,7 @@ use crate::Map;
 use crate::ids::CounterId;
 
 use family::family;
+pub use width::width_for;
 use width::{WINDOW, Width};
 
 /// How many more records may wait in a partition than twice the fewest, and it is still taken: so many wait where 10,000 a second
@@ -87,7 +88,7 @@ pub struct Spread {
 /// What waits in a partition.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
-    /// Records that were not behind its fence when it was looked at.
+    /// Records that were not finished when it was looked at.
     lag: u64,
     /// Events sent to it since.
     sent: u64,
@@ -102,6 +103,12 @@ struct Counted {
     turn: usize,
 }
 
+impl Counted {
+    fn first(width: u32) -> Self {
+        Self { width: Width::first(width), family: Vec::new(), turn: 0 }
+    }
+}
+
 impl Spread {
     /// Sends every event where its key says, until it is told of the topic's partitions.
     pub fn new(policy: SumPolicy) -> Self {
@@ -110,7 +117,7 @@ impl Spread {
 
     /// The topic has so many partitions, with so many records waiting in each.
     pub fn seen(&mut self, lags: &[u64]) {
-        if lags.len() != self.partitions.len() {
+        if lags.len() != self.partitions.len() && !self.partitions.is_empty() {
             self.counters.clear();
         }
         self.partitions = lags.iter().map(|lag| Waiting { lag: *lag, sent: 0 }).collect();
@@ -150,6 +157,21 @@ impl Spread {
         Some(chosen)
     }
 
+    /// Begins a counter with so many partitions, or as many as there are, unless its events are followed already; over how many
+    /// it is spread now. The width follows the rate from the first event on. It is forgotten before that if so many other counters
+    /// come that there is no room, and with this producer.
+    pub fn begin(&mut self, counter: &CounterId, width: u32) -> u32 {
+        if self.policy == SumPolicy::Post {
+            return 1;
+        }
+        let most = u32::try_from(self.partitions.len()).unwrap_or(u32::MAX);
+        let width = if most == 0 { width } else { width.min(most) };
+        if self.counters.len() < MOST_COUNTERS && !self.counters.contains_key(counter) {
+            self.counters.insert(counter.clone(), Counted::first(width));
+        }
+        self.width(counter)
+    }
+
     /// Over how many partitions `counter` is spread.
     pub fn width(&self, counter: &CounterId) -> u32 {
         self.counters.get(counter).map_or(1, |counted| counted.width.get())
@@ -166,8 +188,7 @@ impl Spread {
         }
         let room = self.counters.len() < MOST_COUNTERS;
         if room {
-            let counted = Counted { width: Width::new(now), family: Vec::new(), turn: 0 };
-            self.counters.insert(counter.clone(), counted);
+            self.counters.insert(counter.clone(), Counted::first(1));
         }
         room
     }

@@ -12,14 +12,16 @@ use anyhow::Context;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tally_adapters::dynamodb;
 use tally_adapters::dynamodb::changes::{Changes, Config};
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::{Counters, Update};
 use tally_core::cached::StandingAt;
 use tally_core::changes::{DeploymentId, Place, Standing};
 use tally_core::definitions::{Definitions, Entry};
-use tally_core::fence::TopicId;
+use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::fold::{Counter, Stated};
 use tally_core::ids::{CounterId, PostId, Shard};
 use tally_core::ports::DeploymentConfig as _;
+use tally_core::register::{Kept, Past, Topic};
 use tally_core::time::UnixMillis;
 use tally_emulator::Emulator;
 use tally_service::Host;
@@ -52,7 +54,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Post `p<n>` has n likes; all changes up to now are counted.
+/// Post `p<n>` has n likes; all events up to now are counted.
 async fn plant(connection: &dynamodb::Connection, posts: u64) -> anyhow::Result<()> {
     dynamodb::ensure_tables(connection).await?;
     let now = Host::new("stage").clock().now();
@@ -64,6 +66,7 @@ async fn plant(connection: &dynamodb::Connection, posts: u64) -> anyhow::Result<
     changes.begin_log(&Config { deployment, partitions: PARTITIONS, topic, generation: 0 }).await?;
     let counters = Counters::new(connection);
     counters.put_reserved().await?;
+    claim(connection).await?;
     let posts: Vec<Update> = (1..=posts).map(|n| likes(n, now)).collect::<anyhow::Result<_>>()?;
     let planted = stream::iter(posts.chunks(Counters::UPDATES)).map(|updates| counters.write(updates));
     planted.buffer_unordered(AT_ONCE).try_for_each(async |_| Ok(())).await?;
@@ -74,6 +77,18 @@ async fn plant(connection: &dynamodb::Connection, posts: u64) -> anyhow::Result<
         let stands = changes.state(partition, &stated).await?;
         anyhow::ensure!(stands.is_ok(), "the tables are not new: something is stated of partition {partition}");
     }
+    Ok(())
+}
+
+/// Everything that Kafka ever acknowledged is a row at any time.
+async fn claim(connection: &dynamodb::Connection) -> anyhow::Result<()> {
+    let claims = Claims::new(connection, Host::new("stage").clock());
+    let (topic, first, partition) = (TopicId("stage".into()), Offset(0), Partition { topic: "likes".into(), index: 0 });
+    claims.begin_topic("likes", &Topic::first(topic.clone(), vec![first])).await?;
+    let (claim, _) = claims.raise(&partition).await?;
+    let (safe_at, past) = (Some(UnixMillis::MAX), Past::default());
+    let kept = Kept { topic, generation: 1, safe: first, safe_at, at: UnixMillis(1), greatest: first, past };
+    anyhow::ensure!(claims.keep(&partition, claim.n, &kept).await?.is_some(), "the partition was claimed by another");
     Ok(())
 }
 

@@ -9,12 +9,13 @@ use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use tally_adapters::dynamodb::TablesWatch;
 use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::kafka::Spreading;
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
 use tally_core::cached::Cache;
-use tally_core::ids::{CachePrefix, ShardCount};
-use tally_core::ports::{CounterMaps, DeploymentConfig, Producer, Recounts, Rows, TopicReader};
+use tally_core::ids::CachePrefix;
+use tally_core::ports::{DeploymentConfig, Producer, Recounts, Rows, TopicReader};
 use tally_core::spread::SumPolicy;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Program, Secret, Stage, http};
@@ -27,13 +28,12 @@ use crate::args::Args;
 use crate::auth::Guard;
 use crate::blocks::FollowBlocks;
 use crate::config::{CacheAddress, Config};
-use crate::create::Creator;
 use crate::definitions::FollowDefinitions;
 use crate::gate::Gate;
 use crate::limits::{Forgetting, Rate};
 use crate::metrics::{METRICS, Requests};
 use crate::milestones::Milestones;
-use crate::partitions::{FollowPartitions, Sources};
+use crate::partitions::{FollowPartitions, Topics};
 use crate::read::ReadPath;
 use crate::routes::{EventWriter, Front, Gates, Handles, front};
 use crate::server::Server;
@@ -53,10 +53,10 @@ pub struct Ports {
     pub counters: Arc<Counters>,
     /// How far the counters are, and which losses are open.
     pub changes: Arc<Changes>,
+    /// What consumers store of the topics that events come from is read through it.
+    pub connection: dynamodb::Connection,
     /// Who is in which set.
     pub rows: Arc<dyn Rows>,
-    /// Over how many shards sets are spread.
-    pub maps: Arc<dyn CounterMaps>,
     /// What the deployment was created with, its definitions and its ladder.
     pub deployment: Arc<dyn DeploymentConfig>,
     /// The queue of recounts, the ledger of corrections and the milestones.
@@ -75,9 +75,9 @@ impl Ports {
         Self {
             counters: Arc::new(Counters::new(connection)),
             changes: Arc::new(Changes::new(connection)),
+            connection: connection.clone(),
             // Rows are only read here, and each call names the row's shard.
             rows: Arc::new(dynamodb::Rows::new(connection)),
-            maps: Arc::new(dynamodb::Maps::new(connection)),
             deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
             recounts: Arc::new(dynamodb::Recounts::new(connection)),
             cache: None,
@@ -99,7 +99,7 @@ pub struct App {
     own_pages: bool,
     spreading: Spreading,
     /// Where partitions are looked at; none where another part of the process does that, or all is left to keys.
-    partitions: Option<Sources>,
+    partitions: Option<Topics>,
     /// The topic of boards, where lists are read.
     boards: Option<Arc<dyn TopicReader>>,
     /// The topic of ids that lists leave out.
@@ -119,7 +119,7 @@ impl App {
         ports.cache = config.cache.as_ref().map(|address| open_cache(address, &config.table_prefix)).transpose()?;
         ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
         let spreads = config.write.sums != SumPolicy::Post;
-        let partitions = config.kafka.clone().filter(|_| spreads).map(|settings| sources(settings, &connection));
+        let partitions = config.kafka.clone().filter(|_| spreads).map(topics);
         let reader = |topic: &Option<String>| {
             let topic = topic.as_deref().zip(config.kafka.as_ref());
             let reader = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
@@ -170,10 +170,10 @@ impl App {
         Self { spreading, partitions: None, ..self }
     }
 
-    /// Looks at partitions and fences there.
+    /// Looks at the partitions of these topics.
     #[must_use]
-    pub fn following(self, partitions: Sources) -> Self {
-        Self { partitions: Some(partitions), ..self }
+    pub fn following(self, topics: Topics) -> Self {
+        Self { partitions: Some(topics), ..self }
     }
 
     /// Serves on `listener` instead of one of its own.
@@ -214,12 +214,9 @@ fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<
     Ok(Arc::new(redis::PartitionCache::new(&settings).context("cannot set up the cache")?))
 }
 
-/// The topics of a cluster, and the fences of `connection`'s tables.
-fn sources(settings: kafka::Settings, connection: &dynamodb::Connection) -> Sources {
-    let topics = move |topic: &str| Ok(Arc::new(kafka::TopicReader::new(&settings, READER, topic)?) as Arc<_>);
-    // Only fences are read through it, which know no shards.
-    let fences = Arc::new(dynamodb::Likes::new(connection, ShardCount::DEFAULT));
-    Sources { topics: Arc::new(topics), fences }
+/// The topics of a cluster.
+fn topics(settings: kafka::Settings) -> Topics {
+    Arc::new(move |topic: &str| Ok(Arc::new(kafka::TopicReader::new(&settings, READER, topic)?) as Arc<_>))
 }
 
 fn open_producer(settings: &kafka::Settings) -> anyhow::Result<Arc<dyn Producer>> {
@@ -239,9 +236,10 @@ impl tally_service::App for App {
         let shards = deployment.join(&host).await?;
         let definitions = FollowDefinitions::begin(ports.deployment.clone(), &host).await?;
         let (defined, topic) = (definitions.defined(), config.write.topic.clone());
-        let watch = ports.tables.clone();
+        let (watch, claims) = (ports.tables.clone(), Claims::new(&ports.connection, host.clock()));
         let whole = Arc::new(move || watch.is_whole());
-        let ReadPath { reader, standings, gate: table } = ReadPath::open(&config, &ports, whole, &host).await?;
+        let ReadPath { reader, standings, gate: table } =
+            ReadPath::open(&config, &ports, definitions.defined(), whole, &host).await?;
 
         let milestones = Milestones::over(&ports, &table, &standings);
         let watches = Watches::new(config.listeners, standings);
@@ -256,12 +254,11 @@ impl tally_service::App for App {
             defined: definitions.defined(),
             watches,
             milestones,
-            creator: Creator { maps: ports.maps, deployment: shards, clock: host.clock() },
             heartbeat: config.heartbeat,
             cache_control: cache_control(config.max_age, gates.reads.guard.is_closed()),
             writer: ports
                 .producer
-                .map(|producer| EventWriter::new(producer, config.write, shards, self.spreading.clone(), &host)),
+                .map(|producer| EventWriter::new(producer, config.write, self.spreading.clone(), &host)),
             stop: host.stop(),
             clock: host.clock(),
             tops: self.boards.map(|boards| follow_boards(boards, self.blocks, &host)),
@@ -269,9 +266,9 @@ impl tally_service::App for App {
         let writes = api.writer.is_some();
         let front = front(api, gates, self.own);
 
-        if let Some(sources) = self.partitions {
+        if let Some(topics) = self.partitions {
             let (spreading, clock, readers) = (self.spreading, host.clock(), BTreeMap::new());
-            let follow = FollowPartitions { sources, spreading, defined, topic, clock, readers };
+            let follow = FollowPartitions { topics, claims, spreading, defined, topic, clock, readers };
             host.spawn(Stage::Support, "partitions", follow);
         }
         host.spawn(Stage::Support, "definitions", definitions);

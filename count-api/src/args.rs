@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs};
-use tally_core::event::KeyScheme;
 use tally_core::spread::SumPolicy;
 use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
 
@@ -167,10 +166,6 @@ pub struct Args {
     /// The topic of likes
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Writing")]
     pub topic: String,
-
-    /// What a record's key is, the same for every producer of the topic: `post` or `post-shard`
-    #[arg(long, env = "TALLY_KEY", default_value_t = KeyScheme::Post, value_name = "SCHEME", help_heading = "Writing")]
-    pub key: KeyScheme,
 
     /// How events of a busy sum are spread over partitions: `post` (not at all), `round-robin`, `random` or `least-lag`
     #[arg(long, env = "TALLY_SUM_POLICY", default_value_t = SumPolicy::Post, value_name = "POLICY", help_heading = "Writing")]

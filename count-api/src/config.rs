@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, Uri};
 use tally_adapters::{kafka, redis};
-use tally_core::event::KeyScheme;
 use tally_core::ids::ShardCount;
 use tally_core::spread::SumPolicy;
 use tally_service::{Invalid, Secret};
@@ -85,7 +84,6 @@ pub struct CacheAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteConfig {
     pub topic: String,
-    pub key: KeyScheme,
     /// Over which partitions a busy sum's events go.
     pub sums: SumPolicy,
     /// How long an acknowledgement may take.
@@ -115,12 +113,7 @@ impl Default for Config {
             shards: None,
             cache: None,
             kafka: None,
-            write: WriteConfig {
-                topic: "likes".to_owned(),
-                key: KeyScheme::Post,
-                sums: SumPolicy::Post,
-                budget: seconds(5),
-            },
+            write: WriteConfig { topic: "likes".to_owned(), sums: SumPolicy::Post, budget: seconds(5) },
             boards: None,
             blocks: None,
         }
@@ -170,7 +163,7 @@ impl TryFrom<Args> for Config {
             shards: args.store.shards,
             cache,
             kafka,
-            write: WriteConfig { topic: args.topic, key: args.key, sums: args.sum_policy, budget: args.write_budget },
+            write: WriteConfig { topic: args.topic, sums: args.sum_policy, budget: args.write_budget },
             boards: args.boards_topic,
             blocks: args.blocks_topic,
         })

@@ -26,8 +26,8 @@ pub struct Count {
     /// the number is. While changes are known to be lost and not repaired yet, no number is exact.
     #[schema(example = true)]
     exact: bool,
-    /// Every change that had reached the likes table by this moment is in the number; milliseconds since the Unix epoch.
-    /// A like or unlike still on its way to the table is not. 0 where no such moment is known.
+    /// Every like and unlike that Kafka had acknowledged by this moment is in the number; milliseconds since the Unix epoch.
+    /// 0 where no such moment is known.
     #[schema(example = 1_700_000_000_000_u64)]
     as_of: u64,
     /// Whether `as_of` is as recent as this deployment promises, ten seconds by default. A number that is not fresh is what

@@ -103,9 +103,6 @@ pub enum Problem {
     /// The milestones of a sum that something is taken off from.
     #[error("the counter has a remove action: a sum of that kind has no milestones")]
     NoMilestones,
-    /// A number of shards beside another one that was asked for before.
-    #[error("the counter was created with {0} shards")]
-    OtherShards(u16),
     /// A write where none are taken.
     #[error("this process takes no writes")]
     WritesOff,
@@ -195,7 +192,7 @@ fn problem_type() -> Schema {
 
 impl Problem {
     /// Every [name](Self::name).
-    const NAMES: [&'static str; 29] = [
+    const NAMES: [&'static str; 28] = [
         "bad-host",
         "foreign",
         "bad-id",
@@ -214,7 +211,6 @@ impl Problem {
         "wrong-kind",
         "no-action",
         "no-milestones",
-        "other-shards",
         "writes-off",
         "lists-off",
         "lists-not-loaded",
@@ -248,7 +244,6 @@ impl Problem {
             Self::WrongKind(_) => (StatusCode::CONFLICT, "wrong-kind", "Wrong kind of counter"),
             Self::NoAction(_) => (StatusCode::CONFLICT, "no-action", "No such action"),
             Self::NoMilestones => (StatusCode::UNPROCESSABLE_ENTITY, "no-milestones", "No milestones"),
-            Self::OtherShards(_) => (StatusCode::CONFLICT, "other-shards", "Other number of shards"),
             Self::WritesOff => (StatusCode::NOT_FOUND, "writes-off", "Writes are off"),
             Self::ListsOff => (StatusCode::NOT_FOUND, "lists-off", "Lists are off"),
             Self::ListsNotLoaded => (StatusCode::SERVICE_UNAVAILABLE, "lists-not-loaded", "Lists are not loaded"),
@@ -380,7 +375,6 @@ mod tests {
             Problem::WrongKind("it is a sum"),
             Problem::NoAction("nothing is taken off"),
             Problem::NoMilestones,
-            Problem::OtherShards(32),
             Problem::WritesOff,
             Problem::ListsOff,
             Problem::ListsNotLoaded,

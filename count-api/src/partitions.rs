@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::kafka::Spreading;
+use tally_core::fence::{Log, Partition};
 use tally_core::ids::CounterKind;
-use tally_core::ports::{FencedRows, Outcome, TopicReader};
+use tally_core::ports::{Outcome, TopicReader};
+use tally_core::register::Claim;
 use tally_core::spread::SumPolicy;
 use tally_service::{Clock, Stop, Task};
 use tokio::time::timeout;
@@ -24,16 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Reads a topic by its name.
 pub type Topics = Arc<dyn Fn(&str) -> Outcome<Arc<dyn TopicReader>> + Send + Sync>;
 
-/// Where partitions and their fences are looked up.
-#[derive(Clone)]
-pub struct Sources {
-    pub topics: Topics,
-    pub fences: Arc<dyn FencedRows>,
-}
-
 /// The task that looks. What it cannot see stays as it was; until it has seen a topic, keys decide.
 pub(crate) struct FollowPartitions {
-    pub(crate) sources: Sources,
+    pub(crate) topics: Topics,
+    pub(crate) claims: Claims,
     pub(crate) spreading: Spreading,
     pub(crate) defined: Defined,
     /// The topic of sums whose definition names none.
@@ -52,13 +48,13 @@ impl FollowPartitions {
         for topic in topics {
             let reader = match self.readers.get(topic) {
                 Some(reader) => Ok(Arc::clone(reader)),
-                None => (self.sources.topics)(topic),
+                None => (self.topics)(topic),
             };
             let seen = match reader {
                 Ok(reader) => {
                     let reader = self.readers.entry(topic.to_owned()).or_insert(reader);
-                    let fences = (self.spreading.policy() == SumPolicy::LeastLag).then_some(&*self.sources.fences);
-                    timeout(PATIENCE, lags(&**reader, fences)).await
+                    let claims = (self.spreading.policy() == SumPolicy::LeastLag).then_some(&self.claims);
+                    timeout(PATIENCE, lags(topic, &**reader, claims)).await
                 }
                 Err(fault) => Ok(Err(fault)),
             };
@@ -84,16 +80,18 @@ impl Task for FollowPartitions {
     }
 }
 
-/// How many records each partition has behind its fence; with no fences to look at, none. A partition that no consumer has
-/// begun with has all its records waiting.
-async fn lags(reader: &dyn TopicReader, fences: Option<&dyn FencedRows>) -> Outcome<Vec<u64>> {
+/// How many records of each partition are not finished; with no claims to look at, none. A partition of which no consumer has
+/// stored anything has all its records waiting.
+async fn lags(topic: &str, reader: &dyn TopicReader, claims: Option<&Claims>) -> Outcome<Vec<u64>> {
     let logs = reader.logs().await?;
-    let Some(fences) = fences else { return Ok(vec![0; logs.len()]) };
-    let lags = logs.iter().map(async |(partition, log)| {
-        let done = fences.lanes(partition).await?.map_or(log.start, |fences| fences.least().offset);
-        Ok(log.end.0.saturating_sub(done.0))
-    });
-    try_join_all(lags).await
+    let Some(claims) = claims else { return Ok(vec![0; logs.len()]) };
+    let claims = claims.all(topic, u32::try_from(logs.len()).unwrap_or(u32::MAX)).await?;
+    let lag = |((_, log), claim): (&(Partition, Log), Claim)| {
+        let kept = claim.kept.filter(|kept| kept.topic == log.topic);
+        let done = kept.map_or(log.start, |kept| kept.safe.max(log.start));
+        log.end.0.saturating_sub(done.0)
+    };
+    Ok(logs.iter().zip(claims).map(lag).collect())
 }
 
 #[cfg(test)]

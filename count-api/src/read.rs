@@ -15,6 +15,7 @@ mod number;
 mod path;
 mod standings;
 mod table;
+mod topics;
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub use gate::{Bounds, TableGate};
 pub use layers::Layers;
 pub use local::{Found, Kept, LONGEST, Local, ReadLead};
 pub use negative::{Negatives, Recounter};
-pub use number::{Answer, Number};
+pub use number::{Answer, Beside, Number};
 pub use path::ReadPath;
 pub use standings::{FollowStandings, Known, Standings, Whole};
 pub use table::{AskTable, Table};
@@ -125,10 +126,10 @@ impl Reader {
         let known = standings.known();
         let mut read = table.read(std::slice::from_ref(id)).await?;
         let counter = read.counters.remove(id).transpose().map_err(|fault| no_answer(&fault))?;
-        let (standing, now) = (known.of(id).cloned(), standings.now().wall);
+        let (beside, now) = (known.beside(id, known.of(id).cloned()), standings.now().wall);
         let number = match &counter {
-            Some(counter) => Number::new(Value::from(counter), standing, now),
-            None => Number::absent(&read, standing, now),
+            Some(counter) => Number::new(Value::from(counter), beside, now),
+            None => Number::absent(&read, beside, now),
         };
         Ok((self.answer(id, &number), counter))
     }

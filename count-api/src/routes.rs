@@ -34,7 +34,6 @@ use utoipa_axum::routes;
 
 use crate::access::Access;
 use crate::auth::Guard;
-use crate::create::Creator;
 use crate::definitions::Defined;
 use crate::error::{LoggedCause, Problem};
 use crate::gate::Gate;
@@ -65,7 +64,6 @@ pub struct Handles {
     /// Which counters there are.
     pub defined: Defined,
     pub watches: Watches,
-    pub creator: Creator,
     pub milestones: Milestones,
     /// How often an idle stream of counts sends a comment.
     pub heartbeat: Duration,

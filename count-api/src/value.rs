@@ -40,7 +40,7 @@ pub struct Figures {
     /// number is. While changes are known to be lost and not repaired yet, no number is exact.
     #[schema(example = true)]
     exact: bool,
-    /// Every change that had reached the table by this moment is in the number; milliseconds since the Unix epoch. 0 where no
+    /// Every event that Kafka had acknowledged by this moment is in the number; milliseconds since the Unix epoch. 0 where no
     /// such moment is known.
     #[schema(example = 1_700_000_000_000_u64)]
     as_of: u64,

@@ -256,7 +256,7 @@ mod tests {
     use tally_service::{Clock, Switch};
 
     use super::*;
-    use crate::read::Known;
+    use crate::read::{Beside, Known};
 
     const WITHIN: Duration = Duration::from_secs(10);
 
@@ -268,7 +268,8 @@ mod tests {
     /// A number of this version, read beside a standing of this place.
     fn number(version: u64, beside: u64) -> Number {
         let value = Value { version: Place::from_stored(version), ..Value::default() };
-        Number::new(value, Some(Arc::new(standing(beside, &[]))), UnixMillis(0))
+        let standing = Some(Arc::new(standing(beside, &[])));
+        Number::new(value, Beside { standing, as_of: Some(UnixMillis(0)) }, UnixMillis(0))
     }
 
     fn answer(version: u64, exact: bool, fresh: bool) -> Answer {

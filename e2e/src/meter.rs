@@ -11,7 +11,6 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use serde::Deserialize;
-use serde_json::Value;
 use tally_emulator::Emulator;
 
 /// What says in a request that its answer is to state the units.
@@ -22,7 +21,7 @@ const REPORT: &str = r#""ReturnConsumedCapacity":"TOTAL""#;
 pub struct Counted {
     /// Calls that were carried out, by operation.
     pub calls: BTreeMap<String, u64>,
-    /// Members put, members deleted, and cells added to, in transactions that were carried out.
+    /// Members put, members removed, and cells added to, by statements that were carried out.
     pub rows: [u64; 3],
     /// Units of writes that were carried out, by table.
     pub units: BTreeMap<String, f64>,
@@ -39,6 +38,11 @@ impl Counted {
     /// Calls of an operation that were throttled.
     pub fn throttled(&self, operation: &str) -> u64 {
         self.throttled.get(operation).copied().unwrap_or_default()
+    }
+
+    /// Rows that were written.
+    pub fn written(&self) -> u64 {
+        self.rows.iter().sum()
     }
 
     /// Takes in what was counted later.
@@ -63,19 +67,13 @@ impl Counted {
 #[derive(Clone, Debug)]
 pub struct Meter {
     emulator: SharedHttpClient,
-    light: bool,
     counted: Arc<Mutex<Counted>>,
 }
 
 impl Meter {
     /// One that has counted nothing.
     pub fn new(emulator: &Emulator) -> Self {
-        Self { emulator: emulator.http_client(), light: false, counted: Arc::default() }
-    }
-
-    /// One that counts no rows.
-    pub fn light(emulator: &Emulator) -> Self {
-        Self { light: true, ..Self::new(emulator) }
+        Self { emulator: emulator.http_client(), counted: Arc::default() }
     }
 
     /// What was counted since the last call.
@@ -83,11 +81,13 @@ impl Meter {
         std::mem::take(&mut *self.counted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn passed(&self, operation: &str, rows: [u64; 3], answer: &[u8]) {
+    fn passed(&self, operation: &str, rows: &[Option<usize>], answer: &[u8]) {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         *counted.calls.entry(operation.to_owned()).or_default() += 1;
-        counted.rows.iter_mut().zip(rows).for_each(|(sum, rows)| *sum += rows);
         let answer: Answer = serde_json::from_slice(answer).unwrap_or_default();
+        for (kind, _) in rows.iter().zip(&answer.responses).filter(|(_, outcome)| outcome.error.is_none()) {
+            counted.rows.iter_mut().enumerate().for_each(|(nth, rows)| *rows += u64::from(*kind == Some(nth)));
+        }
         let refused = |statement: &&Statement| statement.error.as_ref().is_some_and(|error| throttles(&error.code));
         let refused = answer.responses.iter().filter(refused).count() as u64;
         if refused > 0 {
@@ -109,6 +109,19 @@ impl Meter {
             *counted.throttled.entry(operation.to_owned()).or_default() += 1;
         }
     }
+}
+
+/// The statements of a request.
+#[derive(Default, Deserialize)]
+struct Asked {
+    #[serde(rename = "Statements", default)]
+    statements: Vec<Said>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    #[serde(rename = "Statement")]
+    text: String,
 }
 
 /// What an answer says of the units that it took, and of its statements.
@@ -177,10 +190,10 @@ impl Line {
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let is_write = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchExecuteStatement"];
         let is_write = is_write.contains(&operation.as_str());
-        let rows = if is_write { reporting(&mut request, self.meter.light) } else { [0; 3] };
+        let rows = if is_write { reporting(&mut request) } else { Vec::new() };
         let answer = self.far.call(request).await?;
         if answer.status().is_success() {
-            self.meter.passed(&operation, rows, answer.body().bytes().filter(|_| is_write).unwrap_or_default());
+            self.meter.passed(&operation, &rows, answer.body().bytes().filter(|_| is_write).unwrap_or_default());
         } else {
             self.meter.refused(&operation, answer.body().bytes().unwrap_or_default());
         }
@@ -188,19 +201,24 @@ impl Line {
     }
 }
 
-/// Asks for the units of a write; the rows that it changes, unless that is left out.
-fn reporting(request: &mut HttpRequest, light: bool) -> [u64; 3] {
-    let Some(text) = request.body().bytes().and_then(|bytes| std::str::from_utf8(bytes).ok()) else { return [0; 3] };
-    let body: Value = if light { Value::Null } else { serde_json::from_str(text).unwrap_or_default() };
+/// Asks for the units of a write; which kind of row each of its statements is about.
+fn reporting(request: &mut HttpRequest) -> Vec<Option<usize>> {
+    let Some(text) = request.body().bytes().and_then(|bytes| std::str::from_utf8(bytes).ok()) else {
+        return Vec::new();
+    };
+    let asked: Asked = serde_json::from_str(text).unwrap_or_default();
     if !text.contains("ReturnConsumedCapacity") {
         let asking = text.replacen('{', &format!("{{{REPORT},"), 1);
         request.headers_mut().insert("content-length", asking.len().to_string());
         *request.body_mut() = SdkBody::from(asking);
     }
-    let items = body["TransactItems"].as_array().map(Vec::as_slice).unwrap_or_default();
-    ["Put", "Delete", "Update"].map(|kind| items.iter().filter(|item| is_about_rows(&item[kind])).count() as u64)
+    asked.statements.iter().map(|statement| kind_of(&statement.text)).collect()
 }
 
-fn is_about_rows(write: &Value) -> bool {
-    write["TableName"].as_str().is_some_and(|table| table.ends_with("likes"))
+/// Whether a statement puts a member, removes one, or adds to a cell.
+fn kind_of(statement: &str) -> Option<usize> {
+    let is_about_rows = statement.split('"').nth(1).is_some_and(|table| table.ends_with("likes"));
+    let sets =
+        |name: &str| [format!("SET \"{name}\""), format!("'{name}':?")].iter().any(|set| statement.contains(set));
+    is_about_rows.then(|| ["liked_at", "gone", "to"].iter().position(|name| sets(name)))?
 }

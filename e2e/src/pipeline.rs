@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Connection, Consistency, Settings};
 use tally_adapters::memory::log::Broker;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
-use tally_core::consume::LanePolicy;
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, LaneCount, ShardCount};
+use tally_core::ids::CounterId;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
@@ -43,23 +43,18 @@ pub struct Sizes {
     /// How each consumer reads.
     pub reads: consumer::ReadSettings,
     pub emulator: Config,
-    /// The rows of requests are not counted, which takes time for large ones.
-    pub light: bool,
 }
 
 impl Default for Sizes {
-    /// One consumer with one chain of transactions in each partition, so that figures do not depend on how batches fall, and
-    /// one streamer.
+    /// One consumer and one streamer.
     fn default() -> Self {
-        let lanes = LanePolicy::Pinned(LaneCount::ONE);
         Self {
             partitions: 1,
             changes: 1,
             consumers: 1,
             streamers: 1,
-            reads: consumer::ReadSettings { lanes, ..consumer::ReadSettings::default() },
+            reads: consumer::ReadSettings::default(),
             emulator: Config::default(),
-            light: false,
         }
     }
 }
@@ -76,8 +71,8 @@ pub struct Pipeline {
     /// What is stored of the log of changes.
     pub log: Changes,
     pub checkpoints: dynamodb::Checkpoints,
-    pub fences: dynamodb::Likes,
-    pub maps: dynamodb::Maps,
+    /// How far each partition has come.
+    pub claims: Claims,
     consumers: u64,
     streamers: u64,
     reads: consumer::ReadSettings,
@@ -98,7 +93,7 @@ impl Pipeline {
     /// # Errors
     /// The emulator does not take the tables.
     pub async fn sized(sizes: Sizes) -> anyhow::Result<Self> {
-        let Sizes { partitions, changes, consumers, streamers, reads, emulator, light } = sizes;
+        let Sizes { partitions, changes, consumers, streamers, reads, emulator } = sizes;
         let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
         let emulator = Emulator::new(Config { epoch: Some(epoch), ..emulator });
         let connection = Connection::in_process(&settings(), emulator.http_client(), BEGAN);
@@ -107,16 +102,16 @@ impl Pipeline {
         broker.create_topic(TOPIC, partitions);
         broker.create_topic("likes.dlq", 1);
         broker.create_topic(CHANGES, changes);
+        let clock = Clock::starting_at(BEGAN);
         Ok(Self {
-            meters: std::array::from_fn(|_| if light { Meter::light(&emulator) } else { Meter::new(&emulator) }),
+            meters: std::array::from_fn(|_| Meter::new(&emulator)),
             emulator,
             broker,
-            clock: Clock::starting_at(BEGAN),
+            clock,
             counters: Counters::new(&connection),
             log: Changes::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
-            fences: dynamodb::Likes::new(&connection, ShardCount::DEFAULT),
-            maps: dynamodb::Maps::new(&connection),
+            claims: Claims::new(&connection, clock),
             consumers,
             streamers,
             reads,
@@ -128,7 +123,9 @@ impl Pipeline {
     pub fn start(&mut self, rules: Vec<Rule>) {
         self.emulator.set_faults(rules);
         for nth in 1..=self.consumers {
-            let app = consumer::App::with_ports(consumer::Mode::Consume, self.reads.clone(), self.consumer());
+            let connection = Connection::in_process(&settings(), self.meters[0].clone(), self.clock.now());
+            let (reads, ports) = (self.reads.clone(), self.consumer(&connection));
+            let app = consumer::App::with_ports(consumer::Mode::Consume, reads, ports, connection);
             self.running.push(Running::start(app, self.host("consumer", nth)));
         }
         for nth in 1..=self.streamers {
@@ -153,13 +150,10 @@ impl Pipeline {
         Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed))
     }
 
-    fn consumer(&self) -> consumer::Ports {
-        let connection = Connection::in_process(&settings(), self.meters[0].clone(), self.clock.now());
-        let (broker, reader, rows) = (self.broker.clone(), self.broker.clone(), connection.clone());
+    fn consumer(&self, connection: &Connection) -> consumer::Ports {
+        let (broker, reader) = (self.broker.clone(), self.broker.clone());
         consumer::Ports {
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
-            rows: Box::new(move |shards| Arc::new(dynamodb::Likes::new(&rows, shards))),
-            maps: Arc::new(dynamodb::Maps::new(&connection)),
+            checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
             join: Box::new(move || Ok(Box::new(broker.join("tally-consumer", TOPIC)))),
             producer: Arc::new(self.broker.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),

@@ -7,10 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::partition_of;
-use tally_core::fence::least_of_each;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, Shard, ShardCount};
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{DeploymentConfig as _, FencedRows as _, TopicReader as _};
+use tally_core::ports::{DeploymentConfig as _, TopicReader as _};
 use tally_core::spread::{Spread, SumPolicy};
 use tally_emulator::{Fault, Rule};
 use tally_service::Chance;
@@ -122,12 +121,7 @@ impl Run {
         pipeline.checkpoints.config(Some(ShardCount::DEFAULT)).await?;
         pipeline.checkpoints.define(&Definitions::likes_alone(), &defined).await?;
         let late = |operation: &str, min_ms, max_ms| Rule::new(Fault::Latency { min_ms, max_ms }).on(operation);
-        let slow = [
-            late("TransactWriteItems", 20, 40),
-            late("BatchExecuteStatement", 8, 25),
-            late("UpdateItem", 3, 8),
-            late("GetRecords", 3, 8),
-        ];
+        let slow = [late("BatchExecuteStatement", 8, 25), late("UpdateItem", 3, 8), late("GetRecords", 3, 8)];
         pipeline.start(slow.to_vec());
         let mut spread = Spread::new(scenario.policy);
         spread.seen(&[0; PARTITIONS as usize]);
@@ -202,8 +196,11 @@ impl Run {
     /// How many records wait in each partition.
     async fn lags(&self) -> anyhow::Result<Vec<u64>> {
         let logs = self.pipeline.broker.reader("observer", TOPIC).logs().await?;
-        let done = least_of_each(&self.pipeline.fences.fences(TOPIC).await?);
-        let done = |index| done.get(&index).map_or(0, |offset| offset.0);
-        Ok(logs.into_iter().map(|(partition, log)| log.end.0.saturating_sub(done(partition.index))).collect())
+        let mut lags = Vec::with_capacity(logs.len());
+        for (partition, log) in logs {
+            let kept = self.pipeline.claims.read(&partition).await?.kept;
+            lags.push(log.end.0.saturating_sub(kept.map_or(0, |kept| kept.safe.0)));
+        }
+        Ok(lags)
     }
 }

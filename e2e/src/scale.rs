@@ -11,11 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use tally_adapters::dynamodb::Consistency;
-use tally_consumer::ReadSettings;
-use tally_core::consume::LanePolicy;
-use tally_core::homes::CounterMap;
-use tally_core::ids::{CounterId, ShardCount};
-use tally_core::ports::CounterMaps as _;
+use tally_core::ids::CounterId;
 use tally_emulator::{Config, Latency};
 
 use crate::meter::Counted;
@@ -91,8 +87,6 @@ pub struct Outcome {
     pub staleness: Vec<Duration>,
     /// What the consumers asked of the store, and the streamers.
     pub asked: [Counted; 2],
-    /// Over how many shards the rows of the busy post are put at the end.
-    pub shards: u32,
     /// Posts whose count is not what was said of them.
     pub wrong_counts: u64,
     /// Rows that say what no event said.
@@ -128,10 +122,8 @@ impl Scale {
         pipeline.start(Vec::new());
         let mut outcome = Outcome::default();
         let began = pipeline.clock.now();
-        say(
-            "| second | likes/s | behind | staleness p50 | p99 | throttled | shards of the busy post | stream shards |",
-        )?;
-        say("|---|---|---|---|---|---|---|---|")?;
+        say("| second | likes/s | behind | staleness p50 | p99 | throttled | stream shards |")?;
+        say("|---|---|---|---|---|---|---|")?;
         for second in 1..=self.seconds {
             self.second(&mut load, &pipeline, &rows, &mut outcome).await?;
             if second % self.every == 0 {
@@ -169,9 +161,8 @@ impl Scale {
             changes: self.changes,
             consumers: self.consumers,
             streamers: self.streamers,
-            reads: ReadSettings { lanes: LanePolicy::Adaptive, ..ReadSettings::default() },
             emulator,
-            light: true,
+            ..Sizes::default()
         }
     }
 
@@ -208,21 +199,18 @@ impl Scale {
         let mut latest = outcome.staleness[outcome.staleness.len().saturating_sub(looks)..].to_vec();
         latest.sort();
         let since = pipeline.meters.each_ref().map(crate::meter::Meter::take);
-        let (commits, refused) = (since[0].calls("TransactWriteItems"), since[0].throttled("TransactWriteItems"));
+        let (statements, throttled) = (since[0].written(), since[0].throttled("BatchExecuteStatement"));
         for (kept, since) in outcome.asked.iter_mut().zip(since) {
             kept.add(since);
         }
-        let map = pipeline.maps.map(&load.busy()).await?;
-        outcome.shards = map.unwrap_or_else(|| CounterMap::absent(ShardCount::DEFAULT)).newest().get().into();
         let stream = pipeline.emulator.stats().tables["likes"].stream.as_ref().map_or(0, |it| it.open_shards.len());
         say(&format!(
-            "| {second} | {} | {} | {:?} | {:?} | {:.1} % | {} | {stream} |",
+            "| {second} | {} | {} | {:?} | {:?} | {:.1} % | {stream} |",
             self.rate,
             load.said() - rows.there(),
             part(&latest, 50),
             part(&latest, 99),
-            share(refused, commits + refused),
-            outcome.shards,
+            share(throttled, statements + throttled),
         ))
     }
 
@@ -272,15 +260,14 @@ fn share(of: u64, all: u64) -> f64 {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { said, drained, behind, staleness, asked, shards, wrong_counts, wrong_rows } = self;
+        let Self { said, drained, behind, staleness, asked, wrong_counts, wrong_rows } = self;
         let [consumers, streamers] = asked;
         writeln!(f, "likes        {said}, all of them counted {drained:?} after the last was said")?;
         writeln!(f, "behind       {behind} likes at the most")?;
         writeln!(f, "staleness    p50 {:?}, p99 {:?}", part(staleness, 50), part(staleness, 99))?;
-        writeln!(f, "busy post    {shards} shards at the end")?;
-        let (commits, refused) = (consumers.calls("TransactWriteItems"), consumers.throttled("TransactWriteItems"));
-        let of = share(refused, commits + refused);
-        writeln!(f, "consumers    {commits} transactions, {refused} throttled besides ({of:.1} %)")?;
+        let (written, throttled) = (consumers.written(), consumers.throttled("BatchExecuteStatement"));
+        let of = share(throttled, written + throttled);
+        writeln!(f, "consumers    {written} rows written, {throttled} statements throttled besides ({of:.1} %)")?;
         let (writes, held) = (streamers.calls("BatchExecuteStatement"), streamers.throttled("BatchExecuteStatement"));
         writeln!(f, "streamers    {writes} requests of up to 25 updates, {held} statements throttled besides")?;
         for table in ["likes", "like_counts", "checkpoints"] {

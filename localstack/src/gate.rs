@@ -83,7 +83,7 @@ impl Gate {
 
     /// Records that are rows, in all partitions.
     pub(crate) fn applied(&self) -> u64 {
-        self.partitions.iter().map(|occupancy| occupancy.lock().fence.0).sum()
+        self.partitions.iter().map(|occupancy| occupancy.lock().safe.0).sum()
     }
 
     /// Records that had to wait for others to become rows, so far.

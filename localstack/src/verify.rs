@@ -22,7 +22,7 @@ use tally_core::backoff::Backoff;
 use tally_core::definitions::SubjectField;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
-use tally_core::ports::{CounterMaps as _, Cursor, DeploymentConfig as _, Rows as _, Runs as _, Segment};
+use tally_core::ports::{Cursor, DeploymentConfig as _, Rows as _, Runs as _, Segment};
 use tally_core::time::UnixMillis;
 use tally_service::Stop;
 use tokio::time::Instant;

@@ -16,6 +16,8 @@ mod losses;
 mod partitions;
 mod shards;
 
+use std::collections::HashMap;
+
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
@@ -29,7 +31,8 @@ pub use self::shards::StoredShard;
 use super::connection::Connection;
 use super::expression::Aliases;
 use super::fault::fault;
-use super::item::{Item, item, text};
+use super::get::{self, Consistency};
+use super::item::{Item, Reader, item, text};
 use super::names::checkpoints::ID;
 
 /// What is stored of the log `changes`.
@@ -60,6 +63,14 @@ impl Changes {
         let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(id)));
         let reply = get.consistent_read(true).send().await.map_err(|error| fault(self.table(), &error))?;
         Ok(reply.item)
+    }
+
+    /// The items of these ids, by their ids, in one request for each hundred.
+    pub(super) async fn get_all(&self, ids: &[String]) -> Outcome<HashMap<String, Item>> {
+        let keys: Vec<Item> = ids.iter().map(|id| key(id)).collect();
+        let found = get::items(&self.connection, self.table(), &keys, Consistency::Strong).await?;
+        let by_id = |found: Item| Ok((Reader::new(self.table(), &found).required_text(ID)?.to_owned(), found));
+        found.into_iter().map(by_id).collect()
     }
 
     /// Updates the item `id` if `condition` holds. Safe to repeat wherever carrying it out makes the condition false, or

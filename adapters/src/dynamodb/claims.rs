@@ -3,7 +3,7 @@
 //! | id | what |
 //! |---|---|
 //! | `claim/<topic>/<partition>` | who writes the partition's rows, and how far they have come: [`Claim`] |
-//! | `topic/<name>` | the topic's id and generations, and whether its consumers are paused: [`Topic`] |
+//! | `topic/<name>` | the topic's id and generations, what sums leave out, and whether its consumers are paused: [`Topic`] |
 //!
 //! All reads are consistent.
 
@@ -19,7 +19,7 @@ use super::connection::Connection;
 use super::expression::Aliases;
 use super::item::{Item, Reader, flag, item, number, text};
 use super::names::checkpoints::{
-    AT, BEGINS, GENERATION, GREATEST, ID, N, PARTITIONS, PAST, PAUSED, SAFE, SAFE_AT, TOPIC_ID,
+    AT, BEGINS, GENERATION, GREATEST, ID, N, PARTITIONS, PAST, PAUSED, SAFE, SAFE_AT, SUMS_BEGIN, TOPIC_ID,
 };
 pub use super::signing::Confirmed;
 use super::table_ids::LIKES;
@@ -102,8 +102,20 @@ impl Claims {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn read(&self, partition: &Partition) -> Outcome<Claim> {
-        let found = self.items.get(&claim_id(partition)).await?;
-        found.map_or_else(|| Ok(Claim::default()), |found| decode_claim(&self.reader(&found)))
+        self.items.claim(partition).await
+    }
+
+    /// The claims of all partitions of a topic, in one request for each hundred.
+    ///
+    /// # Errors
+    /// The table cannot be read, or one of the items.
+    pub async fn all(&self, topic: &str, partitions: u32) -> Outcome<Vec<Claim>> {
+        let id = |index| claim_id(&Partition { topic: topic.into(), index });
+        let ids: Vec<String> = (0..partitions).map(id).collect();
+        let found = self.items.get_all(&ids).await?;
+        ids.iter()
+            .map(|id| found.get(id).map_or_else(|| Ok(Claim::default()), |it| decode_claim(&self.reader(it))))
+            .collect()
     }
 
     /// Raises the claims of all partitions of a topic, so that no statement of an earlier claim is sent any more after a short
@@ -166,6 +178,17 @@ impl Claims {
     }
 }
 
+impl Changes {
+    /// The claim of a partition of likes.
+    ///
+    /// # Errors
+    /// The table cannot be read, or the item.
+    pub async fn claim(&self, partition: &Partition) -> Outcome<Claim> {
+        let found = self.get(&claim_id(partition)).await?;
+        found.map_or_else(|| Ok(Claim::default()), |found| decode_claim(&Reader::new(self.table(), &found)))
+    }
+}
+
 fn claim_id(partition: &Partition) -> String {
     format!("claim/{}/{}", partition.topic, partition.index)
 }
@@ -201,6 +224,9 @@ fn encode_topic(name: &str, topic: &Topic) -> Item {
         (PARTITIONS, number(topic.current().partitions())),
         (BEGINS, AttributeValue::M(begins.collect())),
     ]);
+    if !topic.sums_from.is_empty() {
+        stored.insert(SUMS_BEGIN.to_owned(), AttributeValue::L(topic.sums_from.iter().map(number).collect()));
+    }
     if topic.is_paused {
         stored.insert(PAUSED.to_owned(), flag(true));
     }
@@ -212,8 +238,7 @@ fn decode_topic(reader: &Reader<'_>) -> Outcome<Topic> {
     let generation = |(generation, begins): (&String, &AttributeValue)| {
         let number = generation.parse().map_err(|error| reader.malformed(BEGINS, error))?;
         let AttributeValue::L(begins) = begins else { return Err(reader.malformed(BEGINS, "not a map of lists")) };
-        let begins = begins.iter().map(|begin| reader.as_number(BEGINS, begin).map(Offset)).collect::<Outcome<_>>()?;
-        Ok(Generation { number, begins })
+        Ok(Generation { number, begins: offsets(reader, BEGINS, begins)? })
     };
     let mut generations = begins.iter().map(generation).collect::<Outcome<Vec<_>>>()?;
     generations.sort_by_key(|generation| generation.number);
@@ -221,5 +246,10 @@ fn decode_topic(reader: &Reader<'_>) -> Outcome<Topic> {
         return Err(reader.malformed(BEGINS, "empty"));
     }
     let id = TopicId(reader.required_text(TOPIC_ID)?.into());
-    Ok(Topic { id, generations, is_paused: reader.flag(PAUSED)? })
+    let sums_from = offsets(reader, SUMS_BEGIN, reader.list(SUMS_BEGIN)?.unwrap_or_default())?;
+    Ok(Topic { id, generations, sums_from, is_paused: reader.flag(PAUSED)? })
+}
+
+fn offsets(reader: &Reader<'_>, attribute: &str, list: &[AttributeValue]) -> Outcome<Vec<Offset>> {
+    list.iter().map(|offset| reader.as_number(attribute, offset).map(Offset)).collect()
 }

@@ -113,8 +113,9 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const SAFE_AT: &str = "safe_at";
     pub(in crate::dynamodb) const GREATEST: &str = "greatest";
     pub(in crate::dynamodb) const PAST: &str = "past";
-    /// Of a topic: where each generation begins, and whether its consumers are paused.
+    /// Of a topic: where each generation begins, where sums begin, and whether its consumers are paused.
     pub(in crate::dynamodb) const BEGINS: &str = "begins";
+    pub(in crate::dynamodb) const SUMS_BEGIN: &str = "sums_from";
     pub(in crate::dynamodb) const PAUSED: &str = "paused";
     /// Of the configuration.
     pub(in crate::dynamodb) const SHARDS: &str = "shards";

@@ -31,7 +31,8 @@ const WEIGHT: usize = 4 << 20;
 /// Reads one topic.
 #[derive(Clone)]
 pub struct TopicReader {
-    topic: Box<str>,
+    pub(super) topic: Box<str>,
+    pub(super) group: Box<str>,
     consumer: Arc<Mutex<BaseConsumer<Context>>>,
 }
 
@@ -48,10 +49,14 @@ impl TopicReader {
             .set("enable.auto.offset.store", "false")
             .set("enable.partition.eof", "true")
             .set("auto.offset.reset", "error");
-        Ok(Self { topic: topic.into(), consumer: Arc::new(Mutex::new(client(&config, settings)?)) })
+        Ok(Self {
+            topic: topic.into(),
+            group: group.into(),
+            consumer: Arc::new(Mutex::new(client(&config, settings)?)),
+        })
     }
 
-    async fn blocking<T: Send + 'static>(
+    pub(super) async fn blocking<T: Send + 'static>(
         &self,
         call: impl FnOnce(&BaseConsumer<Context>) -> Outcome<T> + Send + 'static,
     ) -> Outcome<T> {

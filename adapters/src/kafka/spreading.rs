@@ -35,6 +35,12 @@ impl Spreading {
         spread.seen(lags);
     }
 
+    /// Begins a counter with so many partitions: see [`Spread::begin`].
+    pub fn begin(&self, topic: &str, counter: &CounterId, width: u32) -> u32 {
+        let mut topics = self.0.topics.lock();
+        topics.entry_ref(topic).or_insert_with(|| Spread::new(self.0.policy)).begin(counter, width)
+    }
+
     /// The partition of the next event of `counter`; `None` leaves it to the key. `now` and `draw` are those of
     /// [`Spread::choose`].
     pub fn partition(&self, topic: &str, counter: &CounterId, now: Duration, draw: u64) -> Option<u32> {

@@ -54,6 +54,22 @@ async fn each_take_over_raises_the_claim_and_finds_what_was_stored_under_the_one
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_claims_of_a_topic_are_read_in_their_order_and_absent_ones_are_those_of_nobody() {
+    let store = Store::start().await;
+    let claims = claims(&store);
+    let (first, _) = claims.raise(&partition(120)).await.unwrap();
+    let kept = begun(&first);
+    claims.keep(&partition(120), 1, &kept).await.unwrap();
+    claims.raise(&Partition { topic: "other".into(), index: 3 }).await.unwrap();
+    let all = claims.all("likes", 130).await.unwrap();
+    assert_eq!(all.len(), 130, "more than one request takes");
+    for (index, claim) in all.into_iter().enumerate() {
+        let expected = if index == 120 { Claim { n: 1, kept: Some(kept.clone()) } } else { Claim::default() };
+        assert_eq!(claim, expected, "{index}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_that_was_raised_keeps_nothing_for_the_one_before() {
     let store = Store::start().await;
     let claims = claims(&store);
@@ -114,5 +130,8 @@ async fn a_topic_is_begun_once_and_replaced_only_by_who_knows_it() {
     grown.generations.push(Generation { number: 12, begins: vec![Offset(30), Offset(50), Offset(0)] });
     assert_eq!(claims.replace_topic("likes", &paused, &grown).await, Ok(true));
     assert_eq!(claims.replace_topic("likes", &paused, &grown).await, Ok(true), "a repetition finds itself");
-    assert_eq!(claims.topic("likes").await, Ok(Some(grown)));
+    assert_eq!(claims.topic("likes").await, Ok(Some(grown.clone())));
+    let left_out = Topic { sums_from: vec![Offset(30), Offset(50), Offset(7)], ..grown.clone() };
+    assert_eq!(claims.replace_topic("likes", &grown, &left_out).await, Ok(true));
+    assert_eq!(claims.topic("likes").await, Ok(Some(left_out)));
 }

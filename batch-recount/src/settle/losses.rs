@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use tally_core::changes::{Body, LossNumber};
 use tally_core::ports::RecountQueue as _;
+use tally_core::register::Replay;
 use tally_core::time::UnixMillis;
 
 use super::Recount;
@@ -12,7 +13,7 @@ use super::Recount;
 /// Why an audit is due.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Due {
-    /// The losses that are open.
+    /// The losses that an audit closes which begins now.
     losses: BTreeSet<LossNumber>,
     /// When an audit was asked for last.
     asked: Option<UnixMillis>,
@@ -28,10 +29,32 @@ impl Due {
 impl Recount {
     /// Why an audit is due now.
     pub(crate) async fn due(&self) -> anyhow::Result<Due> {
-        let losses = self.open_losses().await?;
+        let losses = self.due_losses().await?;
         let asked = self.calls.persist("read the queued audit", || self.ports.recounts.audit_queued()).await?;
         self.calls.read_items(1);
         Ok(Due { losses, asked })
+    }
+
+    /// The open losses, but for those of replays that have not passed: rows that were removed long ago may still come back.
+    async fn due_losses(&self) -> anyhow::Result<BTreeSet<LossNumber>> {
+        let losses = self.calls.persist("read losses", || self.ports.changes.losses()).await?;
+        self.calls.read_items(1);
+        let mut due = BTreeSet::new();
+        for (number, loss) in losses.open() {
+            let replay = (loss.kind == Replay::LOSS).then(|| loss.what.parse::<Replay>().ok()).flatten();
+            let goes_on = match &replay {
+                Some(replay) => self.goes_on(replay).await?,
+                None => false,
+            };
+            due.extend((!goes_on).then_some(number));
+        }
+        Ok(due)
+    }
+
+    async fn goes_on(&self, replay: &Replay) -> anyhow::Result<bool> {
+        let claim = self.calls.persist("read a claim", || self.ports.changes.claim(&replay.partition)).await?;
+        self.calls.read_items(1);
+        Ok(replay.goes_on(claim.kept.as_ref()))
     }
 
     /// An audit that began when this was due has settled every row key. Safe to repeat, as both ends are.

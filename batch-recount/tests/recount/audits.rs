@@ -4,9 +4,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tally_adapters::dynamodb::claims::Claims;
 use tally_batch_recount::settle::{Ended, Rules};
 use tally_core::audit::AuditRun;
+use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
+use tally_core::register::{Kept, Past, Replay};
 
 use crate::world::{PARTITIONS, World, key, keys, post, rules, user};
 
@@ -186,6 +189,33 @@ async fn an_audit_that_leaves_a_key_closes_no_loss() {
     let ended = world.beside(world.recount(rules()).await.audit()).await.unwrap();
     assert!(ended.left >= 1, "{ended:?}");
     assert_eq!(world.open_losses().await, [loss]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_loss_of_a_replay_is_closed_by_an_audit_that_began_when_it_had_passed_and_by_none_before() {
+    let world = World::start().await;
+    world.fill(2, 10).await;
+    let replay = Replay { partition: Partition { topic: "likes".into(), index: 0 }, until: Offset(20) };
+    let claims = Claims::new(&world.store.connection, world.clock);
+    let n = claims.raise(&replay.partition).await.unwrap().0.n;
+    let replaying = Kept {
+        topic: TopicId("one".into()),
+        generation: 1,
+        safe: Offset(5),
+        safe_at: None,
+        at: world.clock.now(),
+        greatest: replay.until,
+        past: Past::default(),
+    };
+    claims.keep(&replay.partition, n, &replaying).await.unwrap();
+    let loss = world.open_loss_of(Replay::LOSS, &replay.to_string()).await;
+    world.quiet().await;
+    assert_eq!(world.beside(world.recount(rules()).await.audit()).await.unwrap(), Ended::default());
+    assert_eq!(world.open_losses().await, [loss]);
+    let passed = replaying.come_to(replay.until, None, world.clock.now(), Duration::from_hours(24));
+    claims.keep(&replay.partition, n, &passed).await.unwrap();
+    assert_eq!(world.beside(world.recount(rules()).await.audit()).await.unwrap(), Ended::default());
+    assert_eq!(world.open_losses().await, []);
 }
 
 #[tokio::test(start_paused = true)]

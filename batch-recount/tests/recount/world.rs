@@ -275,7 +275,11 @@ impl World {
 
     /// Announces a loss of no piece of stream.
     pub(crate) async fn open_loss(&self, kind: &str) -> LossNumber {
-        let number = self.changes.open_new_loss(self.clock.now(), kind, "by a test").await.unwrap();
+        self.open_loss_of(kind, "by a test").await
+    }
+
+    pub(crate) async fn open_loss_of(&self, kind: &str, what: &str) -> LossNumber {
+        let number = self.changes.open_new_loss(self.clock.now(), kind, what).await.unwrap();
         self.tell_all(Body::Lost(Lost { number, next: None })).await;
         number
     }

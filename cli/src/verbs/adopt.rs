@@ -7,20 +7,19 @@
 mod lost;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::Subcommand;
 use serde::Serialize;
 use tally_adapters::dynamodb::{Checkpoints, SeenTables};
-use tally_consumer::SumsAnew;
 use tally_core::ports::Outcome;
-use tally_service::parse_duration;
 
 use self::lost::Lost;
 use crate::change::{Changed, Writing};
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Form, Table, print};
+use crate::verbs::pause::Settle;
+use crate::verbs::topic::Sums;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -37,14 +36,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     counters: Option<PathBuf>,
 
-    /// Where the configuration is lost and the topic of likes was made anew: whether what adds to sums and is in the topic by now
-    /// is left out or counted
-    #[arg(long, value_name = "WHAT")]
-    sums: Option<SumsAnew>,
+    /// Where the configuration is lost: what becomes of events that add to sums and are in the topic by now
+    #[arg(long, value_enum, value_name = "WHAT")]
+    sums: Option<Sums>,
 
-    /// Where the configuration is lost: how long this waits for requests to land that were under way when everything was stopped
-    #[arg(long, default_value = "6m", value_parser = parse_duration, value_name = "SPAN")]
-    settle: Duration,
+    #[command(flatten)]
+    settle: Settle,
 
     #[command(flatten)]
     writing: Writing,

@@ -45,9 +45,9 @@ pub(crate) struct Load {
     #[arg(long, default_value_t = 12.0, value_parser = count, value_name = "COUNT")]
     months: f64,
 
-    /// Rows of a transaction: tally_consumer_batch_rows
-    #[arg(long, default_value_t = 99.0, value_parser = share, value_name = "COUNT")]
-    likes_per_batch: f64,
+    /// Write units that a like takes of rows: a first like takes one, and one again or an unlike without a row takes two
+    #[arg(long, default_value_t = 1.02, value_parser = share, value_name = "COUNT")]
+    units_per_like: f64,
 
     /// Likes that one counter update takes in: tally_stream_records_total by that of updates
     #[arg(long, default_value_t = 4.0, value_parser = share, value_name = "COUNT")]

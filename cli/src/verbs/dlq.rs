@@ -162,8 +162,6 @@ impl ReplayArgs {
                 transactions: Arc::new(kafka::Transactions::new(desk.kafka()?, &desk.replays())),
                 deployment: desk.deployment()?.to_owned(),
                 topic: desk.topic.clone(),
-                key: desk.key,
-                shards: desk.shards,
                 definitions: defined.said_in(&desk.topic),
                 wanted: meant.clone().into(),
                 sums,

@@ -54,7 +54,7 @@ impl Verb {
         let verifier = Verifier {
             defined: &defined,
             milestones: Arc::new(desk.recounts.clone()),
-            rows: Arc::clone(&desk.likes),
+            claims: desk.claims.clone(),
             deployment: desk.deployment()?,
             topic: &desk.topic,
             dead_letter_topic: &desk.dead_letter_topic,

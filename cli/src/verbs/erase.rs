@@ -65,7 +65,6 @@ impl What {
             counters: counter,
             kafka: None,
             topic: desk.topic.clone(),
-            key: desk.key,
             read_units: read_units_per_second,
         };
         let would = run(&desk, &config, None).await?;

@@ -70,8 +70,6 @@ async fn run(desk: &Desk, settings: ImportSettings) -> anyhow::Result<(Imported,
         reader: Arc::new(desk.reader(&desk.topic)?),
         producer: Arc::new(kafka::Producer::new(desk.kafka()?).context("cannot set up a producer")?),
         topic: desk.topic.clone(),
-        key: desk.key,
-        shards: desk.shards,
         host: Host::new("import"),
         settings,
     };

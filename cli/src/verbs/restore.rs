@@ -1,5 +1,5 @@
 //! `tally restore`: what it takes to put the tables back to a moment, and whether it was done right. It changes nothing: tables are
-//! restored by AWS, fences by `tally fence reset`.
+//! restored by AWS, and what consumers have committed is set back by Kafka's own tools.
 
 mod check;
 mod plan;

@@ -1,8 +1,11 @@
 //! `tally verify`: every count held against its rows, without a write. An audit says the same and corrects; this is for a moment
 //! at which nothing may be written, and for a second opinion.
 
+mod erased;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,7 +20,8 @@ use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Table};
+use crate::said::{Answer, Form, Table, print};
+use crate::verbs::pause::is_paused;
 use crate::verbs::weighed::{self, WHOLE, Weighed};
 
 /// Counters of one read.
@@ -39,6 +43,11 @@ pub(crate) struct Args {
     /// the last one is wrong
     #[arg(long, default_value = "2s", value_parser = parse_duration, value_name = "SPAN")]
     pause: Duration,
+
+    /// Look instead for ids that were erased: a user, or a post, a tab and a user, each on a line. Exits with 1 where one is in the
+    /// tables again, as a replay of old events may bring it back
+    #[arg(long, value_name = "FILE")]
+    erased: Option<PathBuf>,
 
     #[command(flatten)]
     of: Where,
@@ -175,39 +184,45 @@ impl Doubted {
 }
 
 impl Args {
-    pub(crate) async fn run(self) -> anyhow::Result<Verified> {
-        let Self { looks, pause, of } = self;
-        let desk = Desk::open(of).await?;
-        let (mut verified, mut doubted) = (Verified::default(), Doubted::default());
-        let (were_paused, began) = (are_paused(&desk).await?, desk.clock.now());
-        counts_of_rows(&desk, &mut verified, &mut doubted).await?;
-        rows_of_counts(&desk, &mut verified, &mut doubted).await?;
-        verified.wrong = doubted.others;
-        let mut found = doubted.found;
-        for nth in 0..=looks {
-            if found.is_empty() {
-                break;
-            }
-            if nth > 0 {
-                desk.clock.sleep(pause).await;
-            }
-            let last = nth == looks;
-            let looked = found.into_iter().map(|(what, before)| look(&desk, what, before));
-            let mut looked = stream::iter(looked).buffered(AT_ONCE);
-            found = BTreeMap::new();
-            while let Some((what, before, now)) = looked.try_next().await? {
-                match now {
-                    now if now.are_right() => {}
-                    now if !last => _ = found.insert(what, Some(now)),
-                    now if before == Some(now) => verified.is_wrong(&what, now),
-                    _ => verified.moving += 1,
-                }
+    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+        let Self { looks, pause, erased, of } = self;
+        match erased {
+            Some(file) => print(&erased::look(&file, of).await?, form),
+            None => print(&verify(&Desk::open(of).await?, (looks, pause)).await?, form),
+        }
+    }
+}
+
+async fn verify(desk: &Desk, (looks, pause): (u32, Duration)) -> anyhow::Result<Verified> {
+    let (mut verified, mut doubted) = (Verified::default(), Doubted::default());
+    let (were_paused, began) = (are_paused(desk).await?, desk.clock.now());
+    counts_of_rows(desk, &mut verified, &mut doubted).await?;
+    rows_of_counts(desk, &mut verified, &mut doubted).await?;
+    verified.wrong = doubted.others;
+    let mut found = doubted.found;
+    for nth in 0..=looks {
+        if found.is_empty() {
+            break;
+        }
+        if nth > 0 {
+            desk.clock.sleep(pause).await;
+        }
+        let last = nth == looks;
+        let looked = found.into_iter().map(|(what, before)| look(desk, what, before));
+        let mut looked = stream::iter(looked).buffered(AT_ONCE);
+        found = BTreeMap::new();
+        while let Some((what, before, now)) = looked.try_next().await? {
+            match now {
+                now if now.are_right() => {}
+                now if !last => _ = found.insert(what, Some(now)),
+                now if before == Some(now) => verified.is_wrong(&what, now),
+                _ => verified.moving += 1,
             }
         }
-        verified.losses = desk.changes.losses().await.context("cannot read the losses")?.open().count();
-        verified.claim = claim(&desk, were_paused, began).await?;
-        Ok(verified)
     }
+    verified.losses = desk.changes.losses().await.context("cannot read the losses")?.open().count();
+    verified.claim = claim(desk, were_paused, began).await?;
+    Ok(verified)
 }
 
 impl Verified {
@@ -366,13 +381,12 @@ async fn claim(desk: &Desk, were_paused: bool, began: UnixMillis) -> anyhow::Res
     Ok(if (0..config.partitions).all(is_counted) { Claim::Certain } else { Claim::NotCounted })
 }
 
-/// Whether no consumer writes: every fence that there is counts in no topic.
+/// Whether no consumer writes, and nothing lands any more that one has sent.
 async fn are_paused(desk: &Desk) -> anyhow::Result<bool> {
     let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
     let others = defined.iter().filter_map(|definition| definition.topic.as_deref());
     for topic in others.chain([&*desk.topic]) {
-        let fences = desk.likes.fences(topic).await.context("cannot read the fences")?;
-        if fences.is_empty() || fences.iter().any(|(_, fence)| fence.topic.resumed().is_none()) {
+        if !is_paused(desk, topic).await? {
             return Ok(false);
         }
     }

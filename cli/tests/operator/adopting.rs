@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveSpecification};
-use tally_adapters::dynamodb::{Checkpoints, Maps, ensure_tables};
-use tally_core::fence::{Offset, Terms};
+use aws_sdk_dynamodb::types::TimeToLiveSpecification;
+use tally_adapters::dynamodb::{Checkpoints, ensure_tables};
+use tally_core::fence::Offset;
 use tally_core::ids::{CounterId, RowKey, ShardCount};
-use tally_core::ports::{CounterMaps, FencedRows};
+use tally_core::ports::TopicReader;
 
 use crate::changes::File;
-use crate::stage::{Said, Stage, number, partition, text};
+use crate::stage::{Said, Stage, number, partition, text, version};
 
 const YES: [&str; 3] = ["--yes", "--why", "a test"];
 /// Members of one post: under another number of shards some are elsewhere.
@@ -38,11 +38,11 @@ async fn lost(stage: &Stage) -> File {
     for member in (0..MEMBERS).map(|nth| format!("u{nth}")) {
         row(stage, &home(&likes, &member, 4), &member).await;
     }
-    for (index, n, to, generation) in [(0, 7, 2, 3), (1, 2, 1, 0)] {
+    for (index, n, to) in [(0, 7, version(3, 1)), (1, 2, version(1, 0))] {
         let key = [("pk", text(&format!("a#+views.{index}"))), ("user_id", text(&format!("\u{1}cell/likes/{index}")))];
-        let reached = [("n", number(n)), ("to", number(to)), ("gen", number(generation))];
-        stage.put("likes", &[&key[..], &reached].concat()).await;
+        stage.put("likes", &[&key[..], &[("n", number(n)), ("to", to)]].concat()).await;
     }
+    stage.consumers().mark(&partition(0), Offset(2)).await.unwrap();
     // Of the third generation of the log.
     let version = number(3 << 48 | 5);
     stage.put("like_counts", &[("post_id", text("a")), ("likes", number(0)), ("version", version)]).await;
@@ -90,25 +90,32 @@ async fn a_configuration_is_written_anew_from_rows_logs_and_what_an_operator_has
     refused(&stage.tally(&["status"]).await, "tally adopt tables --shards N");
     let args = ["--shards", "4", "--counters", file.name()];
     let before = stage.everything().await;
+    refused(&adopted(&stage, &args).await, "say `--sums skip`");
+    let args = [&args[..], &["--sums", "skip"]].concat();
     let dry = adopted(&stage, &args).await;
-    assert!(dry.code == Some(0) && dry.out.contains("write 2 fences, each at its log's start: 3 events"), "{dry:?}");
-    assert!(dry.out.contains("in generation 4"), "{dry:?}");
+    assert!(dry.code == Some(0) && dry.out.contains("begin generation 4 at its start: 3 records are read"), "{dry:?}");
+    assert!(dry.out.contains("begin the log of changes in generation 4"), "{dry:?}");
     assert_eq!(stage.everything().await, before);
     let said = adopted(&stage, &[&args[..], &YES].concat()).await;
     assert!(said.code == Some(0) && said.out.contains("3 events are read again"), "{said:?}");
 
     assert_eq!(stage.checkpoints.deployed().await, Ok(Some(ShardCount::new(4).unwrap())));
     assert!(stage.checkpoints.definitions().await.unwrap().named("views").is_some());
-    assert_eq!(Maps::new(&stage.connection).announced().await, Ok(0), "no set has a map");
-    for (index, end, generation) in [(0, 2, 3), (1, 1, 0)] {
-        let fence = stage.likes.fence(&partition(index)).await.unwrap().unwrap();
-        let terms = Terms { defs: 2, generation, redo: Some(Offset(end)), ..Terms::default() };
-        assert_eq!((fence.offset, fence.terms), (Offset(0), terms), "partition {index}");
-        assert!(fence.cfg > 1_700_000_000, "above any that there was: {}", fence.cfg);
+    let topic = stage.topic().await;
+    assert_eq!((topic.current().number, &topic.current().begins), (4, &vec![Offset(0); 2]), "above every version");
+    assert_eq!(topic.sums_from, [Offset(2), Offset(1)], "as it was told");
+    for (index, end) in [(0, 2), (1, 1)] {
+        let kept = stage.kept(index).await;
+        assert_eq!((kept.safe, kept.greatest, kept.is_replaying()), (Offset(0), Offset(end), true), "{index}");
     }
+    assert_eq!(
+        stage.consumers().bookmark(&partition(0)).await,
+        Ok(Some(Offset(0))),
+        "it was of the claim that is lost"
+    );
     let log = stage.changes.config().await.unwrap().unwrap();
     assert_eq!((log.partitions, log.generation), (2, 4), "above the version of every counter");
-    assert_eq!(stage.changes.losses().await.unwrap().open().count(), 1);
+    assert_eq!(stage.changes.losses().await.unwrap().open().count(), 2);
     let again = adopted(&stage, &[&args[..], &YES].concat()).await;
     assert!(again.code == Some(0) && again.out.contains("nothing to do"), "{again:?}");
 }
@@ -130,39 +137,6 @@ async fn what_was_said_of_another_deployment_and_a_log_whose_positions_are_lost_
         assert_eq!(stage.everything().await, before, "{why}");
     }
     stage.say("changes", 1, b"{}", &[], Duration::ZERO).await;
-    let args = ["--shards", "4", "--counters", file.name()];
+    let args = ["--shards", "4", "--counters", file.name(), "--sums", "count"];
     refused(&adopted(&stage, &[&args[..], &YES].concat()).await, "delete the topic and create it anew");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_ends_before_its_cells_needs_a_word_about_sums() {
-    let stage = Stage::set().await;
-    let file = lost(&stage).await;
-    let cell =
-        [("pk", text("b#+views.0")), ("user_id", text("\u{1}cell/likes/0")), ("n", number(1)), ("to", number(50))];
-    stage.put("likes", &[&cell[..], &[("gen", number(3))]].concat()).await;
-    let args = [&["--shards", "4", "--counters", file.name()][..], &YES].concat();
-    refused(&adopted(&stage, &args).await, "say `--sums skip`");
-    let said = adopted(&stage, &[&args[..], &["--sums", "skip"]].concat()).await;
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let fence = stage.likes.fence(&partition(0)).await.unwrap().unwrap();
-    assert_eq!((fence.terms.generation, fence.terms.redo, fence.terms.sums_from), (4, None, Offset(2)));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn maps_are_announced_anew_above_any_number_that_was_read() {
-    let stage = Stage::set().await;
-    let file = lost(&stage).await;
-    let homes = AttributeValue::Ns(vec!["4".to_owned(), "8".to_owned()]);
-    let map = [("pk", text("a#0")), ("user_id", text("\u{1}homes")), ("homes", homes), ("newest", number(8))];
-    let decided = [("decided_by", text("number_of_shards")), ("at", number(5))];
-    stage.put("likes", &[&map[..], &decided].concat()).await;
-    let likes: CounterId = "a".parse().unwrap();
-    // Not where four shards put it, and at home all the same.
-    let other =
-        (0..99).map(|n| format!("m{n}")).find(|member| home(&likes, member, 4) != home(&likes, member, 8)).unwrap();
-    row(&stage, &home(&likes, &other, 8), &other).await;
-    let said = adopted(&stage, &[&["--shards", "4", "--counters", file.name()][..], &YES].concat()).await;
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(Maps::new(&stage.connection).announced().await.unwrap() > 1_700_000_000);
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tally_core::ports::{FencedRows, Operations, RecountQueue, TopicReader};
+use tally_core::ports::{Operations, RecountQueue, TopicReader};
 
 use crate::stage::{Said, Stage, number, partition, text};
 
@@ -53,7 +53,7 @@ async fn without_yes_nothing_is_changed_and_with_it_a_reason_is_needed() {
         &["post", "erase", "p"],
         &["user", "erase", "u"],
         &["import", events.name()],
-        &["fence", "reset", "--partition", "0", "--to", "end"],
+        &["topic", "skip", "--partition", "0", "--to", "1"],
         &["dlq", "replay"],
         &["post", "recount", "p"],
         &["audit", "start"],
@@ -93,34 +93,11 @@ async fn a_change_that_fails_is_on_the_ledger_too() {
     let stage = Stage::set().await;
     stage.say("likes", 0, b"{}", &[], std::time::Duration::ZERO).await;
     let refused = tally_emulator::Rule::new(tally_emulator::Fault::InternalError { applied: Some(false) });
-    stage.emulator.set_faults(vec![refused.on("TransactWriteItems")]);
-    let said = made(&stage, &["fence", "reset", "--partition", "0", "--to", "end"]).await;
+    stage.emulator.set_faults(vec![refused.on("UpdateItem")]);
+    let said = made(&stage, &["topic", "skip", "--partition", "0", "--to", "1"]).await;
     assert_eq!(said.code, Some(69), "{said:?}");
     let line = stage.recounts.operations(9).await.unwrap().remove(0);
-    assert!(line.ended.as_deref().is_some_and(|ended| ended.starts_with("failed: cannot move the fence")), "{line:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fences_are_moved_in_all_partitions_and_counts_are_inexact_from_then_on() {
-    let stage = Stage::set().await;
-    for index in [0, 1, 1] {
-        stage.say("likes", index, b"{}", &[], std::time::Duration::ZERO).await;
-    }
-    let said = made(&stage, &["fence", "reset", "--all", "--to", "end"]).await;
-    assert_eq!(said.code, Some(0), "{said:?}");
-    for (index, end) in [(0, 1), (1, 2)] {
-        let fence = stage.likes.fence(&partition(index)).await.unwrap().unwrap();
-        assert_eq!((fence.offset.0, fence.cfg), (end, 1), "partition {index}");
-    }
-    let losses = stage.changes.losses().await.unwrap();
-    let what: Vec<&str> = losses.open().map(|(_, loss)| loss.what.as_str()).collect();
-    assert_eq!(what, ["the fence of likes/0, likes/1 was moved by hand"]);
-    for verb in ["losses", "gaps"] {
-        let losses = stage.tally(&["stream", verb]).await;
-        assert!(losses.code == Some(1) && losses.out.contains("fence_reset"), "{losses:?}");
-    }
-    let listed = stage.tally(&["fence", "list", "-o", "json"]).await.json();
-    assert_eq!((&listed["halted"], &listed["lanes"][1]["state"]), (&0.into(), &"0 behind".into()), "{listed}");
+    assert!(line.ended.as_deref().is_some_and(|ended| ended.starts_with("failed: cannot record the loss")), "{line:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,28 +149,40 @@ async fn counters_are_defined_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_are_paused_in_every_partition_and_go_on_where_they_were() {
     let stage = Stage::set().await;
-    let before = stage.likes.fence(&partition(1)).await.unwrap().unwrap();
-    let said = made(&stage, &["pause", "consumer"]).await;
+    let before = stage.claims.read(&partition(1)).await.unwrap();
+    let said = made(&stage, &["pause", "consumer", "--settle", "1s"]).await;
     assert_eq!((said.code, said.out.contains("2 partitions paused")), (Some(0), true), "{said:?}");
+    assert!(said.err.contains("waiting for 1 s more: what consumers have signed before"), "{said:?}");
+    let claim = stage.claims.read(&partition(1)).await.unwrap();
+    assert_eq!(
+        (claim.n, &claim.kept),
+        (before.n + 1, &before.kept),
+        "raised, so that no consumer confirms it any more"
+    );
     let status = stage.tally(&["status"]).await;
     assert_eq!(status.code, Some(1), "{status:?}");
-    assert!(status.out.contains("likes/1: tally resume consumer"), "{status:?}");
+    assert!(status.out.contains("likes: tally resume consumer"), "{status:?}");
     let again = made(&stage, &["pause", "consumer"]).await;
     assert!(again.out.contains("nothing to do"), "{again:?}");
-    let refused = made(&stage, &["fence", "reset", "--all", "--to", "end"]).await;
-    assert!(refused.code == Some(1) && refused.err.contains("it is paused: resume it first"), "{refused:?}");
     let paused = stage.everything().await;
     let dry = stage.tally(&["resume", "consumer"]).await;
-    assert!(
-        dry.code == Some(0) && dry.out.contains("resume likes/1") && dry.out.contains("nothing was changed"),
-        "{dry:?}"
-    );
+    assert!(dry.code == Some(0) && dry.out.contains("resume likes: its 2 partitions"), "{dry:?}");
+    assert!(dry.out.contains("nothing was changed"), "{dry:?}");
     assert_eq!(stage.everything().await, paused, "a resume is shown first, too");
     let said = made(&stage, &["resume", "consumer"]).await;
     assert_eq!(said.code, Some(0), "{said:?}");
-    let after = stage.likes.fence(&partition(1)).await.unwrap().unwrap();
-    assert_eq!((after.cfg, after.offset, after.topic), (before.cfg + 2, before.offset, before.topic));
+    assert!(!stage.topic().await.is_paused);
     assert_eq!(stage.tally(&["status"]).await.code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_that_was_not_waited_for_is_begun_again() {
+    let stage = Stage::set().await;
+    stage.know(|topic| topic.is_paused = true).await;
+    let before = stage.claims.read(&partition(0)).await.unwrap().n;
+    let said = made(&stage, &["pause", "consumer", "--settle", "0s"]).await;
+    assert_eq!((said.code, said.out.contains("2 partitions paused")), (Some(0), true), "{said:?}");
+    assert_eq!(stage.claims.read(&partition(0)).await.unwrap().n, before + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,4 +17,6 @@ mod stage;
 #[cfg(test)]
 mod status;
 #[cfg(test)]
+mod topics;
+#[cfg(test)]
 mod verifying;

@@ -42,7 +42,7 @@ async fn each_mistake_is_one_clear_line() {
             69,
             "cannot use the tables `*` in us-east-1: likes: dispatch failure",
         ),
-        (with(&stage, &["fence", "list"], |c| _ = c.env_remove("TALLY_BROKERS")).await, 2, "say --brokers"),
+        (with(&stage, &["topic", "show"], |c| _ = c.env_remove("TALLY_BROKERS")).await, 2, "say --brokers"),
         (stage.tally(&["status", "--sasl-user", "u"]).await, 78, "--sasl-user"),
     ];
     for (said, code, why) in mistakes {

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_adapters::dynamodb::{Connection, Settings, ensure_tables};
-use tally_core::ports::FencedRows;
+use tally_adapters::kafka;
+use tally_core::fence::Offset;
+use tally_core::ports::TopicReader;
 
-use crate::stage::{Said, Stage, number, partition, set_fence, text};
+use crate::stage::{Said, Stage, number, partition, text};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const YES: [&str; 5] = ["--yes", "--why", "a test", "--table-prefix", "r-"];
@@ -48,8 +50,8 @@ async fn a_plan_says_whether_it_can_be_done_and_how() {
     let said = plan(now.minus(HOUR).0, "r-").await;
     assert_eq!(["moment", "prefix", "likes/0"].map(|what| verdict(&said, what)), ["good", "good", "good"], "{said:?}");
     let steps = said.json()["steps"].to_string();
-    let back = now.minus(HOUR).minus(Duration::from_secs(300)).0;
-    assert!(steps.contains(&format!("tally fence reset --all --to-time {back} --back --table-prefix r- ")), "{steps}");
+    let set_back = "--group r-tally-consumer --topic likes --reset-offsets --to-datetime 20";
+    assert!(steps.contains(set_back), "{steps}");
     let (rows, checkpoints) = (now.minus(HOUR).0.div_ceil(1_000), now.minus(HOUR).0.div_ceil(1_000) + 60);
     assert!(steps.contains(&format!("--target-table-name r-likes --restore-date-time {rows}")), "{steps}");
     assert!(steps.contains(&format!("--target-table-name r-checkpoints --restore-date-time {checkpoints}")), "{steps}");
@@ -64,7 +66,7 @@ async fn a_plan_says_whether_it_can_be_done_and_how() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_of_a_moment_are_good_once_their_fences_are_back_before_it() {
+async fn tables_of_a_moment_are_good_once_reading_begins_before_it() {
     let stage = Stage::set().await;
     for age in [2 * HOUR, HOUR, Duration::ZERO] {
         stage.say("likes", 0, b"{}", &[], age).await;
@@ -72,8 +74,7 @@ async fn tables_of_a_moment_are_good_once_their_fences_are_back_before_it() {
     // What the moment an hour ago had: one event was applied. The checkpoints, a minute later, have two.
     let like = [("pk", text("p#2")), ("user_id", text("u")), ("post_id", text("p")), ("liked_at", number(5))];
     stage.put("likes", &like).await;
-    let topic = stage.likes.fence(&partition(0)).await.unwrap().unwrap().topic;
-    set_fence(&stage, 0, 2, &topic.0).await;
+    stage.come_to(0, 2, stage.clock.now()).await;
     let mut tables = Vec::new();
     for table in ["likes", "like_counts", "checkpoints", "recounts"] {
         tables.push((table, items(&stage, table).await));
@@ -88,14 +89,15 @@ async fn tables_of_a_moment_are_good_once_their_fences_are_back_before_it() {
     assert_eq!(stage.everything().await, before);
     let bad = ["tables: ids", "likes/0", "exactness"];
     assert_eq!(bad.map(|what| verdict(&said, what)), ["bad"; 3], "{said:?}");
-    assert!(said.code == Some(1) && said.out.contains("the fence is at 2, behind events that the rows may not have"));
+    assert!(said.code == Some(1) && said.out.contains("reading begins at 2, behind events that the rows may not have"));
+    assert!(said.out.contains("kafka-consumer-groups.sh"), "{said:?}");
 
     let adopted = stage.tally(&[&["adopt", "tables"][..], &YES].concat()).await;
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
-    // The in-process cluster does not find offsets by time.
-    let line = ["fence", "reset", "--partition", "0", "--to", "1", "--back"];
-    let reset = stage.tally(&[&line[..], &YES].concat()).await;
-    assert_eq!(reset.code, Some(0), "{reset:?}");
+    // What Kafka's own tool does.
+    let consumers = kafka::Settings::plaintext(&stage.brokers());
+    let consumers = kafka::TopicReader::new(&consumers, "r-tally-consumer", "likes").unwrap();
+    consumers.mark(&partition(0), Offset(1)).await.unwrap();
     let said = check().await;
     let good = ["likes/0", "likes/1", "exactness", "tables: ids", "log of changes"];
     assert_eq!(good.map(|what| verdict(&said, what)), ["good"; 5], "{said:?}");

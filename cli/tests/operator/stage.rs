@@ -11,14 +11,16 @@ use rdkafka::config::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
 use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::{self, Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::cached::StandingAt;
 use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
-use tally_core::fence::{Fence, Offset, Partition};
+use tally_core::fence::{Offset, Partition};
 use tally_core::fold::Stated;
 use tally_core::ids::{ShardCount, StreamShard};
-use tally_core::ports::{ChangeStream, DeploymentConfig, FencedRows, TopicReader};
+use tally_core::ports::{ChangeStream, DeploymentConfig, TopicReader};
+use tally_core::register::{Kept, Topic, Version};
 use tally_core::relay::Fed;
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
@@ -28,6 +30,8 @@ use tokio::net::TcpListener;
 pub(crate) const PARTITIONS: u32 = 2;
 /// A deployment of few shards, so that what is said of a post is short.
 const SHARDS: u64 = 4;
+/// How long tombstones are kept.
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// What a run of the command came to.
 #[derive(Debug)]
@@ -52,7 +56,7 @@ pub(crate) struct Stage {
     pub(crate) checkpoints: Arc<dyn DeploymentConfig>,
     pub(crate) changes: Changes,
     pub(crate) recounts: dynamodb::Recounts,
-    pub(crate) likes: dynamodb::Likes,
+    pub(crate) claims: Claims,
     producer: FutureProducer,
     pub(crate) clock: Clock,
     _server: Host,
@@ -95,7 +99,7 @@ impl Stage {
             checkpoints: Arc::new(checkpoints),
             changes: Changes::new(&connection),
             recounts: dynamodb::Recounts::new(&connection),
-            likes: dynamodb::Likes::new(&connection, shards),
+            claims: Claims::new(&connection, host.clock()),
             clock: host.clock(),
             cluster,
             emulator,
@@ -104,10 +108,43 @@ impl Stage {
             producer,
             _server: host,
         };
-        for (partition, log) in stage.reader("likes").logs().await.unwrap() {
-            stage.likes.create_fence(&partition, &Fence::new(log.end, 0, log.topic)).await.unwrap();
+        let logs = stage.reader("likes").logs().await.unwrap();
+        let begins = logs.iter().map(|(_, log)| log.end).collect();
+        let topic = Topic::first(logs[0].1.topic.clone(), begins);
+        stage.claims.begin_topic("likes", &topic).await.unwrap();
+        for (index, (_, log)) in (0..).zip(logs) {
+            stage.come_to(index, log.end.0, stage.clock.now()).await;
         }
         stage
+    }
+
+    pub(crate) async fn topic(&self) -> Topic {
+        self.claims.topic("likes").await.unwrap().unwrap()
+    }
+
+    /// Has something else be known of the topic.
+    pub(crate) async fn know(&self, change: impl FnOnce(&mut Topic)) {
+        let seen = self.topic().await;
+        let mut to = seen.clone();
+        change(&mut to);
+        assert!(self.claims.replace_topic("likes", &seen, &to).await.unwrap());
+    }
+
+    /// Claims a partition as a consumer does, and stores that its rows have come to `safe`, with all that was said by `safe_at`.
+    pub(crate) async fn come_to(&self, index: u32, safe: u64, safe_at: UnixMillis) {
+        let (claim, _) = self.claims.raise(&partition(index)).await.unwrap();
+        let kept = claim.kept.unwrap_or(Kept::first(&self.topic().await, Offset(0)));
+        let kept = Kept { safe_at: Some(safe_at), ..kept.come_to(Offset(safe), None, self.clock.now(), DAY) };
+        assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
+    }
+
+    pub(crate) async fn kept(&self, index: u32) -> Kept {
+        self.claims.read(&partition(index)).await.unwrap().kept.unwrap()
+    }
+
+    /// What the group of consumers has committed.
+    pub(crate) fn consumers(&self) -> kafka::TopicReader {
+        kafka::TopicReader::new(&kafka::Settings::plaintext(&self.brokers()), "tally-consumer", "likes").unwrap()
     }
 
     /// Sets the log of changes up: every shard of the stream is in it, and all of it is counted, up to `at`.
@@ -262,12 +299,18 @@ impl Stage {
     }
 }
 
-/// A value as text, with the entries of a map in order.
+/// The version of the routed record at `offset`, as it is stored.
+pub(crate) fn version(generation: u16, offset: u64) -> AttributeValue {
+    AttributeValue::N(Version::new(generation, true, Offset(offset)).to_string())
+}
+
+/// A value as text, with the entries of maps in order.
 fn shown(value: &AttributeValue) -> String {
     match value {
         AttributeValue::M(map) => {
             format!("{:?}", map.iter().map(|(name, value)| (name, shown(value))).collect::<BTreeMap<_, _>>())
         }
+        AttributeValue::L(list) => format!("{:?}", list.iter().map(shown).collect::<Vec<_>>()),
         value => format!("{value:?}"),
     }
 }
@@ -280,13 +323,6 @@ pub(crate) async fn run(mut command: Command) -> Said {
 
 pub(crate) fn partition(index: u32) -> Partition {
     Partition { topic: "likes".into(), index }
-}
-
-/// Moves the fence of a partition, as an operator who edits items would.
-pub(crate) async fn set_fence(stage: &Stage, index: u32, offset: u64, topic: &str) {
-    let seen = stage.likes.lanes(&partition(index)).await.unwrap().unwrap();
-    let to = seen.reset(&tally_core::fence::TopicId(topic.into()), seen.terms(), |_| Offset(offset));
-    assert!(stage.likes.replace_fences(&partition(index), &seen, &to).await.unwrap());
 }
 
 pub(crate) fn text(text: &str) -> AttributeValue {

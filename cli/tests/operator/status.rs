@@ -9,7 +9,7 @@ use tally_core::changes::Standing;
 use tally_core::ports::{QueueReason, RecountQueue, Runs};
 use tally_core::time::UnixMillis;
 
-use crate::stage::{Stage, set_fence};
+use crate::stage::Stage;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -26,8 +26,9 @@ async fn make_unwell(stage: &Stage) {
     stage.lose("trimmed", "shardId-7").await;
     let late = Standing { as_of: Some(stage.clock.now().minus(HOUR)), ..Standing::default() };
     stage.stand(1, 3, late).await;
-    set_fence(stage, 0, 0, "another topic").await;
+    stage.come_to(0, 5, stage.clock.now()).await;
     stage.say("likes", 1, b"{}", &[], HOUR).await;
+    stage.come_to(1, 0, stage.clock.now().minus(HOUR)).await;
     stage.unread_for(HOUR).await;
     stage.put_aside(5).await;
     stage.recounts.enqueue(&"p#3".parse().unwrap(), QueueReason::Negative, stage.clock.now()).await.unwrap();
@@ -79,8 +80,11 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
         let one = wrong.as_array().unwrap().iter().find(|one| one["what"] == what).unwrap();
         one["detail"].as_str().unwrap().to_owned()
     };
-    assert!(detail("partition halted").starts_with("likes/0: topic_replaced: "), "{said:?}");
-    assert!(detail("rows are late").starts_with("likes/1: 1 records, the first for 60 min"), "{said:?}");
+    assert!(
+        detail("partition halted").starts_with("likes/0: beyond_log: everything is done up to 5, but "),
+        "{said:?}"
+    );
+    assert_eq!(detail("rows are late"), "likes/1: complete up to 60 min ago, 1 records wait", "{said:?}");
     assert!(detail("changes are late").contains("shardId-late for 60 min, read by no process"), "{said:?}");
     assert_eq!(detail("counts are late"), "1 of 2 partitions, partition 1 for 60 min", "{said:?}");
     assert!(detail("loss open").contains(": trimmed: shardId-7, "), "{said:?}");

@@ -3,6 +3,7 @@
 use serde_json::json;
 use tally_core::changes::Standing;
 
+use crate::changes::File;
 use crate::stage::{Said, Stage, number, text};
 
 /// When the store deletes tombstones, in seconds.
@@ -82,7 +83,7 @@ async fn an_answer_is_certain_while_consumers_are_paused_and_all_changes_are_cou
     let stage = Stage::set().await;
     row(&stage, "p#1", "a").await;
     count(&stage, "p", 1, &[("s1", 1)]).await;
-    let paused = stage.tally(&["pause", "consumer", "--yes", "--why", "a test"]).await;
+    let paused = stage.tally(&["pause", "consumer", "--settle", "0s", "--yes", "--why", "a test"]).await;
     assert_eq!(paused.code, Some(0), "{paused:?}");
     let said = verified(&stage).await;
     assert_eq!((said.code, &said.json()["claim"]), (Some(0), &json!("not_counted")), "{said:?}");
@@ -92,6 +93,36 @@ async fn an_answer_is_certain_while_consumers_are_paused_and_all_changes_are_cou
     }
     let said = stage.tally(&["verify"]).await;
     assert_eq!((said.code, said.out.contains("certain: no row was written meanwhile")), (Some(0), true), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_certain_while_a_pause_is_still_waited_for() {
+    let stage = Stage::set().await;
+    stage.know(|topic| topic.is_paused = true).await;
+    assert_eq!(verified(&stage).await.json()["claim"], json!("rows_moved"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_that_were_erased_and_are_in_a_row_again_are_named() {
+    let stage = Stage::set().await;
+    for (key, user) in [("p#1", "a"), ("p#1", "b"), ("q#+retweets.2", "a"), ("q#1", "c")] {
+        row(&stage, key, user).await;
+    }
+    let tombstone = [("pk", text("q#1")), ("user_id", text("d")), ("v", number(7)), ("gone", number(GONE))];
+    stage.put("likes", &tombstone).await;
+    let look = async |ids: &str| {
+        let file = File::of("erased.txt", ids);
+        stage.tally(&["verify", "--erased", file.name()]).await
+    };
+    let said = look("a\n\nq\tc\np\tc\nd\n").await;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.out.contains("3 rows of ids that were erased"), "{said:?}");
+    assert!(said.out.contains("1 tombstones keep an id, the last for "), "{said:?}");
+    assert!(said.out.contains("q     likes     c") && !said.out.contains("p     likes     c"), "{said:?}");
+    let said = look("d\nstranger\nq\tb").await;
+    assert_eq!((said.code, said.out.contains("none of 3 ids is in a row")), (Some(0), true), "{said:?}");
+    let said = look("a\n\u{1}\n").await;
+    assert_eq!((said.code, said.err.contains("line 2 of the ids")), (Some(2), true), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -95,7 +95,8 @@ impl Stage {
     async fn is(&self, id: &TopicId, anew: u16, greatest: Offset) {
         let claims = self.claims();
         let generations = (0..=anew).map(|n| Generation { number: n + 1, begins: vec![Offset(0); 4] });
-        let topic = Topic { id: id.clone(), generations: generations.collect(), is_paused: false };
+        let topic =
+            Topic { id: id.clone(), generations: generations.collect(), sums_from: Vec::new(), is_paused: false };
         let seen = claims.begin_topic(TOPIC, &topic).await.unwrap();
         assert!(claims.replace_topic(TOPIC, &seen, &topic).await.unwrap());
         let (Claim { n, kept }, _) = claims.raise(&partition()).await.unwrap();

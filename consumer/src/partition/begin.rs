@@ -7,16 +7,13 @@ use tally_adapters::dynamodb::claims::Confirmed;
 use tally_core::fault::Fault;
 use tally_core::fence::{Offset, Partition};
 use tally_core::ports::{Outcome, OwnedPartition};
-use tally_core::register::{Claim, Ends, Found, Progress, Start, Topic};
+use tally_core::register::{Claim, Ends, Found, Progress, Replay, Start, Topic};
 
 use super::keeping::name_growth;
 use super::reading::Reading;
 use super::writing::Writing;
 use super::{EVERY, End, Held, Shared};
 use crate::metrics;
-
-/// What a replay is called where losses are listed.
-const REPLAY: &str = "replay";
 
 /// Claims the partition and begins to read it.
 ///
@@ -65,11 +62,12 @@ impl Beginning<'_> {
     async fn begin(self) -> Outcome<Option<Held>> {
         let Self { log, shared, topic, claim, confirmed, start, refused, slept } = self;
         let partition = log.partition();
-        if let Some(until) = start.replay {
-            open_loss(shared, partition, &claim, until).await?;
-        }
         if shared.claims.keep(partition, claim.n, &start.kept).await?.is_none() {
             return Ok(None);
+        }
+        // Once the claim says that the partition replays: an audit closes the loss of one that does not.
+        if let Some(until) = start.replay {
+            open_loss(shared, partition, &claim, until).await?;
         }
         let definitions = shared.deployment.definitions().await?;
         log.start_at(start.at).await?;
@@ -108,13 +106,13 @@ impl Beginning<'_> {
 
 /// Opens the loss of a replay, unless one is open since it began: removed members may come back until it has passed.
 async fn open_loss(shared: &Shared, partition: &Partition, claim: &Claim, until: Offset) -> Outcome<()> {
-    let what = format!("{partition} is read once more up to {until}");
+    let what = Replay { partition: partition.clone(), until }.to_string();
     let goes_on = claim.kept.as_ref().is_some_and(tally_core::register::Kept::is_replaying);
     let losses = shared.changes.losses().await?;
-    if goes_on && losses.open().any(|(_, loss)| loss.kind == REPLAY && loss.what == what) {
+    if goes_on && losses.open().any(|(_, loss)| loss.kind == Replay::LOSS && loss.what == what) {
         return Ok(());
     }
-    let number = shared.changes.open_new_loss(shared.host.clock().now(), REPLAY, &what).await?;
+    let number = shared.changes.open_new_loss(shared.host.clock().now(), Replay::LOSS, &what).await?;
     tracing::error!(%partition, %number, %until, "replaying: nothing is called exact until a recount has passed");
     Ok(())
 }

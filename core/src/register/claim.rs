@@ -39,11 +39,11 @@ pub struct Kept {
     pub at: UnixMillis,
     /// The greatest `safe` ever stored.
     pub greatest: Offset,
-    /// What `safe` was.
+    /// What `greatest` was.
     pub past: Past,
 }
 
-/// Moments, and what `safe` was then: a few, as far back as half of the time that tombstones are kept.
+/// Moments, and the greatest `safe` ever stored by then: a few, as far back as half of the time that tombstones are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past(VecDeque<(UnixMillis, Offset)>);
 
@@ -56,23 +56,23 @@ impl Past {
     /// How many moments are kept of half of the time that tombstones are.
     const MOMENTS: u32 = 12;
 
-    /// What `safe` was at `moment`, or at the first moment that is known.
+    /// What the greatest `safe` was at `moment`, or at the first moment that is known.
     fn at(&self, moment: UnixMillis) -> Option<Offset> {
         let known = self.0.iter().rev().find(|(at, _)| *at <= moment).or(self.0.front());
-        known.map(|(_, safe)| *safe)
+        known.map(|(_, greatest)| *greatest)
     }
 
-    /// Takes in that `safe` is this at `now`, unless a moment was taken lately; forgets what is not asked for any more.
-    fn take(&mut self, now: UnixMillis, safe: Offset, tombstones: Duration) {
+    /// Takes in that the greatest `safe` is this at `now`, unless a moment was taken lately; forgets what is not asked for any more.
+    fn take(&mut self, now: UnixMillis, greatest: Offset, tombstones: Duration) {
         let apart = half(tombstones) / Self::MOMENTS;
         if self.0.back().is_some_and(|(at, _)| now.since(*at) < apart) {
             return;
         }
-        self.note(now, safe, tombstones);
+        self.note(now, greatest, tombstones);
     }
 
-    fn note(&mut self, now: UnixMillis, safe: Offset, tombstones: Duration) {
-        self.0.push_back((now, safe));
+    fn note(&mut self, now: UnixMillis, greatest: Offset, tombstones: Duration) {
+        self.0.push_back((now, greatest));
         let oldest = now.minus(half(tombstones));
         while self.0.get(1).is_some_and(|(at, _)| *at <= oldest) {
             self.0.pop_front();
@@ -80,11 +80,11 @@ impl Past {
     }
 }
 
-/// As it is stored: `moment:safe` and so on, the oldest first.
+/// As it is stored: `moment:greatest` and so on, the oldest first.
 impl fmt::Display for Past {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, (at, safe)) in self.0.iter().enumerate() {
-            write!(f, "{}{at}:{safe}", if nth == 0 { "" } else { " " })?;
+        for (nth, (at, greatest)) in self.0.iter().enumerate() {
+            write!(f, "{}{at}:{greatest}", if nth == 0 { "" } else { " " })?;
         }
         Ok(())
     }
@@ -106,14 +106,42 @@ impl FromStr for Past {
 
     fn from_str(text: &str) -> Result<Self, BadPast> {
         let pair = |pair: &str| {
-            let (at, safe) = pair.split_once(':').ok_or_else(|| BadPast::NoPair(pair.to_owned()))?;
-            Ok((UnixMillis(at.parse()?), Offset(safe.parse()?)))
+            let (at, greatest) = pair.split_once(':').ok_or_else(|| BadPast::NoPair(pair.to_owned()))?;
+            Ok((UnixMillis(at.parse()?), Offset(greatest.parse()?)))
         };
         text.split_whitespace().map(pair).collect::<Result<_, _>>().map(Self)
     }
 }
 
 impl Kept {
+    /// What may be said of a partition of `topic` that nothing is known of yet, but that it begins at `safe`.
+    pub fn first(topic: &Topic, safe: Offset) -> Self {
+        Self {
+            topic: topic.id.clone(),
+            generation: topic.current().number,
+            safe,
+            safe_at: None,
+            at: UnixMillis(0),
+            greatest: safe,
+            past: Past::default(),
+        }
+    }
+
+    /// The same, where the records up to `greatest` were read before, or may be copies of some that were: they are a replay.
+    #[must_use]
+    pub fn read_again_to(self, greatest: Offset) -> Self {
+        let past = if greatest > self.safe { Past([(UnixMillis(0), greatest)].into()) } else { Past::default() };
+        Self { greatest: greatest.max(self.safe), past, ..self }
+    }
+
+    /// What is stored where an operator has a partition go on at `to`, whatever lies before it, in a log that ends at `end`.
+    /// `now` is not earlier than the store's clock.
+    #[must_use]
+    pub fn skipped_to(&self, to: Offset, end: Offset, now: UnixMillis) -> Self {
+        let greatest = self.greatest.max(to).min(end);
+        Self { safe: to, greatest, at: now.max(UnixMillis(self.at.0 + 1)), past: Past::default(), ..self.clone() }
+    }
+
     /// What is stored next: the rows have come to `safe`, with everything that Kafka had acknowledged by `safe_at` if that is
     /// known. `now` is not earlier than the store's clock.
     #[must_use]
@@ -121,7 +149,7 @@ impl Kept {
         let at = now.max(UnixMillis(self.at.0 + 1));
         let greatest = self.greatest.max(safe);
         let mut past = self.past.clone();
-        past.take(at, safe, tombstones);
+        past.take(at, greatest, tombstones);
         let safe_at = if safe < greatest { self.safe_at } else { self.safe_at.max(safe_at) };
         Self { safe, safe_at, at, greatest, past, ..self.clone() }
     }
@@ -167,7 +195,7 @@ pub enum Standstill {
     Paused,
     /// The topic was deleted and created again.
     #[error(
-        "the topic is {found}, but its rows are of {expected}: was it created again? `tally topic adopt` goes on with it"
+        "the topic is {found}, but its rows are of {expected}: it was created again, and `tally topic adopt` goes on with it"
     )]
     TopicReplaced { expected: TopicId, found: TopicId },
     /// The topic has fewer partitions than before, which Kafka does to no topic.
@@ -178,15 +206,22 @@ pub enum Standstill {
     NewPartition { known: u32 },
     /// The group's offset was set forward.
     #[error(
-        "the group has committed {committed}, but everything is done up to {safe} alone: reset it to {safe}, or `tally topic skip` \
-         says what is skipped"
+        "the group has committed {committed}, but everything is done up to {safe} alone: reset the group to {safe}, or leave out \
+         what lies between with `tally topic skip --to {committed}`"
     )]
     ForwardReset { safe: Offset, committed: Offset },
     /// Retention has deleted records that were never applied.
-    #[error("it continues at {at}, but the log starts at {start}: {} records were deleted unread", .start.0.saturating_sub(.at.0))]
+    #[error(
+        "it continues at {at}, but the log starts at {start}: {} records were deleted unread, and `tally topic skip --to {start}` \
+         goes on without them",
+        .start.0.saturating_sub(.at.0)
+    )]
     LogTruncated { at: Offset, start: Offset },
     /// The log has lost records that were applied.
-    #[error("everything is done up to {at}, but the log ends at {end}: has the log lost its tail")]
+    #[error(
+        "everything is done up to {at}, but the log ends at {end}: it has lost its tail, and `tally topic skip --to {end}` goes on \
+         with what comes behind that"
+    )]
     BeyondLog { at: Offset, end: Offset },
     /// The store refuses one record after the other.
     #[error("the store has refused every record of late, so the store is to blame: {0}")]
@@ -252,8 +287,9 @@ impl Found<'_> {
         if let Some(reset) = self.forward_reset(&before) {
             return Err(reset);
         }
-        let at = self.committed.map_or(before.safe, |committed| committed.min(before.safe));
         let Log { start, end, .. } = *self.log;
+        // What is applied already and deleted by now need not be read once more.
+        let at = self.committed.map_or(before.safe, |committed| committed.max(start).min(before.safe));
         if at < start {
             return Err(Standstill::LogTruncated { at, start });
         }
@@ -269,24 +305,13 @@ impl Found<'_> {
     /// What was stored last of this topic. Where that is nothing, nothing is safe but the beginning; and if nothing was stored of
     /// any topic but the group has come further, the claim was lost, and all of it is read once more.
     fn before(&self, first: Offset) -> Kept {
-        let (topic, generation) = (self.topic.id.clone(), self.topic.current().number);
-        let first = Kept {
-            topic,
-            generation,
-            safe: first,
-            safe_at: None,
-            at: UnixMillis(0),
-            greatest: first,
-            past: Past::default(),
-        };
+        let first = Kept::first(self.topic, first);
         match &self.claim.kept {
-            Some(kept) if kept.topic == first.topic => Kept { generation, ..kept.clone() },
+            Some(kept) if kept.topic == first.topic => Kept { generation: first.generation, ..kept.clone() },
             Some(of_another) => Kept { at: of_another.at, ..first },
             None => match self.committed.map(|committed| committed.min(self.log.end)) {
-                Some(greatest) if greatest > first.safe => {
-                    Kept { greatest, past: Past([(UnixMillis(0), greatest)].into()), ..first }
-                }
-                _ => first,
+                Some(greatest) => first.read_again_to(greatest),
+                None => first,
             },
         }
     }
@@ -300,20 +325,18 @@ impl Found<'_> {
 }
 
 impl Kept {
-    /// What `safe` was at a moment, where anything is known of it.
+    /// What the greatest `safe` was at a moment, where anything is known of it. Records before that were written by then, also those
+    /// that are read once more since.
     fn was(&self, moment: UnixMillis) -> Option<Offset> {
         let was_stored = self.at > UnixMillis(0) && self.past != Past::default();
-        if was_stored && self.at <= moment { Some(self.safe) } else { self.past.at(moment) }
+        if was_stored && self.at <= moment { Some(self.greatest) } else { self.past.at(moment) }
     }
 
     fn begun_at(self, at: Offset, is_replay: bool, now: UnixMillis, tombstones: Duration) -> Self {
         let mut past = self.past.clone();
-        let last = past.0.back().map(|(_, safe)| *safe);
-        if last.is_some_and(|last| at < last) {
-            past.note(self.at, self.safe, tombstones);
-        }
-        if last.is_none_or(|last| at < last) {
-            past.note(now, at, tombstones);
+        if past.0.back().is_none_or(|(_, greatest)| *greatest < self.greatest) {
+            let reached = if self.at > UnixMillis(0) { self.at } else { now };
+            past.note(reached, self.greatest, tombstones);
         }
         let safe_at = self.safe_at.filter(|_| !is_replay);
         let moment = now.max(UnixMillis(self.at.0 + 1));

@@ -1,8 +1,10 @@
 use std::sync::Arc;
 
-use super::{Adding, Answer, Cell, Change, Progress, Row, Settled, Step, Version, Write, admitted};
-use crate::fence::Offset;
-use crate::ids::{CounterId, PostId, RowKey, Shard, UserId};
+use super::{Adding, Answer, Cell, Change, Effect, Progress, Row, Settled, Step, Topic, Version, Write, admitted};
+use crate::definitions::{Definitions, Entry};
+use crate::event::decode_value;
+use crate::fence::{Offset, Partition, TopicId};
+use crate::ids::{CounterId, PostId, RowKey, Shard, ShardCount, UserId};
 use crate::time::UnixMillis;
 
 fn version(offset: u64) -> Version {
@@ -34,6 +36,24 @@ fn offsets(writes: &[Arc<Write>]) -> Vec<u64> {
 
 fn settle(progress: &mut Progress, offset: u64, answer: Answer) -> Settled {
     progress.settle(Offset(offset), answer)
+}
+
+#[test]
+fn an_event_that_an_operator_has_left_out_adds_nothing_and_moves_its_cell_on() {
+    let views = Entry { name: "views".into(), kind: "sum".into(), add: "view".into(), ..Entry::default() };
+    let (defined, value) = (Definitions::new(&[views]).unwrap(), br#"{"post_id":"p","action":"view","n":5}"#);
+    let event = decode_value(Some(value), UnixMillis(0), &defined).unwrap();
+    let adopted = Topic::adopted(TopicId("t".into()), 2, vec![Offset(0); 2]);
+    let of = |topic: &Topic, offset| {
+        let partition = Partition { topic: "likes".into(), index: 1 };
+        match Effect::of(&event, topic, &partition, Offset(offset), ShardCount::DEFAULT) {
+            Effect::Add { version, amount, .. } => (version.generation(), version.offset().0, amount),
+            effect @ Effect::Write(_) => panic!("{effect:?}"),
+        }
+    };
+    let left_out = Topic { sums_from: vec![Offset(0), Offset(8)], ..adopted.clone() };
+    assert_eq!([of(&left_out, 7), of(&left_out, 8)], [(2, 7, 0), (2, 8, 5)]);
+    assert_eq!(of(&adopted, 7), (2, 7, 5), "all are counted where nothing else is said");
 }
 
 #[test]

@@ -12,6 +12,12 @@ pub struct Topic {
     pub id: TopicId,
     /// The generations that have records in it, the current one last. There is one at least.
     pub generations: Vec<Generation>,
+    /// For each partition: from where on records add to sums, as an operator has said with `--sums skip`. Empty where all do.
+    ///
+    /// Cells cannot say it. The `to` of each is of an earlier generation than the records of a topic that was adopted, so all of
+    /// those add; and a counter without a cell has no `to` that could be raised. An event that is left out adds 0 instead: it goes
+    /// the way of every other one, and moves `to` on.
+    pub sums_from: Vec<Offset>,
     /// An operator has paused its consumers.
     pub is_paused: bool,
 }
@@ -35,7 +41,20 @@ impl Topic {
     /// A topic that is read for the first time, whose partitions begin at these offsets: what was deleted before was never
     /// promised.
     pub fn first(id: TopicId, begins: Vec<Offset>) -> Self {
-        Self { id, generations: vec![Generation { number: 1, begins }], is_paused: false }
+        Self::adopted(id, 1, begins)
+    }
+
+    /// A topic that was created anew, or whose former generations are not known: each of its records is of this generation.
+    pub fn adopted(id: TopicId, number: u16, begins: Vec<Offset>) -> Self {
+        Self { id, generations: vec![Generation { number, begins }], sums_from: Vec::new(), is_paused: false }
+    }
+
+    /// The same topic, in which the next generation begins at these offsets; `None` where there is no further generation.
+    pub fn continued(&self, begins: Vec<Offset>) -> Option<Self> {
+        let number = self.current().number.checked_add(1).filter(|number| *number <= Version::MAX_GENERATION)?;
+        let mut next = self.clone();
+        next.generations.push(Generation { number, begins });
+        Some(next)
     }
 
     /// The current generation.
@@ -59,6 +78,11 @@ impl Topic {
     /// The version of what the record at `offset` adds to a sum, which may come by any partition.
     pub fn version_of_sum(&self, index: u32, offset: Offset) -> Version {
         Version::new(self.generation_of(index, offset).number, true, offset)
+    }
+
+    /// Whether the record at `offset` adds to sums.
+    pub fn adds(&self, index: u32, offset: Offset) -> bool {
+        self.sums_from.get(index as usize).is_none_or(|from| *from <= offset)
     }
 
     /// The generation that the record at `offset` is of.

@@ -141,3 +141,46 @@ fn what_is_remembered_is_bounded_and_quiet_counters_make_room() {
 fn families_are_pinned() {
     assert_eq!(family::family(&views("p"), 12)[..4], [2, 0, 4, 1]);
 }
+
+#[test]
+fn a_counter_begins_with_the_width_that_it_was_asked_for_and_follows_its_rate_from_there() {
+    let (mut spread, counter) = (spread(SumPolicy::RoundRobin), views("p"));
+    assert_eq!((spread.begin(&counter, 8), spread.begin(&counter, 2)), (8, 8), "what was asked for first");
+    assert_eq!(spread.begin(&views("q"), 256), 12, "there are no more");
+    let later = Duration::from_secs(3_600);
+    let first: Vec<Option<u32>> = (0..8).map(|_| spread.choose(&counter, later, 0)).collect();
+    assert_eq!(partitions(&first).len(), 8, "however late its first event is");
+    seconds(&mut spread, &counter, 3_601, 6, 9_000);
+    assert_eq!((spread.width(&counter), spread.begin(&counter, 8)), (2, 2), "it is followed already");
+    assert_eq!(Spread::new(SumPolicy::Post).begin(&counter, 8), 1);
+}
+
+#[test]
+fn a_width_that_is_asked_for_before_the_partitions_are_known_is_kept() {
+    let (mut spread, counter) = (Spread::new(SumPolicy::RoundRobin), views("p"));
+    assert_eq!(spread.begin(&counter, 256), 256);
+    spread.seen(&[0; 12]);
+    let first: Vec<Option<u32>> = (0..12).map(|_| spread.choose(&counter, Duration::ZERO, 0)).collect();
+    assert_eq!((partitions(&first).len(), spread.width(&counter)), (12, 12));
+}
+
+#[test]
+fn counters_that_are_begun_and_never_sent_make_room() {
+    let mut spread = spread(SumPolicy::RoundRobin);
+    for nth in 0..MOST_COUNTERS + 1 {
+        spread.begin(&views(&format!("p-{nth}")), 4);
+    }
+    assert_eq!(spread.counters.len(), MOST_COUNTERS);
+    let busy = views("busy");
+    seconds(&mut spread, &busy, 2, 4, 36_000);
+    assert_eq!(spread.width(&busy), 4);
+}
+
+#[test]
+fn an_audience_asks_for_a_partition_for_each_ten_thousand_events_a_second_of_5_in_10_000_followers() {
+    for (followers, public, protected) in
+        [(0, 1, 1), (20_000_000, 1, 1), (20_002_000, 2, 1), (50_000_000, 4, 2), (u64::MAX, 256, 256)]
+    {
+        assert_eq!((width_for(followers, false), width_for(followers, true)), (public, protected), "{followers}");
+    }
+}

@@ -10,17 +10,32 @@ pub(super) const WINDOW: Duration = Duration::from_secs(1);
 const MOST: u128 = 10_000;
 const LEAST: u128 = 2_500;
 
+/// How many events a second a post has for each of its author's followers, at its height: one for so many.
+const FOLLOWERS: u64 = 2_000;
+
+/// The most partitions that an audience asks for.
+const MOST_ASKED: u32 = 256;
+
+/// How many partitions the events of a post ask for at their height. One that followers alone see has half as many events.
+pub fn width_for(followers: u64, is_protected: bool) -> u32 {
+    let events = u128::from(followers / FOLLOWERS) / if is_protected { 2 } else { 1 };
+    let width = events.div_ceil(MOST).clamp(1, u128::from(MOST_ASKED));
+    u32::try_from(width).map_or(MOST_ASKED, u32::next_power_of_two)
+}
+
 /// A width, and the events since it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
     width: u32,
-    since: Duration,
+    /// When it was looked at; `None` before the first event.
+    since: Option<Duration>,
     events: u64,
 }
 
 impl Width {
-    pub(super) fn new(now: Duration) -> Self {
-        Self { width: 1, since: now, events: 0 }
+    /// The width that a counter begins with.
+    pub(super) fn first(width: u32) -> Self {
+        Self { width, since: None, events: 0 }
     }
 
     pub(super) fn get(self) -> u32 {
@@ -29,18 +44,21 @@ impl Width {
 
     /// Counts an event at `now`; the width that it is sent under, of `most` partitions.
     pub(super) fn count(&mut self, now: Duration, most: u32) -> u32 {
-        let over = now.saturating_sub(self.since);
+        let over = now.saturating_sub(*self.since.get_or_insert(now));
         if over >= WINDOW {
-            *self = Self { width: self.after(over, most), since: now, events: 0 };
+            *self = Self { width: self.after(over, most), since: Some(now), events: 0 };
         }
         self.events += 1;
+        self.width = self.width.min(most);
         self.width
     }
 
     /// Whether it would begin anew with the next event: what is known of it is worth nothing.
     pub(super) fn is_idle(self, now: Duration) -> bool {
-        let over = now.saturating_sub(self.since);
-        over >= WINDOW && self.after(over, u32::MAX) == 1
+        self.since.is_none_or(|since| {
+            let over = now.saturating_sub(since);
+            over >= WINDOW && self.after(over, u32::MAX) == 1
+        })
     }
 
     /// The width after its events took so long: doubled once, or halved for each window.

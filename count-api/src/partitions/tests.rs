@@ -1,10 +1,9 @@
-use tally_adapters::memory::Memory;
 use tally_adapters::memory::log::Broker;
-use tally_core::fence::{Fence, Offset, Partition};
-use tally_core::ids::ShardCount;
+use tally_core::fence::{Offset, TopicId};
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
-use tally_core::time::UnixMillis;
+use tally_core::register::{Kept, Past};
+use tally_testkit::{BEGAN, Store};
 
 use super::*;
 
@@ -21,15 +20,21 @@ async fn broker(sent: [u32; 3]) -> Broker {
     broker
 }
 
-#[tokio::test]
-async fn what_waits_in_a_partition_is_its_log_behind_its_fence() {
-    let broker = broker([5, 7, 2]).await;
-    let (reader, likes) = (broker.reader("test", "likes"), Memory::new(UnixMillis(0)).likes(ShardCount::DEFAULT));
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_a_partition_is_its_log_behind_what_is_finished() {
+    let (broker, store) = (broker([5, 7, 2]).await, Store::start().await);
+    let (reader, claims) = (broker.reader("test", "likes"), Claims::new(&store.connection, Clock::starting_at(BEGAN)));
     let logs = reader.logs().await.unwrap();
-    for (index, offset) in [(0, 5), (1, 3)] {
+    let all = |policy| lags("likes", &reader, policy);
+    assert_eq!(all(Some(&claims)).await, Ok(vec![5, 7, 2]), "no consumer has begun");
+    for (index, safe, topic) in [(0, 5, &logs[0].1.topic), (1, 3, &logs[0].1.topic), (2, 2, &TopicId("before".into()))]
+    {
         let partition = Partition { topic: "likes".into(), index };
-        likes.create_fence(&partition, &Fence::new(Offset(offset), 0, logs[0].1.topic.clone())).await.unwrap();
+        let (claim, _) = claims.raise(&partition).await.unwrap();
+        let (topic, safe) = (topic.clone(), Offset(safe));
+        let kept = Kept { topic, generation: 1, safe, safe_at: None, at: BEGAN, greatest: safe, past: Past::default() };
+        assert!(claims.keep(&partition, claim.n, &kept).await.unwrap().is_some());
     }
-    assert_eq!(lags(&reader, Some(&likes)).await, Ok(vec![0, 4, 2]));
-    assert_eq!(lags(&reader, None).await, Ok(vec![0, 0, 0]), "how many there are");
+    assert_eq!(all(Some(&claims)).await, Ok(vec![0, 4, 2]), "offsets of another topic say nothing");
+    assert_eq!(all(None).await, Ok(vec![0, 0, 0]), "how many there are");
 }

@@ -15,7 +15,7 @@ use super::cache::{Fill, Fills, SharedCache};
 use super::gate::no_answer;
 use super::local::ReadLead;
 use super::negative::Negatives;
-use super::number::Number;
+use super::number::{Beside, Number};
 use super::standings::{Known, Standings};
 use super::table::Table;
 use crate::metrics::ReadCounters;
@@ -109,8 +109,8 @@ impl Layers {
             }
             let (stated, now) = (Stated { partition, standing: Arc::new(stated) }, self.standings.now().wall);
             for (ask, value) in asks.into_iter().zip(values) {
-                let beside = |value| Number::new(value, Some(Arc::clone(&stated.standing)), now);
-                ask.cached = value.map(beside);
+                let beside = known.beside(&ask.lead.id, Some(Arc::clone(&stated.standing)));
+                ask.cached = value.map(|value| Number::new(value, beside, now));
                 ask.stated = Some(stated.clone());
             }
         };
@@ -125,7 +125,8 @@ impl Layers {
         let now = self.standings.now().wall;
         for ask in asks {
             let number = read.as_mut().map_err(|fault| fault.clone()).and_then(|read| {
-                let number = number(&ask.lead.id, read, ask.standing(&known), now)?;
+                let beside = known.beside(&ask.lead.id, ask.standing(&known));
+                let number = number(&ask.lead.id, read, beside, now)?;
                 self.counters.table.increment(1);
                 self.fill(&ask, number.value);
                 Ok(number)
@@ -152,16 +153,11 @@ impl Layers {
 }
 
 /// A counter as it was read, beside a standing that was taken before.
-fn number(
-    id: &CounterId,
-    read: &mut Read,
-    standing: Option<Arc<StandingAt>>,
-    now: UnixMillis,
-) -> Result<Number, NoAnswer> {
+fn number(id: &CounterId, read: &mut Read, beside: Beside, now: UnixMillis) -> Result<Number, NoAnswer> {
     match read.counters.remove(id) {
-        Some(Ok(counter)) => Ok(Number::new(Value::from(&counter), standing, now)),
+        Some(Ok(counter)) => Ok(Number::new(Value::from(&counter), beside, now)),
         Some(Err(fault)) => Err(no_answer(&fault)),
-        None => Ok(Number::absent(read, standing, now)),
+        None => Ok(Number::absent(read, beside, now)),
     }
 }
 

@@ -15,6 +15,10 @@
 //!    knows the announcement and has no loss open. The loss is repaired before the place of such a standing, so the
 //!    corrections are before it, too, and in the counter.
 //!
+//! The standing speaks of the table of likes. An event is in Kafka before it is a row, so the answer's `as_of` is the lesser one
+//! of the standing's and of what consumers say of the partitions that the counter's events come from: an earlier `as_of` claims
+//! less. Where a consumer is behind, that shows; where none has said anything yet, no `as_of` is known, and nothing is exact.
+//!
 //! None of this mentions the time of the answer, and the range of values from t on only grows. So a reader may stand still
 //! between any two steps: before the standing and the counter, before the counter arrives, before it is kept, filled into the
 //! cache or answered. It then answers an old `as_of`, and by its clock that is not fresh.
@@ -53,8 +57,17 @@ pub struct Number {
     pub value: Value,
     /// The standing. Without one nothing is known of the counter but its value.
     pub standing: Option<Arc<StandingAt>>,
-    /// Everything that had happened by then is in the value. Never later than what the standing says, and never later than
-    /// the moment at which the counter arrived.
+    /// Every event that Kafka had acknowledged by then is in the value. Never later than what was allowed beside the standing,
+    /// and never later than the moment at which the counter arrived.
+    pub as_of: Option<UnixMillis>,
+}
+
+/// What a counter is read beside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// The standing of its partition.
+    pub standing: Option<Arc<StandingAt>>,
+    /// As of when a number may be answered that was read after it: see [`as_of`](tally_core::served::as_of).
     pub as_of: Option<UnixMillis>,
 }
 
@@ -69,16 +82,15 @@ pub struct Answer {
 
 impl Number {
     /// A counter's value that arrived `now`, beside a standing that was taken before it was read.
-    pub fn new(value: Value, standing: Option<Arc<StandingAt>>, now: UnixMillis) -> Self {
-        let as_of = standing.as_ref().and_then(|stated| stated.standing.as_of);
+    pub fn new(value: Value, Beside { standing, as_of }: Beside, now: UnixMillis) -> Self {
         Self { value, standing, as_of: as_of.map(|as_of| as_of.min(now)) }
     }
 
     /// A counter that was not there when the others of `read` arrived `now`. It is 0, but for a table that may have lost it.
-    pub fn absent(read: &Read, standing: Option<Arc<StandingAt>>, now: UnixMillis) -> Self {
-        let as_of = standing.as_ref().and_then(|stated| stated.standing.as_of);
-        let knows = read.since.is_none_or(|since| as_of.is_some_and(|as_of| as_of > since));
-        Self::new(Value { doubtful: !(read.reserved && knows), ..Value::default() }, standing, now)
+    pub fn absent(read: &Read, beside: Beside, now: UnixMillis) -> Self {
+        let stated = beside.standing.as_ref().and_then(|stated| stated.standing.as_of);
+        let knows = read.since.is_none_or(|since| stated.is_some_and(|stated| stated > since));
+        Self::new(Value { doubtful: !(read.reserved && knows), ..Value::default() }, beside, now)
     }
 
     /// What may be said of the number `now`, where `newest` is the newest standing that is known of its partition.

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::app::Ports;
 use crate::config::Config;
+use crate::definitions::Defined;
 use crate::metrics::ReadCounters;
 
 /// The read path.
@@ -22,13 +23,19 @@ pub struct ReadPath {
 }
 
 impl ReadPath {
-    /// Waits for the first read of the standings, and spawns the tasks. `whole` says whether the tables are those of the
-    /// deployment.
+    /// Waits for the first read of the standings, and spawns the tasks. `defined` are the deployment's counters, and `whole` says
+    /// whether the tables are its own.
     ///
     /// # Errors
     /// A fault that waiting does not mend, or a stop.
-    pub async fn open(config: &Config, ports: &Ports, whole: Whole, host: &Host) -> anyhow::Result<Self> {
-        let follow = FollowStandings::begin(Arc::clone(&ports.changes), whole, config.fresh_within, host).await?;
+    pub async fn open(
+        config: &Config,
+        ports: &Ports,
+        defined: Defined,
+        whole: Whole,
+        host: &Host,
+    ) -> anyhow::Result<Self> {
+        let follow = FollowStandings::begin(config, ports, defined, whole, host).await?;
         let standings = follow.standings();
 
         let (counters, recounts) = (&ports.counters, Arc::clone(&ports.recounts));

@@ -1,22 +1,29 @@
-//! The standings of all partitions of `changes`, read again and again. No request waits for that.
+//! The standings of all partitions of `changes`, and what consumers have stored of the topics that events come from, read again
+//! and again. No request waits for that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::changes::{Changes, Config};
+use tally_adapters::dynamodb::claims::Claims;
 use tally_core::backoff::Backoff;
 use tally_core::cached::StandingAt;
 use tally_core::event::partition_of;
 use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
+use tally_core::served;
 use tally_core::time::{Now, UnixMillis};
 use tally_service::{Clock, Host, Readiness, Stop, Task};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::number::{Answer, Number};
+use super::number::{Answer, Beside, Number};
+use super::topics::Topics;
+use crate::app::Ports;
+use crate::config::Config as Settings;
+use crate::definitions::Defined;
 use crate::metrics::{OPEN_GAPS, STALENESS, STANDING_AGE};
 
 /// The wait between two reads, if freshness asks for no shorter one.
@@ -43,12 +50,15 @@ pub struct Known {
     /// the same topic lost its end.
     generations: (u16, u16),
     partitions: Vec<Option<Arc<StandingAt>>>,
+    /// By when everything acknowledged was a row.
+    topics: Arc<Topics>,
 }
 
 impl Known {
     /// The standings that were `read` of the log that `log` describes, up to the generation `newest`.
-    fn new(began: Now, log: &Config, newest: u16, mut read: BTreeMap<u32, StandingAt>) -> Self {
-        let mut known = Self { began, generations: (log.generation, newest), partitions: Vec::new() };
+    fn new(began: Now, log: &Config, newest: u16, mut read: BTreeMap<u32, StandingAt>, topics: Topics) -> Self {
+        let generations = (log.generation, newest);
+        let mut known = Self { began, generations, partitions: Vec::new(), topics: Arc::new(topics) };
         let mut current = |partition| read.remove(&partition).filter(|stated| known.is_current(stated)).map(Arc::new);
         let partitions = (0..log.partitions).map(&mut current).collect();
         known.partitions = partitions;
@@ -58,7 +68,7 @@ impl Known {
     /// A log of one partition that a test sends.
     #[cfg(test)]
     pub fn of_one(stated: StandingAt) -> Self {
-        Self { partitions: vec![Some(Arc::new(stated))], ..Self::default() }
+        Self { partitions: vec![Some(Arc::new(stated))], topics: Arc::new(Topics::of_one()), ..Self::default() }
     }
 
     /// Whether a standing is of the topic that is known. In another one a counter may be in another partition.
@@ -78,10 +88,17 @@ impl Known {
         self.partitions.get(usize::try_from(self.partition(id)?).ok()?)?.as_ref()
     }
 
-    /// The least `as_of` of all partitions.
+    /// What a counter is read beside that is read after this standing of its partition was taken.
+    pub fn beside(&self, id: &CounterId, standing: Option<Arc<StandingAt>>) -> Beside {
+        let stated = standing.as_ref().zip(self.topics.of(id));
+        let as_of = stated.and_then(|(stated, partitions)| served::as_of(&stated.standing, partitions));
+        Beside { standing, as_of }
+    }
+
+    /// The least `as_of` that any counter may have.
     fn as_of(&self) -> Option<UnixMillis> {
-        let as_ofs: Option<Vec<_>> =
-            self.partitions.iter().map(|stated| stated.as_ref().and_then(|stated| stated.standing.as_of)).collect();
+        let as_of = |stated: &Option<Arc<StandingAt>>| served::as_of(&stated.as_ref()?.standing, self.topics.all());
+        let as_ofs: Option<Vec<_>> = self.partitions.iter().map(as_of).collect();
         as_ofs?.into_iter().min()
     }
 
@@ -133,9 +150,8 @@ impl Standings {
     /// The same at `now`, unless a read of the table gives a number that is worth more.
     pub fn answer_unless_outdone(&self, id: &CounterId, number: &Number, now: UnixMillis) -> Option<Answer> {
         let known = self.known.borrow();
-        let newest = known.of(id);
-        let answer = self.judged(id, number, newest.map(|stated| &**stated), now);
-        (!self.outdoes(id, number, newest, now)).then_some(answer)
+        let answer = self.judged(id, number, known.of(id).map(|stated| &**stated), now);
+        (!self.outdoes(id, number, &known, now)).then_some(answer)
     }
 
     /// Whether no loss is open in the partition of a counter, and the tables are whole.
@@ -146,7 +162,7 @@ impl Standings {
     /// Whether a read of the table gives a number that is worth more: `as_of` is older than half of what answers are promised,
     /// and a later one is known; or the number may be exact beside the standing that is known, and is not so now.
     pub fn is_outdone(&self, id: &CounterId, number: &Number) -> bool {
-        self.outdoes(id, number, self.known.borrow().of(id), self.clock.now())
+        self.outdoes(id, number, &self.known.borrow(), self.clock.now())
     }
 
     fn judged(&self, id: &CounterId, number: &Number, newest: Option<&StandingAt>, now: UnixMillis) -> Answer {
@@ -155,12 +171,12 @@ impl Standings {
         answer
     }
 
-    fn outdoes(&self, id: &CounterId, number: &Number, newest: Option<&Arc<StandingAt>>, now: UnixMillis) -> bool {
-        let Some(newest) = newest else { return false };
+    fn outdoes(&self, id: &CounterId, number: &Number, known: &Known, now: UnixMillis) -> bool {
+        let Some(newest) = known.of(id) else { return false };
         if number.standing.as_ref().is_some_and(|own| own.at >= newest.at) {
             return false;
         }
-        let beside = Number::new(number.value, Some(Arc::clone(newest)), now);
+        let beside = Number::new(number.value, known.beside(id, Some(Arc::clone(newest))), now);
         let is_old = number.as_of.is_none_or(|as_of| now.since(as_of) > self.fresh_within / 2);
         if is_old && beside.as_of > number.as_of {
             return true;
@@ -173,6 +189,8 @@ impl Standings {
 /// The task that reads.
 pub struct FollowStandings {
     changes: Arc<Changes>,
+    claims: Claims,
+    defined: Defined,
     /// What was known of the log; `None` where that has to be read.
     log: Option<Config>,
     clock: Clock,
@@ -190,14 +208,25 @@ impl FollowStandings {
     /// # Errors
     /// A fault that waiting does not mend, or a stop.
     pub async fn begin(
-        changes: Arc<Changes>,
+        settings: &Settings,
+        ports: &Ports,
+        defined: Defined,
         whole: Whole,
-        fresh_within: Duration,
         host: &Host,
     ) -> anyhow::Result<Self> {
-        let (clock, readiness) = (host.clock(), host.readiness().clone());
-        let known = watch::Sender::new(Arc::default());
-        let mut this = Self { changes, log: None, clock, readiness, fresh_within, whole, known, as_of: None };
+        let topics = Arc::new(Topics::new(&settings.write.topic));
+        let mut this = Self {
+            changes: Arc::clone(&ports.changes),
+            claims: Claims::new(&ports.connection, host.clock()),
+            defined,
+            log: None,
+            clock: host.clock(),
+            readiness: host.readiness().clone(),
+            fresh_within: settings.fresh_within,
+            whole,
+            known: watch::Sender::new(Arc::new(Known { topics, ..Known::default() })),
+            as_of: None,
+        };
         let (log, known) = host.wait_for(CONDITION, Backoff::STORE, || this.found()).await?;
         this.publish(log, known);
         Ok(this)
@@ -209,7 +238,8 @@ impl FollowStandings {
         Standings { known, clock: self.clock, fresh_within: self.fresh_within, whole }
     }
 
-    /// One read: all standings in one call. The log's configuration is read where it is not known.
+    /// One read: all standings in one call, and of each topic what is known of it and all claims. The log's configuration is read
+    /// where it is not known.
     async fn found(&self) -> Outcome<(Option<Config>, Known)> {
         let began = self.clock.reading();
         let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
@@ -217,7 +247,11 @@ impl FollowStandings {
             Some(log) => log.clone(),
             None => self.changes.config().await?.ok_or_else(missing)?,
         };
-        let read = self.changes.standings(log.partitions).await?;
+        let topics = Arc::clone(&self.known.borrow().topics);
+        // The futures of requests are large.
+        let topics = Box::pin(topics.read(&self.claims, self.defined.all()));
+        let standings = Box::pin(self.changes.standings(log.partitions));
+        let (read, topics) = tokio::try_join!(standings, topics)?;
         let generations = || read.values().map(|stated| stated.at.generation());
         let mut newest = generations().max().unwrap_or(log.generation);
         // A later generation is that of a topic that was adopted since, with other partitions perhaps; or the same topic lost
@@ -226,7 +260,7 @@ impl FollowStandings {
             newest = log.generation;
         }
         let is_current = generations().all(|generation| (log.generation..=newest).contains(&generation));
-        let known = Known::new(began, &log, newest, read);
+        let known = Known::new(began, &log, newest, read, topics);
         Ok((is_current.then_some(log), known))
     }
 

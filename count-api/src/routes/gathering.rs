@@ -92,7 +92,7 @@ impl Gatherings {
         tasks.spawn(async move {
             tokio::time::sleep(LINGER).await;
             let (subject, n) = (&key.0.post, closed(&gatherings, &key, &sum));
-            let said = writer.event(&definition, subject, key.1, Said::Amount(n), subject.as_str()).await;
+            let said = writer.event(&definition, subject, key.1, Said::Amount(n)).await;
             // None hears it where all have left.
             let _ = tell.send(Some(said));
         });

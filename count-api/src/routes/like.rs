@@ -4,7 +4,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use serde::Serialize;
-use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterId, RowKey, UserId};
 use utoipa::ToSchema;
 
@@ -51,18 +50,9 @@ pub(super) async fn like(
     Ok((FRESH, Json(LikeState { liked: liked_at.is_some(), liked_at })))
 }
 
-/// Since when `member` is in `counter`, if it is; milliseconds since the Unix epoch. The counter's map is read for each request: the
-/// row may be under a home that was added just now.
+/// Since when `member` is in `counter`, if it is; milliseconds since the Unix epoch.
 pub(super) async fn since(api: &Handles, counter: &CounterId, member: &UserId) -> Result<Option<u64>, Problem> {
-    let usual = RowKey::of(counter, member, api.shards);
-    let both = async { tokio::try_join!(api.rows.like(&usual, member), api.creator.maps.map(counter)) };
-    let (mut row, map) = api.table.read(both).await?;
-    let homes = map.iter().flat_map(|map: &CounterMap| map.places(member));
-    for home in homes.filter(|home| home.shard_of(member) != usual.shard) {
-        if row.is_some() {
-            break;
-        }
-        row = api.table.read(api.rows.like(&RowKey::of(counter, member, home), member)).await?;
-    }
+    let key = RowKey::of(counter, member, api.shards);
+    let row = api.table.read(api.rows.like(&key, member)).await?;
     Ok(row.map(|row| row.liked_at.0))
 }

@@ -113,13 +113,10 @@ pub(super) async fn listed(
         None => PagePosition::default(),
     };
     let given = place.after.is_some();
-    let map = api.table.read(api.creator.maps.map(counter)).await?;
-    // The row keys under a smaller home are among those under the greatest.
-    let shards = map.map_or(api.shards, |map| map.homes().greatest());
-    if place.shard >= shards.get() {
+    if place.shard >= api.shards.get() {
         return Err(Problem::BadCursor);
     }
-    let read = api.table.read(page(&*api.rows, counter, shards, place, limit)).await;
+    let read = api.table.read(page(&*api.rows, counter, api.shards, place, limit)).await;
     let (likes, next) = read.map_err(|fault| match fault {
         NoAnswer::Refused(_) if given => Problem::BadCursor,
         other => other.into(),

@@ -10,9 +10,9 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use tally_adapters::kafka::Spreading;
 use tally_core::definitions::{Definition, Direction};
-use tally_core::event::{Action, KeyScheme, LikeEvent, Said, encode};
+use tally_core::event::{Action, LikeEvent, Said, encode};
 use tally_core::fault::Fault;
-use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
+use tally_core::ids::{CounterId, PostId, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
@@ -41,8 +41,6 @@ const NO_REMOVAL: &str = "the counter's definition has no action that takes away
 pub struct EventWriter {
     producer: Arc<dyn Producer>,
     topic: String,
-    key: KeyScheme,
-    shards: ShardCount,
     spreading: Spreading,
     budget: Duration,
     clock: Clock,
@@ -51,25 +49,18 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// A writer of a deployment with `shards`, through `producer`, which sends sums to the partitions that `spreading` chooses.
-    pub fn new(
-        producer: Arc<dyn Producer>,
-        config: WriteConfig,
-        shards: ShardCount,
-        spreading: Spreading,
-        host: &Host,
-    ) -> Self {
-        let WriteConfig { topic, key, budget, .. } = config;
+    /// A writer through `producer`, which sends sums to the partitions that `spreading` chooses.
+    pub fn new(producer: Arc<dyn Producer>, config: WriteConfig, spreading: Spreading, host: &Host) -> Self {
+        let WriteConfig { topic, budget, .. } = config;
         let (clock, chance) = (host.clock(), host.chance().fork());
-        Self { producer, topic, key, shards, spreading, budget, clock, chance, gatherings: Gatherings::default() }
+        Self { producer, topic, spreading, budget, clock, chance, gatherings: Gatherings::default() }
     }
 
     /// Writes one like or unlike. Safe to repeat: an event states whether the user likes the post, not a change.
     async fn send(&self, post: &PostId, user: &UserId, action: Action) -> Result<UnixMillis, Problem> {
         let at = self.clock.now();
-        let key = self.key.key(post, user, self.shards);
         let value = LikeEvent::new(post, user, action, at).encode();
-        let sent = self.acknowledged(&self.topic, None, &key, &value).await;
+        let sent = self.acknowledged(&self.topic, None, post, &value).await;
         told(name(action), sent.map(|()| at))
     }
 
@@ -88,10 +79,7 @@ impl EventWriter {
         definition.action(direction).ok_or(Problem::NoAction(NO_REMOVAL))?;
         let removes = usize::from(direction == Direction::Remove);
         match said {
-            Said::Member(member) => {
-                let key = self.key.key(subject, member, self.shards);
-                told(["put", "remove"][removes], self.event(definition, subject, direction, said, &key).await)
-            }
+            Said::Member(_) => told(["put", "remove"][removes], self.event(definition, subject, direction, said).await),
             Said::Amount(n) => {
                 let sent = self.gatherings.add(self, definition, subject, direction, n).await;
                 told(["increment", "decrement"][removes], sent)
@@ -106,7 +94,6 @@ impl EventWriter {
         subject: &PostId,
         direction: Direction,
         said: Said<'_>,
-        key: &str,
     ) -> Outcome<UnixMillis> {
         let (at, topic) = (self.clock.now(), definition.topic.as_deref().unwrap_or(&self.topic));
         let value = encode(definition, subject, direction, said, at);
@@ -115,7 +102,7 @@ impl EventWriter {
             Said::Member(_) => None,
             Said::Amount(_) => self.partition(topic, definition, subject),
         };
-        self.acknowledged(topic, partition, key, &value).await.map(|()| at)
+        self.acknowledged(topic, partition, subject, &value).await.map(|()| at)
     }
 
     /// Where the next event of a sum goes; `None` leaves it to the key.
@@ -124,8 +111,14 @@ impl EventWriter {
         self.spreading.partition(topic, &counter, self.clock.reading().at, self.chance.token())
     }
 
-    /// Sends a record, and waits until Kafka has it.
-    async fn acknowledged(&self, topic: &str, partition: Option<u32>, key: &str, value: &[u8]) -> Outcome<()> {
+    /// Over how many partitions the sum of `subject` is spread now. It begins with `width` of them.
+    pub(super) fn begin(&self, definition: &Definition, subject: &PostId, width: u32) -> u32 {
+        let counter = CounterId { post: subject.clone(), name: definition.name.clone() };
+        self.spreading.begin(definition.topic.as_deref().unwrap_or(&self.topic), &counter, width)
+    }
+
+    /// Sends a record about a subject, which is its key, and waits until Kafka has it.
+    async fn acknowledged(&self, topic: &str, partition: Option<u32>, key: &PostId, value: &[u8]) -> Outcome<()> {
         let record = Outgoing { topic, partition, key: Some(key.as_bytes()), value: Some(value), headers: &[] };
         let sent = timeout(self.budget, self.producer.send(record)).await;
         let late = || Err(Fault::Transient(format!("no acknowledgement within {:?}", self.budget)));

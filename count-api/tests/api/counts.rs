@@ -6,5 +6,6 @@ mod corrections;
 mod freshness;
 mod history;
 mod losses;
+mod safe;
 mod table;
 pub(crate) mod world;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tally_count_api::Config;
+use tally_count_api::definitions::FollowDefinitions;
 use tally_count_api::read::{Bounds, ReadPath, Reader};
 use tally_service::{Clock, Host};
 use tokio::time::sleep;
@@ -33,7 +34,9 @@ async fn stage(local_ttl: Duration, cached: bool) -> Stage {
     let cache_budget = Duration::from_millis(50);
     let config = Config { table: BOUNDS, local_posts: 1_000, local_ttl, cache_budget, ..Config::default() };
     let whole = Arc::new(|| true);
-    let reader = ReadPath::open(&config, &tables.ports(cached), whole, &host).await.unwrap().reader;
+    let ports = tables.ports(cached);
+    let defined = FollowDefinitions::begin(ports.deployment.clone(), &host).await.unwrap().defined();
+    let reader = ReadPath::open(&config, &ports, defined, whole, &host).await.unwrap().reader;
     Stage { reader, tables, _host: host }
 }
 

@@ -5,26 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
 use serde_json::json;
 use tally_adapters::dynamodb::changes::{Changes, Config as Log};
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::{Counters, Update, Written};
 use tally_adapters::dynamodb::{self, Connection, Consistency};
 use tally_adapters::memory::log::Broker;
 use tally_core::cached::{Cache as _, StandingAt, Value};
 use tally_core::changes::{DeploymentId, LossNumber, Place, Standing, partition_of};
 use tally_core::definitions::{Definitions, Entry};
-use tally_core::fault::Fault;
-use tally_core::fence::TopicId;
+use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::fold::Counter;
-use tally_core::homes::{CounterMap, Sought};
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
-use tally_core::ports::{CounterMaps, DeploymentConfig as _, Outcome, Producer};
+use tally_core::ports::{DeploymentConfig as _, Producer};
+use tally_core::register::{Kept, Past, Topic};
 use tally_core::time::UnixMillis;
 use tally_count_api::{App, Config, Ports};
 use tally_emulator::{Fault as Injected, Rule};
@@ -160,6 +158,34 @@ pub(crate) fn standing(at: u64, as_of: UnixMillis, loss: Option<u64>, open: &[u6
     StandingAt { at: Place::from_stored(at), standing }
 }
 
+/// What is stored of a partition of a topic whose generation is the first.
+pub(crate) fn kept(safe: u64, at: UnixMillis, safe_at: Option<UnixMillis>) -> Kept {
+    let (topic, safe) = (TopicId("t".into()), Offset(safe));
+    Kept { topic, generation: 1, safe, safe_at, at, greatest: safe, past: Past::default() }
+}
+
+/// A consumer takes a partition over and stores this of it.
+pub(crate) async fn keep(claims: &Claims, topic: &str, index: u32, kept: &Kept) {
+    let partition = Partition { topic: topic.into(), index };
+    let (claim, _) = claims.raise(&partition).await.unwrap();
+    assert!(claims.keep(&partition, claim.n, kept).await.unwrap().is_some());
+}
+
+/// A topic is read for the first time.
+pub(crate) async fn begin_topic(claims: &Claims, topic: &str, partitions: usize) {
+    let first = Topic::first(TopicId("t".into()), vec![Offset(0); partitions]);
+    claims.begin_topic(topic, &first).await.unwrap();
+}
+
+/// Everything that Kafka ever acknowledged is a row at any time, in each partition of a topic.
+pub(crate) async fn all_is_a_row(connection: &Connection, topic: &str, partitions: u32) {
+    let claims = Claims::new(connection, Clock::starting_at(BEGAN));
+    begin_topic(&claims, topic, partitions as usize).await;
+    for index in 0..partitions {
+        keep(&claims, topic, index, &kept(0, UnixMillis(1), Some(UnixMillis::MAX))).await;
+    }
+}
+
 /// Sets the deployment up as a consumer and a change-streamer do: everything until the beginning is counted.
 pub(crate) async fn set_up(connection: &Connection) {
     let changes = Changes::new(connection);
@@ -168,6 +194,8 @@ pub(crate) async fn set_up(connection: &Connection) {
     for partition in 0..PARTITIONS {
         tally_testkit::stand(&changes, partition, &standing(BEGINNING, BEGAN, None, &[])).await;
     }
+    all_is_a_row(connection, "likes", PARTITIONS).await;
+    all_is_a_row(connection, "posts", 1).await;
 }
 
 /// Puts a counter in the place of what is there. How often that read counters.
@@ -214,10 +242,6 @@ impl Deployed {
         dynamodb::Checkpoints::new(self.connection())
     }
 
-    pub(crate) fn maps(&self) -> dynamodb::Maps {
-        dynamodb::Maps::new(self.connection())
-    }
-
     pub(crate) fn recounts(&self) -> dynamodb::Recounts {
         dynamodb::Recounts::new(self.connection())
     }
@@ -231,13 +255,9 @@ impl Deployed {
         self.own_reads.fetch_add(reads, Ordering::SeqCst);
     }
 
-    /// Puts a member's row under the deployment's number of shards.
+    /// Puts a member's row.
     pub(crate) async fn plant_row(&self, id: &CounterId, member: &str) {
-        self.plant_row_under(id, member, ShardCount::DEFAULT).await;
-    }
-
-    pub(crate) async fn plant_row_under(&self, id: &CounterId, member: &str, home: ShardCount) {
-        let key = RowKey::of(id, member, home).to_string();
+        let key = RowKey::of(id, member, ShardCount::DEFAULT).to_string();
         let item = json!({"pk": {"S": key}, "user_id": {"S": member}, "liked_at": {"N": BEGAN.to_string()}});
         self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
     }
@@ -299,59 +319,10 @@ impl Deployed {
     }
 }
 
-/// The maps of the table: the calls are noted, and one of them ends badly on demand.
-#[derive(Clone)]
-pub(crate) struct Maps {
-    inner: dynamodb::Maps,
-    pub(crate) calls: Arc<Mutex<Vec<&'static str>>>,
-    /// The call that fails, once: whether it is carried out all the same.
-    pub(crate) failing: Arc<Mutex<Option<(usize, bool)>>>,
-}
-
-impl Maps {
-    fn new(connection: &Connection) -> Self {
-        Self { inner: dynamodb::Maps::new(connection), calls: Arc::default(), failing: Arc::default() }
-    }
-
-    async fn call<T>(&self, name: &'static str, call: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-        let nth = self.calls.lock().len();
-        self.calls.lock().push(name);
-        let fails = self.failing.lock().filter(|(fails, _)| *fails == nth);
-        let Some((_, carried_out)) = fails else { return call.await };
-        if carried_out {
-            call.await?;
-        }
-        Err(Fault::Transient("canary: no answer".to_owned()))
-    }
-}
-
-#[async_trait]
-impl CounterMaps for Maps {
-    async fn map(&self, counter: &CounterId) -> Outcome<Option<CounterMap>> {
-        self.call("map", self.inner.map(counter)).await
-    }
-    async fn maps(&self, counters: &[CounterId]) -> Outcome<Vec<Option<CounterMap>>> {
-        self.call("maps", self.inner.maps(counters)).await
-    }
-    async fn locate(&self, sought: &[Sought]) -> Outcome<Vec<Option<ShardCount>>> {
-        self.call("locate", self.inner.locate(sought)).await
-    }
-    async fn put_map(&self, counter: &CounterId, seen: Option<&CounterMap>, map: &CounterMap) -> Outcome<bool> {
-        self.call("put_map", self.inner.put_map(counter, seen, map)).await
-    }
-    async fn announced(&self) -> Outcome<u64> {
-        self.inner.announced().await
-    }
-    async fn announce(&self) -> Outcome<()> {
-        self.call("announce", self.inner.announce()).await
-    }
-}
-
 /// An API over a deployment.
 pub(crate) struct Api {
     pub(crate) address: SocketAddr,
     pub(crate) tables: Deployed,
-    pub(crate) maps: Maps,
     pub(crate) broker: Broker,
     pub(crate) running: Running,
 }
@@ -421,10 +392,9 @@ impl Api {
         // A slow machine makes no answer old.
         let config = Config { fresh_within: Duration::from_secs(3_600), ..config };
         let tables = Deployed::start().await;
-        let maps = Maps::new(tables.connection());
-        let ports = Ports { maps: Arc::new(maps.clone()), producer, ..tables.ports(cache) };
+        let ports = Ports { producer, ..tables.ports(cache) };
         let (address, running) = serve(config, ports).await;
-        Self { address, tables, maps, broker, running }
+        Self { address, tables, broker, running }
     }
 
     /// An API whose clock stands still.

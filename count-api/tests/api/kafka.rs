@@ -7,8 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
-use tally_core::event::{Action, Deed, KeyScheme, decode, partition_of};
-use tally_core::ids::ShardCount;
+use tally_core::event::{Action, Deed, decode, partition_of};
 use tally_core::ports::TopicReader;
 use tally_core::spread::SumPolicy;
 use tally_count_api::{Config, WriteConfig};
@@ -22,43 +21,41 @@ async fn api(kafka: &kafka::Embedded, config: Config) -> Api {
     Api::writing_to(Arc::new(producer), config).await
 }
 
-fn writing(key: KeyScheme, budget: Duration) -> Config {
-    Config { write: WriteConfig { topic: "likes".to_owned(), key, sums: SumPolicy::Post, budget }, ..Config::default() }
+fn writing(budget: Duration) -> Config {
+    Config { write: WriteConfig { topic: "likes".to_owned(), sums: SumPolicy::Post, budget }, ..Config::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_accepted_is_in_kafka_where_every_producer_would_have_put_it() {
-    for key in [KeyScheme::Post, KeyScheme::PostShard] {
-        let kafka = kafka::Embedded::start(&[("likes", PARTITIONS)]).unwrap();
-        let api = api(&kafka, Config { write_rate: None, ..writing(key, Duration::from_secs(30)) }).await;
-        let accepted = join_all((0..40).map(async |n| {
-            let (method, action) = if n % 3 == 0 { ("DELETE", Action::Unlike) } else { ("PUT", Action::Like) };
-            let answer = ask(api.address, method, &format!("/v1/posts/p%23{}/likes/u-{n}", n % 7)).await;
-            assert_eq!(answer.status, 202, "{answer:?}");
-            (format!("p#{}", n % 7), format!("u-{n}"), action == Action::Like)
-        }));
-        let accepted: BTreeSet<_> = accepted.await.into_iter().collect();
-        let reader = kafka::TopicReader::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();
-        let mut found = BTreeSet::new();
-        for (partition, log) in reader.logs().await.unwrap() {
-            let records = reader.read(&partition, log.start, log.end).await.unwrap();
-            for record in records.iter() {
-                let event = decode(record, &Definitions::likes_alone()).unwrap();
-                let expected = key.key_of(&event, ShardCount::DEFAULT);
-                assert_eq!(record.key, Some(expected.as_bytes()));
-                assert_eq!(partition.index, partition_of(expected.as_bytes(), PARTITIONS), "{expected}");
-                let Deed::Member { id, present } = &event.deed else { panic!("{event:?}") };
-                found.insert((event.subject().to_owned(), id.clone().into_owned(), *present));
-            }
+    let kafka = kafka::Embedded::start(&[("likes", PARTITIONS)]).unwrap();
+    let api = api(&kafka, Config { write_rate: None, ..writing(Duration::from_secs(30)) }).await;
+    let accepted = join_all((0..40).map(async |n| {
+        let (method, action) = if n % 3 == 0 { ("DELETE", Action::Unlike) } else { ("PUT", Action::Like) };
+        let answer = ask(api.address, method, &format!("/v1/posts/p%23{}/likes/u-{n}", n % 7)).await;
+        assert_eq!(answer.status, 202, "{answer:?}");
+        (format!("p#{}", n % 7), format!("u-{n}"), action == Action::Like)
+    }));
+    let accepted: BTreeSet<_> = accepted.await.into_iter().collect();
+    let reader = kafka::TopicReader::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();
+    let mut found = BTreeSet::new();
+    for (partition, log) in reader.logs().await.unwrap() {
+        let records = reader.read(&partition, log.start, log.end).await.unwrap();
+        for record in records.iter() {
+            let event = decode(record, &Definitions::likes_alone()).unwrap();
+            let key = event.subject().as_bytes();
+            assert_eq!(record.key, Some(key));
+            assert_eq!(partition.index, partition_of(key, PARTITIONS), "{event:?}");
+            let Deed::Member { id, present } = &event.deed else { panic!("{event:?}") };
+            found.insert((event.subject().to_owned(), id.clone().into_owned(), *present));
         }
-        assert_eq!(found, accepted);
     }
+    assert_eq!(found, accepted);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_broker_nothing_is_accepted_and_the_answer_says_when_to_come_back() {
     let kafka = kafka::Embedded::start(&[("likes", PARTITIONS)]).unwrap();
-    let api = api(&kafka, writing(KeyScheme::Post, Duration::from_millis(500))).await;
+    let api = api(&kafka, writing(Duration::from_millis(500))).await;
     let put = async || ask(api.address, "PUT", "/v1/posts/p/likes/u").await;
     eventually("it is accepted while the broker is there", async || put().await.status == 202).await;
     drop(kafka);
@@ -70,7 +67,7 @@ async fn without_a_broker_nothing_is_accepted_and_the_answer_says_when_to_come_b
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn past_the_rate_nothing_reaches_kafka() {
     let kafka = kafka::Embedded::start(&[("likes", 1)]).unwrap();
-    let config = writing(KeyScheme::Post, Duration::from_secs(30));
+    let config = writing(Duration::from_secs(30));
     let api = api(&kafka, Config { write_rate: std::num::NonZeroU32::new(2), ..config }).await;
     let mut statuses = Vec::new();
     for method in ["PUT", "DELETE", "PUT", "DELETE"] {

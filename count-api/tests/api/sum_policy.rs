@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::kafka::Spreading;
-use tally_adapters::memory::Memory;
 use tally_core::event::{Deed, decode};
-use tally_core::ids::ShardCount;
 use tally_core::ports::TopicReader;
 use tally_core::spread::SumPolicy;
-use tally_count_api::{App, Config, Sources};
+use tally_count_api::{App, Config, Topics};
 
-use crate::harness::{Api, BEGAN, With, counter_id, eventually, post, several};
+use crate::harness::{Api, With, counter_id, eventually, post, several};
 
 const WRITING: With = With { cache: false, writes: true };
 
@@ -73,12 +71,11 @@ async fn an_api_looks_at_the_partitions_by_itself() {
     let api = Api::wired(Config::default(), WRITING, move |app: App| app.spreading(shared.clone())).await;
     let broker = api.broker.clone();
     drop(api);
-    let fences = Arc::new(Memory::new(BEGAN).likes(ShardCount::DEFAULT));
-    let topics = Arc::new(move |topic: &str| Ok(Arc::new(broker.reader("test", topic)) as Arc<dyn TopicReader>));
-    let sources = Sources { topics, fences };
+    let topics: Topics =
+        Arc::new(move |topic: &str| Ok(Arc::new(broker.reader("test", topic)) as Arc<dyn TopicReader>));
     let shared = spreading.clone();
     let _api = Api::wired(Config::default(), WRITING, move |app: App| {
-        app.spreading(shared.clone()).following(sources.clone())
+        app.spreading(shared.clone()).following(Arc::clone(&topics))
     })
     .await;
     eventually("the partitions are seen", || async {

@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Maps, Rows, Settings, Streams, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Rows, Settings, Streams, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
-use tally_core::fence::least_of_each;
+use tally_core::fence::Partition;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{ChangeStream as _, DeploymentConfig as _, FencedRows as _};
+use tally_core::ports::{ChangeStream as _, DeploymentConfig as _};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
-use tally_service::{Host, Stage, Stop};
+use tally_service::{Clock, Host, Stage, Stop};
 use tokio::net::TcpListener;
 
 use super::proxy::{Mode, Protocol, Proxy};
@@ -71,26 +72,24 @@ pub(crate) struct Engines {
 /// The tables of a deployment, by no proxy.
 pub(crate) struct Ports {
     pub(crate) prefix: String,
-    likes: Likes,
+    claims: Claims,
     pub(crate) rows: Rows,
     pub(crate) counters: Counters,
     /// What is stored of the log of changes.
     pub(crate) log: Changes,
     pub(crate) checkpoints: Checkpoints,
-    pub(crate) maps: Maps,
     pub(crate) stream: Streams,
 }
 
 impl Ports {
-    fn over(connection: &Connection, prefix: &str) -> Self {
+    fn over(connection: &Connection, clock: Clock, prefix: &str) -> Self {
         Self {
             prefix: prefix.to_owned(),
-            likes: Likes::new(connection, ShardCount::DEFAULT),
+            claims: Claims::new(connection, clock),
             rows: Rows::new(connection),
             counters: Counters::new(connection),
             log: Changes::new(connection),
             checkpoints: Checkpoints::new(connection),
-            maps: Maps::new(connection),
             stream: Streams::new(connection),
         }
     }
@@ -166,7 +165,7 @@ impl Engines {
         let api_tables = Proxy::start(host, tables, Protocol::Any).await?;
         let history = History::of(&emulator)?;
         Ok(Self {
-            ports: Mutex::new(Arc::new(Ports::over(&connection, ""))),
+            ports: Mutex::new(Arc::new(Ports::over(&connection, host.clock(), ""))),
             emulator,
             broker,
             redis: Mutex::new(redis.map(Arc::new)),
@@ -200,9 +199,9 @@ impl Engines {
     }
 
     /// The deployment is under another prefix from now on.
-    pub(crate) fn move_to(&self, prefix: &str, now: UnixMillis) {
-        let connection = Connection::in_process(&Settings::local(prefix), self.emulator.http_client(), now);
-        let ports = Arc::new(Ports::over(&connection, prefix));
+    pub(crate) fn move_to(&self, prefix: &str, clock: Clock) {
+        let connection = Connection::in_process(&Settings::local(prefix), self.emulator.http_client(), clock.now());
+        let ports = Arc::new(Ports::over(&connection, clock, prefix));
         *self.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports;
     }
 
@@ -221,25 +220,27 @@ impl Engines {
     /// Now and then a request is late, lost after it was done, or done long after its client has given up.
     pub(crate) fn storm(&self) {
         let on = |operation: &'static str| move |fault: Fault, chance| Rule::new(fault).on(operation).chance(chance);
-        let (rows, counts, log) = (on("TransactWriteItems"), on("BatchExecuteStatement"), on("UpdateItem"));
+        let (statements, items) = (on("BatchExecuteStatement"), on("UpdateItem"));
         let late = Fault::Latency { min_ms: 50, max_ms: 300 };
         let ghost = Fault::Ghost { max_delay_ms: 3_000, hang_ms: 0 };
         self.emulator.set_faults(vec![
-            rows(late, 0.2),
-            counts(late, 0.05),
-            rows(ghost, 0.01),
-            counts(ghost, 0.005),
-            rows(Fault::DropReply, 0.01),
-            counts(Fault::DropReply, 0.005),
-            log(ghost, 0.005),
-            log(Fault::DropReply, 0.005),
+            statements(late, 0.1),
+            statements(ghost, 0.01),
+            statements(Fault::DropReply, 0.01),
+            items(ghost, 0.005),
+            items(Fault::DropReply, 0.005),
         ]);
     }
 
-    /// Where the fence of each partition stands.
-    pub(crate) async fn fences(&self) -> BTreeMap<u32, u64> {
-        let fences = self.ports().likes.fences(TOPIC).await.unwrap_or_default();
-        least_of_each(&fences).into_iter().map(|(index, offset)| (index, offset.0)).collect()
+    /// Up to where the records of each partition are finished.
+    pub(crate) async fn finished(&self) -> BTreeMap<u32, u64> {
+        let (ports, mut finished) = (self.ports(), BTreeMap::new());
+        for index in 0..PARTITIONS {
+            let claim = ports.claims.read(&Partition { topic: TOPIC.into(), index }).await;
+            let kept = claim.ok().and_then(|claim| claim.kept);
+            finished.extend(kept.map(|kept| (index, kept.safe.0)));
+        }
+        finished
     }
 
     /// Whether every partition of the log was folded past `since`: all rows of before are counted.

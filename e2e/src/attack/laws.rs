@@ -8,14 +8,13 @@ use anyhow::{Context, ensure};
 use tally_core::cached::{Cache as _, Value};
 use tally_core::event::partition_of;
 use tally_core::fold::Counter;
-use tally_core::homes::Homes;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RESERVED, RowKey, ShardCount};
-use tally_core::ports::{CounterMaps as _, DeploymentConfig as _, Rows as _, Segment};
+use tally_core::ports::{DeploymentConfig as _, Rows as _, Segment};
 
 use super::engines::Engines;
 use super::fleet::Fleet;
 use super::http;
-use super::ledger::{Truth, Weights, all_counters, definitions};
+use super::ledger::{Truth, Weights, all_counters};
 use super::wait::until;
 use crate::simulation::laws::{Quiet, exact};
 
@@ -36,10 +35,8 @@ pub(crate) struct Compared {
 
 /// Holds everything against everything.
 pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> anyhow::Result<Compared> {
-    let shards = ShardCount::DEFAULT;
     let rows = scanned(engines).await?;
-    let maps = maps(engines, truth).await?;
-    truth.is_in(&rows, shards, &maps)?;
+    truth.is_in(&rows, ShardCount::DEFAULT)?;
     let mut by_key: BTreeMap<RowKey, i64> = BTreeMap::new();
     for ((pk, _), weight) in &rows {
         *by_key.entry(pk.parse()?).or_default() += weight;
@@ -59,14 +56,6 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
     let cached = cache(engines, &counters).await?.max(cached);
     let cells = rows.keys().filter(|(_, sort)| sort.starts_with(RESERVED)).count();
     Ok(Compared { rows: rows.len(), cells, counters: counters.len(), cached })
-}
-
-/// Under how many shards the rows of a set may be, where that is not the deployment's.
-async fn maps(engines: &Engines, truth: &Truth) -> anyhow::Result<BTreeMap<CounterId, Homes>> {
-    let sets: Vec<_> =
-        all_counters(truth.crowd(), &definitions()).filter(|id| id.name.kind() == CounterKind::Set).collect();
-    let maps = engines.ports().maps.maps(&sets).await?;
-    Ok(sets.into_iter().zip(maps).filter_map(|(id, map)| Some((id, map?.homes()))).collect())
 }
 
 /// Every row that counts, and what it weighs: tombstones do not.

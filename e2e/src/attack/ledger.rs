@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::ensure;
 use tally_core::definitions::{Definitions, Direction, Entry};
 use tally_core::event::{Action, Said, encode};
-use tally_core::homes::Homes;
 use tally_core::ids::{CounterId, CounterName, PostId, ReservedKey, RowKey, ShardCount, UserId};
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
@@ -184,20 +183,9 @@ impl Truth {
 
     /// The rows are what was said: each member's stands in its own shard, and each cell has what its partition was
     /// acknowledged. What a sum has besides is some of the amounts of which that is not known.
-    pub(crate) fn is_in(
-        &self,
-        found: &Weights,
-        shards: ShardCount,
-        maps: &BTreeMap<CounterId, Homes>,
-    ) -> anyhow::Result<()> {
-        let under = |(counter, member): &Place, home| (RowKey::of(counter, member, home).to_string(), member.clone());
-        // Under one of its homes, whichever that is.
-        let member = |place: &Place| {
-            let homes = maps.get(&place.0).copied().unwrap_or(Homes::of(shards));
-            let found = homes.iter().map(|home| under(place, home)).find(|row| found.contains_key(row));
-            found.unwrap_or_else(|| under(place, shards))
-        };
-        let mut expected: Weights = self.members.keys().map(|place| (member(place), 1)).collect();
+    pub(crate) fn is_in(&self, found: &Weights, shards: ShardCount) -> anyhow::Result<()> {
+        let row = |(counter, member): &Place| (RowKey::of(counter, member, shards).to_string(), member.clone());
+        let mut expected: Weights = self.members.keys().map(|place| (row(place), 1)).collect();
         expected.extend(self.sums.iter().map(|((counter, partition), n)| (cell(counter, *partition, shards), *n)));
         let mut spare: BTreeMap<CounterId, i64> = BTreeMap::new();
         for (row, weight) in found {
@@ -240,9 +228,9 @@ pub(crate) fn all_counters(crowd: Crowd, of: &Definitions) -> impl Iterator<Item
         .flat_map(move |likes| names.clone().into_iter().map(move |name| CounterId { post: likes.post.clone(), name }))
 }
 
-/// How many records before `ends` are not before `fences`.
-pub(crate) fn behind(ends: &BTreeMap<u32, u64>, fences: &BTreeMap<u32, u64>) -> u64 {
-    ends.iter().map(|(partition, end)| end.saturating_sub(fences.get(partition).copied().unwrap_or(0))).sum()
+/// How many records before `ends` are not finished.
+pub(crate) fn behind(ends: &BTreeMap<u32, u64>, finished: &BTreeMap<u32, u64>) -> u64 {
+    ends.iter().map(|(partition, end)| end.saturating_sub(finished.get(partition).copied().unwrap_or(0))).sum()
 }
 
 #[cfg(test)]
@@ -290,14 +278,14 @@ mod tests {
             rows.keys().map(|(pk, _)| pk.parse::<RowKey>().unwrap().counter.name.to_string()).collect();
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["likes", "replies", "retweets", "views"]);
         let truth = ledger.truth();
-        truth.is_in(&rows, SHARDS, &BTreeMap::new()).unwrap();
+        truth.is_in(&rows, SHARDS).unwrap();
         assert_eq!((ledger.said(), truth.doubtful()), (600, 0));
         for row in rows.keys() {
             let mut wrong = rows.clone();
             *wrong.get_mut(row).unwrap() += 1;
-            assert!(truth.is_in(&wrong, SHARDS, &BTreeMap::new()).is_err(), "{row:?} is one too many");
+            assert!(truth.is_in(&wrong, SHARDS).is_err(), "{row:?} is one too many");
             wrong.remove(row);
-            assert!(truth.is_in(&wrong, SHARDS, &BTreeMap::new()).is_err(), "{row:?} is missing");
+            assert!(truth.is_in(&wrong, SHARDS).is_err(), "{row:?} is missing");
         }
     }
 
@@ -315,15 +303,15 @@ mod tests {
         let truth = empty.truth();
         let n = doubtful.amount.as_ref().unwrap().1;
         let both = folded(&[(known.clone(), 3), (doubtful.clone(), 5)]);
-        truth.is_in(&folded(&[(known.clone(), 3)]), SHARDS, &BTreeMap::new()).unwrap();
-        truth.is_in(&both, SHARDS, &BTreeMap::new()).unwrap();
+        truth.is_in(&folded(&[(known.clone(), 3)]), SHARDS).unwrap();
+        truth.is_in(&both, SHARDS).unwrap();
         let more = both.iter().map(|(row, weight)| (row.clone(), weight + n)).collect();
-        assert!(truth.is_in(&more, SHARDS, &BTreeMap::new()).is_err());
-        assert!(truth.is_in(&Weights::new(), SHARDS, &BTreeMap::new()).is_err());
+        assert!(truth.is_in(&more, SHARDS).is_err());
+        assert!(truth.is_in(&Weights::new(), SHARDS).is_err());
     }
 
     #[test]
-    fn what_is_behind_is_what_no_fence_has_passed() {
+    fn what_is_behind_is_what_is_not_finished() {
         let mut ledger = ledger(1);
         let saying = ledger.say();
         for (partition, offset) in [(0, 0), (1, 4), (0, 1), (1, 3)] {

@@ -54,7 +54,7 @@ pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, rate: u64, stop
     let producer = kafka::Producer::new(&kafka::Settings::plaintext(&engines.broker.to_string()))?;
     while !stop.is_requested() {
         let ends = ledger.look().ends().clone();
-        if behind(&ends, &engines.fences().await) < ROOM {
+        if behind(&ends, &engines.finished().await) < ROOM {
             let mut sayings: Vec<_> = {
                 let mut ledger = ledger.look();
                 (0..rate.div_ceil(BREATHS)).map(|_| ledger.say()).collect()

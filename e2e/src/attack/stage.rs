@@ -167,7 +167,7 @@ impl Stage {
         match service {
             Service::Consumer => {
                 let ends = self.ledger.look().ends().clone();
-                let written = async || behind(&ends, &self.engines.fences().await) == 0;
+                let written = async || behind(&ends, &self.engines.finished().await) == 0;
                 until("every event to be a row", PATIENCE, written).await
             }
             Service::Streamer => {

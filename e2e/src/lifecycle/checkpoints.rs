@@ -1,5 +1,5 @@
 //! The checkpoints are lost with the configuration: nothing starts, `tally adopt tables` writes a new one, and a recount makes
-//! every count exact again. The deployment has definitions, sums, and a set under two homes.
+//! every count exact again. The deployment has definitions and sums.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
-use tally_core::homes::{CounterMap, DecidedBy, Homes};
-use tally_core::ids::{CounterId, PostId, ShardCount};
-use tally_core::ports::CounterMaps as _;
+use tally_core::ids::ShardCount;
 
 use super::{Story, by_hand};
 use crate::attack::engines::ANEW;
@@ -38,7 +36,7 @@ pub async fn lose_checkpoints(program: &Path, broker: Option<SocketAddr>, seed: 
 
 async fn relive(stage: &Stage, story: &mut Story, file: &Path) -> anyhow::Result<()> {
     let operator = stage.fleet.launcher.operator();
-    spread(stage).await?;
+    stage.changed(200).await?;
     stage.caught_up(Service::Consumer).await?;
     stage.caught_up(Service::Streamer).await?;
     let kept = operator.must(&["counters", "export"]).await?;
@@ -73,19 +71,6 @@ async fn relive(stage: &Stage, story: &mut Story, file: &Path) -> anyhow::Result
     recounts::repair(&stage.fleet.launcher).await?;
     stage.changed(200).await?;
     stage.all_well()
-}
-
-/// Has the likes of a post under a second home, as createCounter does.
-async fn spread(stage: &Stage) -> anyhow::Result<()> {
-    let counter = CounterId::likes(PostId::new("p-1").context("an id")?);
-    let (few, many) = (ShardCount::DEFAULT, ShardCount::new(4 * u64::from(ShardCount::DEFAULT.get()))?);
-    let homes: Homes = [few, many].into_iter().collect();
-    let map = CounterMap::new(homes, many, Some(many), DecidedBy::NumberOfShards, stage.clock.now())?;
-    let maps = &stage.engines.ports().maps;
-    maps.announce().await?;
-    ensure!(maps.put_map(&counter, None, &map).await?, "the map was put by another");
-    maps.announce().await?;
-    stage.changed(200).await
 }
 
 /// Deletes every item of the checkpoints; how many there were.

@@ -66,7 +66,7 @@ async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duratio
     ensure!(stage.engines.history.changes() == rows, "a row changed while consumers were paused");
     story.tell("consumers paused, every process stopped, four tables restored");
 
-    stage.engines.move_to(PREFIX, stage.clock.now());
+    stage.engines.move_to(PREFIX, stage.clock);
     stage.fleet.launcher.tell("TALLY_TABLE_PREFIX", PREFIX);
     // What the log of before says of what came after the moment is not so any more.
     stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);

@@ -102,10 +102,6 @@ impl Load {
         self.said.clone()
     }
 
-    pub(super) fn busy(&self) -> CounterId {
-        likes(0)
-    }
-
     /// The counters whose age is looked at.
     pub(super) fn looked_at(&self) -> Vec<CounterId> {
         self.times.iter().map(|(post, _)| likes(*post)).collect()

@@ -68,7 +68,7 @@ pub struct Simulate {
     /// List what is trending from the log of changes, and hold every list against the rows
     #[arg(long)]
     trends: bool,
-    /// Change lanes and homes every second
+    /// Raise a claim, replace a consumer, or set the group back every second
     #[arg(long)]
     restless: bool,
     /// Run each schedule twice and compare the traces
@@ -103,7 +103,7 @@ pub struct Schedule {
     /// List what is trending
     #[arg(long)]
     trends: bool,
-    /// Change lanes and homes every second
+    /// Raise a claim, replace a consumer, or set the group back every second
     #[arg(long)]
     restless: bool,
     /// With the last lines of the trace

@@ -3,7 +3,7 @@
 
 mod listed;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -15,13 +15,13 @@ use tokio::time::Instant;
 
 use super::chance::Draws;
 use super::driver::{Driver, Garbled};
-use super::events::Events;
+use super::events::{Events, TOPIC};
 use super::fold::Fold;
 use super::instance::{Role, Slot};
-use super::laws::{Quiet, Steps, exact, held, rows_fold, said, weights};
+use super::laws::{Quiet, Steps, exact, held, said, weights};
 use super::lists::Lists;
 use super::outcome::Outcome;
-use super::profile::Listing;
+use super::profile::{Listing, Profile};
 
 /// How long the pipeline may take to come to rest, and how long recounts may take then.
 const REST: Duration = Duration::from_secs(1_800);
@@ -49,7 +49,9 @@ pub(super) struct Course {
 impl Course {
     /// Nothing has happened yet.
     pub(super) fn of(driver: Driver) -> Self {
-        let (events, fold, steps) = (Events::default(), Fold::default(), Steps::default());
+        let Profile { partitions, shards, tombstones, .. } = driver.profile;
+        let (events, steps) = (Events::default(), Steps::default());
+        let fold = Fold::new(partitions, shards, tombstones);
         let lists = Lists::of(&driver.world, &driver.profile, driver.mutant);
         Self { driver, events, fold, lists, steps }
     }
@@ -91,9 +93,12 @@ impl Course {
         let Driver { world, profile, chance, other, defined, .. } = &self.driver;
         let (crowd, now) = (self.driver.crowd(), world.clock.now());
         let region = profile.listing.as_ref().and_then(Listing::region);
+        // A producer with another partitioner.
+        let partition = other.happens(profile.misrouted).then(|| other.below(profile.partitions.into()));
+        let (broker, from) = (&world.broker, (region, partition.and_then(|index| u32::try_from(index).ok())));
         match profile.mix.speak(other, crowd, defined, profile.partitions) {
-            Some(spoken) => self.events.say_other(&world.broker, other, &spoken, region, now),
-            None => self.events.say(&world.broker, chance, crowd, region, now),
+            Some(spoken) => self.events.say_other(broker, other, &spoken, from, now),
+            None => self.events.say(broker, chance, crowd, from, now),
         }
     }
 
@@ -117,23 +122,19 @@ impl Course {
             lists.look(&self.driver.world.history).await.context("what is trending")?;
         }
         let Driver { world, profile, .. } = &self.driver;
-        let rows = loop {
-            let (moves, rows) = (world.moves.len(), world.calmly(world.rows()).await?);
-            // A commit in between would show rows newer than their fences.
-            if world.moves.len() == moves {
-                break rows;
-            }
-        };
-        self.fold.follow(&self.events, &world.moves.behind(self.fold.taken()))?;
-        let homes = world.calmly(world.homes(profile.counters())).await?;
-        rows_fold(&rows, &self.fold, &self.driver.foreign(), &homes, profile.shards)
-            .context("rows are not the fold of their events")?;
+        self.fold.follow(&self.events, &world.registers).context("rows are not the fold of their events")?;
+        self.fold.stands(&self.events)?;
+        let rows = world.calmly(world.rows()).await?;
+        let losses = world.calmly(world.losses()).await?;
+        for partition in self.fold.replaying() {
+            let is_open = losses.iter().any(|loss| loss.contains(&format!("replay {TOPIC}/{partition} ")));
+            ensure!(is_open, "partition {partition} is replayed, and that is no open loss: {losses:?}");
+        }
         self.steps.follow(world.writes.take(), &world.journal, profile.lossy)?;
         if !profile.lossy {
-            // Events that are read again are one, whatever becomes of them.
-            let mut losses = world.calmly(world.losses()).await?;
-            losses.retain(|loss| !loss.contains(" fence_reset "));
-            ensure!(losses.is_empty(), "nothing was lost, and there are losses: {losses:?}");
+            // Events that are read again long after are one, whatever becomes of them.
+            let lost = losses.iter().find(|loss| !loss.contains(" replay "));
+            ensure!(lost.is_none(), "nothing was lost, and there are losses: {losses:?}");
             self.doubted().await?;
         }
         world.trace.figures("look", &[rows.len() as u64, self.events.len()]);
@@ -214,7 +215,7 @@ impl Course {
     /// Whether every event is in the rows and no ghost is left.
     async fn is_written(&self) -> anyhow::Result<bool> {
         let Driver { world, profile, .. } = &self.driver;
-        let written = |partition| world.moves.least(partition).is_some_and(|least| least >= self.events.end(partition));
+        let written = |partition| world.registers.claim(partition).safe >= self.events.end(partition);
         let written = (0..profile.partitions).all(written) && self.driver.is_tended();
         Ok(written && world.emulator.stats().ghosts_pending == 0)
     }
@@ -222,11 +223,11 @@ impl Course {
     async fn unrest(&self) -> anyhow::Result<String> {
         let world = &self.driver.world;
         let partitions = 0..self.driver.profile.partitions;
-        let fences: Vec<_> =
-            partitions.map(|partition| (world.moves.fences(partition), self.events.end(partition))).collect();
+        let claims: Vec<_> =
+            partitions.map(|partition| (world.registers.claim(partition), self.events.end(partition))).collect();
         let standings = world.calmly(world.standings()).await?;
-        let left = (&self.driver.edits, &self.driver.garbled);
-        Ok(format!("fences and ends {fences:?}, left to see to {left:?}, standings {standings:?}"))
+        let left = (&self.driver.forwards, &self.driver.garbled);
+        Ok(format!("claims and ends {claims:?}, left to see to {left:?}, standings {standings:?}"))
     }
 
     /// Holds everything against the laws of quiet, before and after recounts have done what is left.
@@ -243,7 +244,7 @@ impl Course {
         let rows = self.rows().await?;
         let weights = weights(&rows);
         self.counted(&weights, exact).await.context("after the last recount")?;
-        let totals = self.fold.totals();
+        let totals = self.fold.totals(&self.events)?;
         self.counted(&weights, |quiet| said(quiet, &totals)).await.context("after the last recount")?;
         self.cached().await?;
         outcome.milestones = self.milestones().await?;
@@ -255,15 +256,15 @@ impl Course {
         Ok(())
     }
 
-    /// What has a dead letter is no event, or was not known to be one when its fence passed it; and all of that has one.
-    async fn lettered(&self) -> anyhow::Result<()> {
+    /// What has a dead letter is no event, or was not known to be one, or a routed one was before it; and all of that has one.
+    async fn lettered(&mut self) -> anyhow::Result<()> {
         let letters = self.driver.world.letters().await?;
-        let required: BTreeSet<_> = self.events.poisoned().union(&self.fold.unknown).copied().collect();
+        let [required, lawful] = self.fold.letters(&self.events);
         let missing = required.difference(&letters).next();
-        ensure!(missing.is_none(), "{missing:?} is no event, or was not known to be one, and has no dead letter");
-        let lawful: BTreeSet<_> = required.union(&self.events.early()).copied().collect();
+        ensure!(missing.is_none(), "{missing:?} became nothing, and has no dead letter");
         let spare = letters.difference(&lawful).next();
         ensure!(spare.is_none(), "{spare:?} is an event, and has a dead letter");
+        self.fold.happened.refused = self.events.refused(&letters);
         Ok(())
     }
 

@@ -6,25 +6,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::driver::Deed;
 
 /// Kinds of faults that are not deeds.
-const OTHERS: [&str; 19] = [
+const OTHERS: [&str; 25] = [
     "acknowledgement_lost",
     "cache_failed",
-    "cell_ahead",
+    "claim_taken_over",
     "clock_wrong",
     "conflict",
     "counters_defined",
     "drop_reply",
+    "forward_reset_refused",
     "ghost",
     "ghost_applied",
     "internal_error",
     "iterator_expired",
-    "lanes_changed",
     "latency",
     "message_late",
+    "misrouted",
+    "misrouted_refused",
     "poison",
+    "replay",
+    "resurrection",
     "said_before_defined",
+    "signature_expired",
     "stream_late",
     "throttle",
+    "tombstone_expired",
     "unprocessed",
 ];
 

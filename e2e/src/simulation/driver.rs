@@ -1,8 +1,8 @@
 //! What is done to the pipeline between two steps of a schedule.
 
+mod claims;
 mod counters;
 mod deed;
-mod homes;
 mod log;
 mod restless;
 mod stream;
@@ -11,7 +11,8 @@ mod tables;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(crate) use counters::{Edit, Garbled};
+pub(crate) use claims::Forward;
+pub(crate) use counters::Garbled;
 pub(crate) use deed::Deed;
 pub(crate) use log::{Replica, Unread};
 
@@ -51,9 +52,11 @@ pub(crate) struct Driver {
     /// The counters that are defined by now.
     pub(crate) defined: Definitions,
     pub(crate) garbled: Vec<Garbled>,
-    pub(crate) edits: Vec<Edit>,
-    /// Partitions whose fence was ever moved by hand.
-    pub(crate) edited: BTreeSet<u32>,
+    /// Partitions of which the group was set forward, and those of which it ever was.
+    pub(crate) forwards: Vec<Forward>,
+    pub(crate) forwarded: BTreeSet<u32>,
+    /// When the topic that an operator has paused goes on.
+    pub(crate) resumes: Option<Instant>,
     /// When an operator adopts the table of counters that is another one.
     pub(crate) adopting: Option<Instant>,
     /// What a replica of the cache has.
@@ -68,7 +71,7 @@ pub(crate) struct Driver {
     pub(crate) store_back: Option<Instant>,
     /// When stream shards are rolled next.
     pub(crate) roll: Option<Instant>,
-    /// When lanes and homes change next, in a restless schedule.
+    /// When something is done to an owner next, in a restless schedule.
     pub(crate) stir: Option<Instant>,
 }
 
@@ -120,7 +123,6 @@ impl Driver {
             }
             Deed::Switch => self.switch().await?,
             Deed::Pause => self.pause().await?,
-            Deed::Day => self.day().await?,
             Deed::BrokerDown => {
                 self.world.broker.set_down(true);
                 self.broker_back = Some(soon);
@@ -256,24 +258,6 @@ impl Driver {
         self.slots.iter_mut().for_each(|slot| slot.freeze((thaw, thaw)));
         tokio::time::sleep_until(thaw).await;
         self.keep().await?;
-        Ok(true)
-    }
-
-    /// No process runs for 25 hours, but that some APIs stand still and go on first.
-    async fn day(&mut self) -> anyhow::Result<bool> {
-        let over = Instant::now() + Duration::from_secs(25 * 3600);
-        for slot in &mut self.slots {
-            if slot.role == Role::Api && slot.life.is_some() && self.chance.happens(70) {
-                slot.freeze((over, over));
-                continue;
-            }
-            slot.kill().await;
-            slot.due = Some(over);
-        }
-        tokio::time::sleep_until(over).await;
-        self.world.pulse.beat();
-        self.slots.iter_mut().for_each(|slot| slot.thaw(over));
-        tokio::time::sleep(self.chance.millis(0, 10_000)).await;
         Ok(true)
     }
 

@@ -1,11 +1,10 @@
-//! Events said to the log, and which of them must have a dead letter: those that are none, and may be those that nothing
-//! defined yet.
+//! Events said to the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tally_adapters::memory::log::Broker;
 use tally_core::event::{Action, LikeEvent};
-use tally_core::ids::{CounterId, Lane, LaneCount, PostId, UserId};
+use tally_core::ids::{CounterId, PostId, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
@@ -47,25 +46,15 @@ pub(crate) enum Deed {
     Amount { counter: CounterId, n: i64 },
 }
 
-impl Deed {
-    /// Which of `lanes` it goes through.
-    pub(crate) fn lane(&self, lanes: LaneCount) -> Lane {
-        match self {
-            Self::Member { member, .. } => lanes.lane_of_member(member.as_str()),
-            Self::Amount { counter, .. } => lanes.lane_of_sum(counter),
-        }
-    }
-}
-
 /// One record of a partition.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// `None` of one that is no event.
     pub(crate) deed: Option<Deed>,
-    /// How many definitions have to be in force for it to be understood.
-    pub(crate) needs: u32,
     /// Whether it was said before it was defined.
     pub(crate) early: bool,
+    /// When it was said.
+    pub(crate) at: UnixMillis,
 }
 
 /// The event that `value` is, with the region it comes from.
@@ -86,7 +75,14 @@ pub(crate) struct Events {
 
 impl Events {
     /// Says one more event about likes, or something that is none now and then.
-    pub(crate) fn say(&mut self, broker: &Broker, chance: &Chance, crowd: Crowd, region: Option<&str>, at: UnixMillis) {
+    pub(crate) fn say(
+        &mut self,
+        broker: &Broker,
+        chance: &Chance,
+        crowd: Crowd,
+        (region, partition): (Option<&str>, Option<u32>),
+        at: UnixMillis,
+    ) {
         let (post, user, action) = crowd.draw(chance);
         let poison = chance.below(1_000) < POISONED;
         let value = from(region, LikeEvent::new(&post, &user, action, at).encode());
@@ -94,7 +90,7 @@ impl Events {
         let (counter, present) = (CounterId::likes(post), action == Action::Like);
         let key = counter.post.clone();
         let deed = (!poison).then_some(Deed::Member { counter, member: user, present });
-        self.append(broker, &key, None, &value, Record { deed, needs: 1, early: false }, at);
+        self.append(broker, &key, partition, &value, Record { deed, early: false, at });
     }
 
     /// The same about a counter of the mix.
@@ -103,7 +99,7 @@ impl Events {
         broker: &Broker,
         chance: &Chance,
         spoken: &Spoken,
-        region: Option<&str>,
+        (region, partition): (Option<&str>, Option<u32>),
         at: UnixMillis,
     ) {
         let poison = chance.below(1_000) < POISONED;
@@ -113,21 +109,13 @@ impl Events {
             Some((member, present)) => Deed::Member { counter, member, present },
             None => Deed::Amount { counter, n: spoken.amount() },
         };
-        let record = Record { deed: (!poison).then_some(deed), needs: spoken.needs, early: spoken.early };
-        self.append(broker, spoken.post(), spoken.partition, &value, record, at);
+        let record = Record { deed: (!poison).then_some(deed), early: spoken.early, at };
+        self.append(broker, spoken.post(), spoken.partition.or(partition), &value, record);
     }
 
-    fn append(
-        &mut self,
-        broker: &Broker,
-        key: &PostId,
-        partition: Option<u32>,
-        value: &[u8],
-        record: Record,
-        at: UnixMillis,
-    ) {
+    fn append(&mut self, broker: &Broker, key: &PostId, partition: Option<u32>, value: &[u8], record: Record) {
         let said = Outgoing { topic: TOPIC, partition, key: Some(key.as_bytes()), value: Some(value), headers: &[] };
-        let written = broker.append(said, at).expect("the topic is there");
+        let written = broker.append(said, record.at).expect("the topic is there");
         self.said.entry(written.partition).or_default().push(record);
     }
 
@@ -146,19 +134,17 @@ impl Events {
         self.said.get(&partition)?.get(usize::try_from(offset).ok()?)
     }
 
-    /// Where the records are that are no events.
-    pub(crate) fn poisoned(&self) -> BTreeSet<(u32, u64)> {
-        self.places(|record| record.deed.is_none())
+    /// Every record, with its partition and its offset.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, u64, &Record)> {
+        self.said
+            .iter()
+            .flat_map(|(partition, said)| (0..).zip(said).map(move |(offset, record)| (*partition, offset, record)))
     }
 
-    /// Where the events are that were said before they were defined.
-    pub(crate) fn early(&self) -> BTreeSet<(u32, u64)> {
-        self.places(|record| record.early)
-    }
-
-    fn places(&self, meant: impl Fn(&Record) -> bool) -> BTreeSet<(u32, u64)> {
-        let places = self.said.iter().flat_map(|(partition, said)| (0u64..).zip(said).map(|at| (*partition, at)));
-        places.filter(|(_, (_, record))| meant(record)).map(|(partition, (offset, _))| (partition, offset)).collect()
+    /// How many of these places are of members' events that were known when they were said.
+    pub(crate) fn refused(&self, places: &BTreeSet<(u32, u64)>) -> u64 {
+        let known = |record: &Record| !record.early && matches!(record.deed, Some(Deed::Member { .. }));
+        places.iter().filter(|(partition, offset)| self.record(*partition, *offset).is_some_and(known)).count() as u64
     }
 
     /// These records of a partition.

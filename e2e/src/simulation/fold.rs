@@ -1,261 +1,369 @@
-//! What the records that the fences have passed come to: the members of every set, and every cell. Each record of a sum
-//! counts once, also where a fence was moved back.
+//! The rows as they are, beside what was said: each row is the newest event of its member that is finished, each cell has every
+//! event up to its `to` exactly once, and a claim says no more than is done.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use tally_core::ids::{CounterId, Lane, UserId};
+use anyhow::{Context, bail, ensure};
+use tally_core::event::partition_of;
+use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey, ShardCount, UserId};
+use tally_core::register::{Cell, Version};
+use tally_core::time::UnixMillis;
 
-use super::events::{Deed, Events, Record};
-use super::moves::{Fence, Move};
+use super::events::{Deed, Events, TOPIC};
+use super::registers::{Change, Claim, Registers, Stored, version};
 
-/// The fold of all moves so far.
-#[derive(Debug, Default)]
+/// How long a statement may be under way: it is signed within a minute of its claim's confirmation, a signature is good for five
+/// minutes, and a removal dates its tombstone a moment before.
+const UNDER_WAY: Duration = Duration::from_secs(7 * 60);
+
+/// A set, and a member of it.
+type Member = (CounterId, UserId);
+
+/// What is known of one member's row.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// As it is; `None` where it was deleted.
+    now: Option<(Version, Option<u64>)>,
+    /// The newest that it ever was.
+    newest: Version,
+    /// The newest that it was of a record in another partition than its key says.
+    misrouted: Option<Version>,
+}
+
+/// The fold of all changes so far.
+#[derive(Debug)]
 pub(crate) struct Fold {
-    /// Moves that are in it.
+    partitions: u32,
+    shards: ShardCount,
+    /// How long tombstones are kept.
+    tombstones: Duration,
+    /// Changes that are in it.
     taken: usize,
-    /// Who is in which set.
-    pub(crate) members: BTreeSet<(CounterId, UserId)>,
-    /// What each partition has added to which sum.
-    pub(crate) cells: BTreeMap<(CounterId, u32), i64>,
-    /// Records of sums that were counted.
+    rows: BTreeMap<Member, Row>,
+    cells: BTreeMap<(CounterId, u32), Cell>,
+    claims: BTreeMap<u32, Claim>,
+    /// Under which claim something was stored last.
+    owners: BTreeMap<u32, u64>,
+    /// Up to where each partition's records were seen to be finished.
+    finished: BTreeMap<u32, u64>,
+    /// Amounts that were said before they were defined, and are in a sum.
     counted: BTreeSet<(u32, u64)>,
-    /// Records that were passed while no definition in force had their action.
-    pub(crate) unknown: BTreeSet<(u32, u64)>,
-    /// The greatest offset of any fence of each partition.
-    greatest: BTreeMap<u32, u64>,
-    /// Lane 0 of each partition, as it was last under each `cfg`.
-    leaders: BTreeMap<(u32, u64), Fence>,
-    /// How often a partition came to have another number of lanes.
-    relaned: u64,
+    pub(crate) happened: Happened,
+}
+
+/// How often something rare has happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Happened {
+    /// Another process has taken a partition over.
+    pub(crate) take_overs: u64,
+    /// A partition was begun before what was safe long ago.
+    pub(crate) replays: u64,
+    /// A replay has brought a removed member back for a while.
+    pub(crate) resurrections: u64,
+    /// A tombstone was deleted.
+    pub(crate) expirations: u64,
+    /// A misrouted event became a row, or was put aside beside a routed one.
+    pub(crate) misrouted: u64,
+    pub(crate) refused: u64,
 }
 
 impl Fold {
-    /// How many moves are in it.
-    pub(crate) fn taken(&self) -> usize {
-        self.taken
+    /// Nothing has happened to a topic of so many partitions.
+    pub(crate) fn new(partitions: u32, shards: ShardCount, tombstones: Duration) -> Self {
+        Self {
+            partitions,
+            shards,
+            tombstones,
+            taken: 0,
+            rows: BTreeMap::new(),
+            cells: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            counted: BTreeSet::new(),
+            happened: Happened::default(),
+        }
     }
 
-    /// How often a partition came to have another number of lanes.
-    pub(crate) fn relaned(&self) -> u64 {
-        self.relaned
-    }
-
-    /// Takes in what moved since.
-    pub(crate) fn follow(&mut self, events: &Events, moves: &[Move]) -> anyhow::Result<()> {
-        for moved in moves {
+    /// Takes in what has changed since.
+    pub(crate) fn follow(&mut self, events: &Events, registers: &Registers) -> anyhow::Result<()> {
+        for (at, change) in registers.behind(self.taken) {
             self.taken += 1;
-            let Move { partition, lane, before, .. } = *moved;
-            let until = self.reached(moved)?;
-            let Some(from) = before else { continue };
-            let under =
-                self.leaders.get(&(partition, from.cfg)).filter(|_| lane != Lane::FIRST).copied().unwrap_or(from);
-            // What an operator moves forward is passed over; no schedule does.
-            for offset in from.offset..until {
-                let record = events.record(partition, offset).context("a fence is past the end of its log")?;
-                self.pass((partition, offset), record, lane, &Fence { offset: from.offset, ..under })?;
+            match change {
+                Change::Row { pk, sort, old, new } => {
+                    let place = format!("the row of {sort:?} in {pk}, which was {old:?} and became {new:?} at {at}");
+                    self.row(events, at, (&pk, &sort), (old, new)).context(place)?;
+                }
+                Change::Claim { partition, old, new } => {
+                    let place = format!("the claim of {partition}, which was {old:?} and became {new:?} at {at}");
+                    self.claim(events, partition, (old, new)).context(place)?;
+                }
+                Change::Odd(item) => bail!("no process writes such an item: {item}"),
             }
         }
         Ok(())
     }
 
-    /// Up to where `moved` has passed its lane's records. A fence goes back only by an operator's command, which says how far
-    /// all of them were, or by hand; `cfg` never goes back. A lane comes and goes with lane 0, at the same offset.
-    fn reached(&mut self, moved: &Move) -> anyhow::Result<u64> {
-        let Move { partition, lane, before, after, by_hand } = *moved;
-        let leads = lane == Lane::FIRST;
-        if leads && let Some(after) = after {
-            self.leaders.insert((partition, after.cfg), after);
-            self.relaned += u64::from(before.is_some_and(|before| before.lanes != after.lanes));
-        }
-        let cfg = after.map_or_else(|| before.map_or(0, |before| before.cfg + 1), |after| after.cfg);
-        let leader = self.leaders.get(&(partition, cfg)).with_context(|| format!("no lane 0 moves with {moved:?}"))?;
-        let until = after.map_or(leader.offset, |after| after.offset);
-        let greatest = self.greatest.entry(partition).or_default();
-        let redoes = leader.redo >= *greatest;
-        *greatest = until.max(*greatest);
-        let lawful = match before {
-            Some(before) => {
-                let earlier = self.leaders.get(&(partition, before.cfg)).unwrap_or(&before);
-                let changes = (earlier.lanes, earlier.defs) != (leader.lanes, leader.defs);
-                let back = by_hand || (cfg > before.cfg && redoes && !changes);
-                cfg >= before.cfg && (until >= before.offset || back) && (!changes || until == leader.offset)
+    fn row(
+        &mut self,
+        events: &Events,
+        at: UnixMillis,
+        (pk, sort): (&str, &str),
+        (old, new): (Option<Stored>, Option<Stored>),
+    ) -> anyhow::Result<()> {
+        let RowKey { counter, shard } = pk.parse()?;
+        match (ReservedKey::read(sort), old, new) {
+            (None, None | Some(Stored::Member { .. }), None | Some(Stored::Member { .. })) => {
+                ensure!(counter.name.kind() == CounterKind::Set, "a sum has a member");
+                ensure!(shard == self.shards.shard_of(sort), "it stands in another shard");
+                let member = (counter, UserId::new(sort)?);
+                match (member_of(old), member_of(new)) {
+                    (_, Some(new)) => self.put(events, at, member, new),
+                    (Some(old), None) => self.deleted(at, &member, old),
+                    (None, None) => Ok(()),
+                }
             }
-            None => leads || until == leader.offset,
+            (Some(ReservedKey::Cell { topic: TOPIC, partition }), _, Some(Stored::Cell(cell))) => {
+                ensure!(counter.name.kind() == CounterKind::Sum, "a set has a cell");
+                ensure!(shard == self.shards.shard_of_cell(partition), "it stands in another shard");
+                self.add(events, (counter, partition), cell)
+            }
+            _ => bail!("no process does that"),
+        }
+    }
+
+    /// A row becomes that of an event: a newer one than it ever was. What was removed long ago may come back in a replay, or where
+    /// nothing says yet that its removal is done.
+    fn put(
+        &mut self,
+        events: &Events,
+        at: UnixMillis,
+        member: Member,
+        (version, gone): (Version, Option<u64>),
+    ) -> anyhow::Result<()> {
+        let said: Vec<bool> = self.places(events, &member, version).map(|(_, is_present)| is_present).collect();
+        ensure!(version.generation() == 1 && !said.is_empty(), "no event has this version");
+        ensure!(said.contains(&gone.is_none()), "it is not what that event says");
+        if let Some(gone) = gone {
+            let kept = UnixMillis(gone * 1_000).since(at) + UNDER_WAY;
+            ensure!(kept >= self.tombstones, "its tombstone is kept too short a time: {kept:?}");
+        }
+        self.happened.misrouted += u64::from(!version.is_routed());
+        let may_return = self.replaying().next().is_some() || !self.is_done(events, &member);
+        let misrouted = (!version.is_routed()).then_some(version);
+        let Some(row) = self.rows.get_mut(&member) else {
+            self.rows.insert(member, Row { now: Some((version, gone)), newest: version, misrouted });
+            return Ok(());
         };
-        ensure!(lawful, "a fence of partition {partition} moved so: {moved:?}, beside {leader:?}");
-        Ok(until)
+        ensure!(row.now.is_none_or(|(now, _)| now < version), "it goes back");
+        if version <= row.newest {
+            ensure!(may_return, "it comes back, and was {:?} before, and nothing is replayed", row.newest);
+            self.happened.resurrections += 1;
+        }
+        (row.now, row.newest) = (Some((version, gone)), row.newest.max(version));
+        row.misrouted = row.misrouted.max(misrouted);
+        Ok(())
     }
 
-    fn pass(&mut self, place: (u32, u64), record: &Record, lane: Lane, under: &Fence) -> anyhow::Result<()> {
-        let Some(deed) = &record.deed else { return Ok(()) };
-        let (partition, offset) = place;
-        if u64::from(record.needs) > under.defs.max(1) {
-            ensure!(record.early, "{partition}:{offset} was said after it was defined, and passed under {under:?}");
-            // What is no event goes through lane 0.
-            if lane == Lane::FIRST {
-                self.unknown.insert(place);
+    fn deleted(&mut self, at: UnixMillis, member: &Member, old: (Version, Option<u64>)) -> anyhow::Result<()> {
+        let gone = old.1.context("a member that is there is deleted")?;
+        ensure!(gone * 1_000 <= at.0, "a tombstone is deleted before its time");
+        self.happened.expirations += 1;
+        self.rows.get_mut(member).context("a row that was never put is deleted")?.now = None;
+        Ok(())
+    }
+
+    /// A cell moves on: every event behind its `to` before and up to its `to` now is added once. Those that were said before they
+    /// were defined are passed over up to some one of them, where its process has learnt of the definition.
+    fn add(&mut self, events: &Events, place: (CounterId, u32), cell: Cell) -> anyhow::Result<()> {
+        let (before, from) = match self.cells.get(&place) {
+            Some(cell) => (cell.n, cell.to.offset().0 + 1),
+            None => (0, 0),
+        };
+        let to = cell.to.offset().0;
+        ensure!(cell.to == version(true, to) && to >= from, "it does not go on from {from}");
+        let (mut sure, mut early) = (0, Vec::new());
+        for offset in from..=to {
+            let record = events.record(place.1, offset).context("it is past the end of the log")?;
+            match &record.deed {
+                Some(Deed::Amount { counter, n }) if *counter == place.0 && record.early => early.push((offset, *n)),
+                Some(Deed::Amount { counter, n }) if *counter == place.0 => sure += n,
+                _ => ensure!(offset < to, "its last record adds nothing to it"),
             }
-            return Ok(());
         }
-        if deed.lane(under.lanes) != lane {
-            return Ok(());
+        let added = cell.n - before - sure;
+        let known = (0..=early.len()).find(|passed| early[*passed..].iter().map(|(_, n)| n).sum::<i64>() == added);
+        let known = known
+            .with_context(|| format!("{added} more is added than was said, with {early:?} before it was defined"))?;
+        self.counted.extend(early[known..].iter().map(|(offset, _)| (place.1, *offset)));
+        self.cells.insert(place, cell);
+        Ok(())
+    }
+
+    /// A claim goes on: a take-over counts one more, and what is stored under it is done.
+    fn claim(
+        &mut self,
+        events: &Events,
+        partition: u32,
+        (old, new): (Option<Claim>, Option<Claim>),
+    ) -> anyhow::Result<()> {
+        let (old, new) = (old.unwrap_or_default(), new.context("a claim is deleted")?);
+        ensure!(new.n >= old.n && new.greatest >= old.greatest && new.greatest >= new.safe, "it goes back");
+        if new.at > old.at {
+            let is_same = self.owners.insert(partition, new.n) == Some(new.n);
+            ensure!(!is_same || new.safe >= old.safe, "its owner goes back");
         }
-        match deed {
-            Deed::Member { counter, member, present } => {
-                let member = (counter.clone(), member.clone());
-                if *present {
-                    self.members.insert(member)
-                } else {
-                    self.members.remove(&member)
-                };
-            }
-            Deed::Amount { counter, n } if self.counted.insert(place) => {
-                *self.cells.entry((counter.clone(), partition)).or_default() += n;
-            }
-            Deed::Amount { .. } => ensure!(
-                under.redo > under.offset,
-                "{partition}:{offset} adds to a sum that has it, and was passed again under {under:?}"
-            ),
+        ensure!(new.greatest <= events.end(partition), "it is past the end of the log");
+        if let Some(safe_at) = new.safe_at {
+            let waits = events.record(partition, new.greatest).filter(|record| record.at < safe_at);
+            ensure!(waits.is_none(), "{waits:?} was acknowledged by then, and is not done");
+        }
+        self.happened.take_overs += new.n - old.n;
+        self.happened.replays += u64::from(new.is_replaying() && !old.is_replaying());
+        self.claims.insert(partition, new);
+        self.finish(events, partition, new.greatest)
+    }
+
+    /// Every record before an offset is finished: in its row or cell, or put aside, which dead letters show.
+    fn finish(&mut self, events: &Events, partition: u32, to: u64) -> anyhow::Result<()> {
+        let from = self.finished.insert(partition, to).unwrap_or(0);
+        for offset in from..to {
+            let record = events.record(partition, offset).context("there is no such record")?;
+            let done = match &record.deed {
+                None => true,
+                Some(Deed::Member { counter, member, .. }) => {
+                    let is_routed = self.is_routed(counter, partition);
+                    let row = self.rows.get(&(counter.clone(), member.clone()));
+                    row.is_some_and(|row| row.newest >= version(is_routed, offset))
+                }
+                Some(Deed::Amount { counter, .. }) => {
+                    self.cells.get(&(counter.clone(), partition)).is_some_and(|cell| cell.to >= version(true, offset))
+                }
+            };
+            ensure!(done || record.early, "{partition}:{offset} is said to be done, and is not: {record:?}");
         }
         Ok(())
     }
 
-    /// What each counter comes to.
-    pub(crate) fn totals(&self) -> BTreeMap<&CounterId, i64> {
+    fn is_routed(&self, counter: &CounterId, partition: u32) -> bool {
+        partition_of(counter.post.as_bytes(), self.partitions) == partition
+    }
+
+    /// The partitions that are replayed.
+    pub(crate) fn replaying(&self) -> impl Iterator<Item = u32> {
+        self.claims.iter().filter(|(_, claim)| claim.is_replaying()).map(|(partition, _)| *partition)
+    }
+
+    /// No row is another than its newest event, unless something is replayed.
+    pub(crate) fn stands(&self, events: &Events) -> anyhow::Result<()> {
+        if self.replaying().next().is_some() {
+            return Ok(());
+        }
+        for (member, row) in self.rows.iter().filter(|(member, _)| self.is_done(events, member)) {
+            let stands =
+                row.now.map_or_else(|| !self.is_present(events, member, row.newest), |now| now.0 == row.newest);
+            ensure!(stands, "the row of {member:?} is not its newest: {row:?}");
+        }
+        Ok(())
+    }
+
+    /// Whether some claim says that the newest event of a row is done.
+    fn is_done(&self, events: &Events, member: &Member) -> bool {
+        let Some(Row { newest, .. }) = self.rows.get(member) else { return false };
+        self.places(events, member, *newest)
+            .any(|(index, _)| self.claims.get(&index).is_some_and(|claim| newest.offset().0 < claim.greatest))
+    }
+
+    /// The partitions in which an event of this version and this member may be, and whether it adds the member.
+    fn places<'a>(
+        &self,
+        events: &'a Events,
+        (counter, member): &'a Member,
+        of: Version,
+    ) -> impl Iterator<Item = (u32, bool)> + 'a {
+        let home = partition_of(counter.post.as_bytes(), self.partitions);
+        (0..self.partitions).filter(move |index| (*index == home) == of.is_routed()).filter_map(move |index| {
+            match events.record(index, of.offset().0)?.deed.as_ref()? {
+                Deed::Member { counter: at, member: who, present } if (at, who) == (counter, member) => {
+                    Some((index, *present))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// Whether an event of this version and this member is one that adds it.
+    fn is_present(&self, events: &Events, member: &Member, of: Version) -> bool {
+        self.places(events, member, of).any(|(_, is_present)| is_present)
+    }
+
+    /// When everything is done: each row is the newest event of its member that is known, and that is what each counter comes to.
+    pub(crate) fn totals(&self, events: &Events) -> anyhow::Result<BTreeMap<CounterId, i64>> {
+        let mut last: BTreeMap<Member, Version> = BTreeMap::new();
+        for (partition, offset, record) in events.all() {
+            let Some(Deed::Member { counter, member, .. }) = &record.deed else { continue };
+            let (version, member) =
+                (version(self.is_routed(counter, partition), offset), (counter.clone(), member.clone()));
+            let newest = self.rows.get(&member).map(|row| row.newest);
+            if !record.early || newest.is_some_and(|newest| newest >= version) {
+                let last = last.entry(member).or_insert(version);
+                *last = version.max(*last);
+            }
+        }
         let mut totals = BTreeMap::new();
-        for (counter, _) in &self.members {
-            *totals.entry(counter).or_default() += 1;
+        for (member, last) in last {
+            let newest = self.rows.get(&member).map(|row| row.newest);
+            ensure!(newest == Some(last), "{member:?} was last said at {last:?}, and its row came to {newest:?}");
+            *totals.entry(member.0.clone()).or_default() += i64::from(self.is_present(events, &member, last));
         }
-        for ((counter, _), n) in &self.cells {
-            *totals.entry(counter).or_default() += n;
+        for ((counter, _), cell) in &self.cells {
+            *totals.entry(counter.clone()).or_default() += cell.n;
         }
-        totals
+        Ok(totals)
+    }
+
+    /// Which records must have a dead letter, and which may: those that are no event, those that were said before they were defined
+    /// and became nothing, and misrouted ones beside which a routed event was in.
+    pub(crate) fn letters(&self, events: &Events) -> [BTreeSet<(u32, u64)>; 2] {
+        let (mut required, mut lawful) = (BTreeSet::new(), BTreeSet::new());
+        let mut last_misrouted = BTreeMap::new();
+        for (partition, offset, record) in events.all() {
+            let place = (partition, offset);
+            let [must, may] = match &record.deed {
+                None => [true, true],
+                Some(Deed::Amount { .. }) => [record.early && !self.counted.contains(&place), record.early],
+                Some(Deed::Member { counter, member, .. }) => {
+                    let member = (counter.clone(), member.clone());
+                    let is_routed = self.is_routed(counter, partition);
+                    let row = self.rows.get(&member);
+                    if !is_routed && !record.early {
+                        last_misrouted.insert((member.clone(), partition), offset);
+                    }
+                    let is_beside = !is_routed && row.is_some_and(|row| row.newest.is_routed());
+                    let is_nothing = row.is_none_or(|row| row.newest < version(is_routed, offset));
+                    [record.early && is_nothing, record.early || is_beside]
+                }
+            };
+            required.extend(must.then_some(place));
+            lawful.extend(may.then_some(place));
+        }
+        for ((member, partition), offset) in last_misrouted {
+            // One that gave way to a later one of its row is finished with that.
+            let row = &self.rows[&member];
+            let was_in = row.misrouted.is_some_and(|misrouted| misrouted >= version(false, offset));
+            required.extend((row.newest.is_routed() && !was_in).then_some((partition, offset)));
+        }
+        [required, lawful]
+    }
+}
+
+fn member_of(stored: Option<Stored>) -> Option<(Version, Option<u64>)> {
+    match stored? {
+        Stored::Member { version, gone } => Some((version, gone)),
+        Stored::Cell(_) => None,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use tally_core::ids::{CounterKind, CounterName, LaneCount, PostId};
-
-    use super::*;
-
-    fn counter(name: &str, kind: CounterKind) -> CounterId {
-        CounterId { post: PostId::new("p").expect("an id"), name: CounterName::new(name, kind).expect("a name") }
-    }
-
-    fn fence(offset: u64, cfg: u64, redo: u64) -> Fence {
-        Fence { offset, cfg, lanes: LaneCount::ONE, defs: 2, redo }
-    }
-
-    fn moved(before: Fence, after: Fence) -> Move {
-        Move { partition: 0, lane: Lane::FIRST, before: Some(before), after: Some(after), by_hand: false }
-    }
-
-    /// Three events of a sum of definition 2, of 1, 2 and 4.
-    fn events() -> Events {
-        let amount = |n| Deed::Amount { counter: counter("views", CounterKind::Sum), n };
-        Events::of(0, [1, 2, 4].map(|n| Record { deed: Some(amount(n)), needs: 2, early: false }).into())
-    }
-
-    #[test]
-    fn a_record_of_a_sum_counts_once_and_is_passed_again_only_by_a_fence_that_says_so() {
-        let mut fold = Fold::default();
-        fold.follow(&events(), &[moved(fence(0, 0, 0), fence(3, 0, 0))]).expect("it holds");
-        fold.follow(&events(), &[moved(fence(3, 0, 0), fence(1, 1, 3))]).expect("a reset says how far it was");
-        fold.follow(&events(), &[moved(fence(1, 1, 3), fence(3, 1, 3))]).expect("the cell is read first");
-        assert_eq!(fold.totals().into_values().collect::<Vec<_>>(), [7]);
-        let edited = Move { by_hand: true, ..moved(fence(3, 1, 3), fence(0, 1, 0)) };
-        fold.follow(&events(), &[edited]).expect("it is told");
-        assert!(
-            fold.follow(&events(), &[moved(fence(0, 1, 0), fence(1, 1, 0))]).is_err(),
-            "nothing says how far it was"
-        );
-    }
-
-    #[test]
-    fn a_fence_that_goes_back_by_itself_breaks_a_law() {
-        for after in [fence(2, 0, 0), fence(2, 1, 2), fence(3, 0, 9)] {
-            let mut fold = Fold::default();
-            fold.follow(&events(), &[moved(fence(0, 0, 0), fence(3, 1, 0))]).expect("it holds");
-            assert!(fold.follow(&events(), &[moved(fence(3, 1, 0), after)]).is_err(), "{after:?}");
-        }
-    }
-
-    #[test]
-    fn a_record_said_after_its_definition_is_never_passed_without_it() {
-        let likes_alone = Fence { defs: 0, ..fence(0, 0, 0) };
-        let passed = moved(likes_alone, Fence { offset: 1, ..likes_alone });
-        assert!(Fold::default().follow(&events(), &[passed]).is_err());
-    }
-
-    /// Likes of users until both of two lanes have one: the lane of each.
-    fn likes() -> (Events, Vec<Lane>) {
-        let of = |n: usize| Deed::Member {
-            counter: counter("likes", CounterKind::Set),
-            member: UserId::new(&format!("u-{n}")).expect("an id"),
-            present: true,
-        };
-        let deeds: Vec<Deed> = (0..8).map(of).collect();
-        let lanes = deeds.iter().map(|deed| deed.lane(two())).collect();
-        let record = |deed| Record { deed: Some(deed), needs: 1, early: false };
-        (Events::of(0, deeds.into_iter().map(record).collect()), lanes)
-    }
-
-    fn two() -> LaneCount {
-        LaneCount::ONE.doubled()
-    }
-
-    fn of_lane(lane: u8, before: Option<Fence>, after: Option<Fence>) -> Move {
-        Move { partition: 0, lane: Lane::new(lane).expect("a lane"), before, after, by_hand: false }
-    }
-
-    /// Two lanes begin where one ended.
-    fn widened(offset: u64) -> [Move; 2] {
-        let after = fence(offset, 1, 0);
-        let leads = of_lane(0, Some(fence(offset, 0, 0)), Some(Fence { lanes: two(), ..after }));
-        [leads, of_lane(1, None, Some(after))]
-    }
-
-    #[test]
-    fn a_lane_passes_its_own_members_and_one_that_goes_has_passed_what_lies_before_the_change() {
-        let (events, lanes) = likes();
-        let of = |lane: usize| lanes.iter().filter(|found| found.index() == lane).count();
-        assert!(of(0) > 0 && of(1) > 0, "{lanes:?}");
-        let mut fold = Fold::default();
-        fold.follow(&events, &widened(0)).expect("it holds");
-        fold.follow(&events, &[of_lane(1, Some(fence(0, 1, 0)), Some(fence(8, 1, 0)))]).expect("it holds");
-        assert_eq!((fold.members.len(), fold.relaned()), (of(1), 1));
-        let wide = |offset| Fence { lanes: two(), ..fence(offset, 1, 0) };
-        fold.follow(&events, &[of_lane(0, Some(wide(0)), Some(wide(8)))]).expect("it holds");
-        assert_eq!(fold.members.len(), 8);
-
-        let mut fold = Fold::default();
-        fold.follow(&events, &widened(0)).expect("it holds");
-        let narrowed = [of_lane(0, Some(wide(0)), Some(fence(8, 2, 0))), of_lane(1, Some(fence(0, 1, 0)), None)];
-        fold.follow(&events, &narrowed).expect("it holds");
-        assert_eq!((fold.members.len(), fold.relaned()), (8, 2), "each of them should be in the rows by now");
-    }
-
-    #[test]
-    fn a_lane_that_comes_elsewhere_than_the_others_or_without_them_breaks_a_law() {
-        let (events, _) = likes();
-        let [leads, joins] = widened(4);
-        for joins in [Fence { offset: 5, ..fence(0, 1, 0) }, fence(4, 2, 0)] {
-            let moves = [leads, of_lane(1, None, Some(joins))];
-            assert!(Fold::default().follow(&events, &moves).is_err(), "{joins:?}");
-        }
-        assert!(Fold::default().follow(&events, &[joins]).is_err());
-        let mut fold = Fold::default();
-        fold.follow(&events, &[leads, joins]).expect("it holds");
-        let wider = Fence { lanes: two().doubled(), ..fence(6, 2, 0) };
-        let moves = |stays| {
-            [
-                of_lane(0, leads.after, Some(wider)),
-                of_lane(1, joins.after, Some(Fence { offset: stays, ..fence(6, 2, 0) })),
-            ]
-        };
-        assert!(fold.follow(&events, &moves(5)).is_err(), "a lane that stays is where the others are");
-        assert!(Fold::default().follow(&events, &[leads, joins]).is_ok());
-    }
-}
+mod tests;

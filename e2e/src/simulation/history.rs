@@ -12,7 +12,7 @@ use tally_emulator::value::{Item, Value};
 use tally_emulator::{Changed, ControlError, Emulator};
 
 /// The table of rows.
-const LIKES: &str = "likes";
+pub(crate) const LIKES: &str = "likes";
 
 /// The rows of every row key over time; clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,8 @@ impl History {
         Ok(history)
     }
 
-    fn keep(&self, changed: &Changed) {
+    /// A row has changed.
+    pub(crate) fn keep(&self, changed: &Changed) {
         let Some((key, is_cell)) = changed.new.as_ref().or(changed.old.as_ref()).and_then(row_key) else { return };
         let at = UnixMillis(changed.at_ms);
         let weight =

@@ -13,14 +13,13 @@ use tokio::time::Instant;
 
 use super::door::Door;
 use super::gate::Gate;
+use super::kafka::Beyond;
 use super::mutant::Mutant;
 use super::ports::{Asked, UnderWay};
 use super::profile::Profile;
 use super::wire::{Earlier, Shadow, Tampered, Wire};
 use super::world::{World, settings};
 use apps::Process;
-
-pub(crate) use apps::read_settings;
 
 /// The group of all consumers, and of all folds.
 pub(crate) const GROUP: &str = "tally-consumer";
@@ -98,8 +97,9 @@ impl Slot {
         let (clock, tasks) = (Clock::starting_at(now), Standstill::default());
         let host = Host::new(&self.name).with_clock(clock).with_chance(chance.fork());
         let (under_way, asked, log) = (UnderWay::default(), Asked::default(), Gate::default());
-        let mut wire = Wire::new(&self.name, &world.emulator, &world.trace, &world.coverage);
-        let (role, of) = (self.role, (&under_way, &asked, &host));
+        let mut wire = Wire::new(&self.name, &world.emulator, world.clock, &world.trace, &world.coverage);
+        let beyond = (mutant == Some(Mutant::CommittedBeyond)).then(Beyond::default);
+        let (role, of) = (self.role, (&under_way, &asked, &host, beyond.as_ref()));
         wire.tampered = mutant.map(|mutant| tampered(mutant, (role, now < world.clock.now()), world, of));
         let gate = wire.gate.clone();
         let connection = Connection::in_process(&settings(), wire, world.clock.now());
@@ -117,6 +117,7 @@ impl Slot {
             host: host.clone(),
             under_way,
             asked,
+            beyond,
         };
         let running = match self.role {
             Role::Consumer => Running::start(process.consumer(), host),
@@ -144,11 +145,16 @@ impl Slot {
         self.life.as_ref()?.running.ended().now_or_never()
     }
 
-    /// The partitions that it leaves alone because a cell is ahead of the fence.
-    pub(crate) fn ahead(&self) -> Vec<u32> {
+    /// Whether it stands still.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.thaws.is_some())
+    }
+
+    /// The partitions that it leaves alone because their group was set forward.
+    pub(crate) fn forward(&self) -> Vec<u32> {
         let conditions = self.life.as_ref().map(|life| life.running.host().readiness().report().conditions);
         let stands = |(name, condition): (String, Condition)| match condition {
-            Condition::NotReady(why) if why.contains("but the cell of") => {
+            Condition::NotReady(why) if why.contains("the group has committed") => {
                 name.strip_prefix("partition-")?.parse().ok()
             }
             _ => None,
@@ -212,7 +218,7 @@ fn tampered(
     mutant: Mutant,
     (role, is_behind): (Role, bool),
     world: &World,
-    (under_way, asked, host): (&UnderWay, &Asked, &Host),
+    (under_way, asked, host, beyond): (&UnderWay, &Asked, &Host, Option<&Beyond>),
 ) -> Tampered {
     Tampered {
         mutant,
@@ -226,5 +232,6 @@ fn tampered(
         earlier: Earlier::default(),
         shadow: Shadow::of(&world.calm.changes),
         host: host.clone(),
+        beyond: beyond.cloned(),
     }
 }

@@ -1,7 +1,8 @@
 //! The log's twin as one process has it: behind a gate of its own, for a process that wakes up sends what it had under
 //! way before it hears what the group decided without it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use tally_adapters::memory::log::Broker;
@@ -20,6 +21,34 @@ pub(crate) struct GatedIntake {
     pub(crate) inner: Box<dyn Intake>,
     pub(crate) gate: Gate,
     pub(crate) held: Option<Outcome<Rebalance>>,
+    /// What a mutant commits in the place of what is finished.
+    pub(crate) beyond: Option<Beyond>,
+}
+
+/// How far a process has read each partition, and what of that a mutant has stored as done; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beyond(Arc<Mutex<BTreeMap<u32, [Offset; 2]>>>);
+
+impl Beyond {
+    fn read(&self, partition: u32, to: Offset) {
+        self.places().entry(partition).or_default()[0] = to;
+    }
+
+    /// What of a partition is stored as done, where that was read further than `safe`.
+    pub(crate) fn stored(&self, partition: u32, safe: Offset) -> Offset {
+        let mut places = self.places();
+        let [read, stored] = places.entry(partition).or_default();
+        *stored = safe.max(*read);
+        *stored
+    }
+
+    fn committed(&self, partition: u32, safe: Offset) -> Offset {
+        self.places().get(&partition).map_or(safe, |[_, stored]| safe.max(*stored))
+    }
+
+    fn places(&self) -> MutexGuard<'_, BTreeMap<u32, [Offset; 2]>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[async_trait]
@@ -28,7 +57,7 @@ impl Intake for GatedIntake {
         loop {
             self.gate.pass().await;
             if let Some(held) = self.held.take() {
-                return held.map(|rebalance| gated(rebalance, &self.gate));
+                return held.map(|rebalance| gated(rebalance, &self.gate, self.beyond.as_ref()));
             }
             self.held = Some(self.inner.next().await);
         }
@@ -39,10 +68,13 @@ impl Intake for GatedIntake {
     }
 }
 
-fn gated(rebalance: Rebalance, gate: &Gate) -> Rebalance {
+fn gated(rebalance: Rebalance, gate: &Gate, beyond: Option<&Beyond>) -> Rebalance {
     match rebalance {
         Rebalance::Assigned(partitions) => {
-            let behind = |inner| Arc::new(GatedPartition { inner, gate: gate.clone() }) as Arc<dyn OwnedPartition>;
+            let behind = |inner| {
+                let (gate, beyond) = (gate.clone(), beyond.cloned());
+                Arc::new(GatedPartition { inner, gate, beyond }) as Arc<dyn OwnedPartition>
+            };
             Rebalance::Assigned(partitions.into_iter().map(behind).collect())
         }
         ended @ (Rebalance::Revoked(..) | Rebalance::Foreign(_)) => ended,
@@ -53,6 +85,7 @@ fn gated(rebalance: Rebalance, gate: &Gate) -> Rebalance {
 struct GatedPartition {
     inner: Arc<dyn OwnedPartition>,
     gate: Gate,
+    beyond: Option<Beyond>,
 }
 
 #[async_trait]
@@ -83,7 +116,11 @@ impl OwnedPartition for GatedPartition {
 
     async fn records(&self) -> Outcome<Arc<Records>> {
         self.gate.pass().await;
-        self.inner.records().await
+        let records = self.inner.records().await?;
+        if let (Some(beyond), Some(last)) = (&self.beyond, records.last_offset()) {
+            beyond.read(self.partition().index, last.next());
+        }
+        Ok(records)
     }
 
     async fn revoked(&self) -> Revocation {
@@ -93,7 +130,8 @@ impl OwnedPartition for GatedPartition {
     }
 
     fn finished(&self, offset: Offset) {
-        self.inner.finished(offset);
+        let index = self.partition().index;
+        self.inner.finished(self.beyond.as_ref().map_or(offset, |beyond| beyond.committed(index, offset)));
     }
 }
 

@@ -3,11 +3,9 @@
 mod honest;
 mod listed;
 mod quiet;
-mod rows;
 mod steps;
 
 pub(crate) use honest::{Answer, Count, Honesty};
 pub(crate) use listed::listed;
-pub(crate) use quiet::{Quiet, exact, held, said};
-pub(crate) use rows::{Place, rows_fold, weights};
+pub(crate) use quiet::{Quiet, exact, held, said, weights};
 pub(crate) use steps::Steps;

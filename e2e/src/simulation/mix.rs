@@ -45,8 +45,6 @@ pub(crate) struct Spoken {
     amount: u32,
     /// Where it is said, where not in its post's partition: what adds to a sum may be said in any.
     pub(crate) partition: Option<u32>,
-    /// How many definitions have to be in force for it to be understood, as a fence states it.
-    pub(crate) needs: u32,
     /// Whether it is said before it is defined.
     pub(crate) early: bool,
 }
@@ -104,9 +102,9 @@ impl Mix {
         }
         let stands = |definition: &Definition| defined.named(definition.name.as_str()).is_some();
         let early = self.early && chance.happens(20);
-        let numbered = (2..).zip(self.planned.iter().map(|(_, definition)| definition));
-        let sayable: Vec<_> = numbered.filter(|(_, definition)| early || stands(definition)).collect();
-        let (needs, definition) = *sayable.get(chance.place(sayable.len()))?;
+        let planned = self.planned.iter().map(|(_, definition)| definition);
+        let sayable: Vec<_> = planned.filter(|definition| early || stands(definition)).collect();
+        let definition = *sayable.get(chance.place(sayable.len()))?;
         let sum = definition.kind() == CounterKind::Sum;
         let removes = definition.remove.is_some() && chance.happens(crowd.unlikes);
         Some(Spoken {
@@ -116,7 +114,6 @@ impl Mix {
             member: (!sum).then(|| member(definition, chance.below(crowd.users))),
             amount: chance.pick(&[1, 1, 2, 25, 1_000, u32::try_from(MAX_AMOUNT).unwrap_or(1)]),
             partition: (sum && chance.happens(50)).then(|| u32::try_from(chance.below(partitions.into())).unwrap_or(0)),
-            needs,
             early: !stands(definition),
         })
     }

@@ -1,4 +1,4 @@
-//! The rules that the models found necessary, each of which the simulation can break: three about rows, twenty about counts
+//! The rules that the models found necessary, each of which the simulation can break: seven about rows, twenty about counts
 //! and what an answer says of itself, three about milestones, nine about what is trending.
 
 use clap::ValueEnum;
@@ -7,14 +7,20 @@ use clap::ValueEnum;
 /// asks for there, so that the services carry no switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Mutant {
-    /// Rows change without the fence's condition.
-    #[value(name = "C1")]
-    NoFence,
-    /// An unknown outcome is taken for a failure: the old batch is sent under a fence read afresh.
-    #[value(name = "C2")]
-    Presumed,
-    /// A cell is written without its own condition.
+    /// A removal deletes the row.
+    NoTombstone,
+    /// A like again leaves the row with the time at which its tombstone expires.
+    KeptGone,
+    /// What was read is committed, whether it is finished or not.
+    CommittedBeyond,
+    /// Statements are sent under a claim of long ago.
+    Sleeper,
+    /// A retry goes on that knows of no newer event of its row.
+    RetryOutlives,
+    /// A cell is written whatever its `to` is.
     CellUnguarded,
+    /// The loss of a replay is closed before the replay has passed.
+    ReplayClosed,
     /// The filter that is stored with a position is that of an earlier one.
     StaleFilter,
     /// A fold does not compare back-links.
@@ -95,10 +101,14 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, in the order of the catalogue.
-    pub const ALL: [Self; 35] = [
-        Self::NoFence,
-        Self::Presumed,
+    pub const ALL: [Self; 39] = [
+        Self::NoTombstone,
+        Self::KeptGone,
+        Self::CommittedBeyond,
+        Self::Sleeper,
+        Self::RetryOutlives,
         Self::CellUnguarded,
+        Self::ReplayClosed,
         Self::StaleFilter,
         Self::NoBackLink,
         Self::TwoUnderWay,
@@ -140,7 +150,7 @@ impl Mutant {
 
     /// Whether what it breaks is about rows alone.
     pub(crate) fn is_of_rows(self) -> bool {
-        self <= Self::CellUnguarded
+        self <= Self::ReplayClosed
     }
 
     /// Whether what it breaks is a part of recounting.

@@ -4,9 +4,7 @@
 mod intake;
 mod producer;
 mod rewrite;
-mod rows;
 
 pub(crate) use intake::{FaultyIntake, FaultyReader};
 pub(crate) use producer::{EarlyProducer, FaultyProducer, UnderWay};
 pub(crate) use rewrite::{Asked, Rewriter, announced_nowhere};
-pub(crate) use rows::MutatedRows;

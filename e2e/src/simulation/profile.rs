@@ -38,8 +38,17 @@ pub(crate) struct Profile {
     pub(crate) engine: Config,
     pub(crate) rules: Vec<Rule>,
     pub(crate) consumers: u64,
-    /// Whether each life of a consumer has a number of lanes of its own.
-    pub(crate) lanes: bool,
+    /// How long tombstones are kept.
+    pub(crate) tombstones: Duration,
+    /// How many of a hundred members' events come from a producer with another partitioner.
+    pub(crate) misrouted: u64,
+    /// How many of a hundred consumers stand still while no process works for long, and go on behind that.
+    pub(crate) sleeping: u64,
+    /// How often in a hundred the group is set back when that is over.
+    pub(crate) reset_behind: u64,
+    /// The most statements of a request, and the most requests under way.
+    pub(crate) statements: usize,
+    pub(crate) requests: usize,
     pub(crate) streamers: u64,
     pub(crate) recounters: u64,
     /// Whether relays and folds are processes of their own: the first streamer relays, the next one folds, and so on.
@@ -114,7 +123,12 @@ impl Profile {
             engine: engine(chance),
             rules: rules(chance),
             consumers: chance.between(1, 2),
-            lanes: false,
+            tombstones: Duration::from_secs(3_600 * chance.pick(&[1, 1, 24])),
+            misrouted: 0,
+            sleeping: 50,
+            reset_behind: 0,
+            statements: chance.pick(&[1, 4, 25]),
+            requests: chance.pick(&[1, 4, 64]),
             streamers: chance.between(1, 2),
             apart: false,
             recounters: if recounting { chance.between(1, 2) } else { 0 },
@@ -145,7 +159,7 @@ impl Profile {
             deeds: deeds(lossy, recounting, if events < SHORT { 4 } else { 1 }),
         };
         profile.longest_nap = profile.pace * 8;
-        if mutant.is_none_or(|mutant| mutant == Mutant::CellUnguarded) {
+        if mutant.is_none_or(Mutant::is_of_rows) {
             profile.count_more(other);
         }
         if let Some(mutant) = mutant {
@@ -158,12 +172,10 @@ impl Profile {
     /// There are other counters than likes, and what can go wrong with them does.
     fn count_more(&mut self, other: &Chance) {
         self.mix = Mix::draw(other, self.steps);
-        self.lanes = other.happens(60);
-        self.deeds.extend([(Deed::Garble, 3), (Deed::Spread, 5)]);
-        if !self.mix.early {
-            // A record that was passed before it was defined is in no sum, or is, once its fence goes back.
-            self.deeds.extend([(Deed::MoveBack, 5), (Deed::EditFence, 3)]);
-        }
+        self.misrouted = other.pick(&[0, 0, 5, 100]);
+        self.deeds.extend([(Deed::Garble, 3), (Deed::ResetGroup, 4), (Deed::ResetForward, 2)]);
+        self.deeds.extend([(Deed::Raise, 4), (Deed::PauseTopic, 2), (Deed::Hours, 2)]);
+        self.reset_behind = 50;
     }
 
     /// Leaves these kinds of faults out.

@@ -13,6 +13,7 @@ use super::clockwork;
 use super::course::Course;
 use super::driver::Driver;
 use super::events::Events;
+use super::fold::{Fold, Happened};
 use super::instance::{Role, Slot};
 use super::mutant::Mutant;
 use super::outcome::Outcome;
@@ -43,7 +44,7 @@ pub struct Order {
     pub milestones: Ladder,
     /// Whether what is trending is listed.
     pub listed: bool,
-    /// Whether lanes and homes change every second.
+    /// Whether something is done to the owner of a partition every second.
     pub restless: bool,
     /// Whether the last lines of the trace are wanted.
     pub lines: bool,
@@ -84,8 +85,9 @@ async fn schedule(order: &Order) -> Outcome {
         slots,
         defined: Definitions::likes_alone(),
         garbled: Vec::new(),
-        edits: Vec::new(),
-        edited: BTreeSet::new(),
+        forwards: Vec::new(),
+        forwarded: BTreeSet::new(),
+        resumes: None,
         replica: Vec::new(),
         adopting: None,
         lapse: None,
@@ -102,7 +104,7 @@ async fn schedule(order: &Order) -> Outcome {
     outcome.hash = world.trace.hash();
     outcome.virtual_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     count_faults(&world, &events);
-    world.coverage.add("lanes_changed", fold.relaned());
+    count_rows(&world, &fold);
     let judged = world.honesty.count();
     (outcome.answers, outcome.exact) = (judged.answers, judged.exact);
     let judged = lists.map(|lists| lists.judged).unwrap_or_default();
@@ -144,8 +146,23 @@ fn count_faults(world: &World, events: &Events) {
     }
     world.coverage.add("ghost_applied", stats.ghosts_applied);
     world.coverage.add("stream_late", u64::from(world.honesty.is_of_a_late_stream()));
-    world.coverage.add("poison", events.poisoned().len() as u64);
-    world.coverage.add("said_before_defined", events.early().len() as u64);
+    world.coverage.add("poison", events.all().filter(|(.., record)| record.deed.is_none()).count() as u64);
+    world.coverage.add("said_before_defined", events.all().filter(|(.., record)| record.early).count() as u64);
+}
+
+/// The same of what has happened to rows and claims.
+fn count_rows(world: &World, fold: &Fold) {
+    let Happened { take_overs, replays, resurrections, expirations, misrouted, refused } = fold.happened;
+    for (kind, count) in [
+        ("claim_taken_over", take_overs),
+        ("replay", replays),
+        ("resurrection", resurrections),
+        ("tombstone_expired", expirations),
+        ("misrouted", misrouted),
+        ("misrouted_refused", refused),
+    ] {
+        world.coverage.add(kind, count);
+    }
 }
 
 /// A place for each process of the pipeline, still empty.

@@ -1,9 +1,11 @@
-//! What lies between one process's SDK and the emulator: its gate, the trace of what passed, and what a mutant leaves out of
-//! its requests, or makes of what it is answered.
+//! What lies between one process's SDK and the emulator: its gate, the trace of what passed, signatures that are too old, and what
+//! a mutant leaves out of its requests, or makes of what it is answered.
 
 mod requests;
 mod responses;
 mod shadow;
+mod signature;
+mod statements;
 
 use std::fmt::Write as _;
 
@@ -14,6 +16,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use tally_emulator::Emulator;
+use tally_service::Clock;
 
 use super::coverage::Coverage;
 use super::gate::Gate;
@@ -24,6 +27,7 @@ pub(crate) use responses::Earlier;
 pub(crate) use shadow::Shadow;
 
 use super::journal::Journal;
+use super::kafka::Beyond;
 use super::mutant::Mutant;
 use super::ports::{Asked, UnderWay};
 
@@ -33,6 +37,8 @@ pub(crate) struct Wire {
     pub(crate) name: String,
     pub(crate) emulator: SharedHttpClient,
     pub(crate) gate: Gate,
+    /// The store's clock.
+    clock: Clock,
     pub(crate) trace: Trace,
     pub(crate) coverage: Coverage,
     /// What a mutant does on the way.
@@ -60,15 +66,18 @@ pub(crate) struct Tampered {
     pub(crate) shadow: Shadow,
     /// The process's host: what is under way ends with it.
     pub(crate) host: tally_service::Host,
+    /// What it has stored as done that is not.
+    pub(crate) beyond: Option<Beyond>,
 }
 
 impl Wire {
     /// An open way to `emulator`.
-    pub(crate) fn new(name: &str, emulator: &Emulator, trace: &Trace, coverage: &Coverage) -> Self {
+    pub(crate) fn new(name: &str, emulator: &Emulator, clock: Clock, trace: &Trace, coverage: &Coverage) -> Self {
         Self {
             name: name.to_owned(),
             emulator: emulator.http_client(),
             gate: Gate::default(),
+            clock,
             trace: trace.clone(),
             coverage: coverage.clone(),
             tampered: None,
@@ -124,6 +133,13 @@ impl Line {
             far = shadow;
         }
         self.wire.gate.pass().await;
+        let is_sleeper = self.wire.tampered.as_ref().is_some_and(Tampered::is_signed_anew);
+        if !is_sleeper && signature::is_expired(&request, self.wire.clock.now()) {
+            self.wire.coverage.fired("signature_expired");
+            let refused = signature::refusal();
+            self.wire.passed(&operation, &refused);
+            return refused;
+        }
         let mut outcome = far.call(request).await;
         self.wire.gate.pass().await;
         if let (Some(tampered), Some(asked), Ok(response)) = (&self.wire.tampered, &asked, &mut outcome) {

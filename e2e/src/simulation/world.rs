@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Connection, Consistency, Settings};
 use tally_adapters::memory::PartitionCache;
@@ -14,11 +15,8 @@ use tally_adapters::memory::log::Broker;
 use tally_core::cached::StandingAt;
 use tally_core::changes::partition_of;
 use tally_core::fold::Counter;
-use tally_core::homes::Homes;
-use tally_core::ids::{CounterId, CounterKind, RowKey};
-use tally_core::ports::{
-    CounterMaps as _, Cursor, RecountQueue as _, Rows as _, ScannedRow, Segment, TopicReader as _,
-};
+use tally_core::ids::{CounterId, RowKey};
+use tally_core::ports::{Cursor, RecountQueue as _, Rows as _, ScannedRow, Segment, TopicReader as _};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Clock, Host};
@@ -26,14 +24,14 @@ use tally_service::{Clock, Host};
 use super::cache::Breaches;
 use super::coverage::Coverage;
 use super::events::{LETTERS, TOPIC};
-use super::history::History;
+use super::history::{History, LIKES};
 use super::journal::{CHANGES, Journal};
 use super::laws::Honesty;
 use super::lists::BOARDS;
-use super::moves::Moves;
 use super::ports::UnderWay;
 use super::profile::Profile;
 use super::readers::Pulse;
+use super::registers::Registers;
 use super::trace::Trace;
 use super::wire::{Remembered, Wire};
 use super::writes::Writes;
@@ -55,7 +53,7 @@ pub(crate) struct World {
     pub(crate) coverage: Coverage,
     pub(crate) breaches: Breaches,
     pub(crate) history: History,
-    pub(crate) moves: Moves,
+    pub(crate) registers: Registers,
     pub(crate) journal: Journal,
     pub(crate) writes: Writes,
     /// What mutants have stored before, and corrections of theirs that outlive a loss.
@@ -71,7 +69,7 @@ pub(crate) struct World {
 /// The harness's own ports of the tables, which no fault of a process reaches.
 pub(crate) struct Calm {
     rows: dynamodb::Rows,
-    pub(crate) maps: dynamodb::Maps,
+    pub(crate) claims: Claims,
     pub(crate) counters: Counters,
     pub(crate) changes: Changes,
     pub(crate) checkpoints: dynamodb::Checkpoints,
@@ -100,17 +98,23 @@ impl World {
         let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
         let emulator = Emulator::new(Config { epoch: Some(epoch), ..profile.engine.clone() });
         let (trace, coverage) = (Trace::new(), Coverage::default());
-        let wire = Wire::new("observer", &emulator, &trace, &coverage);
+        let clock = Clock::starting_at(BEGAN);
+        let wire = Wire::new("observer", &emulator, clock, &trace, &coverage);
         let connection = Connection::in_process(&settings(), wire, BEGAN);
         dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
-        let (history, moves) = (History::of(&emulator)?, Moves::of(&emulator)?);
+        let (history, registers) = (History::default(), Registers::of(&emulator)?);
+        let (kept, also) = (history.clone(), registers.clone());
+        emulator.watch(LIKES, move |changed| {
+            kept.keep(&changed);
+            also.keep(&changed);
+        })?;
         let writes = Writes::default();
         writes.watch(&emulator)?;
         let honesty = Honesty::of(history.clone(), profile.engine.stream_delay, profile.engine.stream_reorder);
         let broker = topics(profile);
         let calm = Calm {
             rows: dynamodb::Rows::new(&connection),
-            maps: dynamodb::Maps::new(&connection),
+            claims: Claims::new(&connection, clock),
             counters: Counters::new(&connection),
             changes: Changes::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
@@ -118,7 +122,6 @@ impl World {
             stream: dynamodb::Streams::new(&connection),
             connection: connection.clone(),
         };
-        let clock = Clock::starting_at(BEGAN);
         Ok(Self {
             journal: Journal::of(&broker, profile.changes),
             emulator,
@@ -129,7 +132,7 @@ impl World {
             coverage,
             breaches: Breaches::default(),
             history,
-            moves,
+            registers,
             writes,
             remembered: Remembered::default(),
             corrections: UnderWay::default(),
@@ -165,16 +168,6 @@ impl World {
                 return Ok(rows);
             }
         }
-    }
-
-    /// The homes of those of `ids` that have a map.
-    pub(crate) async fn homes(
-        &self,
-        ids: impl Iterator<Item = CounterId>,
-    ) -> anyhow::Result<BTreeMap<CounterId, Homes>> {
-        let ids: Vec<CounterId> = ids.filter(|id| id.name.kind() == CounterKind::Set).collect();
-        let maps = self.calm.maps.maps(&ids).await?;
-        Ok(ids.into_iter().zip(maps).filter_map(|(id, map)| Some((id, map?.homes()))).collect())
     }
 
     /// The counters of `ids`; one that is not there is an empty one.

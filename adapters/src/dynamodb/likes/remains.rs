@@ -1,6 +1,6 @@
-//! What the rows say of a deployment whose checkpoints are lost: how far each partition's sums have come.
+//! What the rows say of a deployment whose checkpoints are lost: of which generations they are, and which sums there are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tally_core::fence::Partition;
 use tally_core::ids::{CounterName, ReservedKey, RowKey};
@@ -10,21 +10,23 @@ use tally_core::register::Version;
 use super::super::connection::Connection;
 use super::super::cursor::{after_two, start_two};
 use super::super::fault::fault;
-use super::super::item::{Item, Reader, text};
+use super::super::item::{Item, Reader};
 use super::super::names::PK;
-use super::super::names::likes::{TO, USER_ID};
+use super::super::names::likes::{TO, USER_ID, V};
 
 /// What was found among the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
-    /// The greatest version among the cells of each partition.
-    pub reached: BTreeMap<Partition, Version>,
+    /// The greatest generation of a row's version or of a cell's; 0 where there is none.
+    pub generation: u16,
+    /// The partitions that have added to a sum.
+    pub added: BTreeSet<Partition>,
     /// The sums that have cells.
     pub sums: BTreeSet<CounterName>,
 }
 
 impl Remains {
-    /// Reads every row that is no member's, consistently.
+    /// Reads every row, consistently.
     ///
     /// # Errors
     /// The table cannot be read, or a row is not what it has to be.
@@ -35,12 +37,11 @@ impl Remains {
                 .client
                 .scan()
                 .table_name(table)
-                .filter_expression("begins_with(#user,:reserved)")
-                .projection_expression("#pk,#user,#to")
+                .projection_expression("#pk,#user,#v,#to")
                 .expression_attribute_names("#pk", PK)
                 .expression_attribute_names("#user", USER_ID)
+                .expression_attribute_names("#v", V)
                 .expression_attribute_names("#to", TO)
-                .expression_attribute_values(":reserved", text(tally_core::ids::RESERVED))
                 .set_exclusive_start_key(after.as_ref().map(|at| start_two([PK, USER_ID], at)).transpose()?)
                 .consistent_read(true);
             let reply = scan.send().await.map_err(|error| fault(table, &error))?;
@@ -56,14 +57,19 @@ impl Remains {
 
     fn take(&mut self, table: &str, row: &Item) -> Outcome<()> {
         let reader = Reader::new(table, row);
+        let sort = reader.required_text(USER_ID)?;
+        let cell = match ReservedKey::read(sort) {
+            Some(ReservedKey::Cell { topic, partition }) => Some(Partition { topic: topic.into(), index: partition }),
+            Some(_) => return Ok(()),
+            None => None,
+        };
+        // A cell that no consumer wrote has come nowhere, and a row that no consumer wrote has no version.
+        let version = reader.number::<Version>(if cell.is_some() { TO } else { V })?;
+        self.generation = self.generation.max(version.map_or(0, Version::generation));
         // A row under a key that is none counts nothing.
-        let Ok(key) = reader.required_text(PK)?.parse::<RowKey>() else { return Ok(()) };
-        if let Some(ReservedKey::Cell { topic, partition }) = ReservedKey::read(reader.required_text(USER_ID)?) {
+        if let (Some(cell), Ok(key)) = (cell, reader.required_text(PK)?.parse::<RowKey>()) {
             self.sums.insert(key.counter.name);
-            // A cell that no consumer wrote has come nowhere.
-            let Some(to) = reader.number(TO)? else { return Ok(()) };
-            let of = self.reached.entry(Partition { topic: topic.into(), index: partition }).or_insert(to);
-            *of = to.max(*of);
+            self.added.extend(version.map(|_| cell));
         }
         Ok(())
     }

@@ -114,6 +114,11 @@ impl Librdkafka {
 }
 
 impl Librdkafka {
+    /// A reader whose bookmarks are those of the group that is joined.
+    pub(crate) fn reader_of_members(&self) -> KafkaTopicReader {
+        KafkaTopicReader::new(&self.settings(), &format!("{GROUP}-{}", self.topic), &self.topic).unwrap()
+    }
+
     /// As retention would: everything of a partition before `start`. The in-process cluster cannot.
     pub(crate) async fn delete_before(&self, index: u32, start: u64) {
         let mut offsets = TopicPartitionList::new();

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::select_all;
+use tally_core::fence::{Offset, Partition};
+use tally_core::ports::TopicReader as _;
 use tally_core::ports::log::Revocation;
 
 use super::engine::{Engine, Librdkafka, PARTITIONS, PATIENCE, Twin, kafka};
@@ -93,4 +95,24 @@ async fn of_three_members_of_a_group_of_kafka_each_reads_its_share_of_12_partiti
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
 async fn of_three_members_of_a_group_of_kafka_each_reads_its_share_of_64_partitions() {
     come_and_go(&Librdkafka::elsewhere(64).await, 64).await;
+}
+
+/// The in-process cluster describes no group.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
+async fn who_is_in_a_group_and_what_each_member_holds_is_known_and_its_offsets_are_set_once_none_is() {
+    let engine = Librdkafka::elsewhere(PARTITIONS).await;
+    let reader = engine.reader_of_members();
+    assert_eq!(reader.members().await, Ok(vec![]));
+    let mut one = Member::new(&engine);
+    one.owns(PARTITIONS as usize).await;
+    let members = reader.members().await.unwrap();
+    assert!(members.len() == 1 && members[0].host == "127.0.0.1", "{members:?}");
+    assert_eq!(members[0].partitions, [0, 1, 2, 3]);
+    let partition = Partition { topic: engine.topic().into(), index: 2 };
+    assert!(reader.mark(&partition, Offset(0)).await.is_err(), "its members alone commit");
+    one.owned.clear();
+    one.intake.leave().await;
+    assert_eq!(reader.members().await, Ok(vec![]));
+    assert_eq!(reader.mark(&partition, Offset(0)).await, Ok(()));
 }

@@ -67,7 +67,7 @@ struct Derived {
     likes: f64,
     rate: f64,
     reads: f64,
-    /// Write units of rows and fences of a month.
+    /// Write units of rows of a month.
     units: f64,
     rows: f64,
 }
@@ -79,7 +79,7 @@ impl From<&Load> for Derived {
             likes,
             rate: load.likes_per_day / DAY,
             reads: load.reads_per_day.unwrap_or(load.likes_per_day * 10.0) * DAYS,
-            units: likes * 2.0 * (1.0 + 1.0 / load.likes_per_batch),
+            units: likes * load.units_per_like,
             rows: likes * load.months * load.kept,
         }
     }
@@ -93,7 +93,7 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
     let each_month = stored * tables.storage_gb_month / load.months.max(1.0);
     let counts = |updates: f64, units: f64| of.likes / updates * units * write;
     vec![
-        Part::new("rows", of.units * write, "two write units a like, and two for each batch's fence, on demand"),
+        Part::new("rows", of.units * write, format!("{} write units a like, on demand", load.units_per_like)),
         Part {
             what: "counts",
             least: counts(load.changes_per_update, 1.0),
@@ -158,7 +158,7 @@ fn kafka(load: &Load, prices: &Prices) -> f64 {
 }
 
 fn shards(of: &Derived) -> f64 {
-    (of.rate * 2.0 / UNITS_PER_SHARD).ceil().max(1.0)
+    (of.units / (DAYS * DAY) / UNITS_PER_SHARD).ceil().max(1.0)
 }
 
 fn stream(of: &Derived, prices: &Prices) -> f64 {
@@ -198,14 +198,14 @@ mod tests {
     fn the_sums_are_those_that_were_computed_by_hand() {
         let load = load(&["--likes-per-day", "5e9", "--months", "12"]);
         for (what, known) in [
-            ("rows", 190_000.0),
+            ("rows", 96_900.0),
             ("load balancer", 8_000.0),
             ("processes", 1_700.0),
             ("kafka", 1_600.0),
             ("cache", 800.0),
-            ("stream reads", 600.0),
-            ("rows, provisioned", 78_000.0),
-            ("rows, reserved", 35_000.0),
+            ("stream reads", 300.0),
+            ("rows, provisioned", 40_000.0),
+            ("rows, reserved", 17_900.0),
             ("a full audit", 8_600.0),
         ] {
             assert!(is_within(&load, what, known), "{what}: {} and not {known}", part(&load, what).dollars());
@@ -231,7 +231,7 @@ mod tests {
             |args: &[&str]| monthly(&load(args), &Prices::read(BUILT_IN).unwrap()).iter().map(|p| p.least).sum::<f64>();
         assert!(sum(&["--likes-per-day", "1e6"]) < sum(&["--likes-per-day", "2e6"]));
         assert!(sum(&["--months", "1"]) < sum(&["--months", "24"]));
-        assert!(sum(&["--likes-per-batch", "99"]) < sum(&["--likes-per-batch", "1"]));
+        assert!(sum(&["--units-per-like", "1"]) < sum(&["--units-per-like", "1.5"]));
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Recount {
         let (mut keys, mut plan) = (Vec::new(), Vec::new());
         for counter in seen::chosen(&desk, &id, &counter).await? {
             let found = seen::counter(&desk, &counter).await?.counter.ok().flatten();
-            let shards = seen::shards(&desk, &counter, found.as_ref()).await?;
+            let shards = seen::shards(&desk, found.as_ref());
             plan.push(format!("queue {} row keys of the counter {} of {id}", shards.len(), counter.name));
             keys.extend(shards.into_iter().map(|shard| RowKey { counter: counter.clone(), shard }));
         }

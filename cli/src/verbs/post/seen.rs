@@ -10,8 +10,8 @@ use tally_core::audit::Cause;
 use tally_core::changes::{Standing, partition_of};
 use tally_core::fault::Fault;
 use tally_core::fold::{Counter, serve};
-use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, Shard};
-use tally_core::ports::{CounterMaps, Outcome, RecountQueue};
+use tally_core::ids::{CounterId, PostId, RowKey, Shard};
+use tally_core::ports::{Outcome, RecountQueue};
 use tally_core::time::UnixMillis;
 
 use crate::desk::Desk;
@@ -146,16 +146,11 @@ pub(super) async fn queued(desk: &Desk, post: &PostId) -> anyhow::Result<Vec<(Ro
     }
 }
 
-/// Every shard that rows of a counter may be under, and those besides that the counter has.
-pub(super) async fn shards(desk: &Desk, id: &CounterId, counter: Option<&Counter>) -> anyhow::Result<Vec<Shard>> {
-    let map = match id.name.kind() {
-        CounterKind::Set => desk.maps.map(id).await.context("cannot read the counter's map")?,
-        CounterKind::Sum => None,
-    };
-    let greatest = map.map_or(desk.shards, |map| map.homes().greatest());
+/// Every shard that rows of a counter are under, and those besides that the counter has.
+pub(super) fn shards(desk: &Desk, counter: Option<&Counter>) -> Vec<Shard> {
     let stored = counter.into_iter().flat_map(|counter| counter.parts.keys().copied());
-    let mut shards: Vec<Shard> = greatest.all().chain(stored).collect();
+    let mut shards: Vec<Shard> = desk.shards.all().chain(stored).collect();
     shards.sort_unstable();
     shards.dedup();
-    Ok(shards)
+    shards
 }

@@ -1,16 +1,17 @@
 //! Whether tables that were restored fit each other and Kafka.
 
 use anyhow::Context;
-use tally_consumer::Standing;
 use tally_core::fence::Offset;
 use tally_core::ports::TopicReader;
+use tally_core::register::Start;
 use tally_core::time::UnixMillis;
 
-use super::plan::BEFORE;
+use super::plan::{BEFORE, set_back};
 use crate::desk::{Desk, Where};
 use crate::verbs::doctor::{Points, Verdict, kept, log};
+use crate::verbs::topic::{Part, Seen};
 
-/// Offsets before a fence that are looked at for the last event it has passed.
+/// Offsets before a start that are looked at for the last event that lies before it.
 const LOOKED_AT: u64 = 100;
 
 #[derive(clap::Args, Clone, Debug)]
@@ -33,15 +34,19 @@ impl Args {
         }
         log(&desk, &mut points).await?;
         let reader = desk.reader(&desk.topic)?;
-        for standing in desk.fences()?.standing().await? {
-            fence(&reader, &standing, UnixMillis(self.to_time), &mut points).await?;
+        let seen = Seen::look(&desk, &desk.topic).await?;
+        if seen.topic.is_none() {
+            points.add(seen.name.as_str(), Verdict::Bad, "nothing is known of it: tally topic adopt");
+        }
+        for part in &seen.parts {
+            start(&desk, &reader, part, UnixMillis(self.to_time), &mut points).await?;
         }
         let losses = desk.changes.losses().await.context("cannot read the losses")?;
         if losses.open().next().is_none() {
             points.add(
                 "exactness",
                 Verdict::Bad,
-                "no loss is open, so counts would be called exact: was a fence reset",
+                "no loss is open, so counts would be called exact: were the tables adopted",
             );
         } else {
             points.add("exactness", Verdict::Good, "counts are inexact until an audit has gone through");
@@ -50,27 +55,33 @@ impl Args {
     }
 }
 
-/// A fence has to begin with what was said just before the moment: rows have nothing that came later.
-async fn fence(reader: &dyn TopicReader, of: &Standing, to: UnixMillis, points: &mut Points) -> anyhow::Result<()> {
-    let (verdict, detail) = match (of.alarm(), of.lanes.iter().map(|fence| fence.offset).max()) {
-        (Some(alarm), _) => (Verdict::Bad, format!("{}: {alarm}", alarm.name())),
-        (None, None) => (Verdict::Bad, "it has no fence: a consumer would read it from its start".to_owned()),
-        (None, Some(furthest)) => match passed(reader, of, furthest).await? {
-            Some(at) if at >= to.minus(BEFORE) => {
-                let detail = format!("the fence is at {furthest}, behind events that the rows may not have");
-                (Verdict::Bad, format!("{detail}: fence reset --all --to-time {} --back", to.minus(BEFORE).0))
+/// Reading has to begin with what was said just before the moment: rows have nothing that came later.
+async fn start(
+    desk: &Desk,
+    reader: &dyn TopicReader,
+    part: &Part,
+    to: UnixMillis,
+    points: &mut Points,
+) -> anyhow::Result<()> {
+    let Some(start) = &part.start else { return Ok(()) };
+    let (verdict, detail) = match start {
+        Err(standstill) => (Verdict::Bad, format!("{}: {standstill}", standstill.name())),
+        Ok(Start { at, .. }) => match passed(reader, part, *at).await? {
+            Some(said) if said >= to.minus(BEFORE) => {
+                let detail = format!("reading begins at {at}, behind events that the rows may not have");
+                (Verdict::Bad, format!("{detail}: {}", set_back(&desk.group, &desk.topic, to)))
             }
-            _ => (Verdict::Good, format!("{} events are read again", of.log.end.0.saturating_sub(furthest.0))),
+            _ => (Verdict::Good, format!("{} events are read again", part.log.end.0.saturating_sub(at.0))),
         },
     };
-    points.add(format!("{}", of.partition), verdict, detail);
+    points.add(format!("{}", part.partition), verdict, detail);
     Ok(())
 }
 
-/// When the last event before `furthest` was said, of those that Kafka still has.
-async fn passed(reader: &dyn TopicReader, of: &Standing, furthest: Offset) -> anyhow::Result<Option<UnixMillis>> {
+/// When the last event before `start` was said, of those that Kafka still has.
+async fn passed(reader: &dyn TopicReader, of: &Part, start: Offset) -> anyhow::Result<Option<UnixMillis>> {
     // Not each offset has a record.
-    let from = Offset(furthest.0.saturating_sub(LOOKED_AT)).max(of.log.start);
-    let read = reader.read(&of.partition, from, furthest).await.context("cannot read what the fence has passed")?;
+    let from = Offset(start.0.saturating_sub(LOOKED_AT)).max(of.log.start);
+    let read = reader.read(&of.partition, from, start).await.context("cannot read what lies before the start")?;
     Ok(read.iter().last().map(|record| record.at))
 }

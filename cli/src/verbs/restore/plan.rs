@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
+use tally_consumer::group_of;
 use tally_core::ports::TopicReader;
 use tally_core::time::UnixMillis;
 
@@ -142,10 +143,7 @@ fn steps(desk: &Desk, to: UnixMillis, prefix: &str) -> Vec<String> {
         "for each of the four: update-continuous-backups, update-table --deletion-protection-enabled, warm throughput"
             .to_owned(),
         format!("tally adopt tables --table-prefix {prefix} --yes --why .."),
-        format!(
-            "tally fence reset --all --to-time {} --back --table-prefix {prefix} --yes --why ..",
-            to.minus(BEFORE).0
-        ),
+        set_back(&group_of(prefix), &desk.topic, to),
         format!("tally restore check --to-time {} --table-prefix {prefix}", to.0),
         format!("create the topic {prefix}changes, like the log of changes that there is and with as many partitions"),
         format!(
@@ -154,4 +152,45 @@ fn steps(desk: &Desk, to: UnixMillis, prefix: &str) -> Vec<String> {
         ),
         format!("tally audit start --table-prefix {prefix} --yes --why ..; tally audit watch --table-prefix {prefix}"),
     ]
+}
+
+/// How consumers are had begin with what was said just before the moment.
+pub(super) fn set_back(group: &str, topic: &str, to: UnixMillis) -> String {
+    format!(
+        "kafka-consumer-groups.sh --bootstrap-server .. --group {group} --topic {topic} --reset-offsets --to-datetime {} --execute",
+        utc(to.minus(BEFORE))
+    )
+}
+
+/// A moment as Kafka's tools take it: `2026-03-01T12:00:00.000`, in UTC.
+fn utc(at: UnixMillis) -> String {
+    let (days, millis) = (at.0 / 86_400_000, at.0 % 86_400_000);
+    // Years that begin in March, in eras of 400: the day that leap years have more is a year's last.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (millis / 3_600_000, millis / 60_000 % 60, millis / 1_000 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}", millis % 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_said_as_kafkas_tools_take_it() {
+        let said = [0, 951_782_400_000, 1_700_000_000_123, 4_107_542_399_999].map(|at| utc(UnixMillis(at)));
+        let expected = [
+            "1970-01-01T00:00:00.000",
+            "2000-02-29T00:00:00.000",
+            "2023-11-14T22:13:20.123",
+            "2100-02-28T23:59:59.999",
+        ];
+        assert_eq!(said, expected);
+    }
 }

@@ -6,17 +6,18 @@ use std::time::Duration;
 use anyhow::Context;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
-use tally_consumer::{Standing, dlq};
+use tally_consumer::dlq;
 use tally_core::audit::{Cause, RunRecord, RunScope};
 use tally_core::cached::StandingAt;
 use tally_core::fault::Fault;
-use tally_core::fence::{Alarm, Log, Partition};
+use tally_core::fence::{Log, Partition};
 use tally_core::ports::{ChangeStream, RecountQueue, Runs, StreamFault, TopicReader};
 use tally_core::time::UnixMillis;
 
 use super::Status;
 use crate::desk::Desk;
 use crate::said::ago;
+use crate::verbs::topic::Seen;
 
 /// Runs among which the last audit is looked for.
 const RUNS: u32 = 200;
@@ -32,63 +33,46 @@ pub(super) async fn tables(desk: &Desk, status: &mut Status) -> anyhow::Result<(
     Ok(())
 }
 
-/// Kafka to rows: each partition's fence, its log, and how long its first record that is not applied has waited.
+/// Kafka to rows: up to where and when the rows of each partition are complete.
 pub(super) async fn rows(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
     if !desk.has_kafka() {
         status.figure("rows", "not looked at: say --brokers");
         return Ok(());
     }
-    let standing = desk.fences()?.standing().await?;
-    let reader = desk.reader(&desk.topic)?;
-    let (mut behind, mut longest) = (0, Duration::ZERO);
-    for partition in &standing {
-        if let Some(Alarm::Paused) = partition.alarm() {
-            status.wrong("paused", format!("{}: tally resume consumer", partition.partition), None);
+    let seen = Seen::look(desk, &desk.topic).await?;
+    for problem in seen.problems() {
+        let partitions: Vec<String> = problem.partitions.iter().map(|index| format!("{}/{index}", seen.name)).collect();
+        let detail = format!("{}: {}: {}", partitions.join(", "), problem.name, problem.detail);
+        status.wrong("partition halted", detail, Some("ops/runbooks/TallyPartitionHalted.md"));
+    }
+    if seen.is_paused() {
+        status.wrong("paused", format!("{}: tally resume consumer", seen.name), None);
+    }
+    let now = desk.claims.time().latest;
+    let (mut behind, mut oldest) = (0, None::<Duration>);
+    for part in &seen.parts {
+        let (partition, lag) = (&part.partition, seen.lag(part));
+        behind += lag;
+        let Some(kept) = seen.kept(part) else {
+            if lag > 0 && !matches!(part.start, Some(Err(_))) {
+                status.wrong("not consumed", format!("{partition}: no consumer has read it"), None);
+            }
             continue;
-        }
-        if let Some(alarm) = partition.alarm() {
-            let detail = format!("{}: {}: {alarm}", partition.partition, alarm.name());
-            status.wrong("partition halted", detail, Some("ops/runbooks/TallyPartitionHalted.md"));
-            continue;
-        }
-        let Some(waiting) = waiting(desk, &reader, partition).await? else { continue };
-        behind += waiting.records;
-        longest = longest.max(waiting.age);
-        if waiting.age > late {
-            let detail =
-                format!("{}: {} records, the first for {}", partition.partition, waiting.records, ago(waiting.age));
+        };
+        let age = kept.safe_at.map(|at| now.since(at));
+        oldest = oldest.max(age);
+        if kept.is_replaying() {
+            let detail = format!("{partition}: up to {}, and {} is done", kept.greatest, kept.safe);
+            status.wrong("replaying", detail, Some("ops/runbooks/TallyConsumerLag.md"));
+        } else if let Some(age) = age.filter(|age| *age > late && !seen.is_paused()) {
+            let detail = format!("{partition}: complete up to {} ago, {lag} records wait", ago(age));
             status.wrong("rows are late", detail, Some("ops/runbooks/TallyConsumerLag.md"));
         }
     }
-    let unread =
-        standing.iter().filter(|partition| partition.lanes.is_empty() && partition.log.end > partition.log.start);
-    for partition in unread {
-        status.wrong(
-            "not consumed",
-            format!("{} has no fence yet: no consumer has read it", partition.partition),
-            None,
-        );
-    }
-    status.figure(
-        "rows",
-        format!("{} partitions, {behind} records wait, the first for {}", standing.len(), ago(longest)),
-    );
+    let oldest = oldest.map_or("not known".to_owned(), |age| format!("{} ago", ago(age)));
+    let partitions = seen.partitions();
+    status.figure("rows", format!("{partitions} partitions, complete up to {oldest}, {behind} records wait"));
     Ok(())
-}
-
-/// Records of a partition that no lane has passed.
-struct Waiting {
-    records: u64,
-    age: Duration,
-}
-
-async fn waiting(desk: &Desk, reader: &dyn TopicReader, of: &Standing) -> anyhow::Result<Option<Waiting>> {
-    let Some(records) = of.behind().filter(|behind| *behind > 0) else { return Ok(None) };
-    let Some(first) = of.lanes.iter().map(|fence| fence.offset).min() else { return Ok(None) };
-    let read =
-        reader.read(&of.partition, first, first.next()).await.context("cannot read the first record that waits")?;
-    let at = read.iter().next().map(|record| record.at);
-    Ok(Some(Waiting { records, age: at.map_or(Duration::ZERO, |at| desk.clock.now().since(at)) }))
 }
 
 /// Rows to the log of changes: how far each stream shard is in it, and which process copies it.

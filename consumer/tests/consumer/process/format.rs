@@ -1,6 +1,6 @@
 //! A deployment in a format that the consumer does not know: it does not start there, and stops when the format changes.
 
-use super::stage::{Stage, eventually};
+use super::stage::{READING, Stage, eventually};
 
 const NAMED: &str = "the deployment is written in format 7, this build knows 2: see docs/upgrading.md";
 
@@ -9,7 +9,7 @@ const NAMED: &str = "the deployment is written in format 7, this build knows 2: 
 async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_process() {
     let mut stage = Stage::set().await;
     let mut one = stage.consumer(&[]);
-    one.says("reading from the fence").await;
+    one.says(READING).await;
     stage.write_in("7").await;
     assert_eq!(one.exit().await, Some(78));
     let mut two = stage.consumer(&[]);
@@ -32,7 +32,7 @@ async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends
 async fn a_store_that_does_not_answer_for_the_format_ends_nothing() {
     let stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
-    consumer.says("reading from the fence").await;
+    consumer.says(READING).await;
     let refused = tally_emulator::Rule::new(tally_emulator::Fault::Throttle).on("GetItem");
     stage.emulator.set_faults(vec![refused]);
     // The client itself asks three times for each look.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::fence::Partition;
-use crate::register::Generation;
+use crate::register::{Generation, Version};
 
 const TOMBSTONES: Duration = Duration::from_secs(24 * 3600);
 const HOUR: u64 = 3_600_000;
@@ -97,6 +97,59 @@ fn what_does_not_fit_the_log_is_named_and_not_begun() {
 }
 
 #[test]
+fn what_was_applied_and_is_deleted_by_now_need_not_be_read_once_more() {
+    let begun = start(Some(kept()), Some(50), &log(120, 1_000), &topic()).unwrap();
+    assert_eq!((begun.at, begun.replay), (Offset(120), None));
+    let begun = start(Some(kept()), Some(50), &log(200, 1_000), &topic()).unwrap();
+    assert_eq!(begun.at, Offset(200));
+}
+
+#[test]
+fn a_partition_that_an_operator_has_skip_begins_there_and_is_no_replay() {
+    let skipped = kept().skipped_to(Offset(500), Offset(1_000), NOW);
+    assert_eq!((skipped.safe, skipped.greatest, skipped.safe_at), (Offset(500), Offset(500), kept().safe_at));
+    assert!(skipped.at > kept().at, "an earlier owner's last word comes too late");
+    let begun = start(Some(skipped), Some(200), &log(500, 1_000), &topic()).unwrap();
+    assert_eq!((begun.at, begun.replay), (Offset(500), None), "what the group has committed is deleted");
+    // Of a log that has lost its tail.
+    let cut = kept().skipped_to(Offset(80), Offset(90), NOW);
+    let begun = start(Some(cut), Some(80), &log(10, 90), &topic()).unwrap();
+    assert_eq!((begun.at, begun.replay), (Offset(80), None));
+}
+
+#[test]
+fn what_may_be_a_copy_of_records_that_were_read_is_a_replay_until_it_has_passed() {
+    let adopted = Topic::adopted(id("two"), 2, vec![Offset(3); 2]);
+    let kept = Kept { at: NOW, ..Kept::first(&adopted, Offset(3)).read_again_to(Offset(40)) };
+    assert!(kept.is_replaying());
+    let log = Log { topic: id("two"), ..log(3, 50) };
+    let begun = start(Some(kept), Some(3), &log, &adopted).unwrap();
+    assert_eq!((begun.at, begun.replay), (Offset(3), Some(Offset(40))));
+    assert!(!Kept::first(&adopted, Offset(3)).read_again_to(Offset(3)).is_replaying());
+}
+
+#[test]
+fn what_a_standstill_says_names_the_command_that_ends_it() {
+    let (of, name) = (|text: &str, standstill: Standstill| standstill.to_string().contains(text), id("x"));
+    let topic = Standstill::TopicReplaced { expected: name.clone(), found: name };
+    assert!(of("`tally resume`", Standstill::Paused) && of("`tally topic adopt`", topic));
+    assert!(of("`tally topic adopt`", Standstill::FewerPartitions { expected: 2, found: 1 }));
+    assert!(of("`tally topic adopt`", Standstill::NewPartition { known: 2 }));
+    let (one, two) = (Offset(1), Offset(2));
+    assert!(of("`tally topic skip --to 2`", Standstill::ForwardReset { safe: one, committed: two }));
+    assert!(of("`tally topic skip --to 2`", Standstill::LogTruncated { at: one, start: two }));
+    assert!(of("`tally topic skip --to 1`", Standstill::BeyondLog { at: two, end: one }));
+}
+
+#[test]
+fn a_topic_goes_on_in_the_next_generation_as_long_as_there_is_one() {
+    let grown = topic().continued(vec![Offset(100), Offset(120), Offset(0)]).unwrap();
+    assert_eq!((grown.current().number, grown.generations.len()), (2, 2));
+    let last = Topic::adopted(id("one"), Version::MAX_GENERATION, vec![Offset(0)]);
+    assert_eq!(last.continued(vec![Offset(9)]), None);
+}
+
+#[test]
 fn fewer_partitions_are_refused_and_more_are_named_and_the_known_ones_go_on() {
     let (topic, log, claim) = (topic(), log(10, 1_000), Claim { n: 1, kept: Some(kept()) });
     let with = |partitions, index| {
@@ -137,7 +190,7 @@ fn a_replay_has_no_safe_at_until_it_has_passed_the_greatest_safe_ever_stored() {
 }
 
 #[test]
-fn a_restart_in_the_middle_of_a_replay_is_one_too_until_half_of_the_tombstones_time_has_passed() {
+fn a_restart_in_the_middle_of_a_replay_is_one_too_however_late() {
     let first = start(Some(kept()), Some(50), &log(10, 1_000), &topic()).unwrap();
     let middle = first.kept.come_to(Offset(70), None, NOW, TOMBSTONES);
     assert_eq!(begun(Some(middle.clone()), None), (70, Some(200)));
@@ -145,7 +198,22 @@ fn a_restart_in_the_middle_of_a_replay_is_one_too_until_half_of_the_tombstones_t
     let (topic, log) = (topic(), log(10, 1_000));
     let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: None };
     let later = found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap();
-    assert_eq!((later.at, later.replay, later.kept.safe_at), (Offset(70), None, None));
+    assert_eq!((later.at, later.replay, later.kept.safe_at), (Offset(70), Some(Offset(200)), None));
+}
+
+#[test]
+fn what_was_begun_a_little_earlier_and_not_passed_for_long_is_a_replay_then() {
+    let first = start(Some(kept()), Some(150), &log(10, 1_000), &topic()).unwrap();
+    assert_eq!(first.replay, None);
+    for reached in [150, 170] {
+        let kept = first.kept.come_to(Offset(reached), None, NOW.plus(Duration::from_secs(1)), TOMBSTONES);
+        let claim = Claim { n: 8, kept: Some(kept) };
+        let (topic, log) = (topic(), log(10, 1_000));
+        let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: None };
+        let later = found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap();
+        let replayed = (later.at, later.replay, later.kept.safe_at);
+        assert_eq!(replayed, (Offset(reached), Some(Offset(200)), None), "tombstones behind it have expired");
+    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use tally_core::definitions::{Definition, SubjectField};
-use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, UserId};
 use utoipa::ToSchema;
 
@@ -110,23 +109,12 @@ pub(in crate::routes) async fn counts(
 async fn mine(api: &Handles, ids: &[CounterId], member: Option<&UserId>) -> Result<Vec<Option<bool>>, Problem> {
     let Some(member) = member else { return Ok(vec![None; ids.len()]) };
     let sets = ids.iter().filter(|id| id.name.kind() == CounterKind::Set);
-    let sets: Vec<CounterId> = sets.cloned().collect();
-    if sets.is_empty() {
+    let keys: Vec<RowKey> = sets.map(|id| RowKey::of(id, member, api.shards)).collect();
+    if keys.is_empty() {
         return Ok(vec![None; ids.len()]);
     }
-    let mut distinct = sets.clone();
-    distinct.sort_unstable();
-    distinct.dedup();
-    let maps = api.table.read(api.creator.maps.maps(&distinct)).await?;
-    let map = |id: &CounterId| distinct.binary_search(id).ok().and_then(|at| maps[at]);
-    let keys_of = |id: &CounterId| -> Vec<RowKey> {
-        let map = map(id).unwrap_or_else(|| CounterMap::absent(api.shards));
-        map.places(member).map(|home| RowKey::of(id, member, home)).collect()
-    };
-    let keys: Vec<Vec<RowKey>> = sets.iter().map(keys_of).collect();
-    let mut present = api.table.read(api.rows.present(&keys.concat(), member)).await?.into_iter();
-    let mut mine = keys.iter().map(|keys| present.by_ref().take(keys.len()).fold(false, |any, here| any | here));
-    Ok(ids.iter().map(|id| if id.name.kind() == CounterKind::Set { mine.next() } else { None }).collect())
+    let mut present = api.table.read(api.rows.present(&keys, member)).await?.into_iter();
+    Ok(ids.iter().map(|id| if id.name.kind() == CounterKind::Set { present.next() } else { None }).collect())
 }
 
 /// What is asked for.

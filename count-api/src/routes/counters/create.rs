@@ -1,14 +1,13 @@
-//! Over how many shards a counter is spread. Counters themselves need no creating: one that was never written has 0.
+//! How many shards a counter has. Counters themselves need no creating: one that was never written has 0.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use tally_core::homes::Wish;
-use tally_core::ids::CounterKind;
+use tally_core::ids::{CounterKind, ShardCount};
+use tally_core::spread::width_for;
 use utoipa::ToSchema;
 
 use super::chosen::Chosen;
-use crate::create::{Created, NUMBER};
+use super::detail::DEPLOYMENT;
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::Json;
 use crate::routes::Api;
@@ -18,11 +17,14 @@ use crate::value::Named;
 /// The route: that of the counter's number.
 pub(in crate::routes) const PATH: &str = "/v1/posts/{post_id}/counters/{counter}";
 
-/// What shards are decided by: a number, or else how many see the post.
+/// What a body calls the number of shards.
+const NUMBER: &str = "number_of_shards";
+
+/// What is asked for: a number, or else how many see the post.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::routes) struct ShardsRequest {
-    /// How many: a power of two from the deployment's number of shards to 64. It wins over the other fields.
+    /// How many: a power of two from 1 to 256. It wins over the other fields.
     #[serde(default)]
     #[schema(value_type = u64, minimum = 1, maximum = 256, example = 32)]
     number_of_shards: Option<u64>,
@@ -36,7 +38,7 @@ pub(in crate::routes) struct ShardsRequest {
     post_type: Option<PostType>,
 }
 
-/// A protected post is seen by followers alone, and planned for half as many shards.
+/// A protected post is seen by followers alone, and planned for half as many events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(example = "public")]
@@ -46,20 +48,22 @@ enum PostType {
 }
 
 impl ShardsRequest {
-    fn wish(&self) -> Result<Wish, Problem> {
-        let protected = self.post_type == Some(PostType::Protected);
+    /// Over how many partitions a sum is to be spread at first.
+    fn width(&self) -> Result<u32, Problem> {
+        let bad = |why: String| Problem::BadBody { parameter: Some(Parameter::named(NUMBER)), why };
         match (self.number_of_shards, self.followers_count) {
-            (Some(number), _) => Ok(Wish::Number(number)),
-            (None, Some(followers)) => Ok(Wish::Audience { followers, protected }),
-            (None, None) => {
-                let why = "it or followers_count is needed".to_owned();
-                Err(Problem::BadBody { parameter: Some(Parameter::named(NUMBER)), why })
+            (Some(number), _) => {
+                let number = ShardCount::new(number)
+                    .map_err(|_| bad(format!("it is a power of two from 1 to {}", ShardCount::MAX)))?;
+                Ok(number.get().into())
             }
+            (None, Some(followers)) => Ok(width_for(followers, self.post_type == Some(PostType::Protected))),
+            (None, None) => Err(bad("it or followers_count is needed".to_owned())),
         }
     }
 }
 
-/// What holds of a counter's shards.
+/// How many shards a counter has.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(in crate::routes) enum CounterShards {
@@ -67,7 +71,7 @@ pub(in crate::routes) enum CounterShards {
     Sum(SumShards),
 }
 
-/// The shards of a set.
+/// The shards of a set, which are the deployment's.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::routes) struct SetShards {
     #[serde(flatten)]
@@ -75,33 +79,34 @@ pub(in crate::routes) struct SetShards {
     /// Which counter.
     #[schema(example = "retweets")]
     counter: String,
-    /// What was asked for: named, or decided by the number of followers.
-    #[schema(example = 32)]
+    /// How many it has, whatever was asked for.
+    #[schema(example = 64)]
     number_of_shards: u16,
-    /// What decided: `number_of_shards`, `followers_count` or `heat`.
-    #[schema(example = "number_of_shards")]
+    /// What decided: `deployment`.
+    #[schema(example = "deployment")]
     decided_by: &'static str,
-    /// Over how many shards its members may be spread now: each number that was ever in use.
-    #[schema(example = json!([16, 32]))]
-    homes: Vec<u16>,
-    /// The one of them by which new members are put.
-    #[schema(example = 32)]
-    newest: u16,
+    /// The number never changes.
+    #[schema(example = true)]
+    fixed: bool,
 }
 
-/// The shards of a sum: what writes its events decides how they are spread.
+/// Over how many partitions a sum is spread: what writes its events decides that.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::routes) struct SumShards {
     #[schema(example = "writer")]
     policy: &'static str,
+    /// Over how many partitions this process sends its events now. The number follows their rate from the first event on; it is
+    /// 1 where the process spreads no sums.
+    #[schema(example = 8)]
+    number_of_shards: u32,
 }
 
-/// Over how many shards a counter of a post is to be spread
+/// How many shards a counter of a post is to have
 ///
-/// Counters need no creating. This decides over how many shards a set is spread, before it is busy: by `number_of_shards`, or
-/// by `followers_count` and `post_type`. Idempotent: what was asked for first is kept, the same request is answered with it, and
-/// another number is a conflict. Members stay where they are, and are found there; new ones are put where `newest` says. For a sum
-/// nothing is stored.
+/// Counters need no creating. A set has as many shards as every set of the deployment, from its first member on: the answer says
+/// how many, and nothing is changed. For a sum `number_of_shards` says over how many partitions this process sends its events at
+/// first, if it has sent none lately; with `followers_count` and `post_type` their likely rate decides. Nothing is stored: the
+/// number is this process's, and gone with it. Idempotent.
 #[utoipa::path(
     put,
     path = PATH,
@@ -113,16 +118,12 @@ pub(in crate::routes) struct SumShards {
     ),
     request_body(content = ShardsRequest, example = json!({"followers_count": 50_000_000, "post_type": "public"})),
     responses(
-        (status = 200, body = CounterShards, description = "It holds already, or the counter is a sum",
-            example = json!({"policy": "writer"})),
-        (status = 201, body = CounterShards, description = "It is stored", example = json!({
-            "post_id": "p-1", "counter": "retweets", "number_of_shards": 64, "decided_by": "followers_count",
-            "homes": [16, 64], "newest": 64
+        (status = 200, body = CounterShards, description = "How many it has", example = json!({
+            "post_id": "p-1", "counter": "retweets", "number_of_shards": 64, "decided_by": "deployment", "fixed": true
         })),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, or a number out of its bounds, which are named"),
         (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
         (status = 408, body = ProblemDocument, content_type = "application/problem+json", description = "The body took too long"),
-        (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "Another number was asked for before"),
         (status = 413, body = ProblemDocument, content_type = "application/problem+json", description = "The body is too large"),
         (status = 415, body = ProblemDocument, content_type = "application/problem+json", description = "Not JSON"),
     ),
@@ -131,20 +132,21 @@ pub(in crate::routes) async fn create(
     State(api): State<Api>,
     chosen: Chosen,
     Json(asked): Json<ShardsRequest>,
-) -> Result<(StatusCode, axum::Json<CounterShards>), Problem> {
-    let wish = asked.wish()?;
-    if chosen.definition.kind() == CounterKind::Sum {
-        return Ok((StatusCode::OK, axum::Json(CounterShards::Sum(SumShards { policy: "writer" }))));
-    }
-    let Created { now, asked, decided_by, map } = api.creator.create(&chosen.id(), wish).await?;
-    let shards = SetShards {
-        subject: Named::from(&chosen.subject),
-        counter: chosen.definition.name.to_string(),
-        number_of_shards: asked.get(),
-        decided_by: decided_by.as_str(),
-        homes: map.homes().iter().map(|home| home.get()).collect(),
-        newest: map.newest().get(),
-    };
-    let status = if now { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, axum::Json(CounterShards::Set(shards))))
+) -> Result<axum::Json<CounterShards>, Problem> {
+    let width = asked.width()?;
+    let Chosen { subject, definition } = &chosen;
+    Ok(axum::Json(match definition.kind() {
+        CounterKind::Sum => {
+            let writer = api.writer.as_ref().ok_or(Problem::WritesOff)?;
+            let number_of_shards = writer.begin(definition, &subject.id, width);
+            CounterShards::Sum(SumShards { policy: "writer", number_of_shards })
+        }
+        CounterKind::Set => CounterShards::Set(SetShards {
+            subject: Named::from(subject),
+            counter: definition.name.to_string(),
+            number_of_shards: api.shards.get(),
+            decided_by: DEPLOYMENT,
+            fixed: true,
+        }),
+    }))
 }

@@ -7,7 +7,6 @@ use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 use tally_core::changes::Place;
 use tally_core::fold::Counter;
-use tally_core::homes::CounterMap;
 use tally_core::ids::{CounterKind, Shard};
 use utoipa::{IntoParams, ToSchema};
 
@@ -16,6 +15,9 @@ use crate::error::Problem;
 use crate::routes::Handles;
 use crate::routes::like::FRESH;
 use crate::value::CounterValue;
+
+/// What decides how many shards a set has.
+pub(super) const DEPLOYMENT: &str = "deployment";
 
 /// The query.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -38,20 +40,7 @@ pub(in crate::routes) enum Detail {
 pub(in crate::routes) struct CounterDetail {
     #[serde(flatten)]
     value: CounterValue,
-    /// Over how many shards the members of a set may be spread: each number that was ever in use. Absent without
-    /// `detail=shards`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Vec<u16>, example = json!([16]))]
-    homes: Option<Vec<u16>>,
-    /// The one of them by which new members are put. Absent without `detail=shards`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = u16, example = 16)]
-    newest: Option<u16>,
-    /// What createCounter was asked for, if it was. Absent without `detail=shards`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = u16, example = 32)]
-    asked: Option<u16>,
-    /// What decided: `deployment`, `number_of_shards`, `followers_count` or `heat`. Absent without `detail=shards`.
+    /// What decided how many shards a set has: `deployment`. Absent without `detail=shards`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, example = "deployment")]
     decided_by: Option<&'static str>,
@@ -96,20 +85,15 @@ pub(super) async fn detailed(api: &Handles, chosen: &Chosen) -> Result<axum::res
     let id = chosen.id();
     let (count, counter) = api.reader.detailed(&id).await?;
     let is_set = id.name.kind() == CounterKind::Set;
-    let stored = if is_set { api.table.read(api.creator.maps.map(&id)).await? } else { None };
-    let map = stored.unwrap_or_else(|| CounterMap::absent(api.shards));
     let detail = CounterDetail {
         value: CounterValue::new(&chosen.subject, &id.name, count),
-        homes: is_set.then(|| map.homes().iter().map(|home| home.get()).collect()),
-        newest: is_set.then(|| map.newest().get()),
-        asked: map.asked.map(|asked| asked.get()),
-        decided_by: is_set.then(|| map.decided_by.as_str()),
+        decided_by: is_set.then_some(DEPLOYMENT),
         policy: (!is_set).then_some("writer"),
         corrections: Some(counter.as_ref().map_or(0, |counter| counter.corrections)),
         gap: counter.as_ref().and_then(|counter| counter.gap).map(Place::stored),
         doubt: counter.iter().flat_map(|counter| &counter.doubt).map(|shard| shard.index()).collect(),
         updated_at: counter.as_ref().map(|counter| counter.updated_at.0),
-        shards: values(counter.as_ref(), map.homes().greatest().all()),
+        shards: values(counter.as_ref(), api.shards.all()),
     };
     Ok((FRESH, Json(detail)).into_response())
 }

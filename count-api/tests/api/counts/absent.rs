@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tally_core::changes::partition_of;
 use tally_core::fence::TopicId;
 use tally_core::ids::{CounterId, CounterKind, CounterName};
+use tally_count_api::definitions::FollowDefinitions;
 use tally_count_api::read::{NoAnswer, ReadPath};
 use tally_count_api::{Config, Ports};
 use tally_service::{Clock, Host};
@@ -122,7 +123,8 @@ async fn a_counter_that_cannot_be_read_fails_alone() {
 async fn a_log_that_is_not_set_up_yet_is_waited_for_by_name() {
     let (store, host) = (Store::start().await, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
     let (config, ports) = (Config::default(), Ports::over(&store.connection));
-    let mut opening = Box::pin(ReadPath::open(&config, &ports, Arc::new(|| true), &host));
+    let defined = FollowDefinitions::begin(ports.deployment.clone(), &host).await.unwrap().defined();
+    let mut opening = Box::pin(ReadPath::open(&config, &ports, defined, Arc::new(|| true), &host));
     assert!(timeout(60 * SECOND, &mut opening).await.is_err());
     let stated = host.readiness().report().conditions;
     assert!(format!("{stated:?}").contains("the log of changes is not set up yet"), "{stated:?}");

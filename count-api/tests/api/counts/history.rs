@@ -1,9 +1,10 @@
-//! The whole way at random: rows change, a relay copies the changes into the log, stream is lost, announced and repaired; a
+//! The whole way at random: Kafka acknowledges events, a consumer makes rows of them and says by when all of them were, a relay
+//! copies the changes into the log, stream is lost, announced and repaired; a
 //! fold counts, tells the cache and stores its standing, with pauses between its steps; the cache forgets. Readers ask all the
 //! while, and stand still between their steps: before and behind each call of the cache and of the table, and before they
 //! judge what they have.
 //!
-//! The law: an answer that says exact with `as_of` = t is a number that the rows had at some moment from t on.
+//! The law: an answer that says exact with `as_of` = t is a number that the acknowledged events came to at some moment from t on.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,18 +27,21 @@ use tally_service::Chance;
 use tally_testkit::BEGAN;
 use tokio::time::sleep;
 
-use super::world::{Beginning, SECOND, World, after, at, key, likes, partition};
+use super::world::{Beginning, PARTITIONS, SECOND, World, after, at, key, likes, partition};
+use crate::harness::begin_topic;
 
 /// How long a run changes rows, and how long it takes at most until all of it is counted.
 const BUSY: Duration = Duration::from_secs(90);
 const QUIET: Duration = Duration::from_secs(40);
 
-/// The rows of one counter, the stream of their changes, and the log.
+/// The events and rows of one counter, the stream of their changes, and the log.
 struct Rows {
     id: CounterId,
     likes: i64,
-    /// The number from each moment on.
+    /// The number that the acknowledged events come to, from each moment on.
     history: Vec<(UnixMillis, i64)>,
+    /// The events that are no rows yet: when each was acknowledged, and what it adds.
+    waiting: VecDeque<(UnixMillis, i64)>,
     /// What the relay has not read: its place in the stream, when it was written, and what the rows gained.
     unread: VecDeque<(u64, UnixMillis, i64)>,
     written: u64,
@@ -57,6 +61,7 @@ impl Rows {
             id,
             likes: 0,
             history: vec![(BEGAN, 0)],
+            waiting: VecDeque::new(),
             unread: VecDeque::new(),
             written: 0,
             sent: 0,
@@ -66,11 +71,19 @@ impl Rows {
         }
     }
 
-    fn change(&mut self, now: UnixMillis, gain: i64) {
-        self.written += 1;
+    fn acknowledge(&mut self, now: UnixMillis, gain: i64) {
         self.likes += gain;
         self.history.push((now, self.likes));
-        self.unread.push_back((self.written, now, gain));
+        self.waiting.push_back((now, gain));
+    }
+
+    /// Some of the events become rows. By when all of those acknowledged are.
+    fn write(&mut self, now: UnixMillis, some: usize) -> UnixMillis {
+        for (_, gain) in self.waiting.drain(..some.min(self.waiting.len())) {
+            self.written += 1;
+            self.unread.push_back((self.written, now, gain));
+        }
+        self.waiting.front().map_or(now, |(acknowledged, _)| acknowledged.minus(Duration::from_millis(1)))
     }
 
     fn append(&mut self, now: UnixMillis, body: Body) -> Place {
@@ -123,7 +136,7 @@ impl Rows {
         self.append(now, Body::Repaired(number));
     }
 
-    /// Whether the rows had this number at some moment from `as_of` on.
+    /// Whether the events came to this number at some moment from `as_of` on.
     fn had(&self, likes: i64, as_of: UnixMillis) -> bool {
         let ends = self.history.iter().skip(1).map(|(at, _)| *at).chain([UnixMillis(u64::MAX)]);
         self.history.iter().zip(ends).any(|((_, number), end)| *number == likes && end > as_of)
@@ -152,7 +165,10 @@ impl Run {
         let table = Bounds { budget: 30 * SECOND, ..Config::default().table };
         let local_ttl = if seed.is_multiple_of(2) { Duration::ZERO } else { SECOND };
         let config = Config { local_ttl, table, cache_budget: 10 * SECOND, ..Config::default() };
-        let world = World::with(Beginning { config, cached: !seed.is_multiple_of(4), ..Beginning::default() }).await;
+        let world =
+            World::with(Beginning { config, cached: !seed.is_multiple_of(4), all_rows: false, ..Beginning::default() })
+                .await;
+        begin_topic(&world.claims, "likes", PARTITIONS as usize).await;
         *world.cache.delays.lock() = Some((chance.fork(), 2 * SECOND));
         world.store.faults([Rule::new(Fault::Latency { min_ms: 0, max_ms: 3_000 }).on("BatchGetItem")]);
         Self { world, rows: Mutex::new(Rows::new(likes("p"))), chance, exact: Mutex::default() }
@@ -166,13 +182,13 @@ impl Run {
         self.chance.token().is_multiple_of(n)
     }
 
-    /// Rows change and are relayed; stream is lost, and what is lost is repaired.
+    /// Events are acknowledged and their rows relayed; stream is lost, and what is lost is repaired.
     async fn change(&self) {
         while self.world.now() < after(BUSY) {
             self.pause(SECOND / 2).await;
             let now = self.world.now();
             let mut rows = self.rows.lock();
-            rows.change(now, i64::try_from(self.chance.token() % 9).unwrap() - 2);
+            rows.acknowledge(now, i64::try_from(self.chance.token() % 9).unwrap() - 2);
             match self.chance.token() % 40 {
                 0 => rows.lose(now),
                 1..4 => rows.repair(now),
@@ -187,6 +203,16 @@ impl Run {
             let mut rows = self.rows.lock();
             rows.repair(now);
             rows.relay(now, usize::MAX);
+        }
+    }
+
+    /// The consumer, which is late now and then.
+    async fn consume(&self) {
+        while self.world.now() < after(BUSY + QUIET) {
+            self.pause(if self.one_in(10) { 5 * SECOND } else { SECOND }).await;
+            let (now, some) = (self.world.now(), if self.one_in(3) { 1 } else { usize::MAX });
+            let safe_at = self.rows.lock().write(now, some).since(BEGAN);
+            self.world.keep("likes", partition(&likes("p")), now.since(BEGAN), Some(safe_at)).await;
         }
     }
 
@@ -287,11 +313,11 @@ impl Run {
 
 async fn holds(seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let run = Run::start(seed).await;
+        let run = Box::pin(Run::start(seed)).await;
         let asked = async {
             tokio::join!(run.ask(), run.ask(), run.ask(), run.ask());
         };
-        tokio::join!(run.change(), run.fold(), run.freeze(), asked);
+        tokio::join!(run.change(), run.consume(), run.fold(), run.freeze(), asked);
         assert!(*run.exact.lock() > 20, "seed {seed}: {} answers were exact", *run.exact.lock());
         let answer = run.world.count(&likes("p")).await;
         let rows = run.rows.lock().likes;

@@ -7,17 +7,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::json;
-use tally_adapters::dynamodb::Recounts;
 use tally_adapters::dynamodb::changes::{Changes, Config as Log};
+use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{Checkpoints, Recounts};
 use tally_adapters::memory::PartitionCache;
 use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
 use tally_core::changes::{DeploymentId, LossNumber, Place, Standing, partition_of};
+use tally_core::definitions::Definitions;
 use tally_core::fence::{Offset, TopicId};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId, RowKey, Shard};
-use tally_core::ports::{Outcome, RecountQueue as _};
+use tally_core::ports::{DeploymentConfig as _, Outcome, RecountQueue as _};
 use tally_core::time::UnixMillis;
+use tally_count_api::definitions::FollowDefinitions;
 use tally_count_api::read::{Answer, ReadPath, Reader, Standings};
 use tally_count_api::{Config, Ports};
 use tally_emulator::{Config as Emulated, Fault, Rule};
@@ -25,7 +28,7 @@ use tally_service::{Chance, Clock, Host, Standstill};
 use tally_testkit::{BEGAN, Store};
 use tokio::time::sleep;
 
-use crate::harness::plant;
+use crate::harness::{all_is_a_row, keep, kept, plant, several};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// How many partitions the log has.
@@ -37,12 +40,14 @@ pub(crate) struct Beginning {
     pub(crate) cached: bool,
     /// What the API's clock says then.
     pub(crate) clock: UnixMillis,
+    /// Whether everything that Kafka ever acknowledged is a row at any time; otherwise nothing is known of that.
+    pub(crate) all_rows: bool,
 }
 
 impl Default for Beginning {
     fn default() -> Self {
         let config = Config { local_ttl: Duration::ZERO, ..Config::default() };
-        Self { config, cached: false, clock: BEGAN }
+        Self { config, cached: false, clock: BEGAN, all_rows: true }
     }
 }
 
@@ -51,6 +56,7 @@ pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) counters: Counters,
     pub(crate) changes: Changes,
+    pub(crate) claims: Claims,
     pub(crate) cache: Watched,
     pub(crate) reader: Reader,
     pub(crate) standings: Standings,
@@ -70,13 +76,19 @@ impl World {
     }
 
     pub(crate) async fn with(beginning: Beginning) -> Self {
-        let Beginning { config, cached, clock } = beginning;
+        let Beginning { config, cached, clock, all_rows } = beginning;
         // A read that is not consistent shows.
         let emulated = Emulated { read_lag: 5 * SECOND, ..Emulated::default() };
         let (store, true_clock) = (Store::with(emulated).await, Clock::starting_at(BEGAN));
         let (counters, changes) = (Counters::new(&store.connection), Changes::new(&store.connection));
         changes.begin_log(&log(1)).await.unwrap();
         counters.put_reserved().await.unwrap();
+        let (checkpoints, claims) = (Checkpoints::new(&store.connection), Claims::new(&store.connection, true_clock));
+        checkpoints.config(None).await.unwrap();
+        assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+        if all_rows {
+            all_is_a_row(&store.connection, "likes", PARTITIONS).await;
+        }
         let (cache, standstill) = (Watched::default(), Standstill::default());
         let host = Host::new("count-api").with_clock(Clock::starting_at(clock)).with_standstill(standstill.clone());
         let through_cache = cached.then(|| Arc::new(cache.clone()) as _);
@@ -84,8 +96,10 @@ impl World {
         let whole = Arc::new(AtomicBool::new(true));
         let is_whole = Arc::clone(&whole);
         let is_whole = Arc::new(move || is_whole.load(Ordering::SeqCst));
-        let ReadPath { reader, standings, .. } = ReadPath::open(&config, &ports, is_whole, &host).await.unwrap();
-        Self { store, counters, changes, cache, reader, standings, host, standstill, whole, clock: true_clock }
+        let defined = FollowDefinitions::begin(ports.deployment.clone(), &host).await.unwrap().defined();
+        let opened = ReadPath::open(&config, &ports, defined, is_whole, &host).await.unwrap();
+        let ReadPath { reader, standings, .. } = opened;
+        Self { store, counters, changes, claims, cache, reader, standings, host, standstill, whole, clock: true_clock }
     }
 
     pub(crate) fn now(&self) -> UnixMillis {
@@ -108,6 +122,11 @@ impl World {
         while self.standings.known().of(id).is_none_or(|known| known.at < standing.at) {
             sleep(SECOND / 20).await;
         }
+    }
+
+    /// A consumer stores, so long after the beginning, that everything that Kafka had acknowledged by then is a row.
+    pub(crate) async fn keep(&self, topic: &str, index: u32, at: Duration, safe_at: Option<Duration>) {
+        keep(&self.claims, topic, index, &kept(0, after(at), safe_at.map(after))).await;
     }
 
     /// The fold takes the cache of a counter's partition over.

@@ -40,12 +40,16 @@ pub(crate) enum Deed {
     Inject,
     /// Rows whose weight is not readable are put beside a counter's, and taken away after a while.
     Garble,
-    /// An operator moves a fence back by command.
-    MoveBack,
-    /// A fence is moved back by hand, and an operator sees to it after a while.
-    EditFence,
-    /// The rows of a set are put under another home from now on.
-    Spread,
+    /// No process works for longer than a short-lived tombstone.
+    Hours,
+    /// The group is set back.
+    ResetGroup,
+    /// The group is set forward, and an operator sees to it after a while.
+    ResetForward,
+    /// A claim is raised under its owner.
+    Raise,
+    /// An operator pauses the topic for a while.
+    PauseTopic,
     /// The group of all folds gives all its members up.
     FoldsExpire,
     /// The log of changes loses messages that it has acknowledged, at its end.
@@ -66,7 +70,7 @@ pub(crate) enum Deed {
 
 impl Deed {
     /// All of them that do something, beside those that are about lists.
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 33] = [
         Self::Crash,
         Self::Stop,
         Self::Freeze,
@@ -89,9 +93,11 @@ impl Deed {
         Self::Ask,
         Self::Inject,
         Self::Garble,
-        Self::MoveBack,
-        Self::EditFence,
-        Self::Spread,
+        Self::Hours,
+        Self::ResetGroup,
+        Self::ResetForward,
+        Self::Raise,
+        Self::PauseTopic,
         Self::FoldsExpire,
         Self::ChangesLost,
         Self::UnreadLost,
@@ -126,9 +132,11 @@ impl Deed {
             Self::Ask => "recount_asked",
             Self::Inject => "drift_injected",
             Self::Garble => "weight_unreadable",
-            Self::MoveBack => "fence_moved_back",
-            Self::EditFence => "fence_edited",
-            Self::Spread => "homes_changed",
+            Self::Hours => "hours_long_outage",
+            Self::ResetGroup => "group_reset",
+            Self::ResetForward => "group_reset_forward",
+            Self::Raise => "claim_raised",
+            Self::PauseTopic => "topic_paused",
             Self::FoldsExpire => "folds_expired",
             Self::ChangesLost => "changes_lost",
             Self::UnreadLost => "changes_lost_unread",

@@ -1,4 +1,4 @@
-//! Schedules in which lanes and homes change every second.
+//! Schedules in which partitions have no owner for long.
 
 use std::time::Duration;
 
@@ -9,30 +9,42 @@ use super::super::instance::Role;
 use super::super::profile::Profile;
 use super::{Deed, Driver};
 
-/// How often they change.
+/// How often something is done to an owner.
 const EVERY: Duration = Duration::from_secs(1);
 
 impl Profile {
-    /// Consumers come and go every second, each with a number of lanes of its own, and so do homes; much else happens to consumers.
+    /// Owners come and go every second, and much else happens to consumers.
     pub(crate) fn unsettle(&mut self) {
-        self.lanes = true;
         self.pace = self.pace.min(600);
         self.deeds.extend([(Deed::Freeze, 6), (Deed::Rebalance, 6), (Deed::Expire, 6)]);
     }
 }
 
 impl Driver {
-    /// Once a second a consumer ends, mostly as a crash does, and another takes its place, with a number of lanes of its own;
-    /// and the rows of a set are put under other homes.
+    /// Once a second a claim is raised, a consumer ends, mostly as a crash does, and another takes its place, or the group is set
+    /// back.
     pub(super) async fn stir(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         if self.stir.take_if(|stir| *stir <= now).is_none() {
             return Ok(());
         }
         self.stir = Some(now + EVERY);
-        if self.spread().await? {
-            self.world.coverage.fired(Deed::Spread.name());
+        let (deed, done) = match self.other.below(10) {
+            0 => (Deed::ResetGroup, self.reset_group().await?),
+            1..4 => (Deed::Raise, self.raise().await?),
+            _ => {
+                self.replace_consumer().await?;
+                return Ok(());
+            }
+        };
+        if done {
+            self.world.coverage.fired(deed.name());
         }
+        self.tick();
+        Ok(())
+    }
+
+    async fn replace_consumer(&mut self) -> anyhow::Result<()> {
         let Some(slot) = self.alive(Some(Role::Consumer)) else { return Ok(()) };
         let slot = &mut self.slots[slot];
         if self.other.happens(80) {

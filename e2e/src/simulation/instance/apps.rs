@@ -10,28 +10,22 @@ use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
 use tally_core::cached::Cache;
-use tally_core::ports::{FencedRows, Intake, Producer, TopicReader};
+use tally_core::ports::{Intake, Producer, TopicReader};
 use tally_count_api as api;
 use tally_service::{Chance, Clock, Host};
 use tally_trends as trends;
 
 use super::super::cache::WatchedCache;
-use super::super::chance::Draws;
 use super::super::events::{LETTERS, TOPIC};
 use super::super::gate::Gate;
 use super::super::journal::CHANGES;
-use super::super::kafka::{GatedIntake, GatedProducer};
+use super::super::kafka::{Beyond, GatedIntake, GatedProducer};
 use super::super::lists::{self, BOARDS};
 use super::super::mutant::Mutant;
-use super::super::ports::{
-    Asked, EarlyProducer, FaultyIntake, FaultyProducer, FaultyReader, MutatedRows, Rewriter, UnderWay,
-};
+use super::super::ports::{Asked, EarlyProducer, FaultyIntake, FaultyProducer, FaultyReader, Rewriter, UnderWay};
 use super::super::profile::{Listing, Profile};
 use super::super::world::World;
 use super::{FOLDS, GROUP, Role};
-
-/// What a consumer's `--lanes` may be.
-const LANES: [&str; 6] = ["1", "2", "4", "8", "16", "auto"];
 
 /// A process that is about to be started.
 pub(super) struct Process<'a> {
@@ -51,11 +45,17 @@ pub(super) struct Process<'a> {
     /// What it has on its way to the log, and what it has asked of it.
     pub(super) under_way: UnderWay,
     pub(super) asked: Asked,
+    /// What a mutant commits.
+    pub(super) beyond: Option<Beyond>,
 }
 
-/// What every mode of the consumer is set up with.
-pub(crate) fn read_settings(profile: &Profile) -> consumer::ReadSettings {
+/// How a consumer reads.
+fn read_settings(profile: &Profile) -> consumer::ReadSettings {
+    let limits = consumer::ReadSettings::default().limits;
     consumer::ReadSettings {
+        limits: consumer::BatchLimits { rows: profile.statements, ..limits },
+        concurrency: profile.requests,
+        tombstones: profile.tombstones,
         topic: TOPIC.to_owned(),
         dead_letter_topic: LETTERS.to_owned(),
         group: GROUP.to_owned(),
@@ -67,11 +67,7 @@ pub(crate) fn read_settings(profile: &Profile) -> consumer::ReadSettings {
 impl Process<'_> {
     pub(super) fn consumer(&self) -> consumer::App {
         let (broker, reader, behind) = (self.world.broker.clone(), self.world.broker.clone(), self.log.clone());
-        let likes = Arc::new(dynamodb::Likes::new(self.connection, self.profile.shards));
-        let rows: Arc<dyn FencedRows> = match self.mutant {
-            Some(Mutant::Presumed) => Arc::new(MutatedRows(likes)),
-            _ => likes,
-        };
+        let beyond = self.beyond.clone();
         let producer = GatedProducer {
             broker: self.world.broker.clone(),
             gate: self.log.clone(),
@@ -81,19 +77,15 @@ impl Process<'_> {
         };
         let ports = consumer::Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(self.connection)),
-            rows: Box::new(move |_| rows),
-            maps: Arc::new(dynamodb::Maps::new(self.connection)),
             join: Box::new(move || {
                 let inner = Box::new(broker.join(GROUP, TOPIC));
-                Ok(Box::new(GatedIntake { inner, gate: behind, held: None }) as Box<dyn Intake>)
+                Ok(Box::new(GatedIntake { inner, gate: behind, held: None, beyond }) as Box<dyn Intake>)
             }),
             producer: Arc::new(producer),
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
         };
-        let lanes = if self.profile.lanes { self.chance.pick(&LANES) } else { LANES[0] };
-        let settings =
-            consumer::ReadSettings { lanes: lanes.parse().expect("it is one"), ..read_settings(self.profile) };
-        consumer::App::with_ports(consumer::Mode::Consume, settings, ports).over_tables(self.connection.clone())
+        let settings = read_settings(self.profile);
+        consumer::App::with_ports(consumer::Mode::Consume, settings, ports, self.connection.clone())
     }
 
     pub(super) fn streamer(&self) -> streamer::App {
@@ -110,7 +102,7 @@ impl Process<'_> {
         let rewriter = self.rewriter();
         let join = move || {
             let inner = Box::new(broker.join(FOLDS, CHANGES));
-            let inner = Box::new(GatedIntake { inner, gate: gate.clone(), held: None });
+            let inner = Box::new(GatedIntake { inner, gate: gate.clone(), held: None, beyond: None });
             Ok(Box::new(FaultyIntake { inner, chance: chance.fork(), rewriter: rewriter.clone() }) as Box<dyn Intake>)
         };
         let log = streamer::LogPorts {
@@ -198,7 +190,7 @@ impl Process<'_> {
         let rewriter = self.rewriter();
         let join = move || {
             let inner = Box::new(broker.join(lists::GROUP, CHANGES));
-            let inner = Box::new(GatedIntake { inner, gate, held: None });
+            let inner = Box::new(GatedIntake { inner, gate, held: None, beyond: None });
             Ok(Box::new(FaultyIntake { inner, chance, rewriter }) as Box<dyn Intake>)
         };
         let ports = trends::Ports {

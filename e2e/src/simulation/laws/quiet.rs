@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::ensure;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey, ShardCount};
+use tally_core::ports::ScannedRow;
 
 /// Rows and counters when nothing is on its way.
 pub(crate) struct Quiet<'a> {
@@ -57,12 +58,23 @@ pub(crate) fn held(quiet: &Quiet<'_>, is_edited: impl Fn(&RowKey) -> bool) -> an
 }
 
 /// Every count is what was said, without a look at the rows.
-pub(crate) fn said(quiet: &Quiet<'_>, totals: &BTreeMap<&CounterId, i64>) -> anyhow::Result<()> {
+pub(crate) fn said(quiet: &Quiet<'_>, totals: &BTreeMap<CounterId, i64>) -> anyhow::Result<()> {
     for (id, counter) in quiet.counters {
         let total = totals.get(id).copied().unwrap_or(0);
         ensure!(counter.likes == total, "{id} is counted as {}, and what was said comes to {total}", counter.likes);
     }
-    let uncounted = totals.iter().find(|(id, total)| **total != 0 && !quiet.counters.contains_key(*id));
+    let uncounted = totals.iter().find(|(id, total)| **total != 0 && !quiet.counters.contains_key(id));
     ensure!(uncounted.is_none(), "{uncounted:?} was said, and there is no such counter");
     Ok(())
+}
+
+/// What the rows of each row key weigh.
+pub(crate) fn weights(rows: &[ScannedRow]) -> BTreeMap<RowKey, i64> {
+    let mut weighed = BTreeMap::new();
+    for row in rows {
+        if let (Ok(key), Some(weight)) = (row.pk.parse::<RowKey>(), row.weight()) {
+            *weighed.entry(key).or_default() += weight.get();
+        }
+    }
+    weighed
 }

@@ -10,6 +10,7 @@ use tally_service::Chance;
 use super::super::chance::Draws;
 use super::super::driver::Deed;
 use super::super::instance::Role;
+use super::super::mix::Mix;
 use super::super::mutant::Mutant;
 use super::{Profile, ghosts};
 use crate::crowd::Crowd;
@@ -18,12 +19,7 @@ impl Profile {
     /// Gives `mutant` what it needs.
     pub(super) fn target(&mut self, mutant: Mutant, chance: &Chance) {
         match mutant {
-            Mutant::NoFence | Mutant::Presumed => self.target_rows(mutant, chance),
-            Mutant::CellUnguarded => {
-                self.mix = std::mem::take(&mut self.mix).of_sums();
-                self.deeds.push((Deed::EditFence, 8));
-                self.recounters = 0;
-            }
+            of_rows if of_rows.is_of_rows() => self.target_rows(of_rows, chance),
             Mutant::StaleFilter | Mutant::TwoUnderWay | Mutant::BehindSent => self.target_log(mutant),
             Mutant::NoMargin | Mutant::StandingLast | Mutant::StandingFirst | Mutant::LocalClock => {
                 self.target_answers(mutant);
@@ -41,14 +37,28 @@ impl Profile {
 
     /// For a mutant that spoils rows.
     fn target_rows(&mut self, mutant: Mutant, chance: &Chance) {
-        (self.consumers, self.recounters) = (2, 0);
+        (self.consumers, self.recounters, self.misrouted) = (2, 0, 0);
         self.deeds.extend([(Deed::Freeze, 12), (Deed::Expire, 8)]);
-        let rule = match mutant {
-            Mutant::NoFence => ghosts(chance.between(20, 80), 5_000, 0),
-            // Without an answer for so long that many a freeze comes before it, and another's batch as well.
-            _ => ghosts(chance.between(100, 400), 5_000, 2_000),
-        };
-        self.rules.push(rule.on("TransactWriteItems"));
+        self.rules.push(ghosts(chance.between(20, 80), 5_000, 0));
+        match mutant {
+            Mutant::CellUnguarded => self.mix = std::mem::take(&mut self.mix).of_sums(),
+            Mutant::Sleeper | Mutant::RetryOutlives => {
+                // Members come and go all the time, and are gone for longer than tombstones are kept.
+                (self.tombstones, self.mix) = (Duration::from_secs(3_600), Mix::default());
+                (self.crowd.posts, self.crowd.users, self.crowd.unlikes) = (2, 20, 50);
+                (self.sleepers, self.sleeping, self.longest_nap) = (Some(Role::Consumer), 100, 20_000);
+                (self.apis, self.pace) = (0, 600);
+                self.deeds = vec![(Deed::Nothing, 60), (Deed::Freeze, 12), (Deed::Hours, 8)];
+                self.rules = vec![Rule::new(Fault::Throttle).chance(0.1)];
+            }
+            Mutant::ReplayClosed => {
+                (self.recounters, self.tombstones) = (1, Duration::from_secs(3_600));
+                (self.statements, self.requests) = (1, 1);
+                self.reset_behind = 100;
+                self.deeds.push((Deed::Hours, 8));
+            }
+            _ => {}
+        }
     }
 
     /// For one that spoils what is in the log, or what of it is read again: processes come and go.

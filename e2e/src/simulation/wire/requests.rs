@@ -67,8 +67,8 @@ impl Tampered {
             (Mutant::LateRecord, "TransactWriteItems", Role::Streamer) => self.record_late(body),
             (Mutant::Overwrite, "TransactWriteItems", Role::Streamer) => each(body, "Put", "recounts"),
             (Mutant::NoVersion, "TransactWriteItems", Role::Streamer) => each(body, "Update", "like_counts"),
-            (Mutant::NoFence, "TransactWriteItems", _) => each(body, "Update", "checkpoints"),
-            (Mutant::CellUnguarded, "TransactWriteItems", _) => each(body, "Update", "likes"),
+            (Mutant::CommittedBeyond, "UpdateItem", Role::Consumer) => self.store_beyond(body),
+            (_, "BatchExecuteStatement", Role::Consumer) => self.change_statements(body),
             _ => false,
         }
     }

@@ -28,11 +28,18 @@ impl Tampered {
         if is_believed && self.role == Role::Streamer {
             response.headers_mut().remove("date");
         }
-        if !response.status().is_success() || !matches!(operation, "GetItem" | "BatchGetItem") {
+        if !response.status().is_success() || !matches!(operation, "GetItem" | "BatchGetItem" | "BatchExecuteStatement")
+        {
             return;
         }
         let body = response.body().bytes().and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok());
         let Some(mut body) = body else { return };
+        if operation == "BatchExecuteStatement" {
+            if self.mutant == Mutant::RetryOutlives && self.role == Role::Consumer {
+                self.retry_later(asked, &body);
+            }
+            return;
+        }
         if self.answered(asked, &mut body) {
             let text = body.to_string();
             response.headers_mut().remove("x-amz-crc32");

@@ -1,11 +1,13 @@
 //! What answers may claim: rows change on two stream shards, which a relay feeds into one partition of the log `changes`; a
 //! fold counts, tells the cache and stores its standing; an API takes the standing of the partition and then reads the counter.
+//! Where there is Kafka, events are acknowledged before they become rows, and a consumer says by when all of them had.
 //! Stream is lost and announced, and an audit repairs it. The cache is late, fails, or fails over and forgets its last
 //! commands; a second fold may have taken the partition over while the first one goes on. Any of them may stand still at any
 //! point.
 //!
 //! Filter, standing, fold, counter, cache and answer are those that ship. An answer that says exact with `as_of` = t is between the sums
-//! of the least and of the greatest values that the shards had from t on. No answer calls a number exact that lacks the
+//! of the least and of the greatest values that the shards had from t on: their rows or, where there is Kafka, the events that it
+//! had acknowledged. No answer calls a number exact that lacks the
 //! correction of a loss that its standing knows.
 //!
 //! What is between those sums stays there while time goes on, so an answer that is given much later is judged at once.
@@ -25,7 +27,8 @@ use tally_core::changes::{Body, Filter, Message, Opened, Opening, Place};
 use tally_core::fence::Offset;
 use tally_core::fold::{Counter, serve};
 use tally_core::ids::{CounterKind, Shard, StreamShard};
-use tally_core::served::Served;
+use tally_core::register::SafeTimes;
+use tally_core::served::{Served, as_of};
 use tally_core::time::UnixMillis;
 
 use crate::explore::Model;
@@ -41,6 +44,10 @@ enum Rule {
     StandingFirst,
     /// An answer keeps the `as_of` of the standing that it was judged by.
     AsOfStays,
+    /// An answer's `as_of` is no later than `safe_at`.
+    NoLaterThanSafe,
+    /// A `safe_at` counts beside a standing that is not older than what was stored with it.
+    SafeBeforeStanding,
     /// A loss is announced before anything behind it.
     AnnouncedFirst,
     /// A counter with anything behind a loss carries the announcement.
@@ -69,6 +76,8 @@ struct World {
     lossy: &'static [usize],
     /// Whether answers come from the cache; otherwise from the table.
     cached: bool,
+    /// Whether events become rows by way of Kafka; otherwise they are rows at once.
+    kafka: bool,
     /// How many folds there are.
     folds: usize,
     /// Whether the cache drops values.
@@ -93,8 +102,11 @@ struct State {
     shards: [i8; 2],
     /// By tick: the least and the greatest value of each shard since that tick began.
     ranges: Vec<[(i8, i8); 2]>,
-    /// The tick of each record of a stream shard.
+    /// The tick in which each event was acknowledged, and that of each record of a stream shard.
+    acknowledged: [Vec<u8>; 2],
     written: [Vec<u8>; 2],
+    /// What the consumer has stored.
+    safe: SafeTimes,
     /// How many records of each are in the log, or lost, and up to which tick each is stated as fed.
     relayed: [u8; 2],
     stated: [u8; 2],
@@ -139,7 +151,9 @@ enum Held {
 #[expect(dead_code, reason = "the fields are for the printed trace")]
 enum Step {
     Tick,
+    Acknowledge { shard: usize },
     Write { shard: usize },
+    Keep { safe_at: u8 },
     Relay { shard: usize, to: u8 },
     StateFed,
     Trim { shard: usize },
@@ -170,6 +184,7 @@ impl World {
             writes: [&[-5, 5], &[1]],
             lossy: &[0],
             cached: false,
+            kafka: false,
             folds: 1,
             expires: false,
             failovers: 0,
@@ -189,6 +204,11 @@ impl World {
         Self { cached: true, numbers: 1, ..Self::table() }
     }
 
+    /// Behind Kafka, and nothing is lost.
+    fn kafka() -> Self {
+        Self { kafka: true, lossy: &[], ..Self::table() }
+    }
+
     fn without(self, rule: Rule) -> Self {
         Self { removed: Some(rule), ..self }
     }
@@ -206,9 +226,24 @@ impl World {
         serve(&self.standings.get(standing).standing, CounterKind::Set, Some(&self.counters.get(counter)))
     }
 
+    /// What is answered of a value beside a standing. An API may have read long ago, or just now, what the consumer stored: what
+    /// counts beside the standing is the same.
+    fn answer(&self, state: &State, stated: &StandingAt, value: &Value) -> Served {
+        let answer = value.serve(&stated.standing, CounterKind::Set);
+        if !self.kafka || !self.obeys(Rule::NoLaterThanSafe) {
+            return answer;
+        }
+        let as_of = if self.obeys(Rule::SafeBeforeStanding) {
+            as_of(&stated.standing, [&state.safe])
+        } else {
+            stated.standing.as_of.zip(state.safe.by(UnixMillis::MAX)).map(|(stated, safe_at)| stated.min(safe_at))
+        };
+        Served { exact: answer.exact && as_of.is_some(), as_of: as_of.unwrap_or_default(), ..answer }
+    }
+
     /// What is wrong with an answer.
     fn judge(&self, state: &State, stated: &StandingAt, value: &Value) -> Option<&'static str> {
-        let answer = value.serve(&stated.standing, CounterKind::Set);
+        let answer = self.answer(state, stated, value);
         if answer.exact && !state.was(&answer) {
             return Some(LIE);
         }
@@ -310,7 +345,9 @@ impl Model for World {
             tick: 0,
             shards: INITIAL,
             ranges: vec![INITIAL.map(|value| (value, value))],
+            acknowledged: [Vec::new(), Vec::new()],
             written: [Vec::new(), Vec::new()],
+            safe: SafeTimes::default(),
             relayed: [0; 2],
             stated: [0; 2],
             losses: [Loss::None; 2],

@@ -31,6 +31,9 @@ pub(super) enum Loss {
 impl World {
     /// Rows change, the relay feeds the log, and stream is lost.
     pub(super) fn stream(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if self.kafka {
+            self.keep(state, next);
+        }
         for shard in 0..2 {
             self.change(state, shard, next);
             self.relay(state, shard, next);
@@ -45,17 +48,40 @@ impl World {
         }
     }
 
-    fn change(&self, state: &State, shard: usize, next: &mut Vec<(Step, State)>) {
-        let Some(gain) = self.writes[shard].get(state.written[shard].len()) else { return };
+    /// The consumer stores by when everything acknowledged is a row: the tick of the first event that is none. What is stored
+    /// in a tick counts from the next one on.
+    fn keep(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        let first = |shard: usize| state.acknowledged[shard].get(state.written[shard].len()).copied();
+        let safe_at = first(0).into_iter().chain(first(1)).fold(state.tick, u8::min);
         let mut after = state.clone();
-        after.written[shard].push(state.tick);
+        after.safe.note(time(state.tick + 1), Some(time(safe_at)));
+        if after.safe != state.safe {
+            next.push((Step::Keep { safe_at }, after));
+        }
+    }
+
+    /// An event is acknowledged, and one becomes a row.
+    fn change(&self, state: &State, shard: usize, next: &mut Vec<(Step, State)>) {
+        let (acknowledged, written) = (state.acknowledged[shard].len(), state.written[shard].len());
+        if written < acknowledged {
+            let mut after = state.clone();
+            after.written[shard].push(state.tick);
+            next.push((Step::Write { shard }, after));
+        }
+        let Some(gain) = self.writes[shard].get(acknowledged) else { return };
+        let mut after = state.clone();
+        after.acknowledged[shard].push(state.tick);
+        if !self.kafka {
+            after.written[shard].push(state.tick);
+        }
         after.shards[shard] += gain;
         let value = after.shards[shard];
         for range in &mut after.ranges {
             let (least, greatest) = &mut range[shard];
             (*least, *greatest) = ((*least).min(value), (*greatest).max(value));
         }
-        next.push((Step::Write { shard }, after));
+        let step = if self.kafka { Step::Acknowledge { shard } } else { Step::Write { shard } };
+        next.push((step, after));
     }
 
     /// The relay sends the next records, as many as there are or fewer.

@@ -74,6 +74,20 @@ fn a_counter_that_changed_and_changed_back_is_written_all_the_same() {
 }
 
 #[test]
+fn what_is_called_exact_has_every_event_that_kafka_had_acknowledged_by_its_as_of() {
+    let (ticks, writes) = bounds((2, ONE), (2, BOTH));
+    holds(&World { ticks, writes, ..World::kafka() });
+}
+
+#[test]
+fn each_rule_of_safe_at_is_needed() {
+    for rule in [Rule::NoLaterThanSafe, Rule::SafeBeforeStanding] {
+        let steps = breaks(&World { ticks: 2, writes: ONE, ..World::kafka() }.without(rule), LIE);
+        println!("without {rule:?}: {steps} steps");
+    }
+}
+
+#[test]
 fn each_rule_of_the_cache_is_needed() {
     for (world, rule, law) in [
         (World { folds: 1, ..shared(ONE) }, Rule::MovedBehindValues, LIE),

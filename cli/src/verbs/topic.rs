@@ -1,0 +1,45 @@
+//! `tally topic`: how far the rows of each partition have come, and going on where consumers stand still until an operator has
+//! looked.
+
+mod adopt;
+mod seen;
+mod show;
+mod skip;
+
+use clap::Subcommand;
+
+pub(crate) use self::adopt::{Adoption, Sums};
+pub(crate) use self::seen::{Part, Seen};
+use crate::said::{Form, print};
+
+/// What the ledger calls these changes.
+pub(crate) const ADOPT: &str = "topic adopt";
+pub(crate) const SKIP: &str = "topic skip";
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, what waits, and
+    /// who reads it. Exits with 1 where anything is wrong, which it names first
+    Show(Box<show::Args>),
+    /// Goes on with a topic that was created anew or has another number of partitions
+    ///
+    /// All of its events are of a new generation, which is above every earlier one, so that they replace what the rows have. A
+    /// topic that has grown has to be drained: stop producers until nothing waits. A topic that was created anew is read from its
+    /// start, and consumers have to be stopped, since Kafka sets the offsets of a group only while it has no members.
+    Adopt(Box<adopt::Args>),
+    /// Has a partition go on at an offset, and leaves out what lies before. From then on no count is exact until an audit has passed
+    ///
+    /// It is for a partition that stands still because records were deleted unread, because its group was set forward, or because
+    /// its log has lost its tail. To have records read once more, set the group back with Kafka's own tools instead.
+    Skip(Box<skip::Args>),
+}
+
+impl Verb {
+    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+        match self {
+            Self::Show(args) => print(&args.run().await?, form),
+            Self::Adopt(args) => print(&args.run().await?, form),
+            Self::Skip(args) => print(&args.run().await?, form),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! `tally topic adopt`: a topic that was created anew or has another number of partitions, and one of which nothing is known any
+//! more although there are rows.
+
+use anyhow::{Context, bail, ensure};
+use clap::ValueEnum;
+use serde::Serialize;
+use tally_adapters::dynamodb::Remains;
+use tally_core::fence::{Offset, Partition};
+use tally_core::ids::CounterKind;
+use tally_core::ports::TopicReader as _;
+use tally_core::register::{Kept, Topic, Version};
+use tally_core::time::UnixMillis;
+
+use super::seen::{Part, Seen};
+use crate::change::{Changed, Writing};
+use crate::desk::{Desk, Where};
+use crate::ended::Usage;
+use crate::said::Answer;
+use crate::verbs::pause::{Settle, replace, stand_still};
+
+/// What losses of an adoption are called.
+const ADOPTED: &str = "topic_adopted";
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    /// What becomes of events that add to sums and are in the topic by now
+    #[arg(long, value_enum, value_name = "WHAT")]
+    sums: Option<Sums>,
+
+    #[command(flatten)]
+    settle: Settle,
+
+    #[command(flatten)]
+    writing: Writing,
+
+    #[command(flatten)]
+    of: Where,
+}
+
+/// What becomes of events that add to sums and are in a topic when it is adopted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sums {
+    /// They are left out: they were counted before
+    Skip,
+    /// They are counted: they were not
+    Count,
+}
+
+/// How a topic is gone on with.
+#[derive(Clone, Debug)]
+pub(crate) struct Adoption {
+    /// What is known of it afterwards.
+    pub(crate) to: Topic,
+    name: String,
+    why: String,
+    /// It has the records that it had, and some partitions more.
+    has_grown: bool,
+    /// How many records are read that may have been read before.
+    pub(crate) again: u64,
+    /// Where the group has committed what is no offset of this topic, and what it is set to.
+    reset: Vec<(Partition, Offset)>,
+    /// Where each partition ends.
+    ends: Vec<Offset>,
+    sums: Option<Sums>,
+}
+
+/// An adoption, made or shown.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Adopted(Changed);
+
+impl Answer for Adopted {
+    fn table(&self) -> String {
+        self.0.table()
+    }
+
+    /// A topic that waits to be adopted is something wrong.
+    fn found(&self) -> bool {
+        self.0.is_left()
+    }
+}
+
+impl Args {
+    pub(crate) async fn run(self) -> anyhow::Result<Adopted> {
+        let Self { sums, settle, writing, of } = self;
+        let desk = Desk::open(of).await?;
+        let seen = Seen::look(&desk, &desk.topic).await?;
+        let adoption = Adoption::of(&desk, &seen, sums).await?;
+        let plan = adoption.as_ref().map_or(Vec::new(), |adoption| adoption.plan(&desk));
+        let changed = writing.carry_out(&desk, super::ADOPT, plan, async || {
+            let adoption = adoption.context("there is nothing to adopt")?;
+            adoption.carry_out(&desk, &seen, settle).await
+        });
+        changed.await.map(Adopted)
+    }
+}
+
+impl Adoption {
+    /// How the topic that was seen is gone on with; `None` where that needs no operator.
+    ///
+    /// # Errors
+    /// It has grown and is not drained; it is not said what becomes of sums.
+    async fn of(desk: &Desk, seen: &Seen, sums: Option<Sums>) -> anyhow::Result<Option<Self>> {
+        let Some(topic) = &seen.topic else {
+            let remains = Remains::read(&desk.connection).await.context("cannot read rows")?;
+            if remains.generation == 0 {
+                return Ok(None);
+            }
+            let why = "nothing is known of it any more, and there are rows";
+            return Self::anew(seen, remains.generation, why, has_sums(desk).await?, sums).map(Some);
+        };
+        let (known, number) = (topic.current().partitions(), topic.current().number);
+        let why = if topic.id != seen.id {
+            format!("it was {} when it was read", topic.id)
+        } else if seen.partitions() < known {
+            format!("it had {known} partitions")
+        } else if seen.partitions() > known {
+            return Self::grown(seen, topic, sums).map(Some);
+        } else {
+            return Ok(None);
+        };
+        Self::anew(seen, number, &why, has_sums(desk).await?, sums).map(Some)
+    }
+
+    /// A topic whose records are all of a generation behind `before`.
+    ///
+    /// # Errors
+    /// There is no further generation; it is not said what becomes of sums.
+    pub(crate) fn anew(
+        seen: &Seen,
+        before: u16,
+        why: &str,
+        has_sums: bool,
+        sums: Option<Sums>,
+    ) -> anyhow::Result<Self> {
+        let next = before.checked_add(1).filter(|number| *number <= Version::MAX_GENERATION);
+        let next = next.context("there is no further generation")?;
+        let begins = seen.parts.iter().map(|part| part.log.start).collect();
+        let again = seen.parts.iter().map(|part| part.log.end.0.saturating_sub(part.log.start.0)).sum();
+        let ends: Vec<Offset> = seen.parts.iter().map(|part| part.log.end).collect();
+        let mut to = Topic::adopted(seen.id.clone(), next, begins);
+        let sums = match sums {
+            None if has_sums && again > 0 => bail!(Usage(format!(
+                "there are {again} records in `{}`: say `--sums skip` to leave out what adds to sums among them, if it was counted \
+                 before, or `--sums count` to count it",
+                seen.name
+            ))),
+            sums => sums.filter(|_| has_sums && again > 0),
+        };
+        if sums == Some(Sums::Skip) {
+            to.sums_from.clone_from(&ends);
+        }
+        let reset = |part: &Part| {
+            let is_other = part.committed.is_some_and(|committed| committed != part.log.start);
+            is_other.then(|| (part.partition.clone(), part.log.start))
+        };
+        let reset = seen.parts.iter().filter_map(reset).collect();
+        Ok(Self { to, name: seen.name.clone(), why: why.to_owned(), has_grown: false, again, reset, ends, sums })
+    }
+
+    /// A topic that has the records it had, each before the end of its partition a row by now, and more partitions.
+    fn grown(seen: &Seen, topic: &Topic, sums: Option<Sums>) -> anyhow::Result<Self> {
+        let known = topic.current().partitions();
+        let (before, new): (Vec<&Part>, Vec<&Part>) = seen.parts.iter().partition(|part| part.partition.index < known);
+        let waiting = before.iter().map(|part| (part.partition.index, seen.lag(part))).filter(|(_, lag)| *lag > 0);
+        let waiting: Vec<String> = waiting.map(|(index, lag)| format!("{lag} in partition {index}")).collect();
+        ensure!(
+            waiting.is_empty(),
+            "`{}` has {} partitions instead of {known}, and records of before are no rows yet: {}. Stop producers, wait until \
+             `tally topic show` says that nothing waits, then adopt it",
+            seen.name,
+            seen.partitions(),
+            waiting.join(", ")
+        );
+        let begins = before.iter().map(|part| part.log.end).chain(new.iter().map(|part| part.log.start));
+        let mut to = topic.continued(begins.collect()).context("there is no further generation")?;
+        let ends: Vec<Offset> = seen.parts.iter().map(|part| part.log.end).collect();
+        let again = new.iter().map(|part| part.log.end.0.saturating_sub(part.log.start.0)).sum();
+        if sums == Some(Sums::Skip) {
+            to.sums_from.clone_from(&ends);
+        }
+        let why = format!("it had {known} partitions, and all of their records are rows");
+        Ok(Self { to, name: seen.name.clone(), why, has_grown: true, again, reset: Vec::new(), ends, sums })
+    }
+
+    /// What it changes, a line each.
+    pub(crate) fn plan(&self, desk: &Desk) -> Vec<String> {
+        let Self { to, name, why, has_grown, again, reset, sums, .. } = self;
+        let (number, partitions) = (to.current().number, to.current().partitions());
+        let mut plan = vec![format!("go on with {name}, {partitions} partitions, id {}: {why}", to.id)];
+        if *has_grown {
+            plan.push(format!(
+                "begin generation {number} behind what is applied; {again} records wait in new partitions"
+            ));
+        } else {
+            plan.push(format!("begin generation {number} at its start: {again} records are read"));
+            plan.push("open a loss: what the topic of before had unread is lost".to_owned());
+        }
+        plan.extend(sums.map(|sums| match sums {
+            Sums::Skip => "leave out what adds to sums and is in the topic by now".to_owned(),
+            Sums::Count => "count what adds to sums and is in the topic by now".to_owned(),
+        }));
+        if !reset.is_empty() {
+            plan.push(format!(
+                "set what group {} has committed to the start of {} partitions",
+                desk.group,
+                reset.len()
+            ));
+        }
+        plan
+    }
+
+    async fn carry_out(self, desk: &Desk, seen: &Seen, settle: Settle) -> anyhow::Result<String> {
+        self.set_group(desk).await?;
+        let Some(before) = &seen.topic else {
+            desk.claims.raise_all(&self.name, seen.partitions()).await.context("cannot raise the claims")?;
+            settle.wait(desk).await;
+            self.again(desk).await?.store(desk, None).await?;
+            return Ok(self.said());
+        };
+        let paused = stand_still(desk, before, settle).await?;
+        let done = async {
+            let mut adoption = self.again(desk).await?;
+            adoption.to.is_paused = before.is_paused;
+            adoption.store(desk, Some(&paused)).await
+        };
+        if let Err(error) = done.await {
+            let back = replace(desk, &paused, before).await;
+            return Err(back.err().map_or(error, |back| back.context("consumers stay paused: tally resume consumer")));
+        }
+        Ok(self.said())
+    }
+
+    /// The same of the topic as it is now, while consumers stand still.
+    async fn again(&self, desk: &Desk) -> anyhow::Result<Self> {
+        let now = Self::of(desk, &Seen::look(desk, &self.name).await?, self.sums).await?;
+        let same = now.filter(|now| now.has_grown == self.has_grown && now.to.id == self.to.id);
+        same.with_context(|| format!("`{}` was changed meanwhile: look again", self.name))
+    }
+
+    fn said(&self) -> String {
+        let number = self.to.current().number;
+        if self.has_grown {
+            return format!("adopted as generation {number}: producers may go on");
+        }
+        format!("adopted as generation {number}: start consumers; no count is exact until an audit has passed")
+    }
+
+    /// Has the group begin where the topic does: what it has committed counts records of another one. Safe to repeat.
+    ///
+    /// # Errors
+    /// The group has members: Kafka takes it only from them then.
+    pub(crate) async fn set_group(&self, desk: &Desk) -> anyhow::Result<()> {
+        let consumers = desk.consumers_of(&self.name)?;
+        for (partition, begin) in &self.reset {
+            consumers.mark(partition, *begin).await.with_context(|| {
+                format!("cannot set what group {} has committed of {partition}: are all consumers stopped", desk.group)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Stores what is known of the topic from now on, behind the claims that begin in it, in the place of `seen`. Safe to repeat.
+    pub(crate) async fn store(&self, desk: &Desk, seen: Option<&Topic>) -> anyhow::Result<()> {
+        if !self.has_grown {
+            let what = format!("what `{}` had unread before generation {}", self.name, self.to.current().number);
+            let opened = desk.changes.open_new_loss(desk.clock.now(), ADOPTED, &what).await;
+            opened.context("cannot record the loss")?;
+            self.store_claims(desk).await?;
+        }
+        if let Some(seen) = seen {
+            return replace(desk, seen, &self.to).await;
+        }
+        let stands = desk.claims.begin_topic(&self.name, &self.to).await.context("cannot store the topic")?;
+        ensure!(stands == self.to, "a consumer has begun with `{}` meanwhile: stop everything", self.name);
+        Ok(())
+    }
+
+    /// Stores for each partition that it begins at its start. What its log has by now may be a copy of what was read before, so
+    /// that is a replay.
+    async fn store_claims(&self, desk: &Desk) -> anyhow::Result<()> {
+        for (index, (begin, end)) in (0..).zip(self.to.current().begins.iter().zip(&self.ends)) {
+            let partition = Partition { topic: self.name.as_str().into(), index };
+            let (claim, _) = desk.claims.raise(&partition).await.context("cannot raise a claim")?;
+            let before = claim.kept.map_or(UnixMillis(0), |kept| kept.at);
+            let at = desk.claims.time().latest.max(UnixMillis(before.0 + 1));
+            let kept = Kept { at, ..Kept::first(&self.to, *begin).read_again_to(*end) };
+            let stored = desk.claims.keep(&partition, claim.n, &kept).await.context("cannot store a claim")?;
+            ensure!(stored.is_some(), "a consumer has claimed {partition} meanwhile: stop consumers");
+        }
+        Ok(())
+    }
+}
+
+async fn has_sums(desk: &Desk) -> anyhow::Result<bool> {
+    let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
+    Ok(defined.said_in(&desk.topic).iter().any(|definition| definition.kind() == CounterKind::Sum))
+}

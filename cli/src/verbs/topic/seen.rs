@@ -1,0 +1,125 @@
+//! A topic as it is: what is stored of it, what Kafka says, and what a consumer would make of both.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde::Serialize;
+use tally_core::fence::{Log, Offset, Partition, TopicId};
+use tally_core::ports::TopicReader as _;
+use tally_core::register::{Claim, Found, Kept, Standstill, Start, Topic};
+
+use crate::desk::Desk;
+
+/// How long tombstones are kept, unless consumers are told otherwise: it decides what is called a replay, and nothing else here.
+const TOMBSTONES: Duration = Duration::from_secs(86_400);
+
+/// A topic and its partitions.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) name: String,
+    /// As the deployment has adopted it; `None` before a consumer has read it.
+    pub(crate) topic: Option<Topic>,
+    /// What Kafka has under the name.
+    pub(crate) id: TopicId,
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A partition.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) partition: Partition,
+    pub(crate) log: Log,
+    pub(crate) claim: Claim,
+    /// What the consumers' group has committed.
+    pub(crate) committed: Option<Offset>,
+    /// Where a consumer would begin, were the topic not paused; `None` where nothing is known of the topic.
+    pub(crate) start: Option<Result<Start, Standstill>>,
+}
+
+/// Something that is wrong with partitions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Problem {
+    pub(crate) name: &'static str,
+    pub(crate) partitions: Vec<u32>,
+    /// What it is, and what to do.
+    pub(crate) detail: String,
+}
+
+impl Seen {
+    /// Looks at the topic `name`. What is committed is read before the claims, and the logs are looked at last, so that nothing
+    /// seems to be ahead of what it follows.
+    pub(crate) async fn look(desk: &Desk, name: &str) -> anyhow::Result<Self> {
+        let reader = desk.consumers_of(name)?;
+        let looking = || format!("cannot look at `{name}`");
+        ensure!(reader.exists().await.with_context(looking)?, "there is no topic `{name}`");
+        let topic = desk.claims.topic(name).await.context("cannot read what is known of the topic")?;
+        let mut stored = Vec::new();
+        for index in 0..topic.as_ref().map_or(0, |topic| topic.current().partitions()) {
+            let partition = Partition { topic: name.into(), index };
+            let committed = reader.bookmark(&partition).await.context("cannot read what the group has committed")?;
+            stored.push((committed, desk.claims.read(&partition).await.context("cannot read the claims")?));
+        }
+        let logs = reader.logs().await.with_context(looking)?;
+        let id = logs.first().with_context(|| format!("`{name}` has no partitions"))?.1.topic.clone();
+        let mut parts = Vec::new();
+        for (partition, log) in logs {
+            let (committed, claim) = match stored.get(partition.index as usize) {
+                Some(stored) => stored.clone(),
+                None => {
+                    let committed = reader.bookmark(&partition).await;
+                    let claim = desk.claims.read(&partition).await.context("cannot read the claims")?;
+                    (committed.context("cannot read what the group has committed")?, claim)
+                }
+            };
+            parts.push(Part { partition, log, claim, committed, start: None });
+        }
+        let mut seen = Self { name: name.to_owned(), topic, id, parts };
+        seen.judge(desk);
+        Ok(seen)
+    }
+
+    fn judge(&mut self, desk: &Desk) {
+        let Some(topic) = &self.topic else { return };
+        let (topic, partitions) = (Topic { is_paused: false, ..topic.clone() }, self.partitions());
+        for Part { partition, log, claim, committed, start } in &mut self.parts {
+            let (index, committed) = (partition.index, *committed);
+            let found = Found { claim, topic: &topic, index, log, partitions, committed };
+            *start = Some(found.start(desk.claims.time().latest, TOMBSTONES));
+        }
+    }
+
+    /// How many partitions Kafka has.
+    pub(crate) fn partitions(&self) -> u32 {
+        u32::try_from(self.parts.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.topic.as_ref().is_some_and(|topic| topic.is_paused)
+    }
+
+    /// What is wrong, each once.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let mut problems: Vec<Problem> = Vec::new();
+        for part in &self.parts {
+            let Some(Err(standstill)) = &part.start else { continue };
+            let (name, detail) = (standstill.name(), standstill.to_string());
+            match problems.iter_mut().find(|problem| problem.detail == detail) {
+                Some(problem) => problem.partitions.push(part.partition.index),
+                None => problems.push(Problem { name, partitions: vec![part.partition.index], detail }),
+            }
+        }
+        problems
+    }
+
+    /// What is stored of the partition's rows, of this topic.
+    pub(crate) fn kept<'a>(&self, part: &'a Part) -> Option<&'a Kept> {
+        part.claim.kept.as_ref().filter(|kept| kept.topic == self.id)
+    }
+
+    /// How many records of the partition are no rows yet.
+    pub(crate) fn lag(&self, part: &Part) -> u64 {
+        let begin = || self.topic.as_ref().and_then(|topic| topic.begin_of(part.partition.index));
+        let safe = self.kept(part).map(|kept| kept.safe).or_else(begin).unwrap_or(part.log.start);
+        part.log.end.0.saturating_sub(safe.0)
+    }
+}

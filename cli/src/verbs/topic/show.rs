@@ -1,0 +1,157 @@
+//! `tally topic show`.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::seen::{Part, Problem, Seen};
+use crate::desk::{Desk, Where};
+use crate::said::{Answer, Table, ago};
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    of: Where,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown {
+    topic: String,
+    id: String,
+    /// Absent before a consumer has read the topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<u16>,
+    group: String,
+    paused: bool,
+    problems: Vec<Problem>,
+    partitions: Vec<Line>,
+    /// Why it is not known who reads the partitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    members_unknown: Option<String>,
+}
+
+/// A partition.
+#[derive(Debug, Serialize)]
+struct Line {
+    partition: u32,
+    claim: u64,
+    committed: Option<u64>,
+    /// Every record before it is a row or a dead letter.
+    safe: Option<u64>,
+    /// Every record that was acknowledged by then is.
+    safe_at: Option<u64>,
+    log_start: u64,
+    log_end: u64,
+    lag: u64,
+    /// The member of the group that reads it.
+    held_by: Option<String>,
+    state: String,
+    #[serde(skip)]
+    age: String,
+}
+
+impl Answer for Shown {
+    fn table(&self) -> String {
+        let mut text = String::new();
+        for Problem { name, partitions, detail } in &self.problems {
+            let partitions: Vec<String> = partitions.iter().map(u32::to_string).collect();
+            let _ = writeln!(text, "partition {}: {name}: {detail}", partitions.join(", "));
+        }
+        if self.paused {
+            text.push_str("paused: tally resume consumer\n");
+        }
+        let generation = self.generation.map_or("not read yet".to_owned(), |number| format!("generation {number}"));
+        let _ = writeln!(text, "topic {}, id {}, {generation}, group {}", self.topic, self.id, self.group);
+        let mut table = Table::headed([
+            "partition",
+            "claim",
+            "committed",
+            "safe",
+            "complete up to",
+            "log",
+            "lag",
+            "read by",
+            "state",
+        ]);
+        let or = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
+        for line in &self.partitions {
+            let log = format!("{}..{}", line.log_start, line.log_end);
+            let held = line.held_by.as_deref().unwrap_or("-");
+            let (committed, safe) = (or(line.committed), or(line.safe));
+            table.row([
+                &line.partition,
+                &line.claim,
+                &committed,
+                &safe,
+                &line.age,
+                &log,
+                &line.lag,
+                &held,
+                &line.state,
+            ]);
+        }
+        text.push_str(&table.to_string());
+        if let Some(why) = &self.members_unknown {
+            let _ = write!(text, "\nit is not known who reads them: {why}");
+        }
+        text
+    }
+
+    fn found(&self) -> bool {
+        self.paused || !self.problems.is_empty()
+    }
+}
+
+impl Args {
+    pub(crate) async fn run(self) -> anyhow::Result<Shown> {
+        let desk = Desk::open(self.of).await?;
+        let seen = Seen::look(&desk, &desk.topic).await?;
+        let (members, members_unknown) = match desk.consumers_of(&desk.topic)?.members().await {
+            Ok(members) => (members, None),
+            Err(fault) => (Vec::new(), Some(fault.to_string())),
+        };
+        let held_by = |part: &Part| {
+            let holds = members.iter().find(|member| member.partitions.contains(&part.partition.index));
+            holds.map(|member| format!("{} at {}", member.client, member.host))
+        };
+        let now = desk.claims.time().latest;
+        let line = |part: &Part| {
+            let kept = seen.kept(part);
+            let safe_at = kept.and_then(|kept| kept.safe_at);
+            Line {
+                partition: part.partition.index,
+                claim: part.claim.n,
+                committed: part.committed.map(|offset| offset.0),
+                safe: kept.map(|kept| kept.safe.0),
+                safe_at: safe_at.map(|at| at.0),
+                log_start: part.log.start.0,
+                log_end: part.log.end.0,
+                lag: seen.lag(part),
+                held_by: held_by(part),
+                state: state(&seen, part),
+                age: safe_at.map_or("-".to_owned(), |at| format!("{} ago", ago(now.since(at)))),
+            }
+        };
+        Ok(Shown {
+            partitions: seen.parts.iter().map(line).collect(),
+            topic: seen.name.clone(),
+            id: seen.id.to_string(),
+            generation: seen.topic.as_ref().map(|topic| topic.current().number),
+            group: desk.group.clone(),
+            paused: seen.is_paused(),
+            problems: seen.problems(),
+            members_unknown,
+        })
+    }
+}
+
+/// What a consumer does or would do, in a few words.
+fn state(seen: &Seen, part: &Part) -> String {
+    match (&part.start, seen.kept(part)) {
+        (Some(Err(standstill)), _) => standstill.name().to_owned(),
+        (_, Some(kept)) if kept.is_replaying() => format!("replays up to {}", kept.greatest),
+        (_, Some(_)) if seen.is_paused() => "paused".to_owned(),
+        (_, Some(_)) => "reads".to_owned(),
+        (_, None) => "not read yet".to_owned(),
+    }
+}

@@ -1,0 +1,174 @@
+//! `tally topic skip`: a partition goes on at an offset, whatever lies before.
+
+use anyhow::{Context, bail, ensure};
+use tally_core::fence::Offset;
+use tally_core::ports::TopicReader as _;
+use tally_core::register::{Kept, Standstill, Topic};
+use tally_core::time::UnixMillis;
+
+use super::seen::{Part, Seen};
+use crate::change::{Changed, Writing};
+use crate::desk::{Desk, Where};
+use crate::ended::Usage;
+use crate::verbs::pause::{Settle, replace, stand_still};
+
+/// What the loss is called.
+const SKIPPED: &str = "skipped";
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    /// The partition, by its number
+    #[arg(long, value_name = "N")]
+    partition: u32,
+
+    /// The first record that is read
+    #[arg(long, value_name = "OFFSET")]
+    to: u64,
+
+    #[command(flatten)]
+    settle: Settle,
+
+    #[command(flatten)]
+    writing: Writing,
+
+    #[command(flatten)]
+    of: Where,
+}
+
+/// A partition that goes on elsewhere.
+struct Skip<'a> {
+    desk: &'a Desk,
+    topic: &'a Topic,
+    part: &'a Part,
+    /// What is stored of its rows.
+    kept: Kept,
+    to: Offset,
+}
+
+impl Args {
+    pub(crate) async fn run(self) -> anyhow::Result<Changed> {
+        let Self { partition, to, settle, writing, of } = self;
+        let desk = Desk::open(of).await?;
+        let seen = Seen::look(&desk, &desk.topic).await?;
+        let Some(topic) = &seen.topic else { bail!("no consumer has read `{}` yet", seen.name) };
+        let skip = Skip::of(&desk, &seen, topic, (partition, Offset(to)))?;
+        let changed = writing.carry_out(&desk, super::SKIP, skip.plan(), async || {
+            skip.set_group().await?;
+            let opened = desk.changes.open_new_loss(desk.clock.now(), SKIPPED, &skip.what()).await;
+            opened.context("cannot record the loss")?;
+            if skip.is_cut() {
+                skip.begin_anew(settle).await?;
+            } else {
+                skip.store(topic).await?;
+            }
+            Ok(format!("{} goes on at {to}; no count is exact until an audit has passed", skip.part.partition))
+        });
+        changed.await
+    }
+}
+
+impl<'a> Skip<'a> {
+    fn of(desk: &'a Desk, seen: &'a Seen, topic: &'a Topic, (index, to): (u32, Offset)) -> anyhow::Result<Self> {
+        let part = seen.parts.iter().find(|part| part.partition.index == index);
+        let part = part.ok_or_else(|| Usage(format!("`{}` has no partition {index}", seen.name)))?;
+        if let Some(Err(
+            standstill @ (Standstill::TopicReplaced { .. }
+            | Standstill::FewerPartitions { .. }
+            | Standstill::NewPartition { .. }),
+        )) = &part.start
+        {
+            bail!("{}: {standstill}", part.partition);
+        }
+        let (log, begin) = (&part.log, topic.begin_of(index).context("the partition is not known")?);
+        ensure!(log.start <= to && to <= log.end, Usage(format!("the log is from {} to {}", log.start, log.end)));
+        let before = part.claim.kept.as_ref().map_or(UnixMillis(0), |kept| kept.at);
+        let first = || Kept { at: before, ..Kept::first(topic, begin) };
+        let kept = seen.kept(part).cloned().unwrap_or_else(first);
+        let skip = Self { desk, topic, part, kept, to };
+        ensure!(
+            skip.is_cut() || to > skip.kept.safe,
+            "everything before {} is done: to have it read once more, set back group {} with Kafka's own tools",
+            skip.kept.safe,
+            desk.group
+        );
+        Ok(skip)
+    }
+
+    /// Whether the log has lost its tail: offsets that rows are of count other records now.
+    fn is_cut(&self) -> bool {
+        self.kept.greatest > self.part.log.end
+    }
+
+    /// What is lost, for people.
+    fn what(&self) -> String {
+        let (Kept { safe, greatest, .. }, to, partition) = (&self.kept, self.to, &self.part.partition);
+        if self.is_cut() {
+            return format!("{partition} has lost records up to {greatest}, and goes on at {to}");
+        }
+        format!("{} records of {partition} were left out: {safe} to {to}", to.0 - safe.0)
+    }
+
+    /// Whether a consumer would begin elsewhere, as the group has committed something else.
+    fn is_group_elsewhere(&self) -> bool {
+        self.part.committed.is_some_and(|committed| committed.max(self.part.log.start) != self.to)
+    }
+
+    fn plan(&self) -> Vec<String> {
+        let mut plan = vec![format!("open a loss: {}", self.what())];
+        if self.is_group_elsewhere() {
+            plan.push(format!("set what group {} has committed to {}", self.desk.group, self.to));
+        }
+        if self.is_cut() {
+            plan.push("begin the next generation there, and at the end of each other partition".to_owned());
+        }
+        plan.push(format!("go on at {}", self.to));
+        plan
+    }
+
+    async fn set_group(&self) -> anyhow::Result<()> {
+        if !self.is_group_elsewhere() {
+            return Ok(());
+        }
+        let (partition, group) = (&self.part.partition, &self.desk.group);
+        let set = self.desk.consumers_of(&self.desk.topic)?.mark(partition, self.to).await;
+        set.with_context(|| {
+            format!("cannot set what group {group} has committed of {partition}: are all consumers stopped")
+        })
+    }
+
+    /// Stores where the partition goes on. Safe to repeat.
+    async fn store(&self, topic: &Topic) -> anyhow::Result<()> {
+        let (partition, claims) = (&self.part.partition, &self.desk.claims);
+        let (claim, _) = claims.raise(partition).await.context("cannot raise the claim")?;
+        let kept = claim.kept.filter(|kept| kept.topic == topic.id).unwrap_or_else(|| self.kept.clone());
+        let kept = kept.skipped_to(self.to, self.part.log.end, claims.time().latest);
+        let stored = claims.keep(partition, claim.n, &kept).await.context("cannot store the claim")?;
+        ensure!(stored.is_some(), "a consumer has claimed {partition} meanwhile: again");
+        Ok(())
+    }
+
+    /// The same of a log that has lost its tail. Its offsets count other records from `to` on, which have to be above what the rows
+    /// have. So a generation begins there, and in each other partition behind what may have been applied under the present one.
+    async fn begin_anew(&self, settle: Settle) -> anyhow::Result<()> {
+        let paused = stand_still(self.desk, self.topic, settle).await?;
+        let done = async {
+            let seen = Seen::look(self.desk, &self.desk.topic).await?;
+            let index = self.part.partition.index;
+            let begin = |part: &Part| if part.partition.index == index { self.to } else { part.log.end };
+            // Partitions that are new wait until the topic is adopted.
+            let known = seen.parts.iter().take(self.topic.current().begins.len());
+            let mut to = self.topic.continued(known.map(begin).collect());
+            let to = to.as_mut().context("there is no further generation")?;
+            if let Some(from) = to.sums_from.get_mut(index as usize) {
+                *from = self.to.min(*from);
+            }
+            self.store(to).await?;
+            replace(self.desk, &paused, to).await
+        };
+        if let Err(error) = done.await {
+            let back = replace(self.desk, &paused, self.topic).await;
+            return Err(back.err().map_or(error, |back| back.context("consumers stay paused: tally resume consumer")));
+        }
+        Ok(())
+    }
+}

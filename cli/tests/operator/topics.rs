@@ -1,0 +1,198 @@
+//! `tally topic`: what is said of partitions, and going on where consumers do not by themselves.
+
+use std::time::Duration;
+
+use tally_core::fence::{Offset, TopicId};
+use tally_core::ports::TopicReader;
+use tally_core::register::{Generation, Topic};
+
+use crate::changes::File;
+use crate::stage::{Said, Stage, number, partition, text, version};
+
+const YES: [&str; 5] = ["--settle", "0s", "--yes", "--why", "a test"];
+const VIEWS: &str = "[[counters]]\nname = \"views\"\nkind = \"sum\"\nadd = \"view\"\n";
+
+async fn topic(stage: &Stage, line: &[&str]) -> Said {
+    stage.tally(&[&["topic"], line].concat()).await
+}
+
+async fn done(stage: &Stage, line: &[&str]) -> Said {
+    topic(stage, &[line, &YES].concat()).await
+}
+
+async fn records(stage: &Stage, index: i32, count: u32) {
+    for _ in 0..count {
+        stage.say("likes", index, b"{}", &[], Duration::ZERO).await;
+    }
+}
+
+/// The kinds of the losses that are open.
+async fn losses(stage: &Stage) -> Vec<String> {
+    stage.changes.losses().await.unwrap().open().map(|(_, loss)| loss.kind.clone()).collect()
+}
+
+fn refused(said: &Said, why: &str) {
+    assert!(said.code.is_some_and(|code| code != 0) && said.err.contains(why), "{why}: {said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_partition_is_shown_with_how_far_it_has_come_and_what_waits() {
+    let stage = Stage::set().await;
+    records(&stage, 0, 3).await;
+    stage.come_to(0, 2, stage.clock.now().minus(Duration::from_secs(300))).await;
+    stage.consumers().mark(&partition(0), Offset(1)).await.unwrap();
+    let said = topic(&stage, &["show", "-o", "json"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let found = said.json();
+    let line = |index: usize, what: &str| found["partitions"][index][what].clone();
+    let of =
+        |index| ["claim", "committed", "safe", "log_end", "lag", "state"].map(|what| line(index, what).to_string());
+    assert_eq!(of(0), ["2", "1", "2", "3", "1", "\"reads\""], "{said:?}");
+    assert_eq!(of(1), ["1", "null", "0", "0", "0", "\"reads\""], "{said:?}");
+    let said = topic(&stage, &["show"]).await;
+    assert!(said.out.contains("generation 1, group tally-consumer") && said.out.contains("5 min ago"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_named_first_with_what_to_do() {
+    let stage = Stage::set().await;
+    records(&stage, 0, 3).await;
+    stage.consumers().mark(&partition(0), Offset(2)).await.unwrap();
+    stage.come_to(1, 7, stage.clock.now()).await;
+    stage.know(|topic| topic.is_paused = true).await;
+    let said = topic(&stage, &["show"]).await;
+    let first: Vec<&str> = said.out.lines().collect();
+    assert!(first[0].starts_with("partition 0: forward_reset: ") && first[0].contains("topic skip --to 2"), "{said:?}");
+    assert!(first[1].starts_with("partition 1: beyond_log: ") && first[1].contains("topic skip --to 0"), "{said:?}");
+    assert_eq!((said.code, first[2]), (Some(1), "paused: tally resume consumer"), "{said:?}");
+    stage.know(|topic| topic.id = TopicId("before".into())).await;
+    let said = topic(&stage, &["show"]).await;
+    assert!(said.out.starts_with("partition 0, 1: topic_replaced: ") && said.out.contains("topic adopt"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_was_created_anew_is_read_from_its_start_in_the_next_generation() {
+    let stage = Stage::set().await;
+    let file = File::of("views.toml", VIEWS);
+    stage.tally(&["counters", "apply", file.name(), "--yes", "--why", "a test"]).await;
+    assert!(topic(&stage, &["adopt"]).await.out.contains("nothing to do"));
+    records(&stage, 0, 3).await;
+    stage.come_to(1, 40, stage.clock.now()).await;
+    stage.consumers().mark(&partition(1), Offset(40)).await.unwrap();
+    stage.know(|topic| topic.id = TopicId("before".into())).await;
+    for index in 0..2 {
+        let (claim, _) = stage.claims.raise(&partition(index)).await.unwrap();
+        let of_before = tally_core::register::Kept { topic: TopicId("before".into()), ..claim.kept.unwrap() };
+        let of_before = of_before.come_to(of_before.safe, None, stage.clock.now(), Duration::from_secs(86_400));
+        stage.claims.keep(&partition(index), claim.n, &of_before).await.unwrap().unwrap();
+    }
+    refused(&topic(&stage, &["adopt"]).await, "say `--sums skip`");
+    let before = stage.everything().await;
+    let dry = topic(&stage, &["adopt", "--sums", "skip"]).await;
+    assert_eq!(dry.code, Some(1), "a topic that waits to be adopted is something wrong: {dry:?}");
+    assert!(dry.out.contains("begin generation 2 at its start: 3 records are read"), "{dry:?}");
+    assert!(dry.out.contains("leave out what adds to sums") && dry.out.contains("nothing was changed"), "{dry:?}");
+    assert_eq!(stage.everything().await, before);
+
+    let said = done(&stage, &["adopt", "--sums", "skip"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let expected = Generation { number: 2, begins: vec![Offset(0); 2] };
+    let Topic { id, generations, sums_from, is_paused } = stage.topic().await;
+    assert_eq!((id != TopicId("before".into()), generations, is_paused), (true, vec![expected], false));
+    assert_eq!(sums_from, [Offset(3), Offset(0)]);
+    assert_eq!(stage.consumers().bookmark(&partition(1)).await, Ok(Some(Offset(0))), "no forward reset");
+    let kept = stage.kept(0).await;
+    assert_eq!((kept.topic, kept.safe, kept.greatest, kept.safe_at), (id, Offset(0), Offset(3), None));
+    assert_eq!(losses(&stage).await, ["topic_adopted"]);
+    let shown = topic(&stage, &["show"]).await;
+    assert!(shown.code == Some(0) && shown.out.contains("replays up to 3"), "{shown:?}");
+    assert!(done(&stage, &["adopt"]).await.out.contains("nothing to do"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_has_grown_is_adopted_once_it_is_drained() {
+    let stage = Stage::set().await;
+    records(&stage, 0, 3).await;
+    records(&stage, 1, 2).await;
+    stage.know(|topic| _ = topic.generations[0].begins.pop()).await;
+    let shown = topic(&stage, &["show"]).await;
+    assert!(shown.out.contains("partition 1: new_partition: ") && shown.out.contains("topic adopt"), "{shown:?}");
+    let before = stage.everything().await;
+    let said = done(&stage, &["adopt"]).await;
+    refused(&said, "records of before are no rows yet: 3 in partition 0");
+    assert_eq!(stage.everything().await, before);
+    stage.come_to(0, 3, stage.clock.now()).await;
+    let said = done(&stage, &["adopt"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("2 records wait in new partitions"), "{said:?}");
+    let adopted = stage.topic().await;
+    let generation =
+        |number, begins: &[u64]| Generation { number, begins: begins.iter().copied().map(Offset).collect() };
+    assert_eq!(adopted.generations, [generation(1, &[0]), generation(2, &[3, 0])]);
+    assert!(!adopted.is_paused && adopted.sums_from.is_empty());
+    assert_eq!(losses(&stage).await, [""; 0], "nothing is lost");
+    assert_eq!(topic(&stage, &["show"]).await.code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_of_which_nothing_is_known_any_more_gets_a_generation_above_every_version_in_the_table() {
+    let stage = Stage::set().await;
+    for key in ["topic/likes", "claim/likes/0", "claim/likes/1"] {
+        let delete = stage.client().delete_item().table_name("checkpoints").key("id", text(key));
+        delete.send().await.unwrap();
+    }
+    assert!(done(&stage, &["adopt"]).await.out.contains("nothing to do"), "a consumer begins with it");
+    let row = [("pk", text("p#1")), ("user_id", text("u")), ("liked_at", number(5)), ("v", version(6, 90))];
+    stage.put("likes", &row).await;
+    let cell = [("pk", text("p#+views.0")), ("user_id", text("\u{1}cell/likes/0")), ("n", number(1))];
+    stage.put("likes", &[&cell[..], &[("to", version(7, 3))]].concat()).await;
+    let said = done(&stage, &["adopt"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(stage.topic().await.current().number, 8);
+    assert_eq!(losses(&stage).await, ["topic_adopted"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_skipped_is_said_and_a_loss_is_open_from_then_on() {
+    let stage = Stage::set().await;
+    records(&stage, 0, 5).await;
+    stage.consumers().mark(&partition(0), Offset(3)).await.unwrap();
+    for (line, why) in [
+        (["skip", "--partition", "0", "--to", "6"], "the log is from 0 to 5"),
+        (["skip", "--partition", "0", "--to", "0"], "everything before 0 is done"),
+        (["skip", "--partition", "7", "--to", "0"], "has no partition 7"),
+    ] {
+        refused(&done(&stage, &line).await, why);
+    }
+    let said = done(&stage, &["skip", "--partition", "0", "--to", "3"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("3 records of likes/0 were left out: 0 to 3"), "{said:?}");
+    assert_eq!(losses(&stage).await, ["skipped"]);
+    assert_eq!((stage.kept(0).await.safe, stage.topic().await.generations.len()), (Offset(3), 1));
+    assert_eq!(topic(&stage, &["show"]).await.code, Some(0));
+    // Further than the group is: it would begin where that is.
+    let said = done(&stage, &["skip", "--partition", "0", "--to", "5"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(stage.consumers().bookmark(&partition(0)).await, Ok(Some(Offset(5))));
+    let losses = stage.tally(&["stream", "gaps"]).await;
+    assert!(losses.code == Some(1) && losses.out.contains("2 records of likes/0 were left out: 3 to 5"), "{losses:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_has_lost_its_tail_goes_on_in_the_next_generation_with_what_comes_behind() {
+    let stage = Stage::set().await;
+    records(&stage, 0, 5).await;
+    records(&stage, 1, 2).await;
+    stage.come_to(0, 9, stage.clock.now()).await;
+    stage.consumers().mark(&partition(0), Offset(9)).await.unwrap();
+    let said = done(&stage, &["skip", "--partition", "0", "--to", "4"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let after = stage.topic().await;
+    let begins = vec![Offset(4), Offset(2)];
+    assert_eq!((after.current(), after.is_paused), (&Generation { number: 2, begins }, false));
+    let of = |offset| after.version_of_sum(0, Offset(offset)).generation();
+    assert_eq!((of(3), of(4)), (1, 2), "the record at 4 is another one than the rows know");
+    assert_eq!((stage.kept(0).await.safe, losses(&stage).await), (Offset(4), vec!["skipped".to_owned()]));
+    let shown = topic(&stage, &["show"]).await;
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+}

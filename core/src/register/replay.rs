@@ -1,0 +1,64 @@
+//! The loss that is open while a partition is read once more.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::Kept;
+use crate::fence::{Offset, Partition};
+
+/// A partition is read once more up to an offset, so long after its records were written that removed members may come back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    pub partition: Partition,
+    pub until: Offset,
+}
+
+impl Replay {
+    /// The kind of its loss.
+    pub const LOSS: &'static str = "replay";
+
+    /// Whether a partition is still replayed of which this was stored last.
+    pub fn goes_on(&self, kept: Option<&Kept>) -> bool {
+        kept.is_some_and(|kept| kept.is_replaying() && kept.safe < self.until)
+    }
+}
+
+const UP_TO: &str = " is read once more up to ";
+
+/// What its loss says.
+impl fmt::Display for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{UP_TO}{}", self.partition, self.until)
+    }
+}
+
+/// A text that is not what the loss of a replay says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is not said what is replayed")]
+pub struct NoReplay;
+
+impl FromStr for Replay {
+    type Err = NoReplay;
+
+    fn from_str(text: &str) -> Result<Self, NoReplay> {
+        let read = || {
+            let (partition, until) = text.split_once(UP_TO)?;
+            let (topic, index) = partition.rsplit_once('/')?;
+            let partition = Partition { topic: topic.into(), index: index.parse().ok()? };
+            Some(Self { partition, until: Offset(until.parse().ok()?) })
+        };
+        read().ok_or(NoReplay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_loss_of_a_replay_says_is_read_back() {
+        let replay = Replay { partition: Partition { topic: "likes".into(), index: 3 }, until: Offset(7) };
+        assert_eq!(replay.to_string().parse(), Ok(replay));
+        assert_eq!("by a test".parse::<Replay>(), Err(NoReplay));
+    }
+}

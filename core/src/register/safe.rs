@@ -1,0 +1,106 @@
+//! By when everything that Kafka had acknowledged is finished in a partition: what was stored of it under the claim, one after
+//! the other.
+
+use std::collections::VecDeque;
+
+use super::Kept;
+use crate::time::UnixMillis;
+
+/// The last values of `safe_at` of a partition, each with the moment at which it was stored. They are facts: each stays true,
+/// whatever is stored later.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SafeTimes(VecDeque<(UnixMillis, Option<UnixMillis>)>);
+
+impl SafeTimes {
+    /// How many are kept: the further back, the further apart, since counts that are far behind are as of about then.
+    const MOST: usize = 64;
+
+    /// Takes in what is stored, if it was not there before.
+    pub fn take(&mut self, kept: &Kept) {
+        self.note(kept.at, kept.safe_at);
+    }
+
+    /// Takes in that this is what was stored at a moment.
+    pub fn note(&mut self, at: UnixMillis, safe_at: Option<UnixMillis>) {
+        if self.0.back().is_some_and(|(last, _)| *last >= at) {
+            return;
+        }
+        self.0.push_back((at, safe_at));
+        if self.0.len() > Self::MOST {
+            self.0.remove(self.least_missed(at));
+        }
+    }
+
+    /// The one that leaves the smallest gap, measured by how long ago that is.
+    fn least_missed(&self, now: UnixMillis) -> usize {
+        let weight = |nth: usize| {
+            let (before, behind) = (self.0[nth - 1].0.0, self.0[nth + 1].0.0);
+            (u128::from(behind - before), u128::from(now.0 - before))
+        };
+        let less = |one: &usize, other: &usize| {
+            let ((gap, age), (other_gap, other_age)) = (weight(*one), weight(*other));
+            (gap * other_age).cmp(&(other_gap * age))
+        };
+        (1..self.0.len() - 1).min_by(less).unwrap_or_default()
+    }
+
+    /// What was stored last, no later than `moment`: every event that Kafka had acknowledged by the answer was in the table by
+    /// `moment`. `None` where nothing is known of such a time, and during a replay.
+    pub fn by(&self, moment: UnixMillis) -> Option<UnixMillis> {
+        self.0.iter().rev().find(|(at, _)| *at <= moment)?.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64) -> UnixMillis {
+        UnixMillis(second * 1_000)
+    }
+
+    #[test]
+    fn a_time_counts_from_the_moment_at_which_it_was_stored_on() {
+        let mut times = SafeTimes::default();
+        assert_eq!(times.by(at(9)), None);
+        times.note(at(5), Some(at(3)));
+        times.note(at(6), Some(at(4)));
+        let by = |second| times.by(at(second));
+        assert_eq!([4, 5, 6, 99].map(by), [None, Some(at(3)), Some(at(4)), Some(at(4))]);
+    }
+
+    #[test]
+    fn an_older_one_that_is_read_late_and_the_same_once_more_change_nothing() {
+        let mut times = SafeTimes::default();
+        times.note(at(6), Some(at(4)));
+        let known = times.clone();
+        times.note(at(6), Some(at(4)));
+        times.note(at(5), Some(at(3)));
+        assert_eq!(times, known);
+    }
+
+    #[test]
+    fn from_the_beginning_of_a_replay_on_no_time_is_known() {
+        let mut times = SafeTimes::default();
+        times.note(at(5), Some(at(3)));
+        times.note(at(6), None);
+        assert_eq!((times.by(at(5)), times.by(at(6)), times.by(at(9))), (Some(at(3)), None, None));
+        times.note(at(8), Some(at(7)));
+        assert_eq!((times.by(at(7)), times.by(at(8))), (None, Some(at(7))));
+    }
+
+    #[test]
+    fn few_are_kept_and_the_one_that_is_found_is_older_by_a_third_of_how_far_back_one_looks_at_most() {
+        let mut times = SafeTimes::default();
+        let now = 10_000;
+        for second in 1..=now {
+            times.note(at(second), Some(at(second)));
+            assert!(times.0.len() <= SafeTimes::MOST);
+        }
+        for back in 0..now {
+            let asked = now - back;
+            let found = times.by(at(asked)).expect("the first one stays").0 / 1_000;
+            assert!(asked - found <= back / 3 + 1, "{back} s back: {found} for {asked}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The topics that events come from: by when everything that Kafka had acknowledged was a row, partition by partition.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tally_adapters::dynamodb::claims::Claims;
+use tally_core::definitions::Definitions;
+use tally_core::event::partition_of;
+use tally_core::fence::TopicId;
+use tally_core::ids::{CounterId, CounterKind};
+use tally_core::ports::Outcome;
+use tally_core::register::SafeTimes;
+
+/// What consumers have stored of every topic, as far as it was read.
+#[derive(Clone, Debug)]
+pub(super) struct Topics {
+    defined: Definitions,
+    /// Where the events of a counter are whose definition names no topic.
+    usual: Arc<str>,
+    of: BTreeMap<String, Partitions>,
+}
+
+/// The partitions of one generation of a topic.
+#[derive(Clone, Debug)]
+struct Partitions {
+    topic: TopicId,
+    generation: u16,
+    safe: Vec<SafeTimes>,
+}
+
+impl Topics {
+    /// Nothing is known yet.
+    pub(super) fn new(usual: &str) -> Self {
+        Self { defined: Definitions::default(), usual: usual.into(), of: BTreeMap::new() }
+    }
+
+    /// A topic of one partition in which a test has everything at any time.
+    #[cfg(test)]
+    pub(super) fn of_one() -> Self {
+        use tally_core::time::UnixMillis;
+
+        let mut times = SafeTimes::default();
+        times.note(UnixMillis(0), Some(UnixMillis::MAX));
+        let partitions = Partitions { topic: TopicId("t".into()), generation: 1, safe: vec![times] };
+        Self { of: [("likes".to_owned(), partitions)].into(), ..Self::new("likes") }
+    }
+
+    /// The partitions that a counter's events come from: that of its subject for a set, all for a sum. `None` where they are not
+    /// known.
+    pub(super) fn of(&self, id: &CounterId) -> Option<&[SafeTimes]> {
+        let definition = self.defined.iter().find(|definition| definition.name == id.name)?;
+        let safe = &self.of.get(definition.topic.as_deref().unwrap_or(&self.usual))?.safe[..];
+        let partitions = u32::try_from(safe.len()).ok().filter(|partitions| *partitions > 0)?;
+        match id.name.kind() {
+            CounterKind::Sum => Some(safe),
+            CounterKind::Set => {
+                let partition = usize::try_from(partition_of(id.post.as_bytes(), partitions)).ok()?;
+                safe.get(partition..=partition)
+            }
+        }
+    }
+
+    /// Every partition of the known topics.
+    pub(super) fn all(&self) -> impl Iterator<Item = &SafeTimes> {
+        self.of.values().flat_map(|partitions| &partitions.safe)
+    }
+
+    /// The same with what is stored now. What was known of an earlier generation of a topic is forgotten: a key may have hashed
+    /// to another partition then.
+    pub(super) async fn read(&self, claims: &Claims, defined: Definitions) -> Outcome<Self> {
+        let mut names: Vec<&str> = defined.iter().map(|it| it.topic.as_deref().unwrap_or(&self.usual)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut of = BTreeMap::new();
+        for name in names {
+            let Some(topic) = claims.topic(name).await? else { continue };
+            let (id, generation) = (topic.id.clone(), topic.current().number);
+            let read = claims.all(name, topic.current().partitions()).await?;
+            let before = self.of.get(name).filter(|before| before.topic == id && before.generation == generation);
+            let mut safe = before.map_or_else(|| vec![SafeTimes::default(); read.len()], |before| before.safe.clone());
+            for (times, claim) in safe.iter_mut().zip(&read) {
+                let kept = claim.kept.iter().filter(|kept| kept.topic == id && kept.generation == generation);
+                kept.for_each(|kept| times.take(kept));
+            }
+            of.insert(name.to_owned(), Partitions { topic: id, generation, safe });
+        }
+        Ok(Self { of, usual: Arc::clone(&self.usual), defined })
+    }
+}
+
+impl Default for Topics {
+    fn default() -> Self {
+        Self::new("")
+    }
+}

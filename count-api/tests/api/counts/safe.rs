@@ -1,0 +1,140 @@
+//! `as_of` of what is still on its way from Kafka to the table of likes.
+
+use std::time::Duration;
+
+use tally_core::event::partition_of;
+use tally_core::fence::Offset;
+use tally_core::ids::{CounterId, CounterKind, CounterName};
+use tally_core::register::Generation;
+use tokio::time::sleep;
+
+use super::world::{Beginning, PARTITIONS, SECOND, World, after, counter, elsewhere, likes, partition, standing};
+use crate::harness::{begin_topic, counter_id, keep, kept};
+
+/// A world in which nothing is known of the topics, with three likes of `p`; everything until ten seconds in is counted, and now
+/// it is twelve seconds in.
+async fn world() -> (World, CounterId) {
+    let (world, p) = (World::with(Beginning { all_rows: false, ..Beginning::default() }).await, likes("p"));
+    world.write(&p, counter(3, 5)).await;
+    begin_topic(&world.claims, "likes", PARTITIONS as usize).await;
+    sleep(12 * SECOND).await;
+    world.stood(&p, &standing(6, 10 * SECOND)).await;
+    (world, p)
+}
+
+/// What is said of a counter once the API has read all that is stored: how long after the beginning its `as_of` is.
+async fn said(world: &World, id: &CounterId) -> Option<Duration> {
+    sleep(2 * SECOND).await;
+    let answer = world.count(id).await;
+    let as_of = answer.served.as_of;
+    assert_eq!(answer.served.exact, as_of.0 > 0, "{answer:?}");
+    assert_eq!(answer.fresh, world.now().since(as_of) <= 10 * SECOND, "{answer:?}");
+    assert_eq!(world.reader.detailed(id).await.unwrap().0, answer);
+    (as_of.0 > 0).then(|| as_of.since(after(Duration::ZERO)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_anything_is_stored_of_its_partition_a_count_has_no_as_of_and_is_not_exact() {
+    let (world, p) = world().await;
+    assert_eq!(said(&world, &p).await, None);
+    let other = partition(&elsewhere(&p));
+    world.keep("likes", other, 9 * SECOND, Some(8 * SECOND)).await;
+    assert_eq!(said(&world, &p).await, None, "another partition's");
+    world.keep("likes", partition(&p), 9 * SECOND, None).await;
+    assert_eq!(said(&world, &p).await, None, "a replay");
+    world.keep("likes", partition(&p), 10 * SECOND, Some(7 * SECOND)).await;
+    assert_eq!(said(&world, &p).await, Some(7 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_what_is_stored_the_newest_counts_that_is_no_younger_than_the_standing() {
+    let (world, p) = world().await;
+    for second in 5..15 {
+        world.keep("likes", partition(&p), second * SECOND, Some((second - 3) * SECOND)).await;
+        sleep(SECOND * 11 / 10).await;
+    }
+    assert_eq!(said(&world, &p).await, Some(7 * SECOND), "the rows of a younger one need not be in the counts");
+    world.stood(&p, &standing(7, 13 * SECOND)).await;
+    assert_eq!(said(&world, &p).await, Some(10 * SECOND));
+    world.stood(&p, &standing(8, 99 * SECOND)).await;
+    assert_eq!(said(&world, &p).await, Some(11 * SECOND), "the consumer is dead");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_from_the_cache_is_as_of_what_was_known_beside_the_standing_of_the_cache() {
+    let beginning = Beginning { all_rows: false, cached: true, ..Beginning::default() };
+    let (world, p) = (World::with(beginning).await, likes("p"));
+    world.write(&p, counter(3, 5)).await;
+    begin_topic(&world.claims, "likes", PARTITIONS as usize).await;
+    for second in [4, 6] {
+        world.keep("likes", partition(&p), second * SECOND, Some((second - 1) * SECOND)).await;
+        sleep(4 * SECOND).await;
+    }
+    let mut hold = world.take_over(&p, &standing(6, 5 * SECOND)).await;
+    world.count(&p).await;
+    sleep(SECOND / 10).await;
+    world.tell(&mut hold, &p, &counter(4, 8), Some(&standing(9, 5 * SECOND))).await;
+    let answer = world.count(&p).await.served;
+    assert_eq!((answer.likes, answer.exact, answer.as_of), (4, true, after(3 * SECOND)));
+    world.tell(&mut hold, &p, &counter(4, 8), Some(&standing(10, 7 * SECOND))).await;
+    assert_eq!(world.count(&p).await.served.as_of, after(5 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sum_is_as_of_the_least_of_all_partitions_of_its_topic() {
+    let (world, p) = world().await;
+    let score = CounterId { name: CounterName::new("score", CounterKind::Sum).unwrap(), ..p.clone() };
+    world.write(&score, counter(9, 5)).await;
+    for index in 0..PARTITIONS {
+        assert_eq!(said(&world, &score).await, None, "{index} partitions have none");
+        world.keep("likes", index, 9 * SECOND, Some((5 + index) * SECOND)).await;
+    }
+    assert_eq!(said(&world, &score).await, Some(5 * SECOND));
+    assert_eq!(said(&world, &p).await, Some((5 + partition(&p)) * SECOND), "a set asks its own alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_whose_definition_names_a_topic_goes_by_that_one() {
+    let (world, _) = world().await;
+    let posts = counter_id("rust", "posts");
+    world.stood(&posts, &standing(6, 10 * SECOND)).await;
+    for index in 0..PARTITIONS {
+        world.keep("likes", index, 9 * SECOND, Some(8 * SECOND)).await;
+    }
+    assert_eq!(said(&world, &posts).await, None);
+    begin_topic(&world.claims, "posts", 1).await;
+    world.keep("posts", 0, 9 * SECOND, Some(4 * SECOND)).await;
+    assert_eq!(said(&world, &posts).await, Some(4 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_stored_of_an_earlier_generation_of_the_topic_says_nothing() {
+    let (world, p) = world().await;
+    for index in 0..PARTITIONS {
+        world.keep("likes", index, 9 * SECOND, Some(8 * SECOND)).await;
+    }
+    assert_eq!(said(&world, &p).await, Some(8 * SECOND));
+    let seen = world.claims.topic("likes").await.unwrap().unwrap();
+    let mut grown = seen.clone();
+    grown.generations.push(Generation { number: 2, begins: vec![Offset(0); PARTITIONS as usize + 3] });
+    assert_eq!(world.claims.replace_topic("likes", &seen, &grown).await, Ok(true));
+    world.stood(&p, &standing(7, 11 * SECOND)).await;
+    assert_eq!(said(&world, &p).await, None);
+    let moved = partition_of(p.post.as_bytes(), PARTITIONS + 3);
+    let of_the_new = |at: Duration| {
+        let mut kept = kept(0, after(at), Some(after(at)));
+        kept.generation = 2;
+        kept
+    };
+    keep(&world.claims, "likes", moved, &of_the_new(10 * SECOND)).await;
+    assert_eq!(said(&world, &p).await, Some(10 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_that_cannot_be_read_leave_what_was_known() {
+    let (world, p) = world().await;
+    world.keep("likes", partition(&p), 9 * SECOND, Some(8 * SECOND)).await;
+    assert_eq!(said(&world, &p).await, Some(8 * SECOND));
+    world.store.faults([tally_emulator::Rule::new(tally_emulator::Fault::Outage).table("checkpoints")]);
+    assert_eq!(said(&world, &p).await, Some(8 * SECOND));
+}

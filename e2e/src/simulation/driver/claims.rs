@@ -1,0 +1,161 @@
+//! What is done to claims, and to what the group has committed: both by operators, under running consumers or without them.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use tally_core::fence::{Offset, Partition};
+use tally_core::ports::TopicReader as _;
+use tally_core::register::Topic;
+use tokio::time::Instant;
+
+use super::super::chance::Draws;
+use super::super::events::TOPIC;
+use super::super::instance::{GROUP, Role};
+use super::Driver;
+
+/// How far the group is set forward, at most.
+const FORWARD: u64 = 20;
+
+/// A partition of which the group was set forward: it stands still until an operator sees to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forward {
+    partition: u32,
+    /// When an operator sets it back.
+    due: Instant,
+    /// Whether some consumer was seen to stand still for it.
+    noticed: bool,
+}
+
+impl Driver {
+    fn drawn_partition(&self) -> Partition {
+        let index = u32::try_from(self.other.below(self.profile.partitions.into())).unwrap_or(0);
+        Partition { topic: TOPIC.into(), index }
+    }
+
+    /// Kafka's own tools set a group when it has no members.
+    async fn without_consumers(&mut self, back: Instant) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.role == Role::Consumer && slot.life.is_some()) {
+            slot.kill().await;
+            slot.due = Some(back);
+        }
+    }
+
+    async fn set_group(&self, partition: &Partition, to: u64) -> anyhow::Result<()> {
+        Ok(self.world.broker.reader(GROUP, TOPIC).mark(partition, Offset(to)).await?)
+    }
+
+    /// The group is set back to where a partition was before.
+    pub(super) async fn reset_group(&mut self) -> anyhow::Result<bool> {
+        let partition = self.drawn_partition();
+        let safe = self.world.registers.claim(partition.index).safe;
+        if safe == 0 {
+            return Ok(false);
+        }
+        self.without_consumers(Instant::now()).await;
+        self.set_group(&partition, self.other.below(safe)).await?;
+        Ok(true)
+    }
+
+    /// The group is set forward by mistake.
+    pub(super) async fn reset_forward(&mut self) -> anyhow::Result<bool> {
+        let partition = self.drawn_partition();
+        let claim = self.world.registers.claim(partition.index);
+        if claim.n == 0 || claim.at.0 == 0 || self.forwards.iter().any(|forward| forward.partition == partition.index) {
+            return Ok(false);
+        }
+        self.without_consumers(Instant::now()).await;
+        self.set_group(&partition, claim.safe + self.other.between(1, FORWARD)).await?;
+        self.forwarded.insert(partition.index);
+        let due = Instant::now() + self.other.millis(5_000, 60_000);
+        self.forwards.push(Forward { partition: partition.index, due, noticed: false });
+        Ok(true)
+    }
+
+    /// A claim is raised under its owner, as by a process that was given the partition and is gone.
+    pub(super) async fn raise(&mut self) -> anyhow::Result<bool> {
+        let partition = self.drawn_partition();
+        if self.world.registers.claim(partition.index).n == 0 {
+            return Ok(false);
+        }
+        self.world.calmly(self.world.calm.claims.raise(&partition)).await?;
+        Ok(true)
+    }
+
+    /// An operator pauses the topic for a while.
+    pub(super) async fn pause_topic(&mut self) -> anyhow::Result<bool> {
+        if self.resumes.is_some() || !self.set_paused(true).await? {
+            return Ok(false);
+        }
+        self.world.calmly(self.world.calm.claims.raise_all(TOPIC, self.profile.partitions)).await?;
+        self.resumes = Some(Instant::now() + self.other.millis(1_000, 30_000));
+        Ok(true)
+    }
+
+    async fn set_paused(&self, is_paused: bool) -> anyhow::Result<bool> {
+        let claims = &self.world.calm.claims;
+        let Some(seen) = self.world.calmly(claims.topic(TOPIC)).await? else { return Ok(false) };
+        let to = Topic { is_paused, ..seen.clone() };
+        Ok(self.world.calmly(claims.replace_topic(TOPIC, &seen, &to)).await?)
+    }
+
+    /// Sees to what is due of that.
+    pub(super) async fn tend_claims(&mut self) -> anyhow::Result<()> {
+        let now = Instant::now();
+        if self.resumes.is_some_and(|due| due <= now) && self.set_paused(false).await? {
+            self.resumes = None;
+        }
+        self.notice()?;
+        for forward in self.forwards.extract_if(.., |forward| forward.due <= now).collect::<Vec<_>>() {
+            self.without_consumers(Instant::now()).await;
+            let partition = Partition { topic: TOPIC.into(), index: forward.partition };
+            self.set_group(&partition, self.world.registers.claim(forward.partition).safe).await?;
+        }
+        Ok(())
+    }
+
+    /// A partition stands still for a reset only after its group was set forward.
+    fn notice(&mut self) -> anyhow::Result<()> {
+        for partition in self.slots.iter().flat_map(super::Slot::forward) {
+            ensure!(self.forwarded.contains(&partition), "partition {partition} says that its group was set forward");
+            for forward in self.forwards.iter_mut().filter(|it| it.partition == partition && !it.noticed) {
+                forward.noticed = true;
+                self.world.coverage.fired("forward_reset_refused");
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything of that is due now.
+    pub(super) fn hurry_claims(&mut self) {
+        let now = Instant::now();
+        self.forwards.iter_mut().for_each(|forward| forward.due = now);
+        self.resumes = self.resumes.map(|_| now);
+    }
+
+    /// No process works for so long, but that some APIs and consumers stand still and go on first.
+    pub(super) async fn sleep_through(&mut self, span: Duration) -> anyhow::Result<bool> {
+        let over = Instant::now() + span;
+        for slot in &mut self.slots {
+            let stands = match slot.role {
+                Role::Api => self.chance.happens(70),
+                Role::Consumer => slot.is_frozen() || self.chance.happens(self.profile.sleeping),
+                _ => false,
+            };
+            if stands && slot.life.is_some() {
+                slot.freeze((over, over));
+                continue;
+            }
+            slot.kill().await;
+            slot.due = Some(over);
+        }
+        self.world.broker.expire(GROUP);
+        tokio::time::sleep_until(over).await;
+        if self.other.happens(self.profile.reset_behind) {
+            self.reset_group().await?;
+        }
+        self.world.pulse.beat();
+        self.slots.iter_mut().for_each(|slot| slot.thaw(over));
+        tokio::time::sleep(self.chance.millis(0, 10_000)).await;
+        Ok(true)
+    }
+}

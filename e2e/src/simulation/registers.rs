@@ -1,0 +1,164 @@
+//! Every change of a row and of a claim, as the store tells it: which events are rows by now, and how far each partition is said
+//! to have come.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tally_core::fence::Offset;
+use tally_core::ids::ReservedKey;
+use tally_core::register::{Cell, Version};
+use tally_core::time::UnixMillis;
+use tally_emulator::value::{Item, Value};
+use tally_emulator::{Changed, ControlError, Emulator};
+
+use super::events::TOPIC;
+
+/// The table of claims.
+const CHECKPOINTS: &str = "checkpoints";
+
+/// What the sort key of a row begins with that no process wrote.
+pub(crate) const FOREIGN: &str = "foreign-";
+
+/// The first partition that a cell names which no process wrote; there is none of so high a number.
+pub(crate) const FOREIGN_CELL: u32 = 900;
+
+/// What a row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// Of a member: the version of its event, and of a tombstone the second from which on it may be deleted.
+    Member { version: Version, gone: Option<u64> },
+    /// Of a partition and a sum.
+    Cell(Cell),
+}
+
+/// A claim of a partition as far as the laws need it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// Which take-over it is.
+    pub(crate) n: u64,
+    /// How far the rows are said to have come, and how far they ever had.
+    pub(crate) safe: u64,
+    pub(crate) greatest: u64,
+    /// By when everything acknowledged is said to be a row.
+    pub(crate) safe_at: Option<UnixMillis>,
+    /// When this was stored.
+    pub(crate) at: UnixMillis,
+}
+
+impl Claim {
+    /// Whether the partition is read once more, so long after that removed members may come back.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.safe < self.greatest && self.safe_at.is_none()
+    }
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Of a row that is no marker.
+    Row {
+        pk: String,
+        sort: String,
+        old: Option<Stored>,
+        new: Option<Stored>,
+    },
+    Claim {
+        partition: u32,
+        old: Option<Claim>,
+        new: Option<Claim>,
+    },
+    /// Of something that no process writes.
+    Odd(String),
+}
+
+/// The changes so far; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registers(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    changes: Vec<(UnixMillis, Change)>,
+    claims: BTreeMap<u32, Claim>,
+}
+
+impl Registers {
+    /// Those in `emulator` from now on, but for rows, of which [`keep`](Self::keep) is told.
+    pub(crate) fn of(emulator: &Emulator) -> Result<Self, ControlError> {
+        let registers = Self::default();
+        let kept = registers.clone();
+        emulator.watch(CHECKPOINTS, move |changed| kept.keep_claim(&changed))?;
+        Ok(registers)
+    }
+
+    /// A row has changed.
+    pub(crate) fn keep(&self, changed: &Changed) {
+        let Some(item) = changed.new.as_ref().or(changed.old.as_ref()) else { return };
+        let (Some(pk), Some(sort)) = (item.text("pk"), item.text("user_id")) else { return };
+        let is_processes = match ReservedKey::read(sort) {
+            None => !sort.starts_with(FOREIGN),
+            Some(ReservedKey::Cell { partition, .. }) => partition < FOREIGN_CELL,
+            Some(_) => false,
+        };
+        if !is_processes {
+            return;
+        }
+        let side = |item: &Option<Item>| item.as_ref().map(|item| stored(item).ok_or_else(|| format!("{item:?}")));
+        let change = match (side(&changed.old).transpose(), side(&changed.new).transpose()) {
+            (Ok(old), Ok(new)) => Change::Row { pk: pk.to_owned(), sort: sort.to_owned(), old, new },
+            (Err(odd), _) | (_, Err(odd)) => Change::Odd(odd),
+        };
+        self.kept().changes.push((UnixMillis(changed.at_ms), change));
+    }
+
+    fn keep_claim(&self, changed: &Changed) {
+        let id = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("id"));
+        let index = id.and_then(|id| id.strip_prefix("claim/")?.strip_prefix(TOPIC)?.strip_prefix('/')?.parse().ok());
+        let Some(partition) = index else { return };
+        let (old, new) = (changed.old.as_ref().map(claim), changed.new.as_ref().map(claim));
+        let mut kept = self.kept();
+        kept.claims.insert(partition, new.unwrap_or_default());
+        kept.changes.push((UnixMillis(changed.at_ms), Change::Claim { partition, old, new }));
+    }
+
+    /// Those behind the first `taken`, and when each came.
+    pub(crate) fn behind(&self, taken: usize) -> Vec<(UnixMillis, Change)> {
+        self.kept().changes[taken..].to_vec()
+    }
+
+    /// The claim of a partition.
+    pub(crate) fn claim(&self, partition: u32) -> Claim {
+        self.kept().claims.get(&partition).copied().unwrap_or_default()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn stored(item: &Item) -> Option<Stored> {
+    let version = |name| match item.get(name) {
+        Some(Value::N(number)) => number.to_string().parse::<Version>().ok(),
+        _ => None,
+    };
+    if let Some(to) = version("to") {
+        return Some(Stored::Cell(Cell { n: item.whole("n")?, to }));
+    }
+    let gone = item.get("gone").map(|_| item.whole("gone").and_then(|gone| u64::try_from(gone).ok()));
+    Some(Stored::Member { version: version("v")?, gone: gone.map_or(Some(None), |gone| gone.map(Some))? })
+}
+
+fn claim(item: &Item) -> Claim {
+    let number = |name| item.whole(name).and_then(|number| u64::try_from(number).ok());
+    Claim {
+        n: number("n").unwrap_or_default(),
+        safe: number("safe").unwrap_or_default(),
+        greatest: number("greatest").unwrap_or_default(),
+        safe_at: number("safe_at").map(UnixMillis),
+        at: UnixMillis(number("at").unwrap_or_default()),
+    }
+}
+
+/// What an event at `offset` of a partition has as its version in the topic's only generation.
+pub(crate) fn version(is_routed: bool, offset: u64) -> Version {
+    Version::new(1, is_routed, Offset(offset))
+}
