@@ -226,6 +226,39 @@ if [[ -n $whole && -n $WHOLE ]]; then
 else
   untried "$UNTHROTTLED"
 fi
+
+WITH=', "ReturnValuesOnConditionCheckFailure": "ALL_OLD"'
+step 15 "an UPDATE of an item that is not there fails its condition, and shows none"
+judge "ConditionalCheckFailed -" "$(ask batch-execute-statement "$SHOWN" \
+  --statements "$(statements "$(update none 'SET v = 2') AND v < 9")")"
+WITH=''
+
+step 16 "SET and REMOVE clauses follow each other in one statement"
+answer=$(batch "$(update a 'SET v = 3 SET liked = 4 REMOVE x REMOVE n') AND v < 3")
+judge "done; 3 4, x None, n None" "$answer; $(item a "join(' ', [v.N, liked.N])"), x $(item a x.N), n $(item a n.NULL)"
+
+step 17 "each statement of a batch has an outcome of its own, in their order"
+answer=$(batch "INSERT INTO \"$ROWS\" VALUE {'pk': 'p', 'sk': 'a', 'v': 9}" "$(update b 'SET v = 5') AND v < 5" \
+  "$(update none 'SET v = 5') AND v < 5" "INSERT INTO \"$ROWS\" VALUE {'pk': 'p', 'sk': 'c', 'v': 5}" "UPDATE \"$ROWS\" SET v = 1")
+judge "DuplicateItem done ConditionalCheckFailed done ValidationError; 3 5 5" \
+  "$answer; $(item a v.N) $(item b v.N) $(item c v.N)"
+
+step 18 "25 statements make a batch, and 26 are refused"
+inserts() { for ((nth = 0; nth < $2; nth++)); do echo "INSERT INTO \"$ROWS\" VALUE {'pk': 'p', 'sk': '$1-$nth'}"; done; }
+mapfile -t many < <(inserts some 25) && answer=$(batch "${many[@]}")
+mapfile -t many < <(inserts more 26) && refused=$(batch "${many[@]}")
+judge "25 done, ValidationException, more: None" \
+  "$(tr ' ' '\n' <<<"$answer" | grep -c done) done, ${refused%%:*}, more: $(item more-0 sk.S)"
+
+step 19 "versions of 20 digits compare exactly"
+batch "$(update c 'SET v = 36893488147419103232')" >/dev/null
+answer=$(batch "$(update c 'SET low = 1') AND v < 36893488147419103232")
+judge "ConditionalCheckFailed done" "$answer $(batch "$(update c 'SET high = 1') AND v < 36893488147419103233")"
+
+step 20 "IS MISSING is true of an attribute that is absent alone, and a statement may compare many"
+answer=$(batch "$(update c 'SET one = 1') AND v IS MISSING" "$(update b 'SET one = 1') AND one IS MISSING AND two IS MISSING AND v = 5")
+judge "ConditionalCheckFailed done" "$answer"
+
 PARTIQL="PartiQL: $SAME steps as assumed"
 ((${#DIFFERENT[@]} == 0)) || PARTIQL+=", different: ${DIFFERENT[*]}"
 ((${#UNTRIED[@]} == 0)) || PARTIQL+=", not tried: ${UNTRIED[*]}"

@@ -17,8 +17,7 @@ SERVICES = {"consumer", "change-streamer", "batch-recount", "count-api", "trends
 EVERYWHERE = {"ecr:GetAuthorizationToken", "dynamodb:DescribeLimits", "dynamodb:ListTables"}
 # What all who have it are told by the same parameter.
 TOLD = {
-    "TALLY_TOPIC": "Topic", "TALLY_KEY": "Key", "TALLY_CHANGES_TOPIC": "ChangesTopic", "TALLY_BOARDS_TOPIC": "BoardsTopic",
-    "TALLY_BLOCKS_TOPIC": "BlocksTopic",
+    "TALLY_TOPIC": "Topic", "TALLY_CHANGES_TOPIC": "ChangesTopic", "TALLY_BOARDS_TOPIC": "BoardsTopic", "TALLY_BLOCKS_TOPIC": "BlocksTopic",
 }  # fmt: skip
 SECRET = re.compile(r"TOKEN|PASSWORD|REDIS$")
 
@@ -138,6 +137,14 @@ def the_index_that_keeps_row_keys_whole_stays(templates):
                 yield f"{where}: its local index is not pin, as it was created"
             if table["Properties"].get("StreamSpecification") != {"StreamViewType": "NEW_AND_OLD_IMAGES"}:
                 yield f"{where}: its stream does not carry both images"
+
+
+def tombstones_expire(templates):
+    """A removal leaves a row with the second at which it may go: without expiry the table keeps them for ever."""
+    for where, table in resources(templates, "AWS::DynamoDB::Table"):
+        is_likes = table["Properties"]["TableName"] == {"Fn::Sub": "${TablePrefix}likes"}
+        if is_likes and table["Properties"].get("TimeToLiveSpecification") != {"AttributeName": "gone", "Enabled": True}:
+            yield f"{where}: its rows do not expire by `gone`"
 
 
 def topics_and_tables_are_not_replaced(templates, policy=None):
@@ -353,6 +360,7 @@ def no_web_firewall_stands_before_reads(templates):
 RULES = [
     tables_are_kept,
     the_index_that_keeps_row_keys_whole_stays,
+    tombstones_expire,
     topics_and_tables_are_not_replaced,
     topics_keep_what_their_readers_need,
     warm_throughput_is_off_until_asked_for,

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 TABLES = ROOT / "adapters/src/dynamodb/tables.json"
 # The Kafka is that of a local stack, whose own consumer has the group without a prefix.
 PREFIX = "drill-"
-LIKES, COUNTS, CHECKPOINTS = (f"{PREFIX}{name}" for name in ("likes", "like_counts", "checkpoints"))
+LIKES, COUNTS = (f"{PREFIX}{name}" for name in ("likes", "like_counts"))
 # The local stack has lists of its own, in topics without a prefix.
 CHANGES, BOARDS = f"{PREFIX}changes", f"{PREFIX}boards"
 POSTS = 10
@@ -70,8 +70,8 @@ class World:
         self.tables = f"http://127.0.0.1:{self.ports['tables']}"
         self.api = f"http://127.0.0.1:{self.ports['api']}/v1"
         self.load = Load(self)
-        # What a fault has chosen, for its end: a partition, a post.
-        self.moved = self.wrong = None
+        # The post that a fault has chosen, for its end.
+        self.wrong = None
 
     def begin(self):
         page = self.ports["page"]
@@ -150,7 +150,14 @@ class World:
 
     def run(self, program, *flags, good=(0,)):
         """An operator's command, from its start to its end."""
-        command = [str(self.binaries / program), "--admin-listen", "off", *map(str, flags)]
+        self.command(program, "--admin-listen", "off", *flags, good=good)
+
+    def operate(self, *words):
+        """A change by the operators' command."""
+        self.command("tally", *words, "--yes", "--why", "the drill", "--operator", "drill")
+
+    def command(self, program, *flags, good=(0,)):
+        command = [str(self.binaries / program), *map(str, flags)]
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("TALLY_", "AWS_"))}
         done = subprocess.run(command, env={**clean, **self.environment()}, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode not in good:

@@ -58,7 +58,7 @@ pub(crate) struct Load {
     kept: f64,
 
     /// Bytes of a row: docs/sizing.md says how to tell
-    #[arg(long, default_value_t = 143.0, value_parser = count, value_name = "BYTES")]
+    #[arg(long, default_value_t = 153.0, value_parser = count, value_name = "BYTES")]
     row_bytes: f64,
 
     /// Share of the reads that reach the table
