@@ -163,8 +163,9 @@ pub struct Args {
     #[arg(long, env = "TALLY_BLOCKS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Reading")]
     pub blocks_topic: Option<String>,
 
-    /// The topic of likes
-    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Writing")]
+    /// The topic of likes, and of each counter whose definition names no other: events are written to it, and what consumers have
+    /// stored of it says as of when counts are
+    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC")]
     pub topic: String,
 
     /// How events of a busy sum are spread over partitions: `post` (not at all), `round-robin`, `random` or `least-lag`

@@ -1,6 +1,6 @@
 //! The topics that events come from: by when everything that Kafka had acknowledged was a row, partition by partition.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tally_adapters::dynamodb::claims::Claims;
@@ -18,6 +18,8 @@ pub(super) struct Topics {
     /// Where the events of a counter are whose definition names no topic.
     usual: Arc<str>,
     of: BTreeMap<String, Partitions>,
+    /// Those that no consumer has begun with.
+    missing: BTreeSet<String>,
 }
 
 /// The partitions of one generation of a topic.
@@ -31,7 +33,7 @@ struct Partitions {
 impl Topics {
     /// Nothing is known yet.
     pub(super) fn new(usual: &str) -> Self {
-        Self { defined: Definitions::default(), usual: usual.into(), of: BTreeMap::new() }
+        Self { defined: Definitions::default(), usual: usual.into(), of: BTreeMap::new(), missing: BTreeSet::new() }
     }
 
     /// A topic of one partition in which a test has everything at any time.
@@ -71,9 +73,12 @@ impl Topics {
         let mut names: Vec<&str> = defined.iter().map(|it| it.topic.as_deref().unwrap_or(&self.usual)).collect();
         names.sort_unstable();
         names.dedup();
-        let mut of = BTreeMap::new();
+        let (mut of, mut missing) = (BTreeMap::new(), BTreeSet::new());
         for name in names {
-            let Some(topic) = claims.topic(name).await? else { continue };
+            let Some(topic) = claims.topic(name).await? else {
+                missing.insert(name.to_owned());
+                continue;
+            };
             let (id, generation) = (topic.id.clone(), topic.current().number);
             let read = claims.all(name, topic.current().partitions()).await?;
             let before = self.of.get(name).filter(|before| before.topic == id && before.generation == generation);
@@ -84,7 +89,10 @@ impl Topics {
             }
             of.insert(name.to_owned(), Partitions { topic: id, generation, safe });
         }
-        Ok(Self { of, usual: Arc::clone(&self.usual), defined })
+        for topic in missing.difference(&self.missing) {
+            tracing::warn!(topic, "no consumer has begun with this topic: no count of its events is exact");
+        }
+        Ok(Self { of, usual: Arc::clone(&self.usual), defined, missing })
     }
 }
 
