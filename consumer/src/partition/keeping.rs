@@ -121,8 +121,12 @@ impl Held {
         if asked.reached > log.end {
             return Some(End::Stands(Standstill::BeyondLog { at: asked.reached, end: log.end }));
         }
-        name_growth(&self.shared, self.log.partition(), partitions, self.topic.current().partitions());
-        self.ends.take(asked.at, log.end);
+        let known = self.topic.current().partitions();
+        name_growth(&self.shared, self.log.partition(), partitions, known);
+        // Events of a key that is in a new partition by now are acknowledged there, and read by none.
+        if partitions == known {
+            self.ends.take(asked.at, log.end);
+        }
         self.look_ahead(log.end);
         self.show_lag(&log, asked.at);
         None

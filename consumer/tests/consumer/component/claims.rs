@@ -105,6 +105,10 @@ async fn a_topic_that_was_created_anew_stops_its_consumers_and_one_that_has_grow
     world.say(0, "w", Like);
     world.commits(0, 2).await;
     world.is_right().await;
+    let safe_at = async || world.claims().read(&partition(0)).await.unwrap().kept.unwrap().safe_at;
+    let before = safe_at().await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(safe_at().await, before, "what is acknowledged in the new partition is no row");
     // It has more records than were read of the one before, so that its end alone shows nothing.
     world.broker.create_topic(TOPIC, 1);
     (0..5).for_each(|_| _ = world.put(0, b"{"));
