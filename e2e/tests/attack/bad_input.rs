@@ -11,13 +11,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
-use tally_adapters::dynamodb::{Checkpoints, Connection, Likes, Maps, Rows, Settings, ensure_tables};
+use tally_adapters::dynamodb::claims::Claims;
+use tally_adapters::dynamodb::{Checkpoints, Connection, Rows, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_consumer as consumer;
-use tally_core::fence::{Offset, least_of_each};
-use tally_core::ids::ShardCount;
+use tally_core::fence::{Offset, Partition};
 use tally_core::ports::log::{Header, Outgoing};
-use tally_core::ports::{FencedRows, Producer, Rows as _, Segment, TopicReader};
+use tally_core::ports::{Producer, Rows as _, Segment, TopicReader};
 use tally_count_api as api;
 use tally_e2e::fuzz::http::serve;
 use tally_emulator::Emulator;
@@ -75,19 +75,21 @@ async fn every_event_is_applied_or_a_dead_letter_for_its_reason() {
     let host = Host::new("consumer");
     let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), host.clock().now());
     ensure_tables(&connection).await.unwrap();
-    let likes = Arc::new(Likes::new(&connection, ShardCount::DEFAULT));
+    let claims = Claims::new(&connection, host.clock());
     let sent = produce(&settings, &events).await;
 
-    let running = Running::start(consume(&settings, &connection, likes.clone()), host);
+    let running = Running::start(consume(&settings, &connection), host);
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let fences = likes.fences("likes").await.unwrap();
-        let reached: BTreeMap<u32, u64> =
-            least_of_each(&fences).into_iter().map(|(index, offset)| (index, offset.0)).collect();
-        if sent.keys().all(|(partition, offset)| reached.get(partition).is_some_and(|fence| fence > offset)) {
+        let mut finished = BTreeMap::new();
+        for index in 0..PARTITIONS {
+            let kept = claims.read(&Partition { topic: "likes".into(), index }).await.unwrap().kept;
+            finished.extend(kept.map(|kept| (index, kept.safe.0)));
+        }
+        if sent.keys().all(|(partition, offset)| finished.get(partition).is_some_and(|safe| safe > offset)) {
             break;
         }
-        assert!(Instant::now() < deadline, "the consumer stands still: {reached:?}");
+        assert!(Instant::now() < deadline, "the consumer stands still: {finished:?}");
         sleep(Duration::from_millis(50)).await;
     }
     assert!(running.stop(Duration::from_secs(10)).await.exit() == Exit::CLEAN);
@@ -135,17 +137,15 @@ async fn produce(settings: &kafka::Settings, events: &[Event]) -> BTreeMap<(u32,
     sent.buffer_unordered(100).collect().await
 }
 
-fn consume(settings: &kafka::Settings, connection: &Connection, likes: Arc<Likes>) -> consumer::App {
+fn consume(settings: &kafka::Settings, connection: &Connection) -> consumer::App {
     let (join, reader) = (settings.clone(), settings.clone());
     let ports = consumer::Ports {
         checkpoints: Arc::new(Checkpoints::new(connection)),
-        rows: Box::new(move |_| likes),
-        maps: Arc::new(Maps::new(connection)),
         join: Box::new(move || Ok(Box::new(kafka::Source::new(&join, "tally-consumer", "likes")?))),
         producer: Arc::new(kafka::Producer::new(settings).unwrap()),
         reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
     };
-    consumer::App::with_ports(consumer::Mode::Consume, consumer::ReadSettings::default(), ports)
+    consumer::App::with_ports(consumer::Mode::Consume, consumer::ReadSettings::default(), ports, connection.clone())
 }
 
 /// The reason of every dead letter, by the place its record came from.
@@ -176,7 +176,8 @@ async fn rows(table: &Rows) -> BTreeSet<(String, String)> {
     let mut after = None;
     loop {
         let page = table.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
-        rows.extend(page.items.into_iter().map(|row| (row.pk.rsplit_once('#').unwrap().0.to_owned(), row.sort)));
+        let live = page.items.into_iter().filter(|row| row.gone.is_none());
+        rows.extend(live.map(|row| (row.pk.rsplit_once('#').unwrap().0.to_owned(), row.sort)));
         after = page.next;
         if after.is_none() {
             return rows;
