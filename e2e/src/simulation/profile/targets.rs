@@ -46,10 +46,11 @@ impl Profile {
                 // Members come and go all the time, and are gone for longer than tombstones are kept.
                 (self.consuming.tombstones, self.mix) = (Duration::from_secs(3_600), Mix::default());
                 (self.crowd.posts, self.crowd.users, self.crowd.unlikes) = (2, 20, 50);
-                (self.sleepers, self.consuming.sleeping, self.longest_nap) = (Some(Role::Consumer), 100, 20_000);
+                (self.sleepers, self.consuming.sleeping, self.longest_nap) = (Some(Role::Consumer), 100, 60_000);
                 (self.apis, self.pace) = (0, 600);
                 self.deeds = vec![(Deed::Nothing, 60), (Deed::Freeze, 12), (Deed::Hours, 8)];
-                self.rules = vec![Rule::new(Fault::Throttle).chance(0.1)];
+                // What is tried again is under way when its process stands still.
+                self.rules = vec![Rule::new(Fault::Throttle).table("likes").chance(0.5)];
             }
             Mutant::ReplayClosed => {
                 (self.recounters, self.consuming.tombstones) = (1, Duration::from_secs(3_600));
