@@ -49,9 +49,9 @@ pub(super) struct Course {
 impl Course {
     /// Nothing has happened yet.
     pub(super) fn of(driver: Driver) -> Self {
-        let Profile { partitions, shards, tombstones, .. } = driver.profile;
+        let Profile { partitions, shards, consuming, .. } = driver.profile;
         let (events, steps) = (Events::default(), Steps::default());
-        let fold = Fold::new(partitions, shards, tombstones);
+        let fold = Fold::new(partitions, shards, consuming.tombstones);
         let lists = Lists::of(&driver.world, &driver.profile, driver.mutant);
         Self { driver, events, fold, lists, steps }
     }
@@ -93,7 +93,7 @@ impl Course {
         let Driver { world, profile, chance, other, defined, .. } = &self.driver;
         let (crowd, now) = (self.driver.crowd(), world.clock.now());
         let region = profile.listing.as_ref().and_then(Listing::region);
-        let strays = other.happens(profile.misrouted).then_some(profile.partitions);
+        let strays = other.happens(profile.consuming.misrouted).then_some(profile.partitions);
         let (broker, from) = (&world.broker, (region, strays));
         match profile.mix.speak(other, crowd, defined, profile.partitions) {
             Some(spoken) => self.events.say_other(broker, other, &spoken, from, now),

@@ -38,17 +38,7 @@ pub(crate) struct Profile {
     pub(crate) engine: Config,
     pub(crate) rules: Vec<Rule>,
     pub(crate) consumers: u64,
-    /// How long tombstones are kept.
-    pub(crate) tombstones: Duration,
-    /// How many of a hundred members' events come from a producer with another partitioner.
-    pub(crate) misrouted: u64,
-    /// How many of a hundred consumers stand still while no process works for long, and go on behind that.
-    pub(crate) sleeping: u64,
-    /// How often in a hundred the group is set back when that is over.
-    pub(crate) reset_behind: u64,
-    /// The most statements of a request, and the most requests under way.
-    pub(crate) statements: usize,
-    pub(crate) requests: usize,
+    pub(crate) consuming: Consuming,
     pub(crate) streamers: u64,
     pub(crate) recounters: u64,
     /// Whether relays and folds are processes of their own: the first streamer relays, the next one folds, and so on.
@@ -101,6 +91,35 @@ pub(crate) struct Profile {
     pub(crate) deeds: Vec<(Deed, u64)>,
 }
 
+/// How likes are read and written, and what happens to their topic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Consuming {
+    /// How long tombstones are kept.
+    pub(crate) tombstones: Duration,
+    /// How many of a hundred members' events come from a producer with another partitioner.
+    pub(crate) misrouted: u64,
+    /// How many of a hundred consumers stand still while no process works for long, and go on behind that.
+    pub(crate) sleeping: u64,
+    /// How often in a hundred the group is set back when that is over.
+    pub(crate) reset_behind: u64,
+    /// The most statements of a request, and the most requests under way.
+    pub(crate) statements: usize,
+    pub(crate) requests: usize,
+}
+
+impl Consuming {
+    fn draw(chance: &Chance) -> Self {
+        Self {
+            tombstones: Duration::from_secs(3_600 * chance.pick(&[1, 1, 24])),
+            misrouted: 0,
+            sleeping: 50,
+            reset_behind: 0,
+            statements: chance.pick(&[1, 4, 25]),
+            requests: chance.pick(&[1, 4, 64]),
+        }
+    }
+}
+
 impl Profile {
     /// The schedule that `chance` draws; `other` draws what is about other counters than likes.
     pub(crate) fn draw(
@@ -123,12 +142,7 @@ impl Profile {
             engine: engine(chance),
             rules: rules(chance),
             consumers: chance.between(1, 2),
-            tombstones: Duration::from_secs(3_600 * chance.pick(&[1, 1, 24])),
-            misrouted: 0,
-            sleeping: 50,
-            reset_behind: 0,
-            statements: chance.pick(&[1, 4, 25]),
-            requests: chance.pick(&[1, 4, 64]),
+            consuming: Consuming::draw(chance),
             streamers: chance.between(1, 2),
             apart: false,
             recounters: if recounting { chance.between(1, 2) } else { 0 },
@@ -172,10 +186,10 @@ impl Profile {
     /// There are other counters than likes, and what can go wrong with them does.
     fn count_more(&mut self, other: &Chance) {
         self.mix = Mix::draw(other, self.steps);
-        self.misrouted = other.pick(&[0, 0, 5, 100]);
+        self.consuming.misrouted = other.pick(&[0, 0, 5, 100]);
         self.deeds.extend([(Deed::Garble, 3), (Deed::ResetGroup, 4), (Deed::ResetForward, 2)]);
         self.deeds.extend([(Deed::Raise, 4), (Deed::PauseTopic, 2), (Deed::Hours, 2)]);
-        self.reset_behind = 50;
+        self.consuming.reset_behind = 50;
     }
 
     /// Leaves these kinds of faults out.

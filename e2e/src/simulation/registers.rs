@@ -178,7 +178,7 @@ fn replays(item: &Item) -> BTreeSet<u32> {
         let replay: Replay = text("what").filter(|_| is_open)?.parse().ok()?;
         Some(replay.partition.index)
     };
-    losses.iter().filter_map(|(_, loss)| replayed(loss)).collect()
+    losses.values().filter_map(replayed).collect()
 }
 
 /// What an event at `offset` of a partition has as its version in the topic's only generation.

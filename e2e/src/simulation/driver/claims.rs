@@ -138,7 +138,7 @@ impl Driver {
         for slot in &mut self.slots {
             let stands = match slot.role {
                 Role::Api => self.chance.happens(70),
-                Role::Consumer => slot.is_frozen() || self.chance.happens(self.profile.sleeping),
+                Role::Consumer => slot.is_frozen() || self.chance.happens(self.profile.consuming.sleeping),
                 _ => false,
             };
             if stands && slot.life.is_some() {
@@ -150,7 +150,7 @@ impl Driver {
         }
         self.world.broker.expire(GROUP);
         tokio::time::sleep_until(over).await;
-        if self.other.happens(self.profile.reset_behind) {
+        if self.other.happens(self.profile.consuming.reset_behind) {
             self.reset_group().await?;
         }
         self.world.pulse.beat();

@@ -76,11 +76,14 @@ fn what_was_removed_comes_back_in_a_replay_alone_and_until_it_has_passed() {
         let mut fold = fold();
         assert!(put(&mut fold, 0, None) && put(&mut fold, 1, gone()));
         fold.deleted(NOW.plus(DAY), &member(), (version(true, 1), gone())).expect("it has expired");
+        fold.claims.insert(0, claim(2, 2));
         fold
     };
     assert!(!put(&mut expired(), 0, None));
     let mut fold = expired();
     fold.claims.insert(0, claim(0, 2));
+    assert!(!put(&mut fold, 0, None), "nothing says that it is replayed");
+    fold.replays.insert(0);
     assert!(put(&mut fold, 0, None) && fold.stands(&events()).is_ok());
     fold.claims.insert(0, claim(2, 2));
     assert!(fold.stands(&events()).is_err(), "the replay has passed, and the member is still there");
@@ -94,7 +97,8 @@ fn what_is_said_to_be_done_is_done() {
     fold.claim(&events(), 0, (None, Some(claim(4, 4))))
         .expect("the last event of the row is in, and a view may be a letter");
     assert!(fold.claim(&events(), 0, (Some(claim(4, 4)), Some(claim(5, 5)))).is_err(), "a view is in no cell");
-    assert!(fold.claim(&events(), 0, (Some(claim(4, 4)), Some(claim(3, 4)))).is_err(), "its owner goes back");
+    let back = Claim { at: NOW.plus(DAY), ..claim(3, 4) };
+    assert!(fold.claim(&events(), 0, (Some(claim(4, 4)), Some(back))).is_err(), "its owner goes back");
     let late = Claim { safe_at: Some(NOW.plus(DAY)), ..claim(4, 4) };
     assert!(fold.claim(&events(), 0, (Some(claim(4, 4)), Some(late))).is_err(), "a view of before waits");
 }

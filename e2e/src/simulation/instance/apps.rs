@@ -53,9 +53,9 @@ pub(super) struct Process<'a> {
 fn read_settings(profile: &Profile) -> consumer::ReadSettings {
     let limits = consumer::ReadSettings::default().limits;
     consumer::ReadSettings {
-        limits: consumer::BatchLimits { rows: profile.statements, ..limits },
-        concurrency: profile.requests,
-        tombstones: profile.tombstones,
+        limits: consumer::BatchLimits { rows: profile.consuming.statements, ..limits },
+        concurrency: profile.consuming.requests,
+        tombstones: profile.consuming.tombstones,
         topic: TOPIC.to_owned(),
         dead_letter_topic: LETTERS.to_owned(),
         group: GROUP.to_owned(),

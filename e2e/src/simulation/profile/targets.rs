@@ -37,24 +37,25 @@ impl Profile {
 
     /// For a mutant that spoils rows.
     fn target_rows(&mut self, mutant: Mutant, chance: &Chance) {
-        (self.consumers, self.recounters, self.misrouted) = (2, 0, 0);
+        (self.consumers, self.recounters, self.consuming.misrouted) = (2, 0, 0);
         self.deeds.extend([(Deed::Freeze, 12), (Deed::Expire, 8)]);
         self.rules.push(ghosts(chance.between(20, 80), 5_000, 0));
         match mutant {
             Mutant::CellUnguarded => self.mix = std::mem::take(&mut self.mix).of_sums(),
             Mutant::Sleeper | Mutant::RetryOutlives => {
                 // Members come and go all the time, and are gone for longer than tombstones are kept.
-                (self.tombstones, self.mix) = (Duration::from_secs(3_600), Mix::default());
+                (self.consuming.tombstones, self.mix) = (Duration::from_secs(3_600), Mix::default());
                 (self.crowd.posts, self.crowd.users, self.crowd.unlikes) = (2, 20, 50);
-                (self.sleepers, self.sleeping, self.longest_nap) = (Some(Role::Consumer), 100, 20_000);
+                (self.sleepers, self.consuming.sleeping, self.longest_nap) = (Some(Role::Consumer), 100, 60_000);
                 (self.apis, self.pace) = (0, 600);
                 self.deeds = vec![(Deed::Nothing, 60), (Deed::Freeze, 12), (Deed::Hours, 8)];
-                self.rules = vec![Rule::new(Fault::Throttle).chance(0.1)];
+                // What is tried again is under way when its process stands still.
+                self.rules = vec![Rule::new(Fault::Throttle).table("likes").chance(0.5)];
             }
             Mutant::ReplayClosed => {
-                (self.recounters, self.tombstones) = (1, Duration::from_secs(3_600));
-                (self.statements, self.requests) = (1, 1);
-                self.reset_behind = 100;
+                (self.recounters, self.consuming.tombstones) = (1, Duration::from_secs(3_600));
+                (self.consuming.statements, self.consuming.requests) = (1, 1);
+                self.consuming.reset_behind = 100;
                 self.deeds.push((Deed::Hours, 8));
             }
             _ => {}

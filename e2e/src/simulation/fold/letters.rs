@@ -1,0 +1,54 @@
+//! Which records must have a dead letter when all is done, and which may.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::events::{Deed, Events};
+use super::super::registers::version;
+use super::{Fold, Row};
+
+impl Fold {
+    /// What is known of a record, for people.
+    pub(crate) fn told(&self, events: &Events, partition: u32, offset: u64) -> String {
+        let record = events.record(partition, offset);
+        let row = match record.and_then(|record| record.deed.as_ref()) {
+            Some(Deed::Member { counter, member, .. }) => self.rows.get(&(counter.clone(), member.clone())),
+            _ => None,
+        };
+        format!("{record:?}, its row {row:?}")
+    }
+
+    /// Which records must have a dead letter, and which may: those that are no event, those that were said before they were defined
+    /// and became nothing, and misrouted ones beside which a routed event was in.
+    pub(crate) fn letters(&self, events: &Events) -> [BTreeSet<(u32, u64)>; 2] {
+        let (mut required, mut lawful) = (BTreeSet::new(), BTreeSet::new());
+        let mut last_misrouted = BTreeMap::new();
+        for (partition, offset, record) in events.all() {
+            let place = (partition, offset);
+            let [must, may] = match &record.deed {
+                None => [true, true],
+                Some(Deed::Amount { .. }) => [record.early && !self.counted.contains(&place), record.early],
+                Some(Deed::Member { counter, member, .. }) => {
+                    let member = (counter.clone(), member.clone());
+                    let is_routed = self.is_routed(counter, partition);
+                    let row = self.rows.get(&member);
+                    if !is_routed && !record.early {
+                        last_misrouted.insert((member.clone(), partition), offset);
+                    }
+                    let is_beside = !is_routed && row.is_some_and(Row::was_routed);
+                    let is_nothing = row.is_none_or(|row| row.reached() < version(is_routed, offset));
+                    [record.early && is_nothing, record.early || is_beside]
+                }
+            };
+            required.extend(must.then_some(place));
+            lawful.extend(may.then_some(place));
+        }
+        for ((member, partition), offset) in last_misrouted {
+            // One that gave way to a later one of its row is finished with that.
+            let row = &self.rows[&member];
+            let was_in = row.misrouted.is_some_and(|misrouted| misrouted >= version(false, offset));
+            required
+                .extend((row.newest.is_routed() && row.forgotten.is_none() && !was_in).then_some((partition, offset)));
+        }
+        [required, lawful]
+    }
+}
