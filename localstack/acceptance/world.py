@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = ROOT / "localstack/engines"
 SERVICES = ("tally-consumer", "tally-change-streamer", "tally-batch-recount", "tally-count-api")
-BINARIES = (*SERVICES, "tally-emulator", "tally-localstack")
+BINARIES = (*SERVICES, "tally-emulator", "tally-localstack", "tally")
 CHANGES = 12  # partitions of the log of changes
 READY_WITHIN = 120  # seconds
 QUIET_WITHIN = 900
@@ -236,7 +236,7 @@ class Store:
 
 def build():
     """Builds the binaries; the folder they are in."""
-    packages = [word for name in BINARIES for word in ("-p", name)]
+    packages = [word for name in BINARIES for word in ("-p", "tally-cli" if name == "tally" else name)]
     subprocess.run(["cargo", "build", "--quiet", "--release", "--locked", *packages, "--bins"], cwd=ROOT, check=True)
     about = run(["cargo", "metadata", "--format-version", "1", "--no-deps"])
     return Path(json.loads(about)["target_directory"]) / "release"
