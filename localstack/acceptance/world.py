@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = ROOT / "localstack/engines"
 SERVICES = ("tally-consumer", "tally-change-streamer", "tally-batch-recount", "tally-count-api")
-BINARIES = (*SERVICES, "tally-emulator", "tally-localstack")
+BINARIES = (*SERVICES, "tally-emulator", "tally-localstack", "tally")
 CHANGES = 12  # partitions of the log of changes
 READY_WITHIN = 120  # seconds
 QUIET_WITHIN = 900
@@ -123,24 +123,20 @@ class World:
         lines = self.engines("offsets", "--topic", "likes").split()
         return {int(partition): int(end) for _, partition, end in (line.rsplit(":", 2) for line in lines)}
 
-    def fences(self):
-        """Of each partition the least fence of its lanes."""
-        fences = {}
-        for item in self.store.scan("checkpoints"):
-            if item["id"].startswith("kafka/likes/"):
-                partition, offset = int(item["id"].split("/")[2]), int(item["offset"])
-                fences[partition] = min(offset, fences.get(partition, offset))
-        return fences
+    def safe(self):
+        """Of each partition the offset below which everything is a row, by its claim."""
+        claims = (item for item in self.store.scan("checkpoints") if item["id"].startswith("claim/likes/"))
+        return {int(item["id"].rpartition("/")[2]): int(item["safe"]) for item in claims if "safe" in item}
 
     def rows_are_current(self, but=()):
-        """Waits until every fence stands where its log ends now, or behind it."""
+        """Waits until every record that is in the log now is a row."""
         ends = {partition: end for partition, end in self.ends().items() if partition not in but}
 
         def current():
-            fences = self.fences()
-            return all(fences.get(partition, 0) >= end for partition, end in ends.items())
+            safe = self.safe()
+            return all(safe.get(partition, 0) >= end for partition, end in ends.items())
 
-        until("every fence to stand at the end of its log", current, QUIET_WITHIN)
+        until("every record to be a row", current, QUIET_WITHIN)
 
     def counts_are_current(self):
         """Waits until every change of before this moment is counted, as the standing of each partition of the log says."""
@@ -240,7 +236,7 @@ class Store:
 
 def build():
     """Builds the binaries; the folder they are in."""
-    packages = [word for name in BINARIES for word in ("-p", name)]
+    packages = [word for name in BINARIES for word in ("-p", "tally-cli" if name == "tally" else name)]
     subprocess.run(["cargo", "build", "--quiet", "--release", "--locked", *packages, "--bins"], cwd=ROOT, check=True)
     about = run(["cargo", "metadata", "--format-version", "1", "--no-deps"])
     return Path(json.loads(about)["target_directory"]) / "release"
