@@ -256,7 +256,7 @@ answer=$(batch "$(update c 'SET low = 1') AND v < 36893488147419103232")
 judge "ConditionalCheckFailed done" "$answer $(batch "$(update c 'SET high = 1') AND v < 36893488147419103233")"
 
 step 20 "IS MISSING is true of an attribute that is absent alone, and a statement may compare many"
-answer=$(batch "$(update c 'SET one = 1') AND v IS MISSING" "$(update b 'SET one = 1') AND one IS MISSING AND two IS MISSING AND v = 5")
+answer=$(batch "$(update c 'SET one = 1') AND v IS MISSING" "$(update b 'SET one = 1') AND four IS MISSING AND five IS MISSING AND v = 5")
 judge "ConditionalCheckFailed done" "$answer"
 
 PARTIQL="PartiQL: $SAME steps as assumed"
