@@ -314,8 +314,13 @@ impl OwnedPartition for Handle {
     }
 
     fn finished(&self, offset: Offset) {
-        let bookmark = (self.group.clone(), self.partition.clone());
-        self.broker.change(|state| _ = state.bookmarks.insert(bookmark, offset));
+        self.broker.change(|state| {
+            let owner = state.groups.get(&self.group).and_then(|group| group.owners.get(&self.assignment.index));
+            // The commit of a member that the group has taken the partition from is of an earlier generation: it is refused.
+            if owner.is_some_and(|owner| owner.assignment == self.assignment.id) {
+                state.bookmarks.insert((self.group.clone(), self.partition.clone()), offset);
+            }
+        });
     }
 }
 
