@@ -217,7 +217,8 @@ impl Stage {
         };
         let compared = laws::judge(&self.engines, &self.fleet, &truth).await?;
         let recount = recounts::audit(&self.fleet.launcher).await?;
-        ensure!(recount.rows == compared.rows as u64, "the recount saw {} of {compared:?}", recount.rows);
+        let all = compared.rows + compared.tombstones;
+        ensure!(recount.rows == all as u64, "the recount saw {} of {compared:?}", recount.rows);
         laws::judge(&self.engines, &self.fleet, &truth).await.context("after the recount")?;
         self.hush().await;
         self.fleet.all_running()?;
