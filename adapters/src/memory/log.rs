@@ -95,7 +95,8 @@ impl Broker {
         self.change(|state| state.down = down);
     }
 
-    /// Takes every partition of `group` from its owner, as after a session time-out, and assigns them again.
+    /// Takes every partition of `group` from its owner, as after a session time-out, and assigns them again: where there are several
+    /// members, to others.
     pub fn expire(&self, group: &str) {
         self.change(|state| {
             if let Some(group) = state.groups.get_mut(group) {
@@ -103,6 +104,9 @@ impl Broker {
                 for (index, owner) in taken {
                     owner.revoked.send_replace(Some(Revocation::Lost));
                     group.tell(owner.member, Notice::Revoked(Revocation::Lost, vec![index]));
+                }
+                if !group.members.is_empty() {
+                    group.members.rotate_left(1);
                 }
             }
             state.balance_all();

@@ -48,3 +48,15 @@ async fn a_commit_is_taken_while_a_partition_is_given_back_and_refused_once_it_w
     asked_back.finished(Offset(2));
     assert_eq!(committed().await, Some(Offset(3)));
 }
+
+#[tokio::test]
+async fn after_a_session_time_out_another_member_has_the_partition() {
+    let broker = Broker::new();
+    broker.create_topic("likes", 1);
+    let mut one = broker.join("readers", "likes");
+    let owned = assigned(&mut one).await;
+    let mut two = broker.join("readers", "likes");
+    broker.expire("readers");
+    assert_eq!(owned[0].revoked().await, Revocation::Lost);
+    assert_eq!(assigned(&mut two).await.len(), 1);
+}
