@@ -95,7 +95,8 @@ impl Broker {
         self.change(|state| state.down = down);
     }
 
-    /// Takes every partition of `group` from its owner, as after a session time-out, and assigns them again.
+    /// Takes every partition of `group` from its owner, as after a session time-out, and assigns them again: where there are several
+    /// members, to others.
     pub fn expire(&self, group: &str) {
         self.change(|state| {
             if let Some(group) = state.groups.get_mut(group) {
@@ -103,6 +104,9 @@ impl Broker {
                 for (index, owner) in taken {
                     owner.revoked.send_replace(Some(Revocation::Lost));
                     group.tell(owner.member, Notice::Revoked(Revocation::Lost, vec![index]));
+                }
+                if !group.members.is_empty() {
+                    group.members.rotate_left(1);
                 }
             }
             state.balance_all();
@@ -314,8 +318,13 @@ impl OwnedPartition for Handle {
     }
 
     fn finished(&self, offset: Offset) {
-        let bookmark = (self.group.clone(), self.partition.clone());
-        self.broker.change(|state| _ = state.bookmarks.insert(bookmark, offset));
+        self.broker.change(|state| {
+            let owner = state.groups.get(&self.group).and_then(|group| group.owners.get(&self.assignment.index));
+            // The commit of a member that the group has taken the partition from is of an earlier generation: it is refused.
+            if owner.is_some_and(|owner| owner.assignment == self.assignment.id) {
+                state.bookmarks.insert((self.group.clone(), self.partition.clone()), offset);
+            }
+        });
     }
 }
 

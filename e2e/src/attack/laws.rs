@@ -28,6 +28,8 @@ const TOGETHER: usize = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compared {
     pub(crate) rows: usize,
+    /// Rows besides, which count for nothing.
+    pub(crate) tombstones: usize,
     pub(crate) cells: usize,
     pub(crate) counters: usize,
     pub(crate) cached: usize,
@@ -35,7 +37,7 @@ pub(crate) struct Compared {
 
 /// Holds everything against everything.
 pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> anyhow::Result<Compared> {
-    let rows = scanned(engines).await?;
+    let (rows, tombstones) = scanned(engines).await?;
     truth.is_in(&rows, ShardCount::DEFAULT)?;
     let mut by_key: BTreeMap<RowKey, i64> = BTreeMap::new();
     for ((pk, _), weight) in &rows {
@@ -55,22 +57,26 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
     // Answering may have filled it.
     let cached = cache(engines, &counters).await?.max(cached);
     let cells = rows.keys().filter(|(_, sort)| sort.starts_with(RESERVED)).count();
-    Ok(Compared { rows: rows.len(), cells, counters: counters.len(), cached })
+    Ok(Compared { rows: rows.len(), tombstones, cells, counters: counters.len(), cached })
 }
 
-/// Every row that counts, and what it weighs: tombstones do not.
-async fn scanned(engines: &Engines) -> anyhow::Result<Weights> {
-    let mut rows = Weights::new();
+/// Every row that counts, and what it weighs; and how many tombstones there are.
+async fn scanned(engines: &Engines) -> anyhow::Result<(Weights, usize)> {
+    let (mut rows, mut tombstones) = (Weights::new(), 0);
     let mut after = None;
     loop {
         let page = engines.ports().rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
-        for row in page.items.into_iter().filter(|row| row.gone.is_none()) {
+        for row in page.items {
+            if row.gone.is_some() {
+                tombstones += 1;
+                continue;
+            }
             let weight = row.weight().with_context(|| format!("{row:?} has no weight"))?;
             rows.insert((row.pk, row.sort), weight.get());
         }
         after = page.next;
         if after.is_none() {
-            return Ok(rows);
+            return Ok((rows, tombstones));
         }
     }
 }

@@ -52,6 +52,7 @@ pub(crate) struct Stage {
     pub(crate) ledger: Shared,
     before: BTreeMap<Service, u64>,
     speaker: Follower,
+    rate: u64,
     readers: Vec<Follower>,
     host: Host,
 }
@@ -126,10 +127,7 @@ impl Stage {
         told.iter().for_each(|(variable, value)| launcher.tell(variable, value));
         let fleet = Arc::new(Fleet::start(launcher, members).await?);
         let (ledger, answers) = (Shared::new(&load, chance.fork(), counters), Arc::<Answers>::default());
-        let speaker = {
-            let (engines, ledger) = (Arc::clone(&engines), ledger.clone());
-            follow(&host, "speaker", move |stop| speak(engines, ledger, load.rate, stop))
-        };
+        let speaker = speaker(&host, &engines, &ledger, load.rate);
         let honesty = Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO);
         let reader = |nth| {
             let (fleet, answers, honesty) = (Arc::clone(&fleet), Arc::clone(&answers), honesty.clone());
@@ -152,6 +150,7 @@ impl Stage {
             ledger,
             before: BTreeMap::new(),
             speaker,
+            rate: load.rate,
             readers,
             host,
         };
@@ -186,6 +185,16 @@ impl Stage {
         Ok(())
     }
 
+    /// Nothing more is said, until [`go_on`](Self::go_on).
+    pub(crate) async fn fall_silent(&self) {
+        self.speaker.stop().await;
+    }
+
+    /// As much is said as before.
+    pub(crate) fn go_on(&mut self) {
+        self.speaker = speaker(&self.host, &self.engines, &self.ledger, self.rate);
+    }
+
     /// Readers ask no more: what they know of rows is about tables that are left behind.
     pub(crate) async fn hush(&self) {
         for reader in &self.readers {
@@ -217,7 +226,8 @@ impl Stage {
         };
         let compared = laws::judge(&self.engines, &self.fleet, &truth).await?;
         let recount = recounts::audit(&self.fleet.launcher).await?;
-        ensure!(recount.rows == compared.rows as u64, "the recount saw {} of {compared:?}", recount.rows);
+        let all = compared.rows + compared.tombstones;
+        ensure!(recount.rows == all as u64, "the recount saw {} of {compared:?}", recount.rows);
         laws::judge(&self.engines, &self.fleet, &truth).await.context("after the recount")?;
         self.hush().await;
         self.fleet.all_running()?;
@@ -261,6 +271,12 @@ impl Follower {
         self.worker.request_stop();
         self.worker.ended().await;
     }
+}
+
+/// Says so many events a second.
+fn speaker(host: &Host, engines: &Arc<Engines>, ledger: &Shared, rate: u64) -> Follower {
+    let (engines, ledger) = (Arc::clone(engines), ledger.clone());
+    follow(host, "speaker", move |stop| speak(engines, ledger, rate, stop))
 }
 
 fn follow<F>(host: &Host, name: &str, task: impl FnOnce(Stop) -> F + Send + 'static) -> Follower

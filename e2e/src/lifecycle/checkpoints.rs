@@ -1,46 +1,54 @@
 //! The checkpoints are lost with the configuration: nothing starts, `tally adopt tables` writes a new one, and a recount makes
-//! every count exact again. The deployment has definitions and sums.
+//! every count exact again. The deployment has definitions and sums. Producers are stopped meanwhile: what is in the topic and adds to
+//! a sum was counted before, and is left out.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use serde_json::{Value, json};
 use tally_core::ids::ShardCount;
 
 use super::{Story, by_hand};
 use crate::attack::engines::ANEW;
+use crate::attack::operator::{Done, Operator};
 use crate::attack::process::Signal;
 use crate::attack::recounts;
 use crate::attack::service::Service;
 use crate::attack::stage::{Setting, Stage};
+use crate::attack::wait::until;
 
 /// How long a process may take to see that it must not start.
 const REFUSED: Duration = Duration::from_secs(120);
+
+/// The group of consumers from then on where Kafka is the one in this process: it lets members alone set what a group has committed,
+/// also when there are none.
+const GROUP: &str = "consumers-anew";
 
 /// Loses the checkpoints; the report.
 ///
 /// # Errors
 /// Something starts over what is lost, or something differs in the end.
 pub async fn lose_checkpoints(program: &Path, broker: Option<SocketAddr>, seed: u64) -> anyhow::Result<String> {
-    let stage = Stage::set(program, broker, seed, Setting::of(2)).await?;
+    let mut stage = Stage::set(program, broker, seed, Setting::of(2)).await?;
     let mut story = Story::default();
     let file = std::env::temp_dir().join(format!("tally-lifecycle-{}-{seed}.toml", std::process::id()));
-    let lived = relive(&stage, &mut story, &file).await;
+    let lived = relive(&mut stage, &mut story, &file, broker.is_none()).await;
     let _ = std::fs::remove_file(&file);
     lived.with_context(|| stage.fleet.tails(&story.0.join("\n")))?;
     let judgement = stage.judge().await?;
     Ok(story.ended(&format!("lose-checkpoints: seed {seed}"), &judgement))
 }
 
-async fn relive(stage: &Stage, story: &mut Story, file: &Path) -> anyhow::Result<()> {
+async fn relive(stage: &mut Stage, story: &mut Story, file: &Path, is_own_kafka: bool) -> anyhow::Result<()> {
     let operator = stage.fleet.launcher.operator();
     stage.changed(200).await?;
+    let defined = operator.must(&["counters", "list", "-o", "json"]).await?;
+    std::fs::write(file, listed(&defined.json()?)).context("cannot keep the counters")?;
+    stage.fall_silent().await;
     stage.caught_up(Service::Consumer).await?;
     stage.caught_up(Service::Streamer).await?;
-    let kept = operator.must(&["counters", "export"]).await?;
-    std::fs::write(file, &kept.out).context("cannot keep the counters")?;
     for slot in stage.fleet.slots() {
         slot.process().signal(Signal::Kill)?;
         slot.process().exit(REFUSED).await?;
@@ -55,11 +63,17 @@ async fn relive(stage: &Stage, story: &mut Story, file: &Path) -> anyhow::Result
     // What is in the log of before has places that nobody knows any more.
     stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);
     let (path, shards) = (file.to_str().context("an odd path")?, ShardCount::DEFAULT.to_string());
-    let adopt = ["adopt", "tables", "--shards", &shards, "--counters", path, "--sums", "count", "--settle", "1s"];
+    let adopt = ["adopt", "tables", "--shards", &shards, "--counters", path, "--sums", "skip", "--settle", "1s"];
+    let mut adopt = [&adopt[..], &["--changes-topic", ANEW]].concat();
+    if is_own_kafka {
+        stage.fleet.launcher.tell("TALLY_GROUP", GROUP);
+        adopt.extend(["--group", GROUP]);
+    }
     let dry = operator.must(&adopt).await?;
     ensure!(dry.out.contains("nothing was changed"), "{dry:?}");
-    let done = operator.change(&adopt).await?;
+    let done = adopted(&operator, &adopt).await?;
     story.tell(done.out.lines().last().unwrap_or_default().to_owned());
+    stage.go_on();
 
     for slot in stage.fleet.slots() {
         stage.fleet.refill(slot)?;
@@ -71,6 +85,28 @@ async fn relive(stage: &Stage, story: &mut Story, file: &Path) -> anyhow::Result
     recounts::repair(&stage.fleet.launcher).await?;
     stage.changed(200).await?;
     stage.all_well()
+}
+
+/// Adopts the tables once the group of the killed consumers has no members any more: before, Kafka does not let it be set.
+async fn adopted(operator: &Operator, adopt: &[&str]) -> anyhow::Result<Done> {
+    let mut last = Err(anyhow!("it was not tried"));
+    let done = until("the group to have no members", REFUSED, async || {
+        last = operator.change(adopt).await;
+        last.is_ok()
+    });
+    done.await.ok();
+    last
+}
+
+/// The file that defines these counters, beside likes.
+fn listed(counters: &Value) -> String {
+    let others = counters.as_array().into_iter().flatten().filter_map(Value::as_object);
+    let others = others.filter(|entry| entry["name"] != "likes");
+    others.fold(String::new(), |file, entry| {
+        let lines =
+            entry.iter().filter(|(_, value)| value.is_string()).map(|(name, value)| format!("{name} = {value}\n"));
+        format!("{file}[[counters]]\n{}", lines.collect::<String>())
+    })
 }
 
 /// Deletes every item of the checkpoints; how many there were.

@@ -5,18 +5,23 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use aws_smithy_types::date_time::{DateTime, Format};
 use serde_json::{Value, json};
+use tally_adapters::kafka;
+use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
 
 use super::{Story, TABLES, by_hand, keep};
 use crate::attack::engines::{ANEW, Roles};
 use crate::attack::ledger::{all_counters, definitions};
-use crate::attack::operator::Operator;
 use crate::attack::service::Service;
 use crate::attack::stage::{Setting, Stage};
 use crate::attack::{http, recounts};
 
 const PREFIX: &str = "restored-";
+
+/// How long a pause waits for what was sent before it: no request is late here.
+const SETTLE: &str = "2s";
 
 /// Restores what was `lose` ago; the report.
 ///
@@ -53,7 +58,7 @@ async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duratio
     stage.clock.sleep(Duration::from_secs(2)).await;
     let before = stage.engines.history.changes();
     story.tell(format!("the plan has {} steps; {} changes of rows so far", steps.len(), before));
-    operator.change(&["pause", "consumer"]).await?;
+    operator.change(&["pause", "consumer", "--settle", SETTLE]).await?;
     stage.caught_up(Service::Streamer).await?;
     stage.fleet.stop().await?;
     let rows = stage.engines.history.changes();
@@ -72,11 +77,11 @@ async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duratio
     stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);
     let check = ["restore", "check", "--to-time", &moment, "--table-prefix", PREFIX];
     let refused = operator.run(&check).await?;
-    ensure!(refused.code == Some(1), "a restore was called good before its fences were reset: {refused:?}");
+    ensure!(refused.code == Some(1), "a restore was called good before the group was set: {refused:?}");
     operator.change(&["adopt", "tables", "--table-prefix", PREFIX]).await?;
-    reset(&operator, &steps, has_times).await?;
+    set_back(stage, &steps, has_times).await?;
     let good = operator.must(&check).await?;
-    story.tell(format!("fences reset; restore check says good of {} points", good.out.lines().count() - 1));
+    story.tell(format!("the group is set back; restore check says good of {} points", good.out.lines().count() - 1));
 
     for slot in stage.fleet.slots() {
         stage.fleet.refill(slot)?;
@@ -94,12 +99,18 @@ async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duratio
     Ok(())
 }
 
-/// Moves the fences by the plan's own words. A broker that finds no offset of a time reads from its start, which is earlier.
-async fn reset(operator: &Operator, steps: &[String], has_times: bool) -> anyhow::Result<()> {
-    let step = steps.iter().find(|step| step.starts_with("tally fence reset")).context("the plan resets no fence")?;
-    let words: Vec<&str> = step.split_whitespace().skip(1).take_while(|word| *word != "--yes").collect();
-    let by_start = ["fence", "reset", "--all", "--to", "start", "--back", "--table-prefix", PREFIX];
-    operator.change(if has_times { &words } else { &by_start }).await?;
+/// Sets the group back by the plan's own words. A broker that finds no offset of a time reads from its start, which is earlier.
+async fn set_back(stage: &Stage, steps: &[String], has_times: bool) -> anyhow::Result<()> {
+    let step =
+        steps.iter().find(|step| step.starts_with("kafka-consumer-groups.sh")).context("the plan sets no group")?;
+    let from = DateTime::from_str(&format!("{}Z", value(step, "--to-datetime")?), Format::DateTime)?;
+    let from = UnixMillis(u64::try_from(from.to_millis()?)?);
+    let kafka = kafka::Settings::plaintext(&stage.engines.broker.to_string());
+    let reader = kafka::TopicReader::new(&kafka, value(step, "--group")?, value(step, "--topic")?)?;
+    for (partition, log) in reader.logs().await? {
+        let found = if has_times { reader.offset_at(&partition, from).await?.unwrap_or(log.end) } else { log.start };
+        reader.mark(&partition, found).await?;
+    }
     Ok(())
 }
 
@@ -119,12 +130,8 @@ pub(super) async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
 
 /// Carries out a line of the AWS command that a plan says.
 async fn by_aws(stage: &Stage, line: &str) -> anyhow::Result<()> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let value = |flag: &str| {
-        let at = words.iter().position(|word| *word == flag).with_context(|| format!("{flag} is missing"))?;
-        words.get(at + 1).copied().with_context(|| format!("{flag} has no value"))
-    };
-    let (operation, body) = match words.get(2).copied() {
+    let value = |flag| value(line, flag);
+    let (operation, body) = match line.split_whitespace().nth(2) {
         Some("restore-table-to-point-in-time") => {
             let at: u64 = value("--restore-date-time")?.parse().context("no time in seconds")?;
             let (source, target) = (value("--source-table-name")?, value("--target-table-name")?);
@@ -142,6 +149,13 @@ async fn by_aws(stage: &Stage, line: &str) -> anyhow::Result<()> {
         other => bail!("no such call: {other:?}"),
     };
     by_hand(&stage.engines, operation, body).await
+}
+
+/// What a flag of a command line says.
+fn value<'a>(line: &'a str, flag: &str) -> anyhow::Result<&'a str> {
+    let mut words = line.split_whitespace().skip_while(|word| *word != flag);
+    words.next().with_context(|| format!("{flag} is missing"))?;
+    words.next().with_context(|| format!("{flag} has no value"))
 }
 
 /// `A=b,C=true`, as the command line of AWS has it.

@@ -1,4 +1,4 @@
-//! What the twin does with a partition that its owner has no more use for.
+//! What the twin does with a partition that its owner has no more use for, and with the commits of one that has it no more.
 
 use super::*;
 
@@ -26,4 +26,37 @@ async fn a_partition_given_back_unasked_stays_with_its_member_until_another_want
     drop(one);
     let left = assigned(&mut two).await;
     assert_eq!(left[0].partition().index, 0);
+}
+
+#[tokio::test]
+async fn a_commit_is_taken_while_a_partition_is_given_back_and_refused_once_it_was_taken_away() {
+    let broker = Broker::new();
+    broker.create_topic("likes", 2);
+    let committed = async || {
+        let reader = broker.reader("readers", "likes");
+        let partition = Partition { topic: "likes".into(), index: 1 };
+        log::TopicReader::bookmark(&reader, &partition).await.unwrap()
+    };
+    let mut one = broker.join("readers", "likes");
+    let mut before = assigned(&mut one).await;
+    let _two = broker.join("readers", "likes");
+    let asked_back = before.pop().unwrap();
+    assert_eq!(asked_back.revoked().await, Revocation::Revoked);
+    asked_back.finished(Offset(3));
+    assert_eq!(committed().await, Some(Offset(3)));
+    broker.expire("readers");
+    asked_back.finished(Offset(2));
+    assert_eq!(committed().await, Some(Offset(3)));
+}
+
+#[tokio::test]
+async fn after_a_session_time_out_another_member_has_the_partition() {
+    let broker = Broker::new();
+    broker.create_topic("likes", 1);
+    let mut one = broker.join("readers", "likes");
+    let owned = assigned(&mut one).await;
+    let mut two = broker.join("readers", "likes");
+    broker.expire("readers");
+    assert_eq!(owned[0].revoked().await, Revocation::Lost);
+    assert_eq!(assigned(&mut two).await.len(), 1);
 }

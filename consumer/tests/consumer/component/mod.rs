@@ -8,10 +8,11 @@ mod world;
 
 use std::time::Duration;
 
+use serde_json::json;
 use tally_core::event::Action::{Like, Unlike};
 use tally_emulator::{Fault as Injected, Rule};
 
-use self::world::{DLQ, World, version};
+use self::world::{DLQ, World, eventually, version};
 
 #[tokio::test(start_paused = true)]
 async fn likes_and_unlikes_end_as_the_last_event_of_each_member() {
@@ -140,4 +141,35 @@ async fn nothing_is_committed_behind_a_record_whose_letter_is_not_acknowledged()
     assert_eq!(world.letters().await, [(0, 1, "not_json".to_owned())]);
     assert!(consumer.host().readiness().report().ready);
     world.stop(consumer).await;
+}
+
+/// The consumer may die while the letter is not acknowledged; the next one knows the action.
+#[tokio::test(start_paused = true)]
+async fn a_sums_event_waits_for_the_letters_of_unknown_actions_before_it() {
+    for dies in [false, true] {
+        let mut world = World::new(1).await;
+        world.broker.refuse_writes(DLQ, Some(tally_core::fault::Fault::Transient("down".to_owned())));
+        let mut consumer = world.consumer();
+        if dies {
+            world.view(0, 3);
+        } else {
+            world.put(0, json!({"post_id": "p", "action": "view", "n": 3}).to_string().as_bytes());
+        }
+        let readiness = consumer.host().readiness().clone();
+        let is_refused = async || format!("{:?}", readiness.report()).contains("takes no dead letters");
+        eventually("the letter is refused", is_refused).await;
+        world.define_views().await;
+        world.view(0, 5);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        if dies {
+            consumer.kill().await;
+            consumer = world.consumer();
+        }
+        world.broker.refuse_writes(DLQ, None);
+        world.reaches_ends().await;
+        world.is_right().await;
+        let letters: &[_] = if dies { &[] } else { &[(0, 0, "bad_action".to_owned())] };
+        assert_eq!(world.letters().await, letters);
+        world.stop(consumer).await;
+    }
 }
