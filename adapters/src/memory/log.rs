@@ -19,7 +19,7 @@ use tally_core::time::UnixMillis;
 use tokio::sync::watch;
 
 pub use self::transactions::Transactions;
-use state::{Assignment, Member, Notice, Owner, State, Stored, Topic};
+use state::{Assignment, Member, Notice, State, Stored, Topic};
 
 /// How many records one read returns.
 const RUN: usize = 256;
@@ -100,14 +100,7 @@ impl Broker {
     pub fn expire(&self, group: &str) {
         self.change(|state| {
             if let Some(group) = state.groups.get_mut(group) {
-                let taken: Vec<(u32, Owner)> = std::mem::take(&mut group.owners).into_iter().collect();
-                for (index, owner) in taken {
-                    owner.revoked.send_replace(Some(Revocation::Lost));
-                    group.tell(owner.member, Notice::Revoked(Revocation::Lost, vec![index]));
-                }
-                if !group.members.is_empty() {
-                    group.members.rotate_left(1);
-                }
+                group.expire();
             }
             state.balance_all();
         });
@@ -318,13 +311,7 @@ impl OwnedPartition for Handle {
     }
 
     fn finished(&self, offset: Offset) {
-        self.broker.change(|state| {
-            let owner = state.groups.get(&self.group).and_then(|group| group.owners.get(&self.assignment.index));
-            // The commit of a member that the group has taken the partition from is of an earlier generation: it is refused.
-            if owner.is_some_and(|owner| owner.assignment == self.assignment.id) {
-                state.bookmarks.insert((self.group.clone(), self.partition.clone()), offset);
-            }
-        });
+        self.broker.change(|state| state.commit(&self.group, &self.partition, self.assignment.id, offset));
     }
 }
 

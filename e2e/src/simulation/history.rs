@@ -18,8 +18,27 @@ pub(crate) const LIKES: &str = "likes";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History(Arc<Mutex<Kept>>);
 
-/// For each row key what its rows weigh after each change, in the order of time.
-type Keys = BTreeMap<CounterId, BTreeMap<Shard, Vec<(UnixMillis, i64)>>>;
+/// For each row key its changes, in the order of time.
+type Keys = BTreeMap<CounterId, BTreeMap<Shard, Vec<Step>>>;
+
+/// A change of what the rows of a key weigh.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    at: UnixMillis,
+    /// What they weigh from then on.
+    rows: i64,
+    /// When the event was said that it comes from; of a member that is there alone.
+    said: Option<UnixMillis>,
+}
+
+/// From when on values are looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Since {
+    /// What was changed before that is in them.
+    pub(crate) rows: UnixMillis,
+    /// What was said before that is in them, too, where it has become a row by now.
+    pub(crate) said: Option<UnixMillis>,
+}
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -28,6 +47,8 @@ struct Kept {
     unreadable: BTreeMap<CounterId, (i64, UnixMillis)>,
     /// Every change of a row that was readable before and after it.
     changes: Vec<RowChange>,
+    /// Whether members say by the store's clock when Kafka acknowledged their events.
+    is_dated: bool,
 }
 
 /// What was done to one row.
@@ -50,6 +71,13 @@ impl History {
         Ok(history)
     }
 
+    /// One of rows that say when Kafka acknowledged their events, of which [`keep`](Self::keep) is told.
+    pub(crate) fn dated() -> Self {
+        let history = Self::default();
+        history.kept().is_dated = true;
+        history
+    }
+
     /// A row has changed.
     pub(crate) fn keep(&self, changed: &Changed) {
         let Some((key, is_cell)) = changed.new.as_ref().or(changed.old.as_ref()).and_then(row_key) else { return };
@@ -69,15 +97,22 @@ impl History {
         }
         let change = new.unwrap_or_default().less(old.unwrap_or_default());
         if change != 0 {
-            self.add(key, at, change);
+            let said = changed.new.as_ref().filter(|_| self.kept().is_dated).and_then(said);
+            self.add(key, (at, said), change);
         }
     }
 
-    pub(crate) fn add(&self, RowKey { counter, shard }: RowKey, at: UnixMillis, change: i64) {
+    /// The rows of a key have changed at one time, by an event that was said at another.
+    pub(crate) fn add(
+        &self,
+        RowKey { counter, shard }: RowKey,
+        (at, said): (UnixMillis, Option<UnixMillis>),
+        change: i64,
+    ) {
         let keys = &mut self.kept().keys;
         let changes = keys.entry(counter).or_default().entry(shard).or_default();
-        let rows = changes.last().map_or(0, |(_, rows)| *rows);
-        changes.push((at, rows + change));
+        let rows = changes.last().map_or(0, |last| last.rows);
+        changes.push(Step { at, rows: rows + change, said });
     }
 
     /// So many more rows of `counter` are not readable; less than 0 of them are gone.
@@ -98,7 +133,7 @@ impl History {
     /// The sum of the least, and of the greatest, weights that the keys of `counter` have had from `from` on, as a
     /// stream shows them that may show two changes of one key in the other order if they lie no more than `reorder` apart.
     /// What was changed at `from` itself counts both as before and as after it.
-    pub(crate) fn bounds(&self, counter: &CounterId, from: UnixMillis, reorder: Duration) -> (i64, i64) {
+    pub(crate) fn bounds(&self, counter: &CounterId, from: Since, reorder: Duration) -> (i64, i64) {
         let keys = &self.kept().keys;
         let shards = keys.get(counter).into_iter().flat_map(BTreeMap::values);
         shards.fold((0, 0), |(least, greatest), changes| {
@@ -124,13 +159,15 @@ impl History {
 
 /// The least and the greatest weight of one key's rows. Of the changes no more than `reorder` before the latest that was
 /// shown, any may not have been shown yet; all before them have.
-fn key_bounds(changes: &[(UnixMillis, i64)], from: UnixMillis, reorder: Duration) -> (i64, i64) {
-    let rows = |first: usize| first.checked_sub(1).map_or(0, |nth| changes[nth].1);
-    let later = changes.partition_point(|(at, _)| *at < from);
+fn key_bounds(changes: &[Step], from: Since, reorder: Duration) -> (i64, i64) {
+    let rows = |first: usize| first.checked_sub(1).map_or(0, |nth| changes[nth].rows);
+    let later = changes.partition_point(|step| step.at < from.rows);
+    let is_in = |step: &Step| step.said.zip(from.said).is_some_and(|(said, from)| said < from);
+    let later = changes.iter().rposition(is_in).map_or(later, |last| later.max(last + 1));
     let (mut low, mut high) = (rows(later), rows(later));
     for latest in later..changes.len() {
-        let since = changes[latest].0.minus(reorder);
-        let open = later + changes[later..=latest].partition_point(|(at, _)| *at < since);
+        let since = changes[latest].at.minus(reorder);
+        let open = later + changes[later..=latest].partition_point(|step| step.at < since);
         let shown = (open..=latest).map(|nth| rows(nth + 1) - rows(nth));
         let (lost, won) = shown.fold((0, 0), |(lost, won), change| (lost + change.min(0), won + change.max(0)));
         if reorder.is_zero() {
@@ -162,6 +199,12 @@ fn stated(item: &Item) -> Stated {
     }
 }
 
+/// When the event of a member that is there was said.
+fn said(item: &Item) -> Option<UnixMillis> {
+    let at = item.whole("liked_at").filter(|_| item.get("gone").is_none())?;
+    u64::try_from(at).ok().map(UnixMillis)
+}
+
 /// Where an item is counted.
 fn region(item: &Item) -> Option<Region> {
     match item.get("region") {
@@ -182,15 +225,16 @@ mod tests {
         let likes = |post| CounterId::likes(PostId::new(post).expect("an id"));
         for (shard, at, change) in [(0, 10, 1), (0, 20, 1), (0, 30, -1), (1, 20, 1), (1, 40, 1)] {
             let shard = Shard::new(shard).expect("a shard");
-            history.add(RowKey { counter: likes("p"), shard }, UnixMillis(at), change);
+            history.add(RowKey { counter: likes("p"), shard }, (UnixMillis(at), None), change);
         }
-        let bounds = |from| history.bounds(&likes("p"), UnixMillis(from), Duration::ZERO);
+        let since = |from| Since { rows: UnixMillis(from), said: None };
+        let bounds = |from| history.bounds(&likes("p"), since(from), Duration::ZERO);
         assert_eq!(bounds(0), (0, 4));
         assert_eq!(bounds(20), (1, 4), "a change at that moment is before it and after it");
         assert_eq!(bounds(21), (2, 4), "one key has had 1 to 2, the other 1 to 2");
         assert_eq!(bounds(31), (2, 3));
         assert_eq!(bounds(41), (3, 3));
-        assert_eq!(history.bounds(&likes("q"), UnixMillis(0), Duration::ZERO), (0, 0));
+        assert_eq!(history.bounds(&likes("q"), since(0), Duration::ZERO), (0, 0));
     }
 
     #[test]
@@ -199,12 +243,30 @@ mod tests {
         let likes = || CounterId::likes(PostId::new("p").expect("an id"));
         for (at, change) in [(10, 5), (100, -1), (110, 1), (500, -1), (600, 1)] {
             let shard = Shard::new(0).expect("a shard");
-            history.add(RowKey { counter: likes(), shard }, UnixMillis(at), change);
+            history.add(RowKey { counter: likes(), shard }, (UnixMillis(at), None), change);
         }
-        let bounds = |reorder| history.bounds(&likes(), UnixMillis(50), Duration::from_millis(reorder));
+        let from = Since { rows: UnixMillis(50), said: None };
+        let bounds = |reorder| history.bounds(&likes(), from, Duration::from_millis(reorder));
         assert_eq!(bounds(0), (4, 5));
         assert_eq!(bounds(9), (4, 5));
         assert_eq!(bounds(10), (4, 6), "the later of two came first");
         assert_eq!(bounds(99), (4, 6), "and so does no more than one pair at a time");
+    }
+
+    #[test]
+    fn what_was_said_before_is_in_however_late_it_became_a_row() {
+        let history = History::default();
+        let likes = CounterId::likes(PostId::new("p").expect("an id"));
+        for (at, said) in [(10, 5), (30, 15)] {
+            let key = RowKey { counter: likes.clone(), shard: Shard::FIRST };
+            history.add(key, (UnixMillis(at), Some(UnixMillis(said))), 1);
+        }
+        let bounds = |said: Option<u64>| {
+            let from = Since { rows: UnixMillis(20), said: said.map(UnixMillis) };
+            history.bounds(&likes, from, Duration::ZERO)
+        };
+        assert_eq!(bounds(None), (1, 2));
+        assert_eq!(bounds(Some(15)), (1, 2), "what was said at that moment itself may be in");
+        assert_eq!(bounds(Some(16)), (2, 2));
     }
 }

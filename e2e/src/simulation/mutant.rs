@@ -1,5 +1,5 @@
-//! The rules that the models found necessary, each of which the simulation can break: seven about rows, twenty about counts
-//! and what an answer says of itself, three about milestones, nine about what is trending.
+//! The rules that the models found necessary, each of which the simulation can break: seven about rows, twenty-one about
+//! counts and what an answer says of itself, three about milestones, nine about what is trending.
 
 use clap::ValueEnum;
 
@@ -61,6 +61,8 @@ pub enum Mutant {
     SettledBySending,
     /// A relay believes its machine's clock.
     LocalClock,
+    /// By when everything acknowledged is a row is paired with an older standing.
+    SafeUnpaired,
     /// A milestone is recorded after the reply to the update that reached it.
     #[value(name = "late")]
     LateRecord,
@@ -101,7 +103,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, in the order of the catalogue.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::NoTombstone,
         Self::KeptGone,
         Self::CommittedBeyond,
@@ -129,6 +131,7 @@ impl Mutant {
         Self::LossesByNumber,
         Self::SettledBySending,
         Self::LocalClock,
+        Self::SafeUnpaired,
         Self::LateRecord,
         Self::NoVersion,
         Self::Overwrite,

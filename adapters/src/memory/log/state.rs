@@ -111,6 +111,15 @@ impl State {
         Ok(Written { partition, offset })
     }
 
+    /// Takes the commit of who has a partition under an assignment. That of a member that the group has taken it from is of an
+    /// earlier generation, and refused.
+    pub(super) fn commit(&mut self, group: &str, partition: &Partition, assignment: u64, offset: Offset) {
+        let owner = self.groups.get(group).and_then(|group| group.owners.get(&partition.index));
+        if owner.is_some_and(|owner| owner.assignment == assignment) {
+            self.bookmarks.insert((group.to_owned(), partition.clone()), offset);
+        }
+    }
+
     /// Gives every free partition to the member whose turn it is, and asks the others back.
     pub(super) fn balance_all(&mut self) {
         let Self { topics, groups, next, .. } = self;
@@ -140,6 +149,17 @@ impl Stored {
 }
 
 impl Group {
+    /// Takes every partition from its owner; it is another member's turn then, where there are several.
+    pub(super) fn expire(&mut self) {
+        for (index, owner) in std::mem::take(&mut self.owners) {
+            owner.revoked.send_replace(Some(Revocation::Lost));
+            self.tell(owner.member, Notice::Revoked(Revocation::Lost, vec![index]));
+        }
+        if !self.members.is_empty() {
+            self.members.rotate_left(1);
+        }
+    }
+
     pub(super) fn balance(&mut self, partitions: u32, next: &mut u64) {
         let members: Vec<u64> = self.members.iter().map(|member| member.id).collect();
         let mut given: BTreeMap<u64, Vec<Assignment>> = BTreeMap::new();

@@ -5,6 +5,10 @@
 //! the number must be a sum of values that its row keys had between t and the answer, and lies between the sum of the
 //! least and the sum of the greatest of them. Answers with `exact: false` claim nothing and are not judged.
 //!
+//! It says as well: every event that Kafka had acknowledged before t is in this number. A member's row says when its event was
+//! said, so a like of before t that is a row by now is among the changes that have to be in. This is judged where the stream is
+//! not later than the margin and no clock is ahead: else the standing may be ahead of what is counted.
+//!
 //! The law is as strict as is lawful. It makes room for five things alone, each only as far as the schedule has done it:
 //! - a change made at t itself may be in the number or not;
 //! - the stream may show a change late, or behind a later one, by the delay and the reordering it was drawn with. What is
@@ -28,7 +32,7 @@ use serde::Deserialize;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
 use tally_core::time::UnixMillis;
 
-use super::super::history::History;
+use super::super::history::{History, Since};
 use super::super::mix::named;
 
 /// A count as the API answers it.
@@ -127,7 +131,8 @@ impl Honesty {
         let late = delay.saturating_add(*reorder).saturating_sub(MARGIN);
         let from = UnixMillis(answer.as_of).minus(late).minus(ahead);
         let id = CounterId { post: PostId::new(&answer.post_id).ok()?, name: named(&answer.counter) };
-        let (least, greatest) = history.bounds(&id, from, *reorder);
+        let said = (late + ahead).is_zero().then_some(from);
+        let (least, greatest) = history.bounds(&id, Since { rows: from, said }, *reorder);
         let injected = injected.lock().unwrap_or_else(PoisonError::into_inner);
         let (lowered, raised) = injected.get(&*id.stored()).copied().unwrap_or_default();
         // Fewer than none are answered as none.
@@ -140,8 +145,8 @@ impl Honesty {
         lies.fetch_add(1, Ordering::Relaxed);
         let Answer { value, version, as_of, .. } = answer;
         let mut lie = format!(
-            "{id} was answered as exactly {value} (version {version}, as of {as_of}), and its rows have been between \
-             {} and {} from {from} on",
+            "{id} was answered as exactly {value} (version {version}, as of {as_of}), and its rows, with what was said before \
+             {said:?}, have been between {} and {} from {from} on",
             lawful.start(),
             lawful.end()
         );
@@ -183,7 +188,7 @@ mod tests {
         let history = History::default();
         let key = RowKey { counter: of_post(CounterName::LIKES), shard: Shard::new(0).expect("a shard") };
         for (at, change) in [(1, 20), (1_000, -10), (2_000, 3)] {
-            history.add(key.clone(), UnixMillis(at), change);
+            history.add(key.clone(), (UnixMillis(at), None), change);
         }
         Honesty::of(history, Duration::from_millis(settles), Duration::ZERO)
     }
@@ -226,7 +231,7 @@ mod tests {
     fn a_sum_may_be_below_zero_and_likes_and_sums_of_one_post_are_apart() {
         let history = History::default();
         let key = RowKey { counter: of_post(named("score")), shard: Shard::new(0).expect("a shard") };
-        history.add(key, UnixMillis(1), -5);
+        history.add(key, (UnixMillis(1), None), -5);
         let honesty = Honesty::of(history, Duration::ZERO, Duration::ZERO);
         let score = |value| Answer { counter: "score".to_owned(), ..answer(value, 10) };
         assert_eq!(honesty.lie(&score(-5)), None);

@@ -21,9 +21,11 @@ impl Profile {
         match mutant {
             of_rows if of_rows.is_of_rows() => self.target_rows(of_rows, chance),
             Mutant::StaleFilter | Mutant::TwoUnderWay | Mutant::BehindSent => self.target_log(mutant),
-            Mutant::NoMargin | Mutant::StandingLast | Mutant::StandingFirst | Mutant::LocalClock => {
-                self.target_answers(mutant);
-            }
+            Mutant::NoMargin
+            | Mutant::StandingLast
+            | Mutant::StandingFirst
+            | Mutant::LocalClock
+            | Mutant::SafeUnpaired => self.target_answers(mutant),
             Mutant::NoBackLink
             | Mutant::NoTakeOverLink
             | Mutant::LateAnnouncement
@@ -47,16 +49,24 @@ impl Profile {
                 (self.consuming.tombstones, self.mix) = (Duration::from_secs(3_600), Mix::default());
                 (self.crowd.posts, self.crowd.users, self.crowd.unlikes) = (2, 20, 50);
                 (self.sleepers, self.consuming.sleeping, self.longest_nap) = (Some(Role::Consumer), 100, 60_000);
-                (self.apis, self.pace) = (0, 600);
-                self.deeds = vec![(Deed::Nothing, 60), (Deed::Freeze, 12), (Deed::Hours, 8)];
+                (self.apis, self.pace, self.steps) = (0, 600, self.steps.max(200));
+                // One stands still, and the others take its rows further before hours pass.
+                (self.consumers, self.consuming.reset_behind) = (3, 0);
+                self.deeds = vec![(Deed::Nothing, 60), (Deed::Freeze, 4), (Deed::Hours, 3)];
                 // What is tried again is under way when its process stands still.
-                self.rules = vec![Rule::new(Fault::Throttle).table("likes").chance(0.5)];
+                self.rules = vec![Rule::new(Fault::Throttle).table("likes").chance(0.7)];
             }
             Mutant::ReplayClosed => {
                 (self.recounters, self.consuming.tombstones) = (1, Duration::from_secs(3_600));
-                (self.consuming.statements, self.consuming.requests) = (1, 1);
-                self.consuming.reset_behind = 100;
-                self.deeds.push((Deed::Hours, 8));
+                (self.consuming.statements, self.consuming.requests) = (2, 1);
+                (self.crowd.users, self.crowd.unlikes, self.mix) = (20, 50, Mix::default());
+                // An audit goes through while a replay goes on, which is not disturbed.
+                (self.partitions, self.consuming.reset_behind) = (1, 100);
+                (self.pace, self.steps) = (3_000, self.steps.max(240));
+                self.deeds = vec![(Deed::Nothing, 60), (Deed::Hours, 1)];
+                self.rules = vec![
+                    Rule::new(Fault::Latency { min_ms: 500, max_ms: 1_500 }).table("likes").on("BatchExecuteStatement"),
+                ];
             }
             _ => {}
         }
@@ -98,6 +108,12 @@ impl Profile {
                 self.deeds.push((Deed::Skew, 1));
             }
             Mutant::StandingLast => self.cached = false,
+            Mutant::SafeUnpaired => {
+                // Some rows come seconds after their events, and the stream shows them as late as a standing allows for.
+                (self.engine.stream_delay, self.cached) = (Duration::from_millis(1_500), false);
+                (self.consuming.statements, self.consuming.requests) = (25, 64);
+                self.rules.push(Rule::new(Fault::Throttle).table("likes").chance(0.85));
+            }
             _ => (self.cached, self.cache_failing) = (true, 0),
         }
     }

@@ -57,6 +57,7 @@ impl Tampered {
                 let changed = counters(body, |counter| self.number_of_gap(counter));
                 each(body, "checkpoints", |item| self.number_of_loss(item)) || changed
             }
+            (Mutant::SafeUnpaired, Role::Api) => each(body, "checkpoints", stored_long_ago),
             (Mutant::StandingLast, Role::Api) if counters(body, |_| {}) => {
                 let mut earlier = self.earlier.0.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(before) = earlier.insert(asked.to_string(), body.clone()) {
@@ -95,6 +96,15 @@ fn pass_replay(body: &mut Value) -> bool {
     let Some(item) = body.get_mut("Item").filter(|item| item.get("safe").is_some()) else { return false };
     item["safe"] = item["greatest"].clone();
     true
+}
+
+/// A claim was stored before any standing.
+fn stored_long_ago(item: &mut Value) {
+    let is_claim = item["id"]["S"].as_str().is_some_and(|id| id.starts_with("claim/"));
+    let at = item["at"]["N"].as_str().filter(|_| is_claim).and_then(|at| at.parse::<u64>().ok());
+    if let Some(at) = at {
+        item["at"] = json!({"N": (at / 1_000).to_string()});
+    }
 }
 
 /// Losses that are closed are not there any more: the next one is numbered by the clock of its finder alone.
