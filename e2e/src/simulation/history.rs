@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tally_core::ids::{CounterId, MemberKey, Region, RowKey, Shard};
+use tally_core::register::Version;
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
 use tally_emulator::value::{Item, Value};
@@ -199,9 +200,12 @@ fn stated(item: &Item) -> Stated {
     }
 }
 
-/// When the event of a member that is there was said.
+/// When the event of a member that is there was said; unknown where it lies in another partition than its key says, which no
+/// `as_of` is about.
 fn said(item: &Item) -> Option<UnixMillis> {
-    let at = item.whole("liked_at").filter(|_| item.get("gone").is_none())?;
+    let Some(Value::N(version)) = item.get("v") else { return None };
+    let is_routed = version.to_string().parse::<Version>().is_ok_and(Version::is_routed);
+    let at = item.whole("liked_at").filter(|_| is_routed && item.get("gone").is_none())?;
     u64::try_from(at).ok().map(UnixMillis)
 }
 
