@@ -63,8 +63,12 @@ impl Past {
     }
 
     /// Takes in that the greatest `safe` is this at `now`, unless a moment was taken lately; forgets what is not asked for any more.
-    fn take(&mut self, now: UnixMillis, greatest: Offset, tombstones: Duration) {
+    /// If nothing was stored for long, as while a process slept, the rows up to there may be as old as what was stored `before`.
+    fn take(&mut self, [before, now]: [UnixMillis; 2], greatest: Offset, tombstones: Duration) {
         let apart = half(tombstones) / Self::MOMENTS;
+        if now.since(before) >= apart {
+            self.note(before, greatest, tombstones);
+        }
         if self.0.back().is_some_and(|(at, _)| now.since(*at) < apart) {
             return;
         }
@@ -149,7 +153,7 @@ impl Kept {
         let at = now.max(UnixMillis(self.at.0 + 1));
         let greatest = self.greatest.max(safe);
         let mut past = self.past.clone();
-        past.take(at, greatest, tombstones);
+        past.take([self.at, at], greatest, tombstones);
         let safe_at = if safe < greatest { self.safe_at } else { self.safe_at.max(safe_at) };
         Self { safe, safe_at, at, greatest, past, ..self.clone() }
     }

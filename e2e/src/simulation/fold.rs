@@ -180,7 +180,8 @@ impl Fold {
         if is_new && row.newest.is_routed() {
             (row.forgotten, row.newest) = (Some(row.newest), version);
         } else if version <= row.newest {
-            ensure!(may_return, "it comes back, and was {:?} before, and nothing is replayed", row.newest);
+            let of = (&self.claims, &self.replays);
+            ensure!(may_return, "it comes back, and was {:?} before, and nothing is replayed: {of:?}", row.newest);
             self.happened.resurrections += 1;
         }
         (row.now, row.newest) = (Some((version, gone)), row.newest.max(version));

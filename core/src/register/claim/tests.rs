@@ -190,6 +190,24 @@ fn a_replay_has_no_safe_at_until_it_has_passed_the_greatest_safe_ever_stored() {
 }
 
 #[test]
+fn rows_of_which_a_process_says_after_a_long_sleep_that_they_are_safe_may_be_as_old_as_the_sleep() {
+    let claim = |slept: u64| {
+        let woken = kept().come_to(Offset(260), None, UnixMillis(NOW.0 + slept), TOMBSTONES);
+        Claim { n: 7, kept: Some(woken) }
+    };
+    let replay = |slept: u64, committed| {
+        let (topic, log, claim) = (topic(), log(10, 1_000), claim(slept));
+        let found =
+            Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: Some(committed) };
+        let now = UnixMillis(NOW.0 + slept + 1_000);
+        found.start(now, TOMBSTONES).unwrap().replay
+    };
+    assert_eq!(replay(20 * HOUR, Offset(259)), Some(Offset(260)));
+    assert_eq!(replay(20 * HOUR, Offset(260)), None);
+    assert_eq!(replay(1_000, Offset(259)), None);
+}
+
+#[test]
 fn a_restart_in_the_middle_of_a_replay_is_one_too_however_late() {
     let first = start(Some(kept()), Some(50), &log(10, 1_000), &topic()).unwrap();
     let middle = first.kept.come_to(Offset(70), None, NOW, TOMBSTONES);

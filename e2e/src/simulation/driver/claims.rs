@@ -16,6 +16,9 @@ use super::Driver;
 /// How far the group is set forward, at most.
 const FORWARD: u64 = 20;
 
+/// How long a process that wakes up hears nothing of the group, at most, in milliseconds.
+const UNHEARD: u64 = 3_000;
+
 /// A partition of which the group was set forward: it stands still until an operator sees to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forward {
@@ -142,7 +145,8 @@ impl Driver {
                 _ => false,
             };
             if stands && slot.life.is_some() {
-                slot.freeze((over, over));
+                // What it had under way goes out before it hears that its partitions are another's.
+                slot.freeze((over, over + self.other.millis(1, UNHEARD)));
                 continue;
             }
             slot.kill().await;

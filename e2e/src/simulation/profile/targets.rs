@@ -47,14 +47,14 @@ impl Profile {
             Mutant::Sleeper | Mutant::RetryOutlives => {
                 // Members come and go all the time, and are gone for longer than tombstones are kept.
                 (self.consuming.tombstones, self.mix) = (Duration::from_secs(3_600), Mix::default());
-                (self.crowd.posts, self.crowd.users, self.crowd.unlikes) = (2, 20, 50);
+                (self.crowd.posts, self.crowd.users, self.crowd.unlikes) = (3, 5, 50);
                 (self.sleepers, self.consuming.sleeping, self.longest_nap) = (Some(Role::Consumer), 100, 60_000);
                 (self.apis, self.pace, self.steps) = (0, 600, self.steps.max(200));
                 // One stands still, and the others take its rows further before hours pass.
                 (self.consumers, self.consuming.reset_behind) = (3, 0);
                 self.deeds = vec![(Deed::Nothing, 60), (Deed::Freeze, 4), (Deed::Hours, 3)];
                 // What is tried again is under way when its process stands still.
-                self.rules = vec![Rule::new(Fault::Throttle).table("likes").chance(0.7)];
+                self.rules = vec![Rule::new(Fault::Throttle).table("likes").chance(0.5)];
             }
             Mutant::ReplayClosed => {
                 (self.recounters, self.consuming.tombstones) = (1, Duration::from_secs(3_600));
