@@ -124,7 +124,7 @@ async fn under_policies_it_says_at_its_end_what_was_granted_without_need() {
     let roles = concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/roles.yaml");
     let mut running = Running::start(&["--policies", roles, "--control"]);
     let grants = request(&running.address, "GET", "/_control/grants", "").await;
-    assert!(grants.contains(r#""ConsumerRole: dynamodb:PutItem on *likes""#), "{grants}");
+    assert!(grants.contains(r#""ConsumerRole: dynamodb:PartiQLInsert on *likes""#), "{grants}");
     let mut out = running.child.stdout.take().expect("it is read by this test");
     assert_eq!(running.terminate().await, Some(0));
     let mut said = String::new();
