@@ -88,6 +88,10 @@ impl<'a> Tails<'a> {
             if let Some((loss, _)) = losses.open().find(|(loss, _)| !filter.knows(*loss)) {
                 return Ok(Err(format!("the fold of {partition} has not read the announcement of loss {loss}")));
             }
+            if filter.loss().is_some() && filter.standing().as_of.is_none() {
+                // What an ended stream shard had unread may still come, behind later entries of the same rows in its children.
+                return Ok(Err(format!("the fold of {partition} does not know all stream shards")));
+            }
             let tail = Tail { partition, place, loss: filter.loss(), filter, torn: false };
             let log = logs.get(index).filter(|log| tail.is_in(of, Some(log)));
             let is_there = match log {

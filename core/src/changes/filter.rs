@@ -181,8 +181,10 @@ impl Filter {
         self.reach(&section.shard, section.back, arrival);
         let (loss, is_over) = (self.loss, self.is_over(&section.shard));
         let followed = self.shards.get_mut(&section.shard).expect("a stream shard that was reached is known");
+        let is_over = is_over || followed.closed.is_some();
         for entry in &section.entries {
-            // What an earlier stream had unread is lost, and an audit may have set the counters right by now.
+            // What an earlier stream had unread is lost, and an audit may have set the counters right by now. So is what is
+            // missing of a shard that was closed: an entry of it would come behind later ones of its row, in a child.
             if Some(entry.sequence) > followed.reached && !is_over {
                 each(Item::Entry(entry), loss);
             }

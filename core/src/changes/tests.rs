@@ -411,6 +411,17 @@ fn what_an_earlier_stream_had_unread_is_lost_and_not_taken_later() {
 }
 
 #[test]
+fn what_a_jump_passed_over_of_a_shard_that_ended_is_lost_and_not_taken_behind_later_entries_of_its_rows() {
+    let mut reader = Reader::opened(&["parent"]);
+    reader.filter.jump(Place::new(2, Offset(0)), NOW);
+    let child = Opening { shard: shard("child"), at: None, fed: UnixMillis(1) };
+    reader.take(Body::Opened(Opened { shards: vec![child], ended: vec![shard("parent")] }));
+    reader.section(section("child", 0, 9, 1, &[9]));
+    reader.section(section("parent", 0, 3, 1, &[3]));
+    assert_eq!(reader.accepted, [9], "a recount takes the last entry of a row for the newest");
+}
+
+#[test]
 fn a_stream_shard_that_nobody_has_read_for_a_day_and_that_is_not_named_is_lost() {
     const DAY: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
     for (fed, is_lost) in [(NOW.minus(DAY + MILLI), true), (NOW.minus(DAY), false)] {
