@@ -132,6 +132,8 @@ struct Held {
     n: u64,
     confirmed: Confirmed,
     kept: Kept,
+    /// Records before it may have been in the rows when it was claimed.
+    rereads_to: Offset,
     ends: Ends,
     progress: Progress,
     reading: Reading,

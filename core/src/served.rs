@@ -9,11 +9,13 @@
 //! counter's events come from the newest `safe_at` that was stored no later than the standing's `as_of`: the rows behind a
 //! younger one need not be in the count yet. It does not matter when that is read.
 //!
-//! The events of a set come from the partition that its subject's key hashes to. One that another partitioner has put elsewhere
-//! is not covered by `as_of`: such a topic is warned about, and it is to be mended.
+//! The events of a set come from the partition that its subject's key hashes to, unless another partitioner has put them
+//! elsewhere. A consumer that reads such an event says so under its claim, and from then on they come from all partitions. An
+//! event of a wrong partitioner that no consumer has read before, in any partition, is not covered by `as_of` until it is read.
 
 use crate::changes::Standing;
-use crate::ids::CounterKind;
+use crate::event::partition_of;
+use crate::ids::{CounterId, CounterKind};
 use crate::register::SafeTimes;
 use crate::time::UnixMillis;
 
@@ -38,6 +40,18 @@ pub fn as_of<'a>(standing: &Standing, partitions: impl IntoIterator<Item = &'a S
     safe.try_fold(stated, |least, safe_at| Some(least.min(safe_at?)))
 }
 
+/// Those of the partitions of a topic that a counter's events come from; none where none is known.
+pub fn sources<'a>(id: &CounterId, partitions: &'a [SafeTimes]) -> &'a [SafeTimes] {
+    let is_anywhere = id.name.kind() == CounterKind::Sum || partitions.iter().any(SafeTimes::is_misrouted);
+    match u32::try_from(partitions.len()) {
+        Ok(count) if count > 0 && !is_anywhere => {
+            let home = partition_of(id.post.as_bytes(), count) as usize;
+            &partitions[home..=home]
+        }
+        _ => partitions,
+    }
+}
+
 impl Served {
     /// The number to show of a set: 0 for a negative total.
     pub fn shown(&self) -> u64 {
@@ -53,6 +67,9 @@ impl Served {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fence::{Offset, TopicId};
+    use crate::ids::{CounterName, PostId};
+    use crate::register::{Kept, Topic};
 
     #[test]
     fn a_number_is_as_of_the_least_time_of_its_partitions_and_of_none_where_one_is_not_known() {
@@ -69,6 +86,21 @@ mod tests {
         assert_eq!(as_of(&[times(9, 8), times(11, 9)]), None, "it is of rows that need not be counted yet");
         assert_eq!(as_of(&[times(9, 8), SafeTimes::default()]), None);
         assert_eq!(super::as_of(&Standing::default(), &[times(9, 8)]), None);
+    }
+
+    #[test]
+    fn the_events_of_a_set_come_from_its_partition_and_from_all_once_one_has_an_event_of_another() {
+        let of = |name| CounterId { post: PostId::new("p").expect("a post"), name };
+        let (likes, views) = (of(CounterName::LIKES), of(CounterName::from_marked("+views").expect("a name")));
+        let mut partitions = vec![SafeTimes::default(); 4];
+        let home = partition_of(b"p", 4) as usize;
+        partitions[home].note(UnixMillis(9), Some(UnixMillis(8)));
+        assert_eq!(sources(&likes, &partitions), &partitions[home..=home]);
+        assert_eq!(sources(&views, &partitions), &partitions[..]);
+        let topic = Topic::first(TopicId("t".into()), vec![Offset(0); 4]);
+        partitions[(home + 1) % 4].take(&Kept { misrouted: true, ..Kept::first(&topic, Offset(3)) });
+        assert_eq!(sources(&likes, &partitions), &partitions[..]);
+        assert_eq!(sources(&likes, &[]), &[]);
     }
 
     #[test]

@@ -87,7 +87,18 @@ async fn claim(connection: &dynamodb::Connection) -> anyhow::Result<()> {
     claims.begin_topic("likes", &Topic::first(topic.clone(), vec![first])).await?;
     let (claim, _) = claims.raise(&partition).await?;
     let (safe_at, past) = (Some(UnixMillis::MAX), Past::default());
-    let kept = Kept { topic, generation: 1, safe: first, safe_at, at: UnixMillis(1), greatest: first, past };
+    let kept = Kept {
+        topic,
+        generation: 1,
+        safe: first,
+        safe_at,
+        at: UnixMillis(1),
+        greatest: first,
+        sent: first,
+        past,
+        replay: None,
+        misrouted: false,
+    };
     anyhow::ensure!(claims.keep(&partition, claim.n, &kept).await?.is_some(), "the partition was claimed by another");
     Ok(())
 }

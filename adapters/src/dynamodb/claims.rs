@@ -19,7 +19,8 @@ use super::connection::Connection;
 use super::expression::Aliases;
 use super::item::{Item, Reader, flag, item, number, text};
 use super::names::checkpoints::{
-    AT, BEGINS, GENERATION, GREATEST, ID, N, PARTITIONS, PAST, PAUSED, SAFE, SAFE_AT, SUMS_BEGIN, TOPIC_ID,
+    AT, BEGINS, GENERATION, GREATEST, ID, MISROUTED, N, PARTITIONS, PAST, PAUSED, REPLAY, SAFE, SAFE_AT, SENT,
+    SUMS_BEGIN, TOPIC_ID,
 };
 pub use super::signing::Confirmed;
 use super::table_ids::LIKES;
@@ -74,15 +75,20 @@ impl Claims {
             (GENERATION, number(kept.generation)),
             (SAFE, number(kept.safe)),
             (GREATEST, number(kept.greatest)),
+            (SENT, number(kept.sent)),
             (PAST, text(kept.past.to_string())),
         ];
         stored.extend(kept.safe_at.map(|at| (SAFE_AT, number(at))));
+        stored.extend(kept.replay.map(|until| (REPLAY, number(until))));
+        stored.extend(kept.misrouted.then(|| (MISROUTED, flag(true))));
         let set = stored.into_iter().map(|(name, value)| format!("{}={}", say.name(name), say.value(value)));
         let mut update = format!("SET {}", set.collect::<Vec<_>>().join(","));
         let (at, moment) = (say.name(AT), say.number(kept.at));
         update.push_str(&format!(",{at}={moment}"));
-        if kept.safe_at.is_none() {
-            update.push_str(&format!(" REMOVE {}", say.name(SAFE_AT)));
+        let none = [(SAFE_AT, kept.safe_at.is_none()), (REPLAY, kept.replay.is_none()), (MISROUTED, !kept.misrouted)];
+        let none: Vec<_> = none.into_iter().filter(|(_, is_none)| *is_none).map(|(name, _)| say.name(name)).collect();
+        if !none.is_empty() {
+            update.push_str(&format!(" REMOVE {}", none.join(",")));
         }
         let ours = format!("{}={}", say.name(N), say.number(n));
         let condition = format!("{ours} AND (attribute_not_exists({at}) OR {at}<{moment})");
@@ -207,7 +213,10 @@ fn decode_claim(reader: &Reader<'_>) -> Outcome<Claim> {
         safe_at: reader.number(SAFE_AT)?.map(UnixMillis),
         at: UnixMillis(reader.required_number(AT)?),
         greatest: Offset(reader.required_number(GREATEST)?),
+        sent: Offset(reader.required_number(SENT)?),
         past: reader.required::<Past>(PAST)?,
+        replay: reader.number(REPLAY)?.map(Offset),
+        misrouted: reader.flag(MISROUTED)?,
     };
     Ok(Claim { n, kept: Some(kept) })
 }

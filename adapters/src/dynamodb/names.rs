@@ -113,6 +113,9 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const SAFE_AT: &str = "safe_at";
     pub(in crate::dynamodb) const GREATEST: &str = "greatest";
     pub(in crate::dynamodb) const PAST: &str = "past";
+    pub(in crate::dynamodb) const SENT: &str = "sent";
+    pub(in crate::dynamodb) const REPLAY: &str = "replay";
+    pub(in crate::dynamodb) const MISROUTED: &str = "misrouted";
     /// Of a topic: where each generation begins, where sums begin, and whether its consumers are paused.
     pub(in crate::dynamodb) const BEGINS: &str = "begins";
     pub(in crate::dynamodb) const SUMS_BEGIN: &str = "sums_from";

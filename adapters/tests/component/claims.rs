@@ -32,7 +32,7 @@ fn begun(claim: &Claim) -> Kept {
 }
 
 fn come_to(kept: &Kept, safe: u64, safe_at: Option<u64>) -> Kept {
-    kept.come_to(Offset(safe), safe_at.map(UnixMillis), BEGAN, TOMBSTONES)
+    kept.come_to([Offset(safe); 2], safe_at.map(UnixMillis), BEGAN, TOMBSTONES)
 }
 
 #[tokio::test(start_paused = true)]

@@ -205,14 +205,17 @@ async fn the_loss_of_a_replay_is_closed_by_an_audit_that_began_when_it_had_passe
         safe_at: None,
         at: world.clock.now(),
         greatest: replay.until,
+        sent: replay.until,
         past: Past::default(),
+        replay: Some(replay.until),
+        misrouted: false,
     };
     claims.keep(&replay.partition, n, &replaying).await.unwrap();
     let loss = world.open_loss_of(Replay::LOSS, &replay.to_string()).await;
     world.quiet().await;
     assert_eq!(world.beside(world.recount(rules()).await.audit()).await.unwrap(), Ended::default());
     assert_eq!(world.open_losses().await, [loss]);
-    let passed = replaying.come_to(replay.until, None, world.clock.now(), Duration::from_hours(24));
+    let passed = replaying.come_to([replay.until; 2], None, world.clock.now(), Duration::from_hours(24));
     claims.keep(&replay.partition, n, &passed).await.unwrap();
     assert_eq!(world.beside(world.recount(rules()).await.audit()).await.unwrap(), Ended::default());
     assert_eq!(world.open_losses().await, []);

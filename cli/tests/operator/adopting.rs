@@ -106,7 +106,7 @@ async fn a_configuration_is_written_anew_from_rows_logs_and_what_an_operator_has
     assert_eq!(topic.sums_from, [Offset(2), Offset(1)], "as it was told");
     for (index, end) in [(0, 2), (1, 1)] {
         let kept = stage.kept(index).await;
-        assert_eq!((kept.safe, kept.greatest, kept.is_replaying()), (Offset(0), Offset(end), true), "{index}");
+        assert_eq!((kept.safe, kept.greatest, kept.replay), (Offset(0), Offset(end), Some(Offset(end))), "{index}");
     }
     assert_eq!(
         stage.consumers().bookmark(&partition(0)).await,

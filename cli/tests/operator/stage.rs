@@ -134,7 +134,7 @@ impl Stage {
     pub(crate) async fn come_to(&self, index: u32, safe: u64, safe_at: UnixMillis) {
         let (claim, _) = self.claims.raise(&partition(index)).await.unwrap();
         let kept = claim.kept.unwrap_or(Kept::first(&self.topic().await, Offset(0)));
-        let kept = Kept { safe_at: Some(safe_at), ..kept.come_to(Offset(safe), None, self.clock.now(), DAY) };
+        let kept = Kept { safe_at: Some(safe_at), ..kept.come_to([Offset(safe); 2], None, self.clock.now(), DAY) };
         assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
     }
 

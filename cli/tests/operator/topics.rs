@@ -83,7 +83,7 @@ async fn a_topic_that_was_created_anew_is_read_from_its_start_in_the_next_genera
     for index in 0..2 {
         let (claim, _) = stage.claims.raise(&partition(index)).await.unwrap();
         let of_before = tally_core::register::Kept { topic: TopicId("before".into()), ..claim.kept.unwrap() };
-        let of_before = of_before.come_to(of_before.safe, None, stage.clock.now(), Duration::from_secs(86_400));
+        let of_before = of_before.come_to([of_before.safe; 2], None, stage.clock.now(), Duration::from_secs(86_400));
         stage.claims.keep(&partition(index), claim.n, &of_before).await.unwrap().unwrap();
     }
     refused(&topic(&stage, &["adopt"]).await, "say `--sums skip`");

@@ -102,7 +102,18 @@ impl Stage {
         let (Claim { n, kept }, _) = claims.raise(&partition()).await.unwrap();
         let at = UnixMillis(kept.map_or(0, |kept| kept.at.0) + 1);
         let (topic, generation, past) = (id.clone(), anew + 1, Past::default());
-        let kept = Stored { topic, generation, safe: greatest, safe_at: None, at, greatest, past };
+        let kept = Stored {
+            topic,
+            generation,
+            safe: greatest,
+            safe_at: None,
+            at,
+            greatest,
+            sent: greatest,
+            past,
+            replay: None,
+            misrouted: false,
+        };
         assert!(claims.keep(&partition(), n, &kept).await.unwrap().is_some());
     }
 

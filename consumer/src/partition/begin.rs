@@ -83,6 +83,7 @@ impl Beginning<'_> {
             topic: Arc::new(topic),
             n: claim.n,
             confirmed,
+            rereads_to: start.kept.sent,
             kept: start.kept,
             ends: Ends::default(),
             under_way: FuturesUnordered::new(),
@@ -107,7 +108,7 @@ impl Beginning<'_> {
 /// Opens the loss of a replay, unless one is open since it began: removed members may come back until it has passed.
 async fn open_loss(shared: &Shared, partition: &Partition, claim: &Claim, until: Offset) -> Outcome<()> {
     let what = Replay { partition: partition.clone(), until }.to_string();
-    let goes_on = claim.kept.as_ref().is_some_and(tally_core::register::Kept::is_replaying);
+    let goes_on = claim.kept.as_ref().is_some_and(|kept| kept.replay.is_some());
     let losses = shared.changes.losses().await?;
     if goes_on && losses.open().any(|(_, loss)| loss.kind == Replay::LOSS && loss.what == what) {
         return Ok(());

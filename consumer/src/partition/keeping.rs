@@ -52,6 +52,10 @@ impl Held {
             return Some(End::Again("the machine slept".to_owned()));
         }
         if !self.keeps {
+            let (now, tombstones) = (self.shared.claims.time().latest, self.shared.settings.tombstones);
+            if self.kept.has_grown_old(self.rereads_to, now, tombstones) {
+                return Some(End::Again("what is read once more was removed long ago".to_owned()));
+            }
             self.keep();
         }
         if !self.asks {
@@ -62,9 +66,9 @@ impl Held {
 
     /// Stores how far the rows have come.
     pub(super) fn keep(&mut self) {
-        let (claims, safe) = (&self.shared.claims, self.progress.committable());
+        let (claims, safe, sent) = (&self.shared.claims, self.progress.committable(), self.progress.next());
         let safe_at = self.ends.reached(safe);
-        self.kept = self.kept.come_to(safe, safe_at, claims.time().latest, self.shared.settings.tombstones);
+        self.kept = self.kept.come_to([safe, sent], safe_at, claims.time().latest, self.shared.settings.tombstones);
         self.keeps = true;
         let (shared, log, n, kept) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.n, self.kept.clone());
         self.under_way.push(Box::pin(async move {

@@ -81,6 +81,7 @@ impl Held {
         }
         if let Some(last) = misrouted.last {
             metrics::misrouted(misrouted.events);
+            self.kept.misrouted = true;
             self.warn(misrouted.events, last);
         }
     }

@@ -3,13 +3,14 @@
 //! Who takes a partition over raises its claim, and stores under it how far the rows have come. Everything before `safe` is
 //! finished, so that is what may be committed; what the topic's own group has committed may be less, as an operator resets it.
 
+mod past;
+
 use std::collections::VecDeque;
-use std::fmt;
-use std::num::ParseIntError;
-use std::str::FromStr;
 use std::time::Duration;
 
 use thiserror::Error;
+
+pub use past::{BadPast, Past};
 
 use super::Topic;
 use crate::fence::{Log, Offset, TopicId};
@@ -39,82 +40,19 @@ pub struct Kept {
     pub at: UnixMillis,
     /// The greatest `safe` ever stored.
     pub greatest: Offset,
-    /// What `greatest` was.
+    /// Records before it may be in the rows: they were read, though an earlier one may be unfinished.
+    pub sent: Offset,
+    /// What `sent` was.
     pub past: Past,
+    /// Up to where the partition replays, while it does.
+    pub replay: Option<Offset>,
+    /// An event was in it, since the generation began, that another partition's key has.
+    pub misrouted: bool,
 }
-
-/// Moments, and the greatest `safe` ever stored by then: a few, as far back as half of the time that tombstones are kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Past(VecDeque<(UnixMillis, Offset)>);
 
 /// How long before a start the rows have to have been as far for it to be no replay.
 fn half(tombstones: Duration) -> Duration {
     tombstones / 2
-}
-
-impl Past {
-    /// How many moments are kept of half of the time that tombstones are.
-    const MOMENTS: u32 = 12;
-
-    /// What the greatest `safe` was at `moment`, or at the first moment that is known.
-    fn at(&self, moment: UnixMillis) -> Option<Offset> {
-        let known = self.0.iter().rev().find(|(at, _)| *at <= moment).or(self.0.front());
-        known.map(|(_, greatest)| *greatest)
-    }
-
-    /// Takes in that the greatest `safe` is this at `now`, unless a moment was taken lately; forgets what is not asked for any more.
-    /// If nothing was stored for long, as while a process slept, the rows up to there may be as old as what was stored `before`.
-    fn take(&mut self, [before, now]: [UnixMillis; 2], greatest: Offset, tombstones: Duration) {
-        let apart = half(tombstones) / Self::MOMENTS;
-        if now.since(before) >= apart {
-            self.note(before, greatest, tombstones);
-        }
-        if self.0.back().is_some_and(|(at, _)| now.since(*at) < apart) {
-            return;
-        }
-        self.note(now, greatest, tombstones);
-    }
-
-    fn note(&mut self, now: UnixMillis, greatest: Offset, tombstones: Duration) {
-        self.0.push_back((now, greatest));
-        let oldest = now.minus(half(tombstones));
-        while self.0.get(1).is_some_and(|(at, _)| *at <= oldest) {
-            self.0.pop_front();
-        }
-    }
-}
-
-/// As it is stored: `moment:greatest` and so on, the oldest first.
-impl fmt::Display for Past {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, (at, greatest)) in self.0.iter().enumerate() {
-            write!(f, "{}{at}:{greatest}", if nth == 0 { "" } else { " " })?;
-        }
-        Ok(())
-    }
-}
-
-/// Why a stored text is no [`Past`].
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum BadPast {
-    /// A pair has no colon.
-    #[error("{0:?} is no moment and offset")]
-    NoPair(String),
-    /// A part of a pair is no number.
-    #[error(transparent)]
-    NoNumber(#[from] ParseIntError),
-}
-
-impl FromStr for Past {
-    type Err = BadPast;
-
-    fn from_str(text: &str) -> Result<Self, BadPast> {
-        let pair = |pair: &str| {
-            let (at, greatest) = pair.split_once(':').ok_or_else(|| BadPast::NoPair(pair.to_owned()))?;
-            Ok((UnixMillis(at.parse()?), Offset(greatest.parse()?)))
-        };
-        text.split_whitespace().map(pair).collect::<Result<_, _>>().map(Self)
-    }
 }
 
 impl Kept {
@@ -127,15 +65,20 @@ impl Kept {
             safe_at: None,
             at: UnixMillis(0),
             greatest: safe,
+            sent: safe,
             past: Past::default(),
+            replay: None,
+            misrouted: false,
         }
     }
 
     /// The same, where the records up to `greatest` were read before, or may be copies of some that were: they are a replay.
     #[must_use]
     pub fn read_again_to(self, greatest: Offset) -> Self {
-        let past = if greatest > self.safe { Past([(UnixMillis(0), greatest)].into()) } else { Past::default() };
-        Self { greatest: greatest.max(self.safe), past, ..self }
+        let replay = Some(greatest).filter(|greatest| *greatest > self.safe);
+        let past = Past(replay.map(|greatest| (UnixMillis(0), greatest)).into_iter().collect());
+        let greatest = greatest.max(self.safe);
+        Self { greatest, sent: greatest, past, replay, ..self }
     }
 
     /// What is stored where an operator has a partition go on at `to`, whatever lies before it, in a log that ends at `end`.
@@ -143,24 +86,35 @@ impl Kept {
     #[must_use]
     pub fn skipped_to(&self, to: Offset, end: Offset, now: UnixMillis) -> Self {
         let greatest = self.greatest.max(to).min(end);
-        Self { safe: to, greatest, at: now.max(UnixMillis(self.at.0 + 1)), past: Past::default(), ..self.clone() }
+        let replay = self.replay.filter(|until| to < *until);
+        let at = now.max(UnixMillis(self.at.0 + 1));
+        Self { safe: to, greatest, sent: greatest, at, past: Past::default(), replay, ..self.clone() }
     }
 
     /// What is stored next: the rows have come to `safe`, with everything that Kafka had acknowledged by `safe_at` if that is
-    /// known. `now` is not earlier than the store's clock.
+    /// known, and nothing behind `sent` is in them. `now` is not earlier than the store's clock.
     #[must_use]
-    pub fn come_to(&self, safe: Offset, safe_at: Option<UnixMillis>, now: UnixMillis, tombstones: Duration) -> Self {
+    pub fn come_to(
+        &self,
+        [safe, sent]: [Offset; 2],
+        safe_at: Option<UnixMillis>,
+        now: UnixMillis,
+        tombstones: Duration,
+    ) -> Self {
         let at = now.max(UnixMillis(self.at.0 + 1));
-        let greatest = self.greatest.max(safe);
+        let (greatest, sent) = (self.greatest.max(safe), self.sent.max(sent).max(safe));
         let mut past = self.past.clone();
-        past.take([self.at, at], greatest, tombstones);
-        let safe_at = if safe < greatest { self.safe_at } else { self.safe_at.max(safe_at) };
-        Self { safe, safe_at, at, greatest, past, ..self.clone() }
+        past.take([self.at, at], sent, tombstones);
+        let replay = self.replay.filter(|until| safe < *until);
+        let safe_at = if replay.is_some() { None } else { self.safe_at.max(safe_at) };
+        Self { safe, safe_at, at, greatest, sent, past, replay, ..self.clone() }
     }
 
-    /// Whether the partition replays: it began before what it had reached, and has not passed that yet.
-    pub fn is_replaying(&self) -> bool {
-        self.safe < self.greatest && self.safe_at.is_none()
+    /// Whether what is read once more, up to `until`, is by now as old as a replay, as after a long outage: the partition is claimed
+    /// again then, so that a loss is opened first. `now` is not earlier than the store's clock.
+    pub fn has_grown_old(&self, until: Offset, now: UnixMillis, tombstones: Duration) -> bool {
+        let was = || self.was(now.minus(half(tombstones)));
+        self.safe < until && self.replay.is_none() && was().is_some_and(|was| self.safe < was)
     }
 }
 
@@ -300,10 +254,9 @@ impl Found<'_> {
         if before.greatest > end {
             return Err(Standstill::BeyondLog { at: before.greatest, end });
         }
-        let is_replay = before.was(now.minus(half(tombstones))).is_some_and(|was| at < was);
-        let kept = before.begun_at(at, is_replay, now, tombstones);
-        let replay = is_replay.then_some(kept.greatest);
-        Ok(Start { at, replay, kept })
+        let is_old = before.was(now.minus(half(tombstones))).is_some_and(|was| at < was);
+        let kept = before.begun_at(at, is_old, now, tombstones);
+        Ok(Start { at, replay: kept.replay, kept })
     }
 
     /// What was stored last of this topic. Where that is nothing, nothing is safe but the beginning; and if nothing was stored of
@@ -311,7 +264,10 @@ impl Found<'_> {
     fn before(&self, first: Offset) -> Kept {
         let first = Kept::first(self.topic, first);
         match &self.claim.kept {
-            Some(kept) if kept.topic == first.topic => Kept { generation: first.generation, ..kept.clone() },
+            Some(kept) if kept.topic == first.topic => {
+                let misrouted = kept.misrouted && kept.generation == first.generation;
+                Kept { generation: first.generation, misrouted, ..kept.clone() }
+            }
             Some(of_another) => Kept { at: of_another.at, ..first },
             None => match self.committed.map(|committed| committed.min(self.log.end)) {
                 Some(greatest) => first.read_again_to(greatest),
@@ -329,22 +285,23 @@ impl Found<'_> {
 }
 
 impl Kept {
-    /// What the greatest `safe` was at a moment, where anything is known of it. Records before that were written by then, also those
-    /// that are read once more since.
+    /// What was sent by a moment, where anything is known of it. Records before that were written by then, also those that are read
+    /// once more since.
     fn was(&self, moment: UnixMillis) -> Option<Offset> {
         let was_stored = self.at > UnixMillis(0) && self.past != Past::default();
-        if was_stored && self.at <= moment { Some(self.greatest) } else { self.past.at(moment) }
+        if was_stored && self.at <= moment { Some(self.sent) } else { self.past.at(moment) }
     }
 
-    fn begun_at(self, at: Offset, is_replay: bool, now: UnixMillis, tombstones: Duration) -> Self {
+    fn begun_at(self, at: Offset, is_old: bool, now: UnixMillis, tombstones: Duration) -> Self {
         let mut past = self.past.clone();
-        if past.0.back().is_none_or(|(_, greatest)| *greatest < self.greatest) {
+        if past.0.back().is_none_or(|(_, sent)| *sent < self.sent) {
             let reached = if self.at > UnixMillis(0) { self.at } else { now };
-            past.note(reached, self.greatest, tombstones);
+            past.note(reached, self.sent, tombstones);
         }
-        let safe_at = self.safe_at.filter(|_| !is_replay);
+        let replay = if is_old { Some(self.sent) } else { self.replay.filter(|until| at < *until) };
+        let safe_at = self.safe_at.filter(|_| replay.is_none());
         let moment = now.max(UnixMillis(self.at.0 + 1));
-        Self { safe: at, safe_at, at: moment, past, ..self }
+        Self { safe: at, safe_at, at: moment, past, replay, ..self }
     }
 }
 

@@ -19,7 +19,7 @@ impl Replay {
 
     /// Whether a partition is still replayed of which this was stored last.
     pub fn goes_on(&self, kept: Option<&Kept>) -> bool {
-        kept.is_some_and(|kept| kept.is_replaying() && kept.safe < self.until)
+        kept.is_some_and(|kept| kept.replay.is_some() && kept.safe < self.until)
     }
 }
 

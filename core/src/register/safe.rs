@@ -9,7 +9,10 @@ use crate::time::UnixMillis;
 /// The last values of `safe_at` of a partition, each with the moment at which it was stored. They are facts: each stays true,
 /// whatever is stored later.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct SafeTimes(VecDeque<(UnixMillis, Option<UnixMillis>)>);
+pub struct SafeTimes {
+    times: VecDeque<(UnixMillis, Option<UnixMillis>)>,
+    misrouted: bool,
+}
 
 impl SafeTimes {
     /// How many are kept: the further back, the further apart, since counts that are far behind are as of about then.
@@ -18,36 +21,47 @@ impl SafeTimes {
     /// Takes in what is stored, if it was not there before.
     pub fn take(&mut self, kept: &Kept) {
         self.note(kept.at, kept.safe_at);
+        self.misrouted |= kept.misrouted;
+    }
+
+    /// When the last one was stored.
+    pub fn last(&self) -> Option<UnixMillis> {
+        self.times.back().map(|(at, _)| *at)
+    }
+
+    /// Whether the partition has had events of keys of other partitions.
+    pub fn is_misrouted(&self) -> bool {
+        self.misrouted
     }
 
     /// Takes in that this is what was stored at a moment.
     pub fn note(&mut self, at: UnixMillis, safe_at: Option<UnixMillis>) {
-        if self.0.back().is_some_and(|(last, _)| *last >= at) {
+        if self.times.back().is_some_and(|(last, _)| *last >= at) {
             return;
         }
-        self.0.push_back((at, safe_at));
-        if self.0.len() > Self::MOST {
-            self.0.remove(self.least_missed(at));
+        self.times.push_back((at, safe_at));
+        if self.times.len() > Self::MOST {
+            self.times.remove(self.least_missed(at));
         }
     }
 
     /// The one that leaves the smallest gap, measured by how long ago that is.
     fn least_missed(&self, now: UnixMillis) -> usize {
         let weight = |nth: usize| {
-            let (before, behind) = (self.0[nth - 1].0.0, self.0[nth + 1].0.0);
+            let (before, behind) = (self.times[nth - 1].0.0, self.times[nth + 1].0.0);
             (u128::from(behind - before), u128::from(now.0 - before))
         };
         let less = |one: &usize, other: &usize| {
             let ((gap, age), (other_gap, other_age)) = (weight(*one), weight(*other));
             (gap * other_age).cmp(&(other_gap * age))
         };
-        (1..self.0.len() - 1).min_by(less).unwrap_or_default()
+        (1..self.times.len() - 1).min_by(less).unwrap_or_default()
     }
 
     /// What was stored last, no later than `moment`: every event that Kafka had acknowledged by the answer was in the table by
     /// `moment`. `None` where nothing is known of such a time, and during a replay.
     pub fn by(&self, moment: UnixMillis) -> Option<UnixMillis> {
-        self.0.iter().rev().find(|(at, _)| *at <= moment)?.1
+        self.times.iter().rev().find(|(at, _)| *at <= moment)?.1
     }
 }
 
@@ -95,7 +109,7 @@ mod tests {
         let now = 10_000;
         for second in 1..=now {
             times.note(at(second), Some(at(second)));
-            assert!(times.0.len() <= SafeTimes::MOST);
+            assert!(times.times.len() <= SafeTimes::MOST);
         }
         for back in 0..now {
             let asked = now - back;

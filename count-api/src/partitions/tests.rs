@@ -32,7 +32,18 @@ async fn what_waits_in_a_partition_is_its_log_behind_what_is_finished() {
         let partition = Partition { topic: "likes".into(), index };
         let (claim, _) = claims.raise(&partition).await.unwrap();
         let (topic, safe) = (topic.clone(), Offset(safe));
-        let kept = Kept { topic, generation: 1, safe, safe_at: None, at: BEGAN, greatest: safe, past: Past::default() };
+        let kept = Kept {
+            topic,
+            generation: 1,
+            safe,
+            safe_at: None,
+            at: BEGAN,
+            greatest: safe,
+            past: Past::default(),
+            sent: safe,
+            replay: None,
+            misrouted: false,
+        };
         assert!(claims.keep(&partition, claim.n, &kept).await.unwrap().is_some());
     }
     assert_eq!(all(Some(&claims)).await, Ok(vec![0, 4, 2]), "offsets of another topic say nothing");

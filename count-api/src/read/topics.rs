@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tally_adapters::dynamodb::claims::Claims;
 use tally_core::definitions::Definitions;
-use tally_core::event::partition_of;
 use tally_core::fence::TopicId;
-use tally_core::ids::{CounterId, CounterKind};
+use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_core::register::SafeTimes;
+use tally_core::served;
 
 /// What consumers have stored of every topic, as far as it was read.
 #[derive(Clone, Debug)]
@@ -51,15 +51,8 @@ impl Topics {
     /// known.
     pub(super) fn of(&self, id: &CounterId) -> Option<&[SafeTimes]> {
         let definition = self.defined.iter().find(|definition| definition.name == id.name)?;
-        let safe = &self.of.get(definition.topic.as_deref().unwrap_or(&self.usual))?.safe[..];
-        let partitions = u32::try_from(safe.len()).ok().filter(|partitions| *partitions > 0)?;
-        match id.name.kind() {
-            CounterKind::Sum => Some(safe),
-            CounterKind::Set => {
-                let partition = usize::try_from(partition_of(id.post.as_bytes(), partitions)).ok()?;
-                safe.get(partition..=partition)
-            }
-        }
+        let safe = &self.of.get(definition.topic.as_deref().unwrap_or(&self.usual))?.safe;
+        Some(served::sources(id, safe)).filter(|sources| !sources.is_empty())
     }
 
     /// Every partition of the known topics.

@@ -161,7 +161,18 @@ pub(crate) fn standing(at: u64, as_of: UnixMillis, loss: Option<u64>, open: &[u6
 /// What is stored of a partition of a topic whose generation is the first.
 pub(crate) fn kept(safe: u64, at: UnixMillis, safe_at: Option<UnixMillis>) -> Kept {
     let (topic, safe) = (TopicId("t".into()), Offset(safe));
-    Kept { topic, generation: 1, safe, safe_at, at, greatest: safe, past: Past::default() }
+    Kept {
+        topic,
+        generation: 1,
+        safe,
+        safe_at,
+        at,
+        greatest: safe,
+        sent: safe,
+        past: Past::default(),
+        replay: None,
+        misrouted: false,
+    }
 }
 
 /// A consumer takes a partition over and stores this of it.

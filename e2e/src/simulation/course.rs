@@ -96,7 +96,12 @@ impl Course {
         let strays = other.happens(profile.consuming.misrouted).then_some(profile.partitions);
         let (broker, from) = (&world.broker, (region, strays));
         match profile.mix.speak(other, crowd, defined, profile.partitions) {
-            Some(spoken) => self.events.say_other(broker, other, &spoken, from, now),
+            Some(spoken) => {
+                let place = self.events.say_other(broker, other, &spoken, from, now);
+                if spoken.early {
+                    world.history.said_early(place);
+                }
+            }
             None => self.events.say(broker, chance, crowd, from, now),
         }
     }

@@ -100,7 +100,7 @@ impl Events {
         self.append(broker, &key, partition, &value, Record { deed, early: false, at });
     }
 
-    /// The same about a counter of the mix.
+    /// The same about a counter of the mix; where it is.
     pub(crate) fn say_other(
         &mut self,
         broker: &Broker,
@@ -108,7 +108,7 @@ impl Events {
         spoken: &Spoken,
         (region, strays): (Option<&str>, Option<u32>),
         at: UnixMillis,
-    ) {
+    ) -> (u32, u64) {
         let poison = chance.below(1_000) < POISONED;
         let value = if poison { chance.pick(&POISON_OF_COUNTERS).to_vec() } else { from(region, spoken.value(at)) };
         let counter = spoken.counter();
@@ -118,13 +118,21 @@ impl Events {
         };
         let record = Record { deed: (!poison).then_some(deed), early: spoken.early, at };
         let partition = strays.map(|partitions| stray(spoken.post(), partitions));
-        self.append(broker, spoken.post(), spoken.partition.or(partition), &value, record);
+        self.append(broker, spoken.post(), spoken.partition.or(partition), &value, record)
     }
 
-    fn append(&mut self, broker: &Broker, key: &PostId, partition: Option<u32>, value: &[u8], record: Record) {
+    fn append(
+        &mut self,
+        broker: &Broker,
+        key: &PostId,
+        partition: Option<u32>,
+        value: &[u8],
+        record: Record,
+    ) -> (u32, u64) {
         let said = Outgoing { topic: TOPIC, partition, key: Some(key.as_bytes()), value: Some(value), headers: &[] };
         let written = broker.append(said, record.at).expect("the topic is there");
         self.said.entry(written.partition).or_default().push(record);
+        (written.partition, written.offset.0)
     }
 
     /// How many were said.

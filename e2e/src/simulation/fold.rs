@@ -171,12 +171,16 @@ impl Fold {
         self.happened.misrouted += u64::from(!version.is_routed());
         let may_return = !self.is_done(events, &member) || self.is_replayed(events, &member, version);
         let misrouted = (!version.is_routed()).then_some(version);
+        // One that was applied and is not finished is applied again, however long its process was away.
+        let is_unfinished = self
+            .places(events, &member, version)
+            .any(|(index, _)| self.finished.get(&index).is_none_or(|finished| *finished <= version.offset().0));
         let Some(row) = self.rows.get_mut(&member) else {
             self.rows.insert(member, Row { now: Some((version, gone)), newest: version, forgotten: None, misrouted });
             return Ok(());
         };
         ensure!(row.now.is_none_or(|(now, _)| now < version), "it goes back");
-        let is_new = row.now.is_none() && misrouted.is_some() && misrouted > row.misrouted;
+        let is_new = row.now.is_none() && misrouted.is_some() && (misrouted > row.misrouted || is_unfinished);
         if is_new && row.newest.is_routed() {
             (row.forgotten, row.newest) = (Some(row.newest), version);
         } else if version <= row.newest {

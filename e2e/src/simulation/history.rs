@@ -1,10 +1,11 @@
 //! What the rows of each row key have weighed, and since when. The store tells it of every change, so that it knows also what no
 //! stream shows: rows written while the stream was switched off, records that were trimmed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, MemberKey, Region, RowKey, Shard};
 use tally_core::register::Version;
 use tally_core::time::UnixMillis;
@@ -48,8 +49,10 @@ struct Kept {
     unreadable: BTreeMap<CounterId, (i64, UnixMillis)>,
     /// Every change of a row that was readable before and after it.
     changes: Vec<RowChange>,
-    /// Whether members say by the store's clock when Kafka acknowledged their events.
-    is_dated: bool,
+    /// Whether members say by the store's clock when Kafka acknowledged their events, and how many partitions those lie in.
+    dated: Option<u32>,
+    /// Places of events that were said before they were defined: each may be a dead letter, and a row once it is read again.
+    early: BTreeSet<(u32, u64)>,
 }
 
 /// What was done to one row.
@@ -73,10 +76,15 @@ impl History {
     }
 
     /// One of rows that say when Kafka acknowledged their events, of which [`keep`](Self::keep) is told.
-    pub(crate) fn dated() -> Self {
+    pub(crate) fn dated(partitions: u32) -> Self {
         let history = Self::default();
-        history.kept().is_dated = true;
+        history.kept().dated = Some(partitions);
         history
+    }
+
+    /// The event at this place was said before it was defined.
+    pub(crate) fn said_early(&self, place: (u32, u64)) {
+        self.kept().early.insert(place);
     }
 
     /// A row has changed.
@@ -98,7 +106,7 @@ impl History {
         }
         let change = new.unwrap_or_default().less(old.unwrap_or_default());
         if change != 0 {
-            let said = changed.new.as_ref().filter(|_| self.kept().is_dated).and_then(said);
+            let said = changed.new.as_ref().and_then(|item| self.kept().said(&key.counter, item));
             self.add(key, (at, said), change);
         }
     }
@@ -200,13 +208,16 @@ fn stated(item: &Item) -> Stated {
     }
 }
 
-/// When the event of a member that is there was said; unknown where it lies in another partition than its key says, which no
-/// `as_of` is about.
-fn said(item: &Item) -> Option<UnixMillis> {
-    let Some(Value::N(version)) = item.get("v") else { return None };
-    let is_routed = version.to_string().parse::<Version>().is_ok_and(Version::is_routed);
-    let at = item.whole("liked_at").filter(|_| is_routed && item.get("gone").is_none())?;
-    u64::try_from(at).ok().map(UnixMillis)
+impl Kept {
+    /// When the event of a member that is there was said; unknown where no `as_of` is about it: it lies in another partition than
+    /// its key says, or may have been a dead letter before it was a row.
+    fn said(&self, counter: &CounterId, item: &Item) -> Option<UnixMillis> {
+        let (partitions, Some(Value::N(version))) = (self.dated?, item.get("v")) else { return None };
+        let version = version.to_string().parse::<Version>().ok().filter(|version| version.is_routed())?;
+        let place = (partition_of(counter.post.as_bytes(), partitions), version.offset().0);
+        let at = item.whole("liked_at").filter(|_| !self.early.contains(&place) && item.get("gone").is_none())?;
+        u64::try_from(at).ok().map(UnixMillis)
+    }
 }
 
 /// Where an item is counted.

@@ -43,12 +43,14 @@ pub(crate) struct Claim {
     pub(crate) safe_at: Option<UnixMillis>,
     /// When this was stored.
     pub(crate) at: UnixMillis,
+    /// Whether the partition is said to be read once more, so long after that removed members may come back.
+    pub(crate) replays: bool,
 }
 
 impl Claim {
-    /// Whether the partition is read once more, so long after that removed members may come back.
+    /// Whether the partition is said to be read once more, so long after that removed members may come back.
     pub(crate) fn is_replaying(&self) -> bool {
-        self.safe < self.greatest && self.safe_at.is_none()
+        self.replays
     }
 }
 
@@ -162,6 +164,7 @@ fn claim(item: &Item) -> Claim {
         greatest: number("greatest").unwrap_or_default(),
         safe_at: number("safe_at").map(UnixMillis),
         at: UnixMillis(number("at").unwrap_or_default()),
+        replays: number("replay").is_some(),
     }
 }
 

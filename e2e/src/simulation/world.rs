@@ -102,7 +102,7 @@ impl World {
         let wire = Wire::new("observer", &emulator, clock, &trace, &coverage);
         let connection = Connection::in_process(&settings(), wire, BEGAN);
         dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
-        let (history, registers) = (History::dated(), Registers::of(&emulator)?);
+        let (history, registers) = (History::dated(profile.partitions), Registers::of(&emulator)?);
         let (kept, also) = (history.clone(), registers.clone());
         emulator.watch(LIKES, move |changed| {
             kept.keep(&changed);

@@ -9,10 +9,9 @@ use tally_adapters::dynamodb::Consistency;
 use tally_adapters::dynamodb::changes::Losses;
 use tally_core::audit::Cause;
 use tally_core::changes::{Standing, partition_of};
-use tally_core::event::partition_of as partition_of_key;
 use tally_core::fault::Fault;
 use tally_core::fold::{Counter, serve};
-use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, Shard};
+use tally_core::ids::{CounterId, PostId, RowKey, Shard};
 use tally_core::ports::{Outcome, RecountQueue};
 use tally_core::register::SafeTimes;
 use tally_core::served;
@@ -144,16 +143,13 @@ pub(super) async fn sources(desk: &Desk, counters: &[CounterId]) -> anyhow::Resu
         if let Some(topic) = topic {
             let partitions = topic.current().partitions();
             let claims = desk.claims.all(name, partitions).await.context("cannot read the claims")?;
-            let home = partition_of_key(id.post.as_bytes(), partitions);
-            let is_source = |index: u32| id.name.kind() == CounterKind::Sum || index == home;
-            for (_, claim) in (0..).zip(claims).filter(|(index, _)| is_source(*index)) {
+            let taken = claims.iter().map(|claim| {
                 let mut times = SafeTimes::default();
-                if let Some(kept) = claim.kept.filter(|kept| kept.topic == topic.id) {
-                    times.take(&kept);
-                    sources.at = sources.at.max(kept.at);
-                }
-                sources.times.push(times);
-            }
+                claim.kept.iter().filter(|kept| kept.topic == topic.id).for_each(|kept| times.take(kept));
+                times
+            });
+            sources.times = served::sources(id, &taken.collect::<Vec<_>>()).to_vec();
+            sources.at = sources.times.iter().filter_map(SafeTimes::last).max().unwrap_or_default();
         }
         all.push(sources);
     }

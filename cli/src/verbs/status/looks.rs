@@ -61,8 +61,8 @@ pub(super) async fn rows(desk: &Desk, late: Duration, status: &mut Status) -> an
         };
         let age = kept.safe_at.map(|at| now.since(at));
         oldest = oldest.max(age);
-        if kept.is_replaying() {
-            let detail = format!("{partition}: up to {}, and {} is done", kept.greatest, kept.safe);
+        if let Some(until) = kept.replay {
+            let detail = format!("{partition}: up to {until}, and {} is done", kept.safe);
             status.wrong("replaying", detail, Some("ops/runbooks/TallyConsumerLag.md"));
         } else if let Some(age) = age.filter(|age| *age > late && !seen.is_paused()) {
             let detail = format!("{partition}: complete up to {} ago, {lag} records wait", ago(age));

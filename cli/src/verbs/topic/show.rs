@@ -149,7 +149,7 @@ impl Args {
 fn state(seen: &Seen, part: &Part) -> String {
     match (&part.start, seen.kept(part)) {
         (Some(Err(standstill)), _) => standstill.name().to_owned(),
-        (_, Some(kept)) if kept.is_replaying() => format!("replays up to {}", kept.greatest),
+        (_, Some(tally_core::register::Kept { replay: Some(until), .. })) => format!("replays up to {until}"),
         (_, Some(_)) if seen.is_paused() => "paused".to_owned(),
         (_, Some(_)) => "reads".to_owned(),
         (_, None) => "not read yet".to_owned(),

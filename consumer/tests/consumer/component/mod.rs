@@ -103,6 +103,9 @@ async fn a_misrouted_event_is_written_below_every_routed_one_of_its_row() {
     world.reaches_ends().await;
     assert_eq!(world.letters().await, [(1, 2, "misrouted".to_owned())]);
     assert_eq!(world.row(0, "w").await["v"]["N"], version(true, 0).to_string());
+    let claims = world.claims().all(world::TOPIC, 2).await.unwrap();
+    let marked: Vec<bool> = claims.iter().map(|claim| claim.kept.as_ref().unwrap().misrouted).collect();
+    assert_eq!(marked, [false, true], "a number of the post is as of what partition 1 has, too");
     world.stop(consumer).await;
 }
 

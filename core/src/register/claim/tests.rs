@@ -19,7 +19,18 @@ fn topic() -> Topic {
 fn kept() -> Kept {
     let past = Past([(UnixMillis(NOW.0 - 13 * HOUR), Offset(100)), (UnixMillis(NOW.0 - HOUR), Offset(190))].into());
     let (safe_at, at) = (Some(UnixMillis(NOW.0 - 2_000)), UnixMillis(NOW.0 - 1_000));
-    Kept { topic: id("one"), generation: 1, safe: Offset(200), safe_at, at, greatest: Offset(200), past }
+    Kept {
+        topic: id("one"),
+        generation: 1,
+        safe: Offset(200),
+        safe_at,
+        at,
+        greatest: Offset(200),
+        past,
+        misrouted: false,
+        sent: Offset(200),
+        replay: None,
+    }
 }
 
 fn log(start: u64, end: u64) -> Log {
@@ -60,13 +71,44 @@ fn a_start_before_what_was_safe_half_of_the_tombstones_time_ago_is_a_replay_and_
 #[test]
 fn what_was_safe_when_a_consumer_stopped_is_known_however_short_it_ran() {
     let fresh = start(None, None, &log(10, 1_000), &topic()).unwrap().kept;
-    let stopped = fresh.come_to(Offset(200), None, NOW, TOMBSTONES);
+    let stopped = fresh.come_to([Offset(200); 2], None, NOW, TOMBSTONES);
     let claim = Claim { n: 7, kept: Some(stopped) };
     let (topic, log) = (topic(), log(10, 1_000));
     let committed = Some(Offset(199));
     let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed };
     assert_eq!(found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap().replay, Some(Offset(200)));
     assert_eq!(found.start(NOW.plus(TOMBSTONES / 3), TOMBSTONES).unwrap().replay, None);
+}
+
+#[test]
+fn what_is_read_once_more_becomes_a_replay_once_it_is_as_old_as_one_and_the_partition_is_claimed_again_for_it() {
+    let log = log(10, 1_000);
+    let begun = start(Some(kept()), Some(199), &log, &topic()).unwrap();
+    assert_eq!(begun.replay, None);
+    let (soon, late) = (NOW.plus(TOMBSTONES / 3), NOW.plus(TOMBSTONES));
+    let reread = begun.kept.come_to([Offset(199); 2], None, NOW, TOMBSTONES);
+    assert!(
+        !reread.has_grown_old(Offset(200), soon, TOMBSTONES) && reread.has_grown_old(Offset(200), late, TOMBSTONES)
+    );
+    let passed = reread.come_to([Offset(200); 2], None, soon, TOMBSTONES);
+    assert!(!passed.has_grown_old(Offset(200), late, TOMBSTONES), "nothing of it is read once more");
+    let (claim, topic) = (Claim { n: 8, kept: Some(reread) }, topic());
+    let found =
+        Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: Some(Offset(199)) };
+    let again = found.start(late, TOMBSTONES).unwrap();
+    assert_eq!(again.replay, Some(Offset(200)));
+    assert!(!again.kept.has_grown_old(Offset(200), late.plus(TOMBSTONES), TOMBSTONES), "the loss is open already");
+}
+
+#[test]
+fn what_was_applied_long_ago_behind_an_unfinished_record_is_a_replay_although_it_was_never_safe_for_long() {
+    let stuck = start(None, None, &log(10, 1_000), &topic()).unwrap().kept;
+    let stuck = stuck.come_to([Offset(10), Offset(60)], None, NOW, TOMBSTONES);
+    let late = NOW.plus(TOMBSTONES);
+    let passed = stuck.come_to([Offset(60), Offset(70)], None, late, TOMBSTONES);
+    let (claim, topic, log) = (Claim { n: 2, kept: Some(passed) }, topic(), log(10, 1_000));
+    let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: Some(Offset(10)) };
+    assert_eq!(found.start(late.plus(TOMBSTONES / 100), TOMBSTONES).unwrap().replay, Some(Offset(70)));
 }
 
 #[test]
@@ -121,11 +163,11 @@ fn a_partition_that_an_operator_has_skip_begins_there_and_is_no_replay() {
 fn what_may_be_a_copy_of_records_that_were_read_is_a_replay_until_it_has_passed() {
     let adopted = Topic::adopted(id("two"), 2, vec![Offset(3); 2]);
     let kept = Kept { at: NOW, ..Kept::first(&adopted, Offset(3)).read_again_to(Offset(40)) };
-    assert!(kept.is_replaying());
+    assert!(kept.replay.is_some());
     let log = Log { topic: id("two"), ..log(3, 50) };
     let begun = start(Some(kept), Some(3), &log, &adopted).unwrap();
     assert_eq!((begun.at, begun.replay), (Offset(3), Some(Offset(40))));
-    assert!(!Kept::first(&adopted, Offset(3)).read_again_to(Offset(3)).is_replaying());
+    assert!(Kept::first(&adopted, Offset(3)).read_again_to(Offset(3)).replay.is_none());
 }
 
 #[test]
@@ -182,9 +224,9 @@ fn a_replay_has_no_safe_at_until_it_has_passed_the_greatest_safe_ever_stored() {
     assert_eq!((kept.safe, kept.safe_at, kept.greatest), (Offset(50), None, Offset(200)));
     for (safe, known) in [(60, false), (199, false), (200, true), (300, true)] {
         let asked = Some(UnixMillis(NOW.0 + safe));
-        kept = kept.come_to(Offset(safe), asked, NOW, TOMBSTONES);
+        kept = kept.come_to([Offset(safe); 2], asked, NOW, TOMBSTONES);
         assert_eq!(kept.safe_at, asked.filter(|_| known), "{safe}");
-        assert_eq!(kept.is_replaying(), !known, "{safe}");
+        assert_eq!(kept.replay.is_some(), !known, "{safe}");
     }
     assert_eq!(kept.greatest, Offset(300));
 }
@@ -192,7 +234,7 @@ fn a_replay_has_no_safe_at_until_it_has_passed_the_greatest_safe_ever_stored() {
 #[test]
 fn rows_of_which_a_process_says_after_a_long_sleep_that_they_are_safe_may_be_as_old_as_the_sleep() {
     let claim = |slept: u64| {
-        let woken = kept().come_to(Offset(260), None, UnixMillis(NOW.0 + slept), TOMBSTONES);
+        let woken = kept().come_to([Offset(260); 2], None, UnixMillis(NOW.0 + slept), TOMBSTONES);
         Claim { n: 7, kept: Some(woken) }
     };
     let replay = |slept: u64, committed| {
@@ -210,7 +252,7 @@ fn rows_of_which_a_process_says_after_a_long_sleep_that_they_are_safe_may_be_as_
 #[test]
 fn a_restart_in_the_middle_of_a_replay_is_one_too_however_late() {
     let first = start(Some(kept()), Some(50), &log(10, 1_000), &topic()).unwrap();
-    let middle = first.kept.come_to(Offset(70), None, NOW, TOMBSTONES);
+    let middle = first.kept.come_to([Offset(70); 2], None, NOW, TOMBSTONES);
     assert_eq!(begun(Some(middle.clone()), None), (70, Some(200)));
     let claim = Claim { n: 8, kept: Some(middle) };
     let (topic, log) = (topic(), log(10, 1_000));
@@ -224,7 +266,7 @@ fn what_was_begun_a_little_earlier_and_not_passed_for_long_is_a_replay_then() {
     let first = start(Some(kept()), Some(150), &log(10, 1_000), &topic()).unwrap();
     assert_eq!(first.replay, None);
     for reached in [150, 170] {
-        let kept = first.kept.come_to(Offset(reached), None, NOW.plus(Duration::from_secs(1)), TOMBSTONES);
+        let kept = first.kept.come_to([Offset(reached); 2], None, NOW.plus(Duration::from_secs(1)), TOMBSTONES);
         let claim = Claim { n: 8, kept: Some(kept) };
         let (topic, log) = (topic(), log(10, 1_000));
         let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: None };
@@ -243,7 +285,7 @@ fn a_start_that_is_a_little_earlier_keeps_what_was_said_of_the_rows() {
 #[test]
 fn what_is_stored_has_a_later_moment_each_time_even_if_the_clock_goes_back() {
     let kept = kept();
-    let next = kept.come_to(Offset(201), None, UnixMillis(5), TOMBSTONES);
+    let next = kept.come_to([Offset(201); 2], None, UnixMillis(5), TOMBSTONES);
     assert_eq!(next.at, UnixMillis(kept.at.0 + 1));
     assert_eq!(next.safe_at, kept.safe_at);
 }
@@ -253,7 +295,7 @@ fn a_claim_remembers_a_few_moments_and_at_least_one_of_half_of_the_tombstones_ti
     let mut kept = kept();
     for minute in 0..5_000 {
         let now = NOW.plus(Duration::from_secs(60 * minute));
-        kept = kept.come_to(Offset(200 + minute), None, now, TOMBSTONES);
+        kept = kept.come_to([Offset(200 + minute); 2], None, now, TOMBSTONES);
         let was = kept.past.at(now.minus(TOMBSTONES / 2)).unwrap().0;
         assert!(minute < 800 || (200 + minute - was).abs_diff(720) <= 61, "{minute}: {was}");
         assert!(kept.past.0.len() <= 14, "{}", kept.past);
