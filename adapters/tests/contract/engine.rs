@@ -11,6 +11,8 @@ use tally_emulator::{Config, Emulator};
 
 /// The environment variable that names another engine.
 const ENDPOINT: &str = "TALLY_CONTRACT_ENDPOINT";
+/// What the engine there is known not to do; a suite asserts that it does not.
+const LACKS: &str = "TALLY_CONTRACT_LACKS";
 /// When tests begin, on clocks that are given their time.
 pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 /// The shards of every post here.
@@ -75,6 +77,11 @@ pub(crate) async fn emulator_over_http(suite: impl AsyncFnOnce(&Env)) {
 /// Whether another engine is named, which then is the one under contract.
 pub(crate) fn is_elsewhere() -> bool {
     std::env::var_os(ENDPOINT).is_some()
+}
+
+/// Whether this engine is known to leave no record in the stream of what a PartiQL statement wrote.
+pub(crate) fn hides_statements() -> bool {
+    std::env::var(LACKS).is_ok_and(|lacks| lacks == "records-of-statements")
 }
 
 /// Tables of their own for every test, left behind: the engine is a stranger's.

@@ -181,8 +181,8 @@ pub enum Standstill {
          with what comes behind that"
     )]
     BeyondLog { at: Offset, end: Offset },
-    /// The store refuses one record after the other.
-    #[error("the store has refused every record of late, so the store is to blame: {0}")]
+    /// The store refuses one record after the other, or a request for good.
+    #[error("the store does not take what is written: {0}")]
     Refused(String),
 }
 
