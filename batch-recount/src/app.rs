@@ -17,7 +17,7 @@ use tally_service::{Exit, Host, Invalid, Listen, Program};
 
 use crate::args::Args;
 use crate::calls::Calls;
-use crate::config::{Config, Job, LogConfig, RecountConfig, Scope};
+use crate::config::{Config, Job, RecountConfig, Scope};
 use crate::erase::{ErasePorts, erase_and_report};
 use crate::metrics;
 use crate::routes::{Desk, routes};
@@ -72,11 +72,12 @@ impl Ports {
 
 impl LogPorts {
     /// The topic in Kafka.
-    fn open(LogConfig { kafka, topic }: &LogConfig) -> anyhow::Result<Self> {
+    fn open(kafka: Option<&kafka::Settings>, topic: &str) -> anyhow::Result<Self> {
         const WHAT: &str = "cannot set up the log of changes";
+        let kafka = kafka.context(WHAT)?;
         let reader = Arc::new(kafka::TopicReader::new(kafka, "tally-batch-recount", topic).context(WHAT)?);
         let producer = Arc::new(kafka::Producer::new(kafka).context(WHAT)?);
-        Ok(Self { topic: topic.clone(), reader, producer })
+        Ok(Self { topic: topic.to_owned(), reader, producer })
     }
 }
 
@@ -105,10 +106,13 @@ impl App {
             dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
         let connection = dynamodb::Connection::open(&settings).await;
         let ports = match &config.job {
-            Job::Recount(recount) => Wired::Recount(Box::new(Ports::over(&connection, LogPorts::open(&recount.log)?))),
-            Job::Erase(erase) => {
+            Job::Recount(recount) => {
+                let log = LogPorts::open(config.kafka.as_ref(), &recount.topic)?;
+                Wired::Recount(Box::new(Ports::over(&connection, log)))
+            }
+            Job::Erase(_) => {
                 let mut ports = ErasePorts::over(&connection);
-                if let Some(settings) = &erase.kafka {
+                if let Some(settings) = &config.kafka {
                     let producer = kafka::Producer::new(settings).context("cannot set up the producer")?;
                     ports.producer = Some(Arc::new(producer));
                 }
@@ -122,8 +126,8 @@ impl App {
     pub fn with_ports(config: Config, ports: Ports) -> Self {
         let ports = match &config.job {
             Job::Recount(_) => Wired::Recount(Box::new(ports)),
-            Job::Erase(erase) => {
-                let producer = erase.kafka.as_ref().map(|_| ports.log.producer);
+            Job::Erase(_) => {
+                let producer = config.kafka.as_ref().map(|_| ports.log.producer);
                 Wired::Erase(Box::new(ErasePorts { rows: ports.rows, deployment: ports.deployment, producer }))
             }
         };

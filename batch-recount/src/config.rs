@@ -19,6 +19,8 @@ pub struct Config {
     pub table_prefix: String,
     /// The number of shards this process was told the deployment has.
     pub shards: Option<ShardCount>,
+    /// How Kafka is reached; `None` where nothing is written to it, or the ports are given.
+    pub kafka: Option<kafka::Settings>,
     pub job: Job,
 }
 
@@ -36,13 +38,7 @@ pub enum Job {
 pub struct RecountConfig {
     pub scope: Scope,
     pub rules: Rules,
-    pub log: LogConfig,
-}
-
-/// Where the log of changes is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogConfig {
-    pub kafka: kafka::Settings,
+    /// The topic of the log of changes.
     pub topic: String,
 }
 
@@ -77,8 +73,7 @@ pub struct EraseConfig {
     pub subject: Subject,
     /// The sets to erase from, by their names; with none all of them.
     pub counters: Vec<String>,
-    /// Where events go; `None` for a dry run.
-    pub kafka: Option<kafka::Settings>,
+    /// Where events go.
     pub topic: String,
     /// Read units a second.
     pub read_units: Option<u32>,
@@ -96,9 +91,8 @@ pub enum Subject {
 impl Config {
     /// A recount without a Kafka of its own: for ports that are given.
     pub fn plain(table_prefix: &str, shards: Option<ShardCount>, scope: Scope, rules: Rules) -> Self {
-        let log = LogConfig { kafka: kafka::Settings::plaintext(""), topic: "changes".to_owned() };
-        let job = Job::Recount(RecountConfig { scope, rules, log });
-        Self { table_prefix: table_prefix.to_owned(), shards, job }
+        let job = Job::Recount(RecountConfig { scope, rules, topic: "changes".to_owned() });
+        Self { table_prefix: table_prefix.to_owned(), shards, kafka: None, job }
     }
 }
 
@@ -128,82 +122,51 @@ impl TryFrom<Args> for Config {
 
     fn try_from(args: Args) -> Result<Self, Invalid> {
         let (table_prefix, shards) = (args.store.table_prefix.clone(), args.store.shards);
-        let job = match args.command {
-            Some(Command::Erase(erase)) => Job::Erase(EraseConfig::try_from(erase)?),
-            None => Job::Recount(RecountConfig::try_from(args)?),
+        let (kafka, job) = match args.command {
+            Some(Command::Erase(erase)) => erasure(erase)?,
+            None => recount(args)?,
         };
-        Ok(Self { table_prefix, shards, job })
+        Ok(Self { table_prefix, shards, kafka, job })
     }
 }
 
-impl TryFrom<Args> for RecountConfig {
-    type Error = Invalid;
+fn recount(args: Args) -> Result<(Option<kafka::Settings>, Job), Invalid> {
+    let mut invalid = Invalid::none();
+    invalid.ensure("read-units-per-second", args.read_units_per_second != Some(0), "must be at least 1");
+    let kafka = kafka::Settings::try_from(args.kafka).map_err(|others| invalid.extend(others)).ok();
+    let scope = match (args.resume, args.since) {
+        (Some(run), _) => Scope::Resume(run),
+        _ if !args.post.is_empty() => Scope::Posts { posts: distinct(args.post), counters: distinct(args.counter) },
+        (_, Some(since)) => Scope::Since(since),
+        _ if args.candidates_only => Scope::Queue,
+        _ if args.watch => Scope::Watch,
+        _ => Scope::Audit,
+    };
+    let (dry_run, force, read_units) = (args.dry_run, args.force, args.read_units_per_second);
+    let rules = Rules { dry_run, force, read_units, ..Rules::default() };
+    let job = Job::Recount(RecountConfig { scope, rules, topic: args.changes_topic });
+    if invalid.is_empty() { Ok((kafka, job)) } else { Err(invalid) }
+}
 
-    fn try_from(args: Args) -> Result<Self, Invalid> {
-        let mut invalid = Invalid::none();
-        invalid.ensure("read-units-per-second", args.read_units_per_second != Some(0), "must be at least 1");
-        let kafka = match kafka::Settings::try_from(args.kafka) {
-            Ok(kafka) => Some(kafka),
-            Err(others) => {
-                invalid.extend(others);
-                None
-            }
-        };
-        let scope = match args.resume {
-            Some(run) => Scope::Resume(run),
-            None if !args.post.is_empty() => {
-                Scope::Posts { posts: distinct(args.post), counters: distinct(args.counter) }
-            }
-            None => match args.since {
-                Some(since) => Scope::Since(since),
-                None if args.candidates_only => Scope::Queue,
-                None if args.watch => Scope::Watch,
-                None => Scope::Audit,
-            },
-        };
-        let rules = Rules {
-            dry_run: args.dry_run,
-            force: args.force,
-            read_units: args.read_units_per_second,
-            ..Rules::default()
-        };
-        match kafka {
-            Some(kafka) if invalid.is_empty() => {
-                Ok(Self { scope, rules, log: LogConfig { kafka, topic: args.changes_topic } })
-            }
-            _ => Err(invalid),
-        }
+fn erasure(args: EraseArgs) -> Result<(Option<kafka::Settings>, Job), Invalid> {
+    let subject = match (args.user, args.post) {
+        (Some(user), None) => Subject::User(user),
+        (None, Some(post)) => Subject::Post(post),
+        _ => return Err(Invalid::setting("user", "give either --user or --post")),
+    };
+    if args.read_units_per_second == Some(0) {
+        return Err(Invalid::setting("read-units-per-second", "must be at least 1"));
     }
+    let missing = || Invalid::setting("brokers", "missing, and only --dry-run does without");
+    let kafka = if args.dry_run { None } else { Some(args.kafka.optional()?.ok_or_else(missing)?) };
+    let (counters, read_units) = (distinct(args.counter), args.read_units_per_second);
+    Ok((kafka, Job::Erase(EraseConfig { subject, counters, topic: args.topic, read_units })))
 }
 
 fn distinct<T: Ord>(mut named: Vec<T>) -> Vec<T> {
     named.sort_unstable();
     named.dedup();
     named
-}
-
-impl TryFrom<EraseArgs> for EraseConfig {
-    type Error = Invalid;
-
-    fn try_from(args: EraseArgs) -> Result<Self, Invalid> {
-        let subject = match (args.user, args.post) {
-            (Some(user), None) => Subject::User(user),
-            (None, Some(post)) => Subject::Post(post),
-            _ => return Err(Invalid::setting("user", "give either --user or --post")),
-        };
-        if args.read_units_per_second == Some(0) {
-            return Err(Invalid::setting("read-units-per-second", "must be at least 1"));
-        }
-        let missing = || Invalid::setting("brokers", "missing, and only --dry-run does without");
-        let kafka = if args.dry_run { None } else { Some(args.kafka.optional()?.ok_or_else(missing)?) };
-        Ok(Self {
-            subject,
-            counters: distinct(args.counter),
-            kafka,
-            topic: args.topic,
-            read_units: args.read_units_per_second,
-        })
-    }
 }
 
 #[cfg(test)]
@@ -226,9 +189,9 @@ mod tests {
 
     #[test]
     fn without_a_mode_everything_is_audited_by_the_default_rules() {
-        let Job::Recount(recount) = config(&["--brokers", "b:9092"]).unwrap().job else { panic!() };
-        let log = LogConfig { kafka: kafka::Settings::plaintext("b:9092"), topic: "changes".to_owned() };
-        assert_eq!(recount, RecountConfig { scope: Scope::Audit, rules: Rules::default(), log });
+        let kafka = Some(kafka::Settings::plaintext("b:9092"));
+        let expected = Config { kafka, ..Config::plain("", None, Scope::Audit, Rules::default()) };
+        assert_eq!(config(&["--brokers", "b:9092"]), Ok(expected));
     }
 
     #[test]
@@ -268,14 +231,14 @@ mod tests {
         assert!(erase(&[]).is_err());
         assert!(erase(&["--user", "u", "--post", "p"]).is_err());
         assert!(erase(&["--user", "u"]).unwrap_err().contains("--brokers"));
-        let Job::Erase(dry) = erase(&["--user", "u", "--dry-run", "--table-prefix", "x", "--tls"]).unwrap().job else {
-            panic!()
-        };
-        assert_eq!((dry.kafka, dry.topic.as_str()), (None, "likes"));
+        let dry = erase(&["--user", "u", "--dry-run", "--table-prefix", "x", "--tls"]).unwrap();
+        assert!(
+            matches!(dry, Config { kafka: None, job: Job::Erase(EraseConfig { topic, .. }), .. } if topic == "likes")
+        );
         let told = ["--post", "p", "--brokers", "b:9092"];
         assert!(erase(&told).is_ok());
         let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "p"];
-        let Job::Erase(logged_in) = erase(&[&told, &login[..]].concat()).unwrap().job else { panic!() };
+        let logged_in = erase(&[&told, &login[..]].concat()).unwrap();
         assert!(matches!(logged_in.kafka.unwrap().security.sasl, Some(kafka::Sasl::Plain(_))));
         assert!(erase(&[&told, &login[..2]].concat()).unwrap_err().contains("--sasl-user"));
     }

@@ -18,7 +18,7 @@ mod watch;
 
 pub use app::{App, LogPorts, Ports};
 pub use args::Args;
-pub use config::{Config, EraseConfig, Job, LogConfig, RecountConfig, Scope, Since, Subject};
+pub use config::{Config, EraseConfig, Job, RecountConfig, Scope, Since, Subject};
 pub use erase::{ErasePorts, Erased, Tombstones, erase};
 pub use metrics::CATALOGUE;
 pub use settle::Rules;

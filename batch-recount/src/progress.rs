@@ -26,23 +26,18 @@ pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     /// Whether anything is written to the standard output.
     prints: bool,
-    tables: Option<Tables>,
+    /// Of a run that reads whole tables: rows and counters that are still to be read, as an earlier audit has met them; 0 where there
+    /// was none.
+    tables: Option<u64>,
     /// When row keys were in doubt first.
     doubted: Mutex<Option<Duration>>,
-}
-
-/// What a run that reads whole tables may expect of them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tables {
-    /// Rows and counters that are still to be read, as an earlier audit has met them; 0 where there was none.
-    pub(crate) items: u64,
 }
 
 impl Progress {
     /// On the terminal, if there is one, and on the standard output if it `prints`. `tables` is what is known of the tables that
     /// the run reads, if it reads them whole.
-    pub(crate) fn new(tables: Option<Tables>, clock: Clock, prints: bool) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| bar(tables.unwrap_or_default().items));
+    pub(crate) fn new(tables: Option<u64>, clock: Clock, prints: bool) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| bar(tables.unwrap_or_default()));
         Self { bar, prints, tables, ..Self::silent(clock) }
     }
 
@@ -109,8 +104,8 @@ impl Progress {
     fn seconds_left(&self, own: &Summary) -> Option<f64> {
         let now = self.clock.reading().at;
         let reading = match self.tables {
-            Some(Tables { items: 0 }) => return None,
-            Some(Tables { items }) => {
+            Some(0) => return None,
+            Some(items) => {
                 let read = own.rows + own.posts;
                 at_the_pace_of(read, items.saturating_sub(read), self.elapsed())?
             }
@@ -155,7 +150,7 @@ mod tests {
     use super::*;
 
     fn audit(items: u64, clock: Clock) -> Progress {
-        Progress { tables: Some(Tables { items }), ..Progress::silent(clock) }
+        Progress { tables: Some(items), ..Progress::silent(clock) }
     }
 
     fn left(progress: &Progress, rows: u64, (settled, doubted): (u64, u64)) -> serde_json::Value {

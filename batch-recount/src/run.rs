@@ -8,14 +8,13 @@ use anyhow::{Context, ensure};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
-use tally_core::ids::PostId;
 use tally_core::ports::Runs as _;
 use tally_core::time::UnixMillis;
 use tally_service::Exit;
 
 use crate::config::Scope;
 use crate::metrics;
-use crate::progress::{Progress, Tables};
+use crate::progress::Progress;
 use crate::settle::{Ended, Open, Recount, Rules, Waiting};
 
 /// How often a run says how far it is, to people and to the table.
@@ -28,16 +27,8 @@ const EARLIER: u32 = 20;
 pub(crate) struct Run {
     recount: Recount,
     record: RunRecord,
-    work: Work,
+    scope: Scope,
     progress: Progress,
-}
-
-/// What a run does.
-enum Work {
-    Audit,
-    Since(UnixMillis),
-    Queue,
-    Posts { posts: Vec<PostId>, counters: Vec<String> },
 }
 
 impl Run {
@@ -47,11 +38,11 @@ impl Run {
     /// # Errors
     /// A run to be continued that does not exist, is over, was no audit, or corrects where a dry run is asked for.
     pub(crate) async fn begin(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
-        let (run, expected) = (Self::new(of, scope, caller).await?, Tables::default());
-        let tables = match run.work {
-            Work::Audit => Some(expected_of(of, &run.record.summary).await?),
-            Work::Since(_) => Some(expected),
-            Work::Queue | Work::Posts { .. } => None,
+        let run = Self::new(of, scope, caller).await?;
+        let tables = match run.record.scope {
+            RunScope::Audit => Some(expected_of(of, &run.record.summary).await?),
+            RunScope::Since => Some(0),
+            RunScope::Queue | RunScope::Posts => None,
         };
         Ok(Self { progress: Progress::new(tables, of.calls.clock(), caller.is_none()), ..run })
     }
@@ -62,14 +53,12 @@ impl Run {
     }
 
     async fn new(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
-        let (scope, work) = match scope {
+        let named = match scope {
             Scope::Resume(run) => return resumed(of, *run).await,
-            Scope::Audit => (RunScope::Audit, Work::Audit),
-            Scope::Since(since) => (RunScope::Since, Work::Since(since.before(of.calls.now()))),
-            Scope::Posts { posts, counters } => {
-                (RunScope::Posts, Work::Posts { posts: posts.clone(), counters: counters.clone() })
-            }
-            Scope::Queue | Scope::Watch => (RunScope::Queue, Work::Queue),
+            Scope::Audit => RunScope::Audit,
+            Scope::Since(_) => RunScope::Since,
+            Scope::Posts { .. } => RunScope::Posts,
+            Scope::Queue | Scope::Watch => RunScope::Queue,
         };
         let recount = of.anew(of.rules).await?;
         let run = caller.unwrap_or(recount.run);
@@ -78,12 +67,12 @@ impl Run {
             run,
             began: of.calls.now(),
             ended: None,
-            scope,
+            scope: named,
             dry_run: of.rules.dry_run,
             summary: Summary::default(),
         };
         tracing::info!(run = %record.run, scope = record.scope_text(), "recount begins");
-        Ok(Self { progress: Progress::silent(of.calls.clock()), recount, record, work })
+        Ok(Self { progress: Progress::silent(of.calls.clock()), recount, record, scope: scope.clone() })
     }
 
     /// Does the work.
@@ -135,11 +124,11 @@ impl Run {
 
     async fn work(&self) -> anyhow::Result<(Ended, ())> {
         let recount = &self.recount;
-        let ended = match &self.work {
-            Work::Audit => recount.audit().await?,
-            Work::Since(since) => recount.changed_since(*since).await?,
-            Work::Posts { posts, counters } => recount.posts(posts, counters).await?,
-            Work::Queue => {
+        let ended = match &self.scope {
+            Scope::Audit | Scope::Resume(_) => recount.audit().await?,
+            Scope::Since(since) => recount.changed_since(since.before(self.record.began)).await?,
+            Scope::Posts { posts, counters } => recount.posts(posts, counters).await?,
+            Scope::Queue | Scope::Watch => {
                 let (mut ended, corrected) = recount.queue(&mut Waiting::default()).await?;
                 ended.add(recount.recheck(corrected, None).await?);
                 ended
@@ -182,13 +171,13 @@ async fn resumed(of: &Recount, run: AuditRun) -> anyhow::Result<Run> {
     ensure!(may_continue, "run {run} makes corrections: it cannot be continued with --dry-run");
     let recount = of.anew(Rules { dry_run: record.dry_run, ..of.rules }).await?.continuing(run);
     tracing::info!(run = %record.run, scope = record.scope_text(), "recount goes on");
-    Ok(Run { progress: Progress::silent(of.calls.clock()), recount, record, work: Work::Audit })
+    Ok(Run { progress: Progress::silent(of.calls.clock()), recount, record, scope: Scope::Resume(run) })
 }
 
 /// What the latest finished audit has met in the tables, but for what this run has read before.
-async fn expected_of(of: &Recount, so_far: &Summary) -> anyhow::Result<Tables> {
+async fn expected_of(of: &Recount, so_far: &Summary) -> anyhow::Result<u64> {
     let runs = of.calls.persist("read earlier runs", || of.ports.recounts.runs(EARLIER)).await?;
     let audit = runs.iter().find(|run| run.scope == RunScope::Audit && run.ended.is_some());
     let items = |summary: &Summary| summary.rows + summary.posts;
-    Ok(Tables { items: audit.map_or(0, |audit| items(&audit.summary).saturating_sub(items(so_far))) })
+    Ok(audit.map_or(0, |audit| items(&audit.summary).saturating_sub(items(so_far))))
 }

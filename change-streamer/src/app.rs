@@ -9,21 +9,19 @@ use tally_adapters::{Deployment, dynamodb, kafka, redis};
 use tally_core::backoff::Backoff;
 use tally_core::cached::Cache;
 use tally_core::fault::Fault;
-use tally_core::ids::CachePrefix;
 use tally_core::milestone::Ladder;
 use tally_core::ports::{ChangeStream, DeploymentConfig};
-use tally_core::relay;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Patience, Program, Stage};
 use tokio::sync::watch;
 
 use crate::args::{Args, Role};
-use crate::config::{CacheAddress, Config, Rules};
-use crate::fold::{self, Folding};
+use crate::config::{Config, Rules};
+use crate::fold::Folding;
 use crate::ladder::{self, FollowLadder};
 use crate::log::{LogPorts, group_of, joined};
 use crate::metrics;
-use crate::relay::{Following, Relaying};
+use crate::relay::Relaying;
 
 /// What the streamer works on.
 #[derive(Clone)]
@@ -61,7 +59,7 @@ impl App {
         let connection = dynamodb::Connection::open(&settings).await;
         let log = open_log(&config, &connection).context("cannot set up the log of changes")?;
         let mut ports = Ports::over(&connection, log);
-        ports.cache = config.cache.as_ref().map(|address| open_cache(address, &config.table_prefix)).transpose()?;
+        ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
         Ok(Self { tables: Some(connection), ..Self::with_ports(config, ports) })
     }
 
@@ -124,14 +122,8 @@ fn open_log(config: &Config, connection: &dynamodb::Connection) -> anyhow::Resul
     LogPorts::over(&config.kafka, &config.topic, &group_of(&config.table_prefix), connection)
 }
 
-fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<dyn Cache>> {
-    let nodes = address.nodes.iter().map(|node| node.expose().to_owned()).collect();
-    let settings = redis::Settings {
-        cluster: address.cluster,
-        prefix: CachePrefix::of_tables(table_prefix),
-        ..redis::Settings::at(nodes)
-    };
-    Ok(Arc::new(redis::PartitionCache::new(&settings).context("cannot set up the cache")?))
+fn open_cache(settings: &redis::Settings) -> anyhow::Result<Arc<dyn Cache>> {
+    Ok(Arc::new(redis::PartitionCache::new(settings).context("cannot set up the cache")?))
 }
 
 impl tally_service::App for App {
@@ -149,19 +141,19 @@ impl tally_service::App for App {
         let ladder = ladder::raised(&host, &*ports.deployment, config.rules.milestones).await?;
         if config.role.relays() {
             let known = watch::Sender::new(ladder);
-            relaying(&config.rules, &ports, &log, known.subscribe()).spawn(&host, &patience);
+            relaying(config.rules, &ports, &log, known.subscribe()).spawn(&host, &patience);
             let (deployment, clock) = (Arc::clone(&ports.deployment), host.clock());
             host.spawn(Stage::Support, "ladder", FollowLadder { deployment, known, clock });
         }
         if config.role.folds() {
             let intake = (ports.log.join)().context("cannot join the group")?;
-            folding(&config.rules, ports, log).spawn(intake, &host, &patience);
+            folding(config.rules, ports, log).spawn(intake, &host, &patience);
         }
         Ok(())
     }
 }
 
-fn relaying(rules: &Rules, ports: &Ports, log: &LogConfig, ladder: watch::Receiver<Ladder>) -> Relaying {
+fn relaying(rules: Rules, ports: &Ports, log: &LogConfig, ladder: watch::Receiver<Ladder>) -> Relaying {
     Relaying {
         stream: Arc::clone(&ports.stream),
         store: Arc::clone(&ports.changes),
@@ -169,17 +161,13 @@ fn relaying(rules: &Rules, ports: &Ports, log: &LogConfig, ladder: watch::Receiv
         topic: ports.log.topic.as_str().into(),
         partitions: log.partitions,
         deployment: log.deployment.clone(),
-        rules: relay::Rules::default(),
-        poll: rules.poll,
-        following: Following { discover: rules.discover, lease: rules.lease },
-        ahead: rules.ahead,
+        rules,
         ladder,
     }
 }
 
-fn folding(rules: &Rules, ports: Ports, log: LogConfig) -> Folding {
+fn folding(rules: Rules, ports: Ports, log: LogConfig) -> Folding {
     let Ports { counters, cache, changes, .. } = ports;
-    let rules = fold::Rules { linger: rules.linger, concurrency: rules.concurrency, ..fold::Rules::default() };
     Folding { counters, cache, store: changes, deployment: log.deployment, rules }
 }
 

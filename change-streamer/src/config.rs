@@ -5,13 +5,9 @@ use std::time::Duration;
 use tally_adapters::{kafka, redis};
 use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
-use tally_service::{Invalid, Secret};
+use tally_service::Invalid;
 
 use crate::args::{Args, Role};
-use crate::relay::PollRules;
-
-/// The first wait after a page with few records.
-const POLL_BUSY: Duration = Duration::from_millis(25);
 
 /// The longest wait between two reads: what counters include is known no better than that.
 const POLL_IDLE_MOST: Duration = Duration::from_secs(10);
@@ -24,7 +20,7 @@ pub struct Config {
     /// The number of shards this process was told the deployment has.
     pub shards: Option<ShardCount>,
     /// The cache, unless it was switched off.
-    pub cache: Option<CacheAddress>,
+    pub cache: Option<redis::Settings>,
     /// How Kafka is reached.
     pub kafka: kafka::Settings,
     /// The topic of the log.
@@ -35,15 +31,6 @@ pub struct Config {
     pub rules: Rules,
 }
 
-/// Where the cache is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CacheAddress {
-    /// One URL, or several nodes of a cluster.
-    pub nodes: Vec<Secret>,
-    /// Whether it is in cluster mode.
-    pub cluster: bool,
-}
-
 /// How the stream is followed, and the log folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -51,8 +38,8 @@ pub struct Rules {
     pub linger: Duration,
     /// Requests under way at once, of each partition.
     pub concurrency: usize,
-    /// The waits between reads of the stream.
-    pub poll: PollRules,
+    /// The longest wait between two reads of a stream shard: what an idle one costs, and how long its first record may wait.
+    pub poll_idle: Duration,
     /// How often stream shards are listed.
     pub discover: Duration,
     /// How long a lease may stand still; `None`: no leases, every process reads everything.
@@ -68,7 +55,7 @@ impl Default for Rules {
         Self {
             linger: Duration::from_millis(100),
             concurrency: 16,
-            poll: PollRules { busy: POLL_BUSY, idle: Duration::from_secs(1) },
+            poll_idle: Duration::from_secs(1),
             discover: Duration::from_secs(30),
             lease: Some(Duration::from_secs(6)),
             milestones: Ladder::default(),
@@ -97,7 +84,9 @@ impl TryFrom<Args> for Config {
 
     fn try_from(args: Args) -> Result<Self, Invalid> {
         let mut invalid = Invalid::none();
-        let cache = invalid.require("redis", args.redis.as_ref()).map(|redis| cache(redis, args.redis_cluster));
+        let prefix = &args.store.table_prefix;
+        let cache = invalid.require("redis", args.redis.as_ref());
+        let cache = cache.map(|at| redis::Settings::parse(at.expose(), args.redis_cluster, prefix));
         invalid.ensure("concurrency", args.concurrency >= 1, "must be at least 1");
         let idle = Duration::from_millis(1)..=POLL_IDLE_MOST;
         invalid.ensure("poll-idle", idle.contains(&args.poll_idle), "must be between 1ms and 10s");
@@ -110,13 +99,13 @@ impl TryFrom<Args> for Config {
         let rules = Rules {
             linger: args.linger,
             concurrency: args.concurrency,
-            poll: PollRules { busy: POLL_BUSY, idle: args.poll_idle },
+            poll_idle: args.poll_idle,
             discover: args.discover,
             lease: (!args.no_leases).then_some(args.lease),
             milestones: milestones.unwrap_or_default(),
             ahead: None,
         };
-        let cache = cache.and_then(|cache| cache.map_err(|problem| invalid.add("redis", problem)).ok());
+        let cache = cache.and_then(|cache| invalid.accept("redis", cache));
         match (cache, kafka) {
             (Some(cache), Some(kafka)) if invalid.is_empty() => Ok(Self {
                 table_prefix: args.store.table_prefix,
@@ -130,19 +119,6 @@ impl TryFrom<Args> for Config {
             _ => Err(invalid),
         }
     }
-}
-
-/// The cache's address, or none where it is switched off.
-fn cache(address: &Secret, cluster: bool) -> Result<Option<CacheAddress>, &'static str> {
-    if address.expose() == "off" {
-        return Ok(None);
-    }
-    let nodes: Vec<Secret> = address.expose().split(',').map(|url| Secret::from(url.trim().to_owned())).collect();
-    if nodes.iter().any(|node| redis::check_node(node.expose()).is_err()) {
-        return Err("write redis://HOST:PORT, rediss://HOST:PORT, or `off`");
-    }
-    let cluster = cluster || nodes.len() > 1;
-    Ok(Some(CacheAddress { nodes, cluster }))
 }
 
 #[cfg(test)]

@@ -3,23 +3,24 @@
 
 mod cached;
 mod known;
-mod member;
 mod partition;
 mod resume;
 mod stated;
 mod write;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::kafka::Membership;
 use tally_core::cached::Cache;
 use tally_core::changes::DeploymentId;
-use tally_core::ports::Intake;
+use tally_core::ports::{Intake, OwnedPartition};
 use tally_service::{Host, Patience, Stage};
 
-use member::Member;
+use partition::PartitionFold;
+
+use crate::config::Rules;
 
 /// What a fold works on.
 #[derive(Clone)]
@@ -36,37 +37,20 @@ pub struct Folding {
     pub rules: Rules,
 }
 
-/// How a partition is folded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// How long changes are gathered before counters are written.
-    pub linger: Duration,
-    /// How much memory what is gathered may take before it is written.
-    pub bytes: usize,
-    /// How many requests of a partition are under way at once.
-    pub concurrency: usize,
-    /// How often it is stored at most what may be said of the counters: less than a second, at which the log states it.
-    pub standing: Duration,
-    /// How often the position is stored that the next fold begins at.
-    pub position: Duration,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            linger: Duration::from_millis(100),
-            bytes: 16 << 20,
-            concurrency: 16,
-            standing: Duration::from_millis(700),
-            position: Duration::from_secs(30),
-        }
-    }
-}
-
 impl Folding {
     /// Starts the member of the group, which folds the partitions that it is given.
     pub fn spawn(self, intake: Box<dyn Intake>, host: &Host, patience: &Patience) {
-        let member = Member { intake, folding: Arc::new(self), host: host.clone(), patience: patience.clone() };
-        host.spawn(Stage::Intake, "fold", member);
+        let (folding, of, patience) = (Arc::new(self), host.clone(), patience.clone());
+        let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {
+            let name = format!("fold {}", log.partition());
+            let fold = PartitionFold::new(Arc::clone(&folding), log, patience.clone(), of.readiness());
+            of.worker(Stage::Work, &name, fold);
+        });
+        let readiness = host.readiness().clone();
+        host.spawn(
+            Stage::Intake,
+            "fold",
+            Membership { intake, readiness, begin, on_rebalance: |_| {}, on_fault: |_| {} },
+        );
     }
 }

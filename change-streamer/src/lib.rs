@@ -12,7 +12,6 @@ mod slots;
 
 pub use app::{App, Ports};
 pub use args::{Args, Role};
-pub use config::{CacheAddress, Config, Rules};
+pub use config::{Config, Rules};
 pub use log::{LogPorts, group_of};
 pub use metrics::CATALOGUE;
-pub use relay::PollRules;

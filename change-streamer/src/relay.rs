@@ -19,7 +19,6 @@ use tally_adapters::dynamodb::changes::{Changes, Losses};
 use tally_core::changes::{DeploymentId, LossNumber};
 use tally_core::milestone::Ladder;
 use tally_core::ports::{ChangeStream, Producer, Worker};
-use tally_core::relay::Rules;
 use tally_service::{Host, Patience, Stage};
 use tokio::sync::watch;
 
@@ -28,8 +27,9 @@ use canary::Canaries;
 use follow::{Follow, Sharing};
 use ladders::Ladders;
 use lateness::Lateness;
-pub use pace::PollRules;
 use writer::Writer;
+
+use crate::config::Rules;
 
 /// Kinds of losses that a reader of the log finds in it: a message that is missing, and a position that is not there any more.
 pub(crate) const HOLE: &str = "hole";
@@ -59,38 +59,23 @@ pub struct Relaying {
     pub partitions: u32,
     /// Whose log it is.
     pub deployment: DeploymentId,
-    /// How it is written.
+    /// How the stream is followed.
     pub rules: Rules,
-    /// How often a stream shard is read.
-    pub poll: PollRules,
-    /// How the stream shards are found and shared out.
-    pub following: Following,
-    /// How many bytes of a partition may be ahead of its fold, where Kafka deletes what was not read.
-    pub ahead: Option<usize>,
     /// The thresholds of milestones, which are announced in the log whenever they are raised.
     pub ladder: watch::Receiver<Ladder>,
-}
-
-/// How stream shards are found and shared out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Following {
-    /// How often all stream shards are listed.
-    pub discover: std::time::Duration,
-    /// How long a lease may stand still before another process takes it; `None`: this process reads every stream shard.
-    pub lease: Option<std::time::Duration>,
 }
 
 impl Relaying {
     /// Starts the tasks of the relay.
     pub fn spawn(self, host: &Host, patience: &Patience) {
         let (writing, asked) = writer::channel();
-        let sharing = self.following.lease.map(|stale| {
+        let sharing = self.rules.lease.map(|stale| {
             let me = Worker(format!("{:016x}", host.chance().token()));
             Sharing { me, stale }
         });
         let lateness = Lateness::default();
-        let ahead = Arc::new(Ahead::new(self.ahead));
-        if self.ahead.is_some() {
+        let ahead = Arc::new(Ahead::new(self.rules.ahead));
+        if self.rules.ahead.is_some() {
             let (ahead, store, clock) = (Arc::clone(&ahead), Arc::clone(&self.store), host.clock());
             let follow = FollowFolds { ahead, store, partitions: self.partitions, clock };
             host.spawn(Stage::Support, "follow folds", follow);

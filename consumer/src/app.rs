@@ -10,21 +10,20 @@ use tally_adapters::dynamodb::registers::Registers;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::backoff::Backoff;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{DeploymentConfig, Intake, Outcome, Producer, TopicReader};
+use tally_core::ports::{DeploymentConfig, Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Invalid, Listen, Program, Stage};
 use tokio::sync::Semaphore;
 
-use crate::args::Args;
-use crate::config::{Config, Mode, ReadSettings, Replaying};
+use crate::args::{Args, Command, CountersCommand, DlqCommand, DrawCommand, ReadSettings};
+use crate::config::Config;
 use crate::counters::{self, Counters};
 use crate::dlq::{self, Replay};
 use crate::draw::{Drawn, Verifier};
-use crate::import::{Import, ImportSettings};
-use crate::membership::Membership;
+use crate::import::{Import, ImportArgs};
 use crate::metrics;
 use crate::misrouted::Warning;
-use crate::partition::Shared;
+use crate::partition::{Shared, Worker};
 
 /// The group whose committed offsets say how far replays of a deployment's dead letters have come, and the name under which
 /// they write.
@@ -52,7 +51,8 @@ pub struct Ports {
 
 /// The consumer, wired and ready to start.
 pub struct App {
-    mode: Mode,
+    /// An operator's command, instead of consuming.
+    command: Option<Command>,
     settings: ReadSettings,
     ports: Ports,
     tables: dynamodb::Connection,
@@ -66,11 +66,12 @@ impl App {
     /// # Errors
     /// Settings that a client does not take, such as a certificate that does not load.
     pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let Config { mode, kafka, store, settings } = config;
+        let group = config.group();
+        let Config { command, kafka, store, settings } = config;
         let tables = dynamodb::Connection::open(&store).await;
         let producer = kafka::Producer::new(&kafka).context("cannot set up a kafka producer")?;
         let replays = replay_group(&tables.tables().prefix);
-        let (group, topic, join) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
+        let (topic, join) = (settings.topic.clone(), kafka.clone());
         let ports = Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(&tables)),
             join: Box::new({
@@ -91,12 +92,12 @@ impl App {
             }),
         };
         let replays = Some(kafka::Transactions::new(&kafka, &replays));
-        Ok(Self { replays, ..Self::with_ports(mode, settings, ports, tables) })
+        Ok(Self { command, replays, ..Self::with_ports(settings, ports, tables) })
     }
 
-    /// Over any ports, and these tables.
-    pub fn with_ports(mode: Mode, settings: ReadSettings, ports: Ports, tables: dynamodb::Connection) -> Self {
-        Self { mode, settings, ports, tables, replays: None }
+    /// A consumer over any ports, and these tables.
+    pub fn with_ports(settings: ReadSettings, ports: Ports, tables: dynamodb::Connection) -> Self {
+        Self { command: None, settings, ports, tables, replays: None }
     }
 
     /// What tells the deployment from others, once its tables were checked.
@@ -122,14 +123,24 @@ impl App {
             host: host.clone(),
             misrouted: Warning::default(),
         });
+        let readiness = host.readiness().clone();
+        let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {
+            let name = format!("partition-{}", log.partition().index);
+            shared.host.worker(Stage::Intake, &name, Worker { log, shared: Arc::clone(&shared) });
+        });
+        let (on_rebalance, on_fault) = (metrics::rebalanced, metrics::kafka_error);
         // The membership outlives the partitions' workers, which give their partitions back to it.
-        host.spawn(Stage::Support, "membership", Membership { intake, shared });
+        host.spawn(
+            Stage::Support,
+            "membership",
+            kafka::Membership { intake, readiness, begin, on_rebalance, on_fault },
+        );
         Ok(())
     }
 
     fn list_letters(self, host: &Host, limit: usize) -> anyhow::Result<()> {
         let deployment = self.name().context(NAMELESS)?;
-        let reader = (self.ports.reader)(&self.settings.dead_letter_topic).context("cannot set up a reader")?;
+        let reader = (self.ports.reader)(&self.settings.letters()).context("cannot set up a reader")?;
         host.job("dlq list", move |stop| async move {
             stop.unless_requested(dlq::list(&*reader, &deployment, limit)).await??;
             Ok(Exit::CLEAN)
@@ -137,12 +148,11 @@ impl App {
         Ok(())
     }
 
-    fn replay_letters(self, host: &Host, asked: Replaying) -> anyhow::Result<()> {
+    fn replay_letters(self, host: &Host, limit: usize, sums: bool, dry_run: bool) -> anyhow::Result<()> {
         let deployment = self.name().context(NAMELESS)?;
-        let reader = (self.ports.reader)(&self.settings.dead_letter_topic).context("cannot set up a reader")?;
+        let reader = (self.ports.reader)(&self.settings.letters()).context("cannot set up a reader")?;
         let transactions = Arc::new(self.replays.context("dead letters are put back in Kafka")?);
         let (topic, checkpoints) = (self.settings.topic, self.ports.checkpoints);
-        let Replaying { limit, sums, dry_run } = asked;
         host.job("dlq replay", move |stop| async move {
             let defined = checkpoints.definitions().await.context("cannot read the counters")?;
             let definitions = defined.said_in(&topic);
@@ -165,7 +175,7 @@ impl App {
         Ok(())
     }
 
-    fn import(self, host: &Host, settings: ImportSettings) -> anyhow::Result<()> {
+    fn import(self, host: &Host, settings: ImportArgs) -> anyhow::Result<()> {
         let topic = self.settings.topic;
         let reader = (self.ports.reader)(&topic).context("cannot set up a reader")?;
         let import = Import { reader, producer: self.ports.producer, topic, host: host.clone(), settings };
@@ -196,7 +206,7 @@ impl App {
             claims: Claims::new(&tables, host.clock()),
             deployment: &deployment,
             topic: &settings.topic,
-            dead_letter_topic: &settings.dead_letter_topic,
+            dead_letter_topic: &settings.letters(),
             open: &|topic| reader(topic).context("cannot set up a reader"),
         };
         let draw = verifier.of(drawn)?;
@@ -213,19 +223,22 @@ impl App {
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let (checkpoints, shards) = (self.ports.checkpoints.clone(), self.settings.shards);
+        let command = self.command.clone();
         // An import needs Kafka alone.
-        if let Mode::Import(settings) = self.mode.clone() {
-            return self.import(&host, *settings);
+        if let Some(Command::Import(import)) = command {
+            return self.import(&host, import);
         }
         let shards = Deployment { tables: Some(&self.tables), checkpoints, shards }.create(&host).await?;
-        match self.mode.clone() {
-            Mode::Consume => self.consume(&host, shards),
-            Mode::ListLetters { limit } => self.list_letters(&host, limit),
-            Mode::ReplayLetters(asked) => self.replay_letters(&host, asked),
-            Mode::ListCounters => self.counters(&host, None),
-            Mode::ApplyCounters(file) => self.counters(&host, Some(&file)),
-            Mode::VerifyDraw(drawn) => self.verify_draw(&host, drawn).await,
-            Mode::Import(_) => unreachable!("begun above"),
+        match command {
+            None => self.consume(&host, shards),
+            Some(Command::Dlq(DlqCommand::List { limit })) => self.list_letters(&host, limit),
+            Some(Command::Dlq(DlqCommand::Replay { limit, sums, dry_run })) => {
+                self.replay_letters(&host, limit, sums, dry_run)
+            }
+            Some(Command::Counters(CountersCommand::List)) => self.counters(&host, None),
+            Some(Command::Counters(CountersCommand::Apply { file })) => self.counters(&host, Some(&file)),
+            Some(Command::Draw(DrawCommand::Verify(drawn))) => self.verify_draw(&host, drawn).await,
+            Some(Command::Import(_)) => unreachable!("begun above"),
         }
     }
 }

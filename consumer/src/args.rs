@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use tally_adapters::kafka::{self, KafkaArgs};
+use tally_core::ids::ShardCount;
 use tally_service::{CommonArgs, StoreArgs, parse_duration};
 
+use crate::config::letters_of_unless_told;
 use crate::draw::Drawn;
 use crate::import::ImportArgs;
 
@@ -29,38 +31,64 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 
+    #[command(flatten)]
+    pub(crate) read: ReadSettings,
+}
+
+/// How the topic is read and its rows are written.
+#[derive(clap::Args, Clone, Debug)]
+#[command(about = None, long_about = None)]
+pub struct ReadSettings {
     /// The topic of likes
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
-    pub(crate) topic: String,
+    pub topic: String,
 
     /// The topic for records that are not valid events. By default the topic's name followed by `.dlq`
     #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
-    pub(crate) dead_letter_topic: Option<String>,
+    pub dead_letter_topic: Option<String>,
 
     /// The group whose members share the topic's partitions, all of one deployment. By default `tally-consumer` behind the
     /// table prefix
     #[arg(long, env = "TALLY_GROUP", value_parser = tally_service::text(), value_name = "GROUP", help_heading = "Topic")]
-    pub(crate) group: Option<String>,
+    pub group: Option<String>,
 
     /// How long a record may wait in a batch before the batch is written
     #[arg(long, env = "TALLY_LINGER", default_value = "20ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Batches")]
-    pub(crate) linger: Duration,
+    pub linger: Duration,
 
     /// The most rows one request changes: 1 to 25
     #[arg(long, env = "TALLY_BATCH_ROWS", default_value_t = 25, value_name = "COUNT", help_heading = "Batches")]
-    pub(crate) batch_rows: usize,
+    pub batch_rows: usize,
 
     /// The most bytes of records one batch holds
     #[arg(long, env = "TALLY_BATCH_BYTES", default_value_t = 1 << 20, value_name = "BYTES", help_heading = "Batches")]
-    pub(crate) batch_bytes: usize,
+    pub batch_bytes: usize,
 
     /// The most requests under way at once, over all partitions
     #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT", help_heading = "Batches")]
-    pub(crate) concurrency: usize,
+    pub concurrency: usize,
 
     /// How long the row of a removed member is kept, so that a late copy of an earlier event cannot bring the member back: at least `1h`
     #[arg(long, env = "TALLY_TOMBSTONES", default_value = "24h", value_parser = parse_duration, value_name = "SPAN", help_heading = "Rows")]
-    pub(crate) tombstones: Duration,
+    pub tombstones: Duration,
+
+    /// `--shards`: it has to be what the deployment was created with.
+    #[arg(skip)]
+    pub shards: Option<ShardCount>,
+}
+
+impl ReadSettings {
+    /// The topic of dead letters.
+    pub(crate) fn letters(&self) -> String {
+        self.dead_letter_topic.clone().unwrap_or_else(|| letters_of_unless_told(&self.topic))
+    }
+}
+
+/// As of a process that is told nothing.
+impl Default for ReadSettings {
+    fn default() -> Self {
+        tally_service::defaults()
+    }
 }
 
 impl AsRef<CommonArgs> for Args {

@@ -1,16 +1,12 @@
 //! The consumer's configuration: each setting checked, alone and against the others, before the first connection.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tally_adapters::{dynamodb, kafka};
-use tally_core::ids::ShardCount;
 use tally_core::register::Progress;
 use tally_service::Invalid;
 
-use crate::args::{Args, Command, CountersCommand, DlqCommand, DrawCommand};
-use crate::draw::Drawn;
-use crate::import::ImportSettings;
+use crate::args::{Args, Command, ReadSettings};
 
 /// More than any store answers at once.
 const MAX_CONCURRENCY: usize = 10_000;
@@ -20,44 +16,13 @@ const LEAST_TOMBSTONES: Duration = Duration::from_hours(1);
 
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub mode: Mode,
+    /// An operator's command, instead of consuming.
+    pub command: Option<Command>,
     /// How Kafka is reached.
     pub kafka: kafka::Settings,
     /// How the tables are reached.
     pub store: dynamodb::Settings,
     pub settings: ReadSettings,
-}
-
-/// What the process does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Consume until stopped.
-    Consume,
-    ListLetters {
-        /// The most that are printed one by one.
-        limit: usize,
-    },
-    /// Send dead letters to the topic again.
-    ReplayLetters(Replaying),
-    /// Send likes from a file to the topic.
-    Import(Box<ImportSettings>),
-    /// Print the deployment's counters.
-    ListCounters,
-    /// Define the counters of a file.
-    ApplyCounters(PathBuf),
-    /// Hold the record of a threshold against the log.
-    VerifyDraw(Drawn),
-}
-
-/// How dead letters are sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replaying {
-    /// The most that are read.
-    pub limit: usize,
-    /// Those that add to a sum, too.
-    pub sums: bool,
-    /// Count them alone.
-    pub dry_run: bool,
 }
 
 /// The group of a deployment that is not told another: two deployments in one group would share its topic out between
@@ -66,31 +31,11 @@ pub fn group_of(table_prefix: &str) -> String {
     format!("{table_prefix}tally-consumer")
 }
 
-/// How the topic is read and its rows are written.
-#[derive(Clone, Debug)]
-pub struct ReadSettings {
-    pub topic: String,
-    pub dead_letter_topic: String,
-    pub group: String,
-    /// When a batch is written.
-    pub limits: BatchLimits,
-    /// The most requests under way at once.
-    pub concurrency: usize,
-    /// How long the rows of removed members are kept.
-    pub tombstones: Duration,
-    /// `--shards`: it has to be what the deployment was created with.
-    pub shards: Option<ShardCount>,
-}
-
-/// When rows are sent to the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchLimits {
-    /// As soon as there are so many, at most [`Progress::STATEMENTS`].
-    pub rows: usize,
-    /// As soon as their records have so many bytes.
-    pub bytes: usize,
-    /// As soon as one has waited for so long.
-    pub linger: Duration,
+impl Config {
+    /// The group whose members share the topic's partitions.
+    pub(crate) fn group(&self) -> String {
+        self.settings.group.clone().unwrap_or_else(|| group_of(&self.store.table_prefix))
+    }
 }
 
 /// Where the dead letters of `topic` are, in a deployment whose own topic has them in another one: its consumer is started as that
@@ -103,69 +48,32 @@ pub(crate) fn letters_of(topic: &str, own: &str, letters: &str) -> String {
 }
 
 /// Where the dead letters of `topic` are, unless another topic is given.
-fn letters_of_unless_told(topic: &str) -> String {
+pub(crate) fn letters_of_unless_told(topic: &str) -> String {
     format!("{topic}.dlq")
-}
-
-impl Default for ReadSettings {
-    fn default() -> Self {
-        Self {
-            topic: "likes".to_owned(),
-            dead_letter_topic: "likes.dlq".to_owned(),
-            group: group_of(""),
-            limits: BatchLimits { rows: Progress::STATEMENTS, bytes: 1 << 20, linger: Duration::from_millis(20) },
-            concurrency: 64,
-            tombstones: Duration::from_hours(24),
-            shards: None,
-        }
-    }
 }
 
 impl TryFrom<Args> for Config {
     type Error = Invalid;
 
     fn try_from(args: Args) -> Result<Self, Invalid> {
+        let Args { command, kafka, store, read, .. } = args;
         let mut invalid = Invalid::none();
-        invalid.ensure("batch-rows", (1..=Progress::STATEMENTS).contains(&args.batch_rows), "must be 1 to 25");
-        invalid.ensure("batch-bytes", args.batch_bytes > 0, "must be more than nothing");
-        invalid.ensure("concurrency", (1..=MAX_CONCURRENCY).contains(&args.concurrency), "must be 1 to 10000");
-        invalid.ensure("tombstones", args.tombstones >= LEAST_TOMBSTONES, "must be at least an hour");
-        invalid.ensure("linger", args.linger <= Duration::from_secs(60), "must be at most a minute");
-        let dead_letter_topic = args.dead_letter_topic.unwrap_or_else(|| letters_of_unless_told(&args.topic));
-        invalid.ensure("dead-letter-topic", dead_letter_topic != args.topic, "is the topic of likes itself");
-        if let Err(problem) = kafka::topic(&dead_letter_topic) {
-            invalid.add("dead-letter-topic", problem);
-        }
-        let kafka = kafka::Settings::try_from(args.kafka).map_err(|other| invalid.extend(other)).ok();
-        let store = dynamodb::Settings { table_prefix: args.store.table_prefix, ..dynamodb::Settings::default() };
-        let settings = ReadSettings {
-            topic: args.topic,
-            dead_letter_topic,
-            group: args.group.unwrap_or_else(|| group_of(&store.table_prefix)),
-            limits: BatchLimits { rows: args.batch_rows, bytes: args.batch_bytes, linger: args.linger },
-            concurrency: args.concurrency,
-            tombstones: args.tombstones,
-            shards: args.store.shards,
-        };
-        match kafka {
-            Some(kafka) if invalid.is_empty() => Ok(Self { mode: args.command.into(), kafka, store, settings }),
+        invalid.ensure("batch-rows", (1..=Progress::STATEMENTS).contains(&read.batch_rows), "must be 1 to 25");
+        invalid.ensure("batch-bytes", read.batch_bytes > 0, "must be more than nothing");
+        invalid.ensure("concurrency", (1..=MAX_CONCURRENCY).contains(&read.concurrency), "must be 1 to 10000");
+        invalid.ensure("tombstones", read.tombstones >= LEAST_TOMBSTONES, "must be at least an hour");
+        invalid.ensure("linger", read.linger <= Duration::from_secs(60), "must be at most a minute");
+        let letters = read.letters();
+        invalid.ensure("dead-letter-topic", letters != read.topic, "is the topic of likes itself");
+        invalid.accept("dead-letter-topic", kafka::topic(&letters));
+        match kafka::Settings::try_from(kafka).map_err(|other| invalid.extend(other)) {
+            Ok(kafka) if invalid.is_empty() => Ok(Self {
+                command,
+                kafka,
+                settings: ReadSettings { shards: store.shards, ..read },
+                store: dynamodb::Settings { table_prefix: store.table_prefix, ..dynamodb::Settings::default() },
+            }),
             _ => Err(invalid),
-        }
-    }
-}
-
-impl From<Option<Command>> for Mode {
-    fn from(command: Option<Command>) -> Self {
-        match command {
-            None => Self::Consume,
-            Some(Command::Dlq(DlqCommand::List { limit })) => Self::ListLetters { limit },
-            Some(Command::Dlq(DlqCommand::Replay { limit, sums, dry_run })) => {
-                Self::ReplayLetters(Replaying { limit, sums, dry_run })
-            }
-            Some(Command::Counters(CountersCommand::List)) => Self::ListCounters,
-            Some(Command::Counters(CountersCommand::Apply { file })) => Self::ApplyCounters(file),
-            Some(Command::Draw(DrawCommand::Verify(drawn))) => Self::VerifyDraw(drawn),
-            Some(Command::Import(import)) => Self::Import(Box::new(import.into())),
         }
     }
 }
@@ -184,13 +92,13 @@ mod tests {
     #[test]
     fn the_dead_letter_topic_is_named_after_the_topic() {
         let config = config(&["--brokers", "b:9092", "--topic", "likes2"]).unwrap();
-        assert_eq!(config.settings.dead_letter_topic, "likes2.dlq");
-        assert_eq!(config.mode, Mode::Consume);
+        assert_eq!(config.settings.letters(), "likes2.dlq");
+        assert!(config.command.is_none());
     }
 
     #[test]
     fn a_group_belongs_to_its_deployment_unless_another_is_named() {
-        let group = |args: &[&str]| config(&[&["--brokers", "b:9092"], args].concat()).unwrap().settings.group;
+        let group = |args: &[&str]| config(&[&["--brokers", "b:9092"], args].concat()).unwrap().group();
         assert_eq!(group(&[]), "tally-consumer");
         assert_eq!(group(&["--table-prefix", "blue-"]), "blue-tally-consumer");
         assert_eq!(group(&["--table-prefix", "blue-", "--group", "g"]), "g");

@@ -12,8 +12,8 @@ use serde::Serialize;
 use tally_core::definitions::Definitions;
 use tally_core::event::decode;
 use tally_core::fence::{Log, Offset, Partition};
-use tally_core::ports::log::{Header, Outgoing};
-use tally_core::ports::{TopicReader, Transactions};
+use tally_core::ports::log::{Header, Outgoing, Record};
+use tally_core::ports::{Outcome, TopicReader, Transactions};
 use tally_service::UnixMillis;
 
 use crate::identity::{Identities, Identity, put_back, receipt, receipt_headers};
@@ -80,24 +80,38 @@ pub async fn letters(
 ) -> anyhow::Result<Letters> {
     let mut found = Letters::default();
     for (partition, log) in reader.logs().await.context("cannot look at the dead letters")? {
-        let mut at = log.start;
-        while at < log.end {
-            let records = reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
-            let Some(last) = records.last_offset() else { break };
-            for letter in records.iter().filter_map(Letter::read).filter(|letter| wanted.has(letter)) {
-                if let Some(other) = letter.foreign(deployment) {
-                    *found.foreign.entry(other.to_owned()).or_default() += 1;
-                    continue;
-                }
-                *found.reasons.entry(letter.reason).or_default() += 1;
-                if found.first.len() < limit {
-                    found.first.push(described(&letter));
-                }
+        let note = |record: Record<'_>| {
+            let Some(letter) = Letter::read(record).filter(|letter| wanted.has(letter)) else { return };
+            if let Some(other) = letter.foreign(deployment) {
+                *found.foreign.entry(other.to_owned()).or_default() += 1;
+                return;
             }
-            at = last.next();
-        }
+            *found.reasons.entry(letter.reason).or_default() += 1;
+            if found.first.len() < limit {
+                found.first.push(described(&letter));
+            }
+        };
+        each(reader, &partition, log.start, log.end, note).await.context("cannot read dead letters")?;
     }
     Ok(found)
+}
+
+/// Hands each record of `partition` from `from` and before `to` to `take`.
+pub(crate) async fn each(
+    reader: &dyn TopicReader,
+    partition: &Partition,
+    from: Offset,
+    to: Offset,
+    mut take: impl FnMut(Record<'_>),
+) -> Outcome<()> {
+    let mut at = from;
+    while at < to {
+        let records = reader.read(partition, at, to).await?;
+        let Some(last) = records.last_offset() else { break };
+        records.iter().filter(|record| record.offset < to).for_each(&mut take);
+        at = last.next();
+    }
+    Ok(())
 }
 
 /// How many unread letters are told from receipts and from letters of other deployments; offsets alone count the rest.
@@ -163,15 +177,6 @@ pub struct Replayed {
     pub foreign: u64,
 }
 
-/// What becomes of a letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Put {
-    /// It is sent, or will never be.
-    Done,
-    /// It adds to a sum, and that was not asked for.
-    LeftOut,
-}
-
 /// What is put back by one transaction.
 #[derive(Default)]
 struct Batch<'a> {
@@ -228,7 +233,7 @@ impl Replay {
                 let mut batch = Batch::default();
                 let letters = records.iter().take(left).filter_map(Letter::read);
                 for letter in letters.filter(|letter| self.wanted.has(letter)) {
-                    if self.take(&letter, &mut known, &mut batch, &mut done) == Put::LeftOut {
+                    if self.leaves_out(&letter, &mut known, &mut batch, &mut done) {
                         passed.get_or_insert(letter.record.offset);
                     }
                 }
@@ -249,38 +254,42 @@ impl Replay {
     async fn put_back(&self, logs: &[(Partition, Log)]) -> anyhow::Result<Identities> {
         let mut known = Identities::default();
         for (partition, log) in logs {
-            let mut at = log.start;
-            while at < log.end {
-                let records = self.reader.read(partition, at, log.end).await.context("cannot read receipts")?;
-                let Some(last) = records.last_offset() else { break };
-                for record in records.iter() {
-                    let of = put_back(record, &self.deployment, &self.topic)?;
-                    of.into_iter().for_each(|each| known.insert(each));
-                }
-                at = last.next();
-            }
+            let mut read = Ok(());
+            let note = |record: Record<'_>| match put_back(record, &self.deployment, &self.topic) {
+                Ok(of) => of.into_iter().for_each(|each| known.insert(each)),
+                Err(error) => read = Err(error),
+            };
+            each(&*self.reader, partition, log.start, log.end, note).await.context("cannot read receipts")?;
+            read?;
         }
         Ok(known)
     }
 
-    /// Puts the record of `letter` into `batch` if it is to be sent.
-    fn take<'a>(&self, letter: &Letter<'a>, known: &mut Identities, batch: &mut Batch<'a>, done: &mut Replayed) -> Put {
+    /// Puts the record of `letter` into `batch` if it is to be sent. Whether it is left out: it adds to a sum, and that was not
+    /// asked for.
+    fn leaves_out<'a>(
+        &self,
+        letter: &Letter<'a>,
+        known: &mut Identities,
+        batch: &mut Batch<'a>,
+        done: &mut Replayed,
+    ) -> bool {
         let Some(of) = letter.identity(&self.deployment, &self.topic) else {
             done.foreign += 1;
-            return Put::Done;
+            return false;
         };
         if known.has(of) {
             done.repeated += 1;
-            return Put::Done;
+            return false;
         }
         let event = decode(letter.record, &self.definitions).ok().filter(|_| letter.cut_from.is_none());
         let Some(event) = event else {
             done.skipped += 1;
-            return Put::Done;
+            return false;
         };
         if event.member().is_none() && !self.sums {
             done.sums += 1;
-            return Put::LeftOut;
+            return true;
         }
         known.insert(of);
         batch.of.push(of);
@@ -288,7 +297,7 @@ impl Replay {
         let key = event.subject().to_owned();
         batch.records.push(PutBack { key, value: letter.record.value, headers: letter.original_headers() });
         done.sent += 1;
-        Put::Done
+        false
     }
 
     /// Sends a batch, and its receipt to where its letters are. A replay that is killed here has sent both or neither.

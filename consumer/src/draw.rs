@@ -29,6 +29,7 @@ use tally_service::{Clock, Exit, Invalid};
 
 use self::judged::{Place, Put, Sum, judged, told};
 use crate::config::letters_of;
+use crate::dlq::each;
 use crate::identity::{Identities, Identity};
 use crate::letter::Letter;
 
@@ -306,24 +307,6 @@ fn another(partition: &Partition, log: &Log, topic: Option<&Topic>, claim: &Clai
     let kept = claim.kept.as_ref().filter(|kept| kept.topic == log.topic)?;
     let (furthest, end) = (kept.greatest, log.end);
     (furthest > end).then(|| format!("{partition} ends at {end}, and was applied up to {furthest}"))
-}
-
-/// Hands each record of `partition` from `from` and before `to` to `take`.
-async fn each(
-    reader: &dyn TopicReader,
-    partition: &Partition,
-    from: Offset,
-    to: Offset,
-    mut take: impl FnMut(Record<'_>),
-) -> Outcome<()> {
-    let mut at = from;
-    while at < to {
-        let records = reader.read(partition, at, to).await?;
-        let Some(last) = records.last_offset() else { break };
-        records.iter().filter(|record| record.offset < to).for_each(&mut take);
-        at = last.next();
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use self::rejected::Rejected;
 use self::window::{Fate, Window};
 use crate::print;
 
-pub use args::{Format, ImportArgs, ImportSettings, Source};
+pub use args::{Format, ImportArgs, Source};
 
 /// How often the place is written down, and how often the log says how far the import is.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ pub struct Import {
     pub producer: Arc<dyn Producer>,
     pub topic: String,
     pub host: Host,
-    pub settings: ImportSettings,
+    pub settings: ImportArgs,
 }
 
 /// What an import came to, what earlier ones of the same file did included.
@@ -61,7 +61,7 @@ pub struct Imported {
 /// An import under way.
 struct Run {
     patience: Patience,
-    settings: ImportSettings,
+    settings: ImportArgs,
     parser: Parser,
     window: Window,
     place: Place,
@@ -115,18 +115,18 @@ impl Import {
         let logs = patience.persist(&look, Until::Requested(stop), || reader.logs()).await?;
         let partitions = u32::try_from(logs.len()).unwrap_or(u32::MAX);
         let Some((_, log)) = logs.into_iter().next() else { anyhow::bail!("the topic `{topic}` has no partitions") };
-        let mut lines = Lines::open(&settings.source)?;
+        let mut lines = Lines::open(&settings.file)?;
         let first = lines.first().context("cannot read the file")?;
-        let mut parser = Parser::new(settings.format, &first, settings.ts)?;
-        let whose = Whose::new(&topic, &log.topic, settings.format, &first);
-        let kept = if settings.dry_run { None } else { settings.progress.as_deref() };
-        let place = Place::open(kept, whose)?;
+        let mut parser = Parser::new(settings.format(), &first, settings.ts)?;
+        let whose = Whose::new(&topic, &log.topic, settings.format(), &first);
+        let kept = settings.progress().filter(|_| !settings.dry_run);
+        let place = Place::open(kept.as_deref(), whose)?;
         if place.lines > 0 {
             parser.behind_the_first();
             tracing::info!(lines = place.lines, sent = place.sent, "going on behind what was imported before");
         }
         lines.skip_to(place.bytes, place.lines).context("cannot go on where the import was")?;
-        let rejected = Rejected::open(settings.rejected.as_deref(), place.rejected_bytes)?;
+        let rejected = Rejected::open(settings.rejected(), place.rejected_bytes)?;
         let producer = (!settings.dry_run).then_some(producer);
         let window = Window::new(producer, &topic, partitions);
         let now = patience.clock().reading().at;
@@ -202,7 +202,7 @@ impl Run {
             let Place { lines, sent, bytes, .. } = self.place;
             let seconds = since.as_secs().max(1);
             let (rejected, per_second) = (self.place.rejected(), (lines - self.said.0) / seconds);
-            let percent = self.settings.source.size().map(|size| bytes * 100 / size.max(1));
+            let percent = self.settings.file.size().map(|size| bytes * 100 / size.max(1));
             tracing::info!(lines, sent, rejected, per_second, percent, "importing");
             self.said = (lines, now);
         }

@@ -31,6 +31,8 @@ const HEADERS: &str = "__tally.errors.headers";
 /// The longest message kept, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
+const WHOLE: Cut = Cut { value: usize::MAX, key: usize::MAX, headers: true };
+
 /// How much of a record its letter keeps, where the topic does not take it whole: the most first.
 const CUTS: [Cut; 3] = [
     Cut { value: 64 * 1024, key: usize::MAX, headers: true },
@@ -70,29 +72,19 @@ impl Writer<'_> {
     /// Writes the dead letter of `record`: whole, or as much of it as the topic takes. Writing it again is harmless: where it
     /// came from identifies it.
     pub(crate) async fn write(&self, from: &Partition, record: Record<'_>, rejection: &Rejection) -> Outcome<Stored> {
-        let refused = match self.send(from, record, rejection, None).await {
-            Ok(_) => return Ok(Stored::Whole),
-            // It is about this record. Any other fault is about the topic, or the way there.
-            Err(Fault::Poison(refused)) => refused,
-            Err(fault) => return Err(fault),
-        };
-        for cut in CUTS.into_iter().filter(|cut| cut.shortens(record)) {
-            match self.send(from, record, rejection, Some(cut)).await {
-                Ok(_) => return Ok(Stored::Cut(refused)),
-                Err(Fault::Poison(_)) => {}
+        let mut refused = None;
+        for cut in std::iter::once(WHOLE).chain(CUTS.into_iter().filter(|cut| cut.shortens(record))) {
+            match self.send(from, record, rejection, cut).await {
+                Ok(_) => return Ok(refused.map_or(Stored::Whole, Stored::Cut)),
+                // It is about this record. Any other fault is about the topic, or the way there.
+                Err(Fault::Poison(why)) => _ = refused.get_or_insert(why),
                 Err(fault) => return Err(fault),
             }
         }
-        Err(Fault::Poison(refused))
+        Err(Fault::Poison(refused.unwrap_or_default()))
     }
 
-    async fn send(
-        &self,
-        from: &Partition,
-        record: Record<'_>,
-        rejection: &Rejection,
-        cut: Option<Cut>,
-    ) -> Outcome<Written> {
+    async fn send(&self, from: &Partition, record: Record<'_>, rejection: &Rejection, cut: Cut) -> Outcome<Written> {
         let (partition, offset, at) = (from.index.to_string(), record.offset.to_string(), record.at.0.to_string());
         let message = shortened(rejection.to_string());
         let stage = if matches!(rejection, Rejection::RefusedByStore(_)) { "TASK_PUT" } else { "VALUE_CONVERTER" };
@@ -106,13 +98,7 @@ impl Writer<'_> {
             (TIMESTAMP, Some(at.as_bytes())),
         ];
         let why = why.into_iter().chain(self.deployment.map(|deployment| (DEPLOYMENT, Some(deployment.as_bytes()))));
-        let Some(cut) = cut else {
-            let headers: Vec<Header<'_>> = record.headers().chain(why).collect();
-            let (key, value) = (record.key, record.value);
-            let whole = Outgoing { topic: self.topic, partition: None, key, value, headers: &headers };
-            return self.producer.send(whole).await;
-        };
-        let was = whole(record);
+        let was = if cut.shortens(record) { whole(record) } else { Vec::new() };
         let was = was.iter().map(|(name, value)| (*name, Some(value.as_bytes())));
         let own = record.headers().filter(|_| cut.headers);
         let headers: Vec<Header<'_>> = own.chain(why).chain(was).collect();

@@ -9,7 +9,6 @@ mod draw;
 mod identity;
 mod import;
 mod letter;
-mod membership;
 pub mod metrics;
 mod misrouted;
 mod partition;
@@ -17,7 +16,7 @@ mod print;
 mod trace;
 
 pub use app::{App, OpenTopic, Ports, replay_group};
-pub use args::{Args, Command};
-pub use config::{BatchLimits, Config, Mode, ReadSettings, group_of};
+pub use args::{Args, Command, ReadSettings};
+pub use config::{Config, group_of};
 pub use draw::{Draw, Drawn, Found, Verifier};
-pub use import::{Format, Import, ImportArgs, ImportSettings, Imported, Source};
+pub use import::{Format, Import, ImportArgs, Imported, Source};

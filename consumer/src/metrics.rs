@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use metrics::gauge;
 use tally_core::fault::Fault;
-use tally_core::ports::log::Revocation;
+use tally_core::ports::log::Rebalance;
 use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 
 /// What made a batch due.
@@ -125,15 +125,12 @@ pub(crate) fn claimed(replays: bool) {
     REPLAYS.counter(&[]).increment(u64::from(replays));
 }
 
-pub(crate) fn assigned(partitions: usize) {
-    rebalanced("assigned", partitions);
-}
-
-pub(crate) fn revoked(revocation: Revocation, partitions: usize) {
-    rebalanced(revocation.label(), partitions);
-}
-
-fn rebalanced(kind: &'static str, partitions: usize) {
+pub(crate) fn rebalanced(rebalance: &Rebalance) {
+    let (kind, partitions) = match rebalance {
+        Rebalance::Assigned(partitions) => ("assigned", partitions.len()),
+        Rebalance::Revoked(revocation, partitions) => (revocation.label(), partitions.len()),
+        Rebalance::Foreign(_) => return,
+    };
     REBALANCES.counter(&[kind]).increment(partitions as u64);
 }
 

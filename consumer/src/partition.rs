@@ -32,7 +32,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use self::keeping::Asked;
 use self::reading::Reading;
 use self::writing::{Sent, Writing};
-use crate::config::ReadSettings;
+use crate::args::ReadSettings;
 use crate::metrics;
 use crate::misrouted::Warning;
 

@@ -1,7 +1,6 @@
 //! Which counters a deployment has: what each is called, what its rows are, and which actions change it.
 //!
-//! The list only grows, at its end, and no entry ever changes: a number of entries names one state of it for ever. A
-//! partition's fence says how many of them are in force there.
+//! The list only grows, at its end, and no entry ever changes.
 
 mod entry;
 
@@ -215,26 +214,9 @@ impl Definitions {
         Ok(Self(list.into()))
     }
 
-    /// Whether `later` is this list with entries behind it, or the same.
-    pub fn precede(&self, later: &Self) -> bool {
-        later.0.starts_with(&self.0)
-    }
-
     /// Every definition, likes first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Definition> {
         self.0.iter()
-    }
-
-    /// How many there are, as a fence states it; 0 for likes alone, which a fence need not state.
-    pub fn count(&self) -> u32 {
-        let count = u32::try_from(self.0.len()).expect("a deployment has few counters");
-        if count == 1 { 0 } else { count }
-    }
-
-    /// The first `count` of them, as a fence states it; `None` where there are fewer.
-    pub fn first(&self, count: u32) -> Option<Self> {
-        let count = (count as usize).max(1);
-        (count <= self.0.len()).then(|| if count == self.0.len() { self.clone() } else { Self(self.0[..count].into()) })
     }
 
     /// The definition of `name`.
@@ -337,7 +319,6 @@ mod tests {
         let grown = stands.grown(&list(&[views.clone(), replies])).unwrap();
         let names: Vec<_> = grown.iter().map(|definition| definition.name.as_str()).collect();
         assert_eq!(names, ["likes", "retweets", "views", "replies"]);
-        assert!(stands.precede(&grown) && !grown.precede(&stands));
         for changed in [
             Entry { remove: None, ..retweets.clone() },
             Entry { kind: "sum".into(), ..retweets.clone() },
@@ -348,15 +329,6 @@ mod tests {
             assert_eq!(stands.grown(&list(&[changed])), Err(BadDefinitions::Changed("retweets".into())));
         }
         assert!(stands.grown(&list(&[entry("more", "set", "retweet", None)])).is_err());
-    }
-
-    #[test]
-    fn a_count_of_entries_names_one_state_of_the_list() {
-        let all = list(&four());
-        assert_eq!((all.count(), Definitions::likes_alone().count()), (4, 0));
-        assert_eq!(all.first(0), Some(Definitions::likes_alone()));
-        assert_eq!(all.first(2), Some(list(&four()[..1])));
-        assert_eq!((all.first(4).as_ref(), all.first(5)), (Some(&all), None));
     }
 
     #[test]

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use thiserror::Error;
-
-use crate::ids::{StreamLabel, StreamShardId};
+use crate::ids::StreamShardId;
 use crate::time::UnixMillis;
 
 /// How old a stream may be at first sight and still have every record it was ever given. The service keeps them for 24 h.
@@ -24,24 +22,11 @@ pub struct Listed {
     pub ended: bool,
 }
 
-/// The stream may have existed before a relay followed it, or rows before the stream.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("stream {0} was not followed from the table's first row on")]
-pub struct Unfollowed(StreamLabel);
-
-impl Unfollowed {
-    /// The kind of this loss, as a metric label and where it is stored.
-    pub fn kind(&self) -> &'static str {
-        "unfollowed"
-    }
-}
-
-/// Whether a stream label never seen before may lack records: unless the stream is as old as its table, and young enough for
-/// none to have been trimmed.
-pub fn first_sight(label: &StreamLabel, stream: UnixMillis, table: UnixMillis, now: UnixMillis) -> Option<Unfollowed> {
+/// Whether a stream never seen before has every record it was ever given, of a table that it was there for from the first row on:
+/// it is as old as its table, and young enough for none to have been trimmed.
+pub fn is_complete(stream: UnixMillis, table: UnixMillis, now: UnixMillis) -> bool {
     let together = stream.since(table).max(table.since(stream)) <= SAME_BIRTH;
-    let complete = together && now.since(stream) < FIRST_SIGHT_LIMIT;
-    (!complete).then(|| Unfollowed(label.clone()))
+    together && now.since(stream) < FIRST_SIGHT_LIMIT
 }
 
 #[cfg(test)]
@@ -51,7 +36,7 @@ mod tests {
     #[test]
     fn a_new_stream_is_complete_only_if_it_is_as_old_as_its_table_and_young() {
         const HOUR: u64 = 3_600_000;
-        let lost = |stream, now| first_sight(&"l".into(), UnixMillis(stream), UnixMillis(0), UnixMillis(now)).is_some();
+        let lost = |stream, now| !is_complete(UnixMillis(stream), UnixMillis(0), UnixMillis(now));
         assert!(!lost(500, HOUR));
         assert!(lost(5_000, HOUR), "rows may be older than the stream");
         assert!(lost(500, 20 * HOUR + 500), "records may have been trimmed");

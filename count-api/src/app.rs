@@ -14,7 +14,6 @@ use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::kafka::Spreading;
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
 use tally_core::cached::Cache;
-use tally_core::ids::CachePrefix;
 use tally_core::ports::{DeploymentConfig, Producer, Recounts, Rows, TopicReader};
 use tally_core::spread::SumPolicy;
 use tally_service::metrics::Catalogue;
@@ -27,7 +26,7 @@ use crate::access::{Access, REQUEST_ID};
 use crate::args::Args;
 use crate::auth::Guard;
 use crate::blocks::FollowBlocks;
-use crate::config::{CacheAddress, Config};
+use crate::config::Config;
 use crate::definitions::FollowDefinitions;
 use crate::gate::Gate;
 use crate::limits::{Forgetting, Rate};
@@ -116,7 +115,7 @@ impl App {
             dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
         let connection = dynamodb::Connection::open(&settings).await;
         let mut ports = Ports::over(&connection);
-        ports.cache = config.cache.as_ref().map(|address| open_cache(address, &config.table_prefix)).transpose()?;
+        ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
         ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
         let spreads = config.write.sums != SumPolicy::Post;
         let partitions = config.kafka.clone().filter(|_| spreads).map(topics);
@@ -204,14 +203,8 @@ impl App {
     }
 }
 
-fn open_cache(address: &CacheAddress, table_prefix: &str) -> anyhow::Result<Arc<dyn Cache>> {
-    let nodes = address.nodes.iter().map(|node| node.expose().to_owned()).collect();
-    let settings = redis::Settings {
-        cluster: address.cluster,
-        prefix: CachePrefix::of_tables(table_prefix),
-        ..redis::Settings::at(nodes)
-    };
-    Ok(Arc::new(redis::PartitionCache::new(&settings).context("cannot set up the cache")?))
+fn open_cache(settings: &redis::Settings) -> anyhow::Result<Arc<dyn Cache>> {
+    Ok(Arc::new(redis::PartitionCache::new(settings).context("cannot set up the cache")?))
 }
 
 /// The topics of a cluster.

@@ -52,7 +52,7 @@ pub struct Config {
     pub table_prefix: String,
     /// What `--shards` says, if it was given.
     pub shards: Option<ShardCount>,
-    pub cache: Option<CacheAddress>,
+    pub cache: Option<redis::Settings>,
     /// How Kafka is reached, if writes are taken.
     pub kafka: Option<kafka::Settings>,
     pub write: WriteConfig,
@@ -69,15 +69,6 @@ pub struct Tokens {
     pub write: Option<Secret>,
     /// Where there is none, the write token is asked for.
     pub admin: Option<Secret>,
-}
-
-/// The cache's address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CacheAddress {
-    /// One URL, or several nodes of a cluster.
-    pub nodes: Vec<Secret>,
-    /// Whether it is in cluster mode.
-    pub cluster: bool,
 }
 
 /// How events are written.
@@ -128,7 +119,9 @@ impl TryFrom<Args> for Config {
         check(&args, &mut invalid);
         let taken = args.common.admin_listen.takes(args.listen);
         invalid.ensure("listen", !taken, "is the address of --admin-listen, too");
-        let cache = invalid.accept("redis", cache(args.redis.as_ref(), args.redis_cluster));
+        let address = args.redis.as_ref().map(Secret::expose).filter(|address| !address.is_empty()).unwrap_or("off");
+        let cache = redis::Settings::parse(address, args.redis_cluster, &args.store.table_prefix);
+        let cache = invalid.accept("redis", cache);
         let cors = invalid.accept("cors-origins", cors(&args.cors_origins));
         let kafka = args.kafka.optional().map_err(|other| invalid.extend(other)).ok();
         let tokens = Tokens {
@@ -223,17 +216,6 @@ fn token(flag: &str, itself: Option<Secret>, file: Option<PathBuf>, invalid: &mu
     }
     let read = Secret::read(&file?).map_err(|error| format!("{error:#}"));
     invalid.accept(&format!("{flag}-file"), read)
-}
-
-/// The cache's address, or none where it is switched off.
-fn cache(address: Option<&Secret>, cluster: bool) -> Result<Option<CacheAddress>, &'static str> {
-    let Some(address) = address.filter(|address| !["", "off"].contains(&address.expose())) else { return Ok(None) };
-    let nodes: Vec<Secret> = address.expose().split(',').map(|url| Secret::from(url.trim().to_owned())).collect();
-    if nodes.iter().any(|node| redis::check_node(node.expose()).is_err()) {
-        return Err("write redis://HOST:PORT, rediss://HOST:PORT, or `off`");
-    }
-    let cluster = cluster || nodes.len() > 1;
-    Ok(Some(CacheAddress { nodes, cluster }))
 }
 
 /// The origins whose pages may use the routes, if any.

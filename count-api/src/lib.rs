@@ -25,5 +25,5 @@ pub mod watch;
 
 pub use app::{App, Ports};
 pub use args::Args;
-pub use config::{CacheAddress, Config, Tokens, WriteConfig};
+pub use config::{Config, Tokens, WriteConfig};
 pub use partitions::Topics;

@@ -125,7 +125,7 @@ impl Pipeline {
         for nth in 1..=self.consumers {
             let connection = Connection::in_process(&settings(), self.meters[0].clone(), self.clock.now());
             let (reads, ports) = (self.reads.clone(), self.consumer(&connection));
-            let app = consumer::App::with_ports(consumer::Mode::Consume, reads, ports, connection);
+            let app = consumer::App::with_ports(reads, ports, connection);
             self.running.push(Running::start(app, self.host("consumer", nth)));
         }
         for nth in 1..=self.streamers {

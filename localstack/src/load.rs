@@ -84,7 +84,7 @@ impl Writer {
         let (names, definition) = (ledger.names(), counters.definition(deed.counted())?);
         let (subject, region) = (&names.subjects(deed.counted())[subject], &names.regions()[region]);
         let of = |direction, member| {
-            encode_from(region, definition, subject.as_str(), direction, Said::Member(&member), clock.now())
+            encode_from(Some(region), definition, subject.as_str(), direction, Said::Member(&member), clock.now())
         };
         match deed {
             Deed::Like { user, direction } | Deed::Retweet { user, direction } => of(direction, names.user(user)),

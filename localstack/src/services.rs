@@ -103,21 +103,21 @@ fn consumer_of(
     let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
     let settings = consumer::ReadSettings {
         topic: TOPIC.to_owned(),
-        dead_letter_topic: DEAD_LETTERS.to_owned(),
-        group: consumer::group_of(&engines.table_prefix),
+        dead_letter_topic: Some(DEAD_LETTERS.to_owned()),
         shards: plan.shards,
         ..Default::default()
     };
+    let group = consumer::group_of(&engines.table_prefix);
     move |host| {
         let (connection, kafka) = (connection.clone(), kafka.clone());
-        let (group, topic, reader) = (settings.group.clone(), settings.topic.clone(), kafka.clone());
+        let (group, topic, reader) = (group.clone(), settings.topic.clone(), kafka.clone());
         let ports = consumer::Ports {
             checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
             join: Box::new(move || Ok(Box::new(kafka::Source::new(&kafka, &group, &topic)?))),
             producer: Arc::new(letters.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
         };
-        let app = consumer::App::with_ports(consumer::Mode::Consume, settings.clone(), ports, connection);
+        let app = consumer::App::with_ports(settings.clone(), ports, connection);
         Ok(Running::start(app, host))
     }
 }
@@ -171,13 +171,8 @@ fn recount_of(
     let producer = Arc::new(kafka::Producer::new(&engines.kafka.settings)?);
     let log = recount::LogPorts { topic: CHANGES.to_owned(), reader: reader(engines, CHANGES)?, producer };
     let ports = recount::Ports::over(&engines.store.connection, log);
-    let source = recount::LogConfig { kafka: engines.kafka.settings.clone(), topic: CHANGES.to_owned() };
-    let job = recount::RecountConfig { scope: recount::Scope::Watch, rules: recount::Rules::default(), log: source };
-    let config = recount::Config {
-        table_prefix: engines.table_prefix.clone(),
-        shards: plan.shards,
-        job: recount::Job::Recount(job),
-    };
+    let (prefix, rules) = (&engines.table_prefix, recount::Rules::default());
+    let config = recount::Config::plain(prefix, plan.shards, recount::Scope::Watch, rules);
     let tables = engines.store.connection.clone();
     Ok(move |host| {
         let app = recount::App::with_ports(config.clone(), ports.clone());

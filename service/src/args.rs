@@ -105,6 +105,15 @@ pub fn reference<A: CommandFactory>() -> String {
     helps(command)
 }
 
+/// The arguments of a group where neither the command line nor the environment states any.
+///
+/// # Panics
+/// One of them has no default.
+pub fn defaults<A: Args>() -> A {
+    let command = A::augment_args(Command::new("defaults").no_binary_name(true)).mut_args(|arg| arg.env(None));
+    A::from_arg_matches(&command.get_matches_from([""; 0])).expect("each has a default")
+}
+
 fn helps(command: Command) -> String {
     let mut command = command.term_width(100).mut_args(|arg| arg.hide_env_values(true));
     let text = command.render_long_help().to_string();

@@ -23,7 +23,7 @@ pub mod telemetry;
 mod variables;
 mod wait;
 
-pub use args::{BadListen, CommonArgs, Listen, StoreArgs, reference, text};
+pub use args::{BadListen, CommonArgs, Listen, StoreArgs, defaults, reference, text};
 pub use chance::Chance;
 pub use clock::{Clock, StoreClock};
 pub use config::{Invalid, Setting};

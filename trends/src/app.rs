@@ -9,16 +9,15 @@ use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{DeploymentConfig, Intake, Outcome, Producer, TopicReader};
+use tally_core::ports::{DeploymentConfig, Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Patience, Program, Stage};
 
 use crate::args::Args;
 use crate::config::{Config, Rules, Topics};
-use crate::membership::Membership;
 use crate::metrics;
 use crate::watch::WatchTopic;
-use crate::worker::Shared;
+use crate::worker::{Shared, Worker};
 
 /// What is waited for where no change-streamer has begun the log.
 pub(crate) const NOT_SET_UP: &str = "the log of changes is not set up yet";
@@ -148,7 +147,7 @@ impl tally_service::App for App {
         host.spawn(Stage::Support, "topic", watch);
         let patience = Patience::new(clock, host.chance().clone()).on_fault(|_, fault, _| metrics::retried(fault));
         let intake = join().context("cannot join the group")?;
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             host: host.clone(),
             rules,
             topics,
@@ -160,9 +159,18 @@ impl tally_service::App for App {
             boards,
             patience,
             held: AtomicUsize::new(0),
-        };
+        });
+        let readiness = host.readiness().clone();
+        let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {
+            let name = format!("partition-{}", log.partition().index);
+            shared.host.worker(Stage::Intake, &name, Worker { log, shared: Arc::clone(&shared) });
+        });
         // The membership outlives the partitions' workers, which give their partitions back to it.
-        host.spawn(Stage::Support, "membership", Membership { intake, shared: Arc::new(shared) });
+        host.spawn(
+            Stage::Support,
+            "membership",
+            kafka::Membership { intake, readiness, begin, on_rebalance: |_| {}, on_fault: metrics::kafka_error },
+        );
         Ok(())
     }
 }

@@ -8,7 +8,6 @@ mod certificate;
 mod config;
 mod fold;
 mod lists;
-mod membership;
 mod metrics;
 mod names;
 pub mod partition;

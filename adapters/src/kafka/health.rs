@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const QUIET: Duration = Duration::from_secs(60);
 
 /// How this member fares with its group.
-pub struct GroupHealth {
+pub(super) struct GroupHealth {
     readiness: Readiness,
     /// Partitions were assigned at least once, so the settings are right.
     joined: bool,
@@ -37,19 +37,19 @@ struct Refused {
 
 impl GroupHealth {
     /// Of a process that has joined no group yet; `on_fault` is told of each error.
-    pub fn new(readiness: &Readiness, on_fault: fn(&Fault)) -> Self {
+    pub(super) fn new(readiness: &Readiness, on_fault: fn(&Fault)) -> Self {
         readiness.not_ready(CONDITION, "waiting for an assignment");
         Self { readiness: readiness.clone(), joined: false, refused: None, logged: None, on_fault }
     }
 
     /// Partitions were assigned, or a refusal has passed.
-    pub fn joined(&mut self) {
+    pub(super) fn joined(&mut self) {
         (self.joined, self.refused) = (true, None);
         self.readiness.ready(CONDITION);
     }
 
     /// Completes when a refusal has passed.
-    pub async fn refusal_passed(&self) {
+    pub(super) async fn refusal_passed(&self) {
         match &self.refused {
             Some(refused) => tokio::time::sleep_until(refused.last + QUIET).await,
             None => std::future::pending().await,
@@ -61,7 +61,7 @@ impl GroupHealth {
     ///
     /// # Errors
     /// The refusal.
-    pub fn failed(&mut self, fault: &Fault) -> anyhow::Result<()> {
+    pub(super) fn failed(&mut self, fault: &Fault) -> anyhow::Result<()> {
         (self.on_fault)(fault);
         if fault.is_retryable() {
             if !self.joined {

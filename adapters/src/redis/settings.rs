@@ -25,6 +25,23 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The cache of a deployment at an address as operators write it: `redis://host:port`, `rediss://` with TLS, several nodes of
+    /// a cluster separated by commas, or `off`, which is `None`. One node may be in cluster mode, too.
+    ///
+    /// # Errors
+    /// What an address has to look like; never the address, which may carry a password.
+    pub fn parse(address: &str, cluster: bool, table_prefix: &str) -> Result<Option<Self>, &'static str> {
+        if address == "off" {
+            return Ok(None);
+        }
+        let nodes: Vec<String> = address.split(',').map(|url| url.trim().to_owned()).collect();
+        if nodes.iter().any(|node| super::check_node(node).is_err()) {
+            return Err("write redis://HOST:PORT, rediss://HOST:PORT, or `off`");
+        }
+        let usual = Self::at(nodes);
+        Ok(Some(Self { cluster: cluster || usual.cluster, prefix: CachePrefix::of_tables(table_prefix), ..usual }))
+    }
+
     /// The usual times, for the server or the nodes at `nodes`.
     pub fn at(nodes: Vec<String>) -> Self {
         Self {

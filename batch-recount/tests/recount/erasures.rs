@@ -42,7 +42,6 @@ async fn erased(world: &World, subject: Subject, counters: &[&str]) -> (anyhow::
     let config = EraseConfig {
         subject,
         counters: counters.iter().map(|name| (*name).to_owned()).collect(),
-        kafka: None,
         topic: "likes".to_owned(),
         read_units: None,
     };

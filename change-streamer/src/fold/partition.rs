@@ -19,6 +19,9 @@ use crate::log::{configured, require_partitions};
 use crate::metrics;
 use crate::relay::{HOLE, JUMP};
 
+/// How much memory what is gathered may take before it is written.
+pub(super) const BYTES: usize = 16 << 20;
+
 pub(super) struct PartitionFold {
     pub(super) folding: Arc<Folding>,
     pub(super) log: Arc<dyn OwnedPartition>,
@@ -100,7 +103,6 @@ impl PartitionFold {
         let log = Arc::clone(&self.log);
         let revoked = log.revoked();
         tokio::pin!(revoked);
-        let rules = self.folding.rules;
         tokio::select! {
             biased;
             _ = &mut revoked => return Ok(()),
@@ -116,7 +118,7 @@ impl PartitionFold {
                     Revocation::Revoked => Left::Finish,
                     Revocation::Lost => Left::Drop,
                 },
-                records = log.records(), if self.partition.bytes() < rules.bytes || !self.partition.is_sure() => Some(records),
+                records = log.records(), if self.partition.bytes() < BYTES || !self.partition.is_sure() => Some(records),
                 () = tokio::time::sleep_until(wake), if self.partition.is_sure() => None,
             };
             let mut next = match records {
@@ -132,7 +134,7 @@ impl PartitionFold {
             if !self.partition.is_empty() {
                 due.get_or_insert(self.due(now));
             }
-            let is_full = self.partition.bytes() >= rules.bytes;
+            let is_full = self.partition.bytes() >= BYTES;
             let is_due = is_full || due.is_some_and(|due| now >= due) || now >= self.standing_at;
             if is_due && next == Next::Read && self.partition.is_sure() {
                 due = None;

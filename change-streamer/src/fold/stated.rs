@@ -2,13 +2,20 @@
 //! the next one begins.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tally_core::cached::StandingAt;
 use tally_core::fold::{ReadTo, Replaced, Stated};
 use tally_service::{Stop, Until};
 use tokio::time::Instant;
 
-use super::partition::{Next, PartitionFold};
+use super::partition::{BYTES, Next, PartitionFold};
+
+/// How often it is stored at most what may be said of the counters: less than a second, at which the log states it.
+const STANDING: Duration = Duration::from_millis(700);
+
+/// How often the position is stored that the next fold begins at.
+const POSITION: Duration = Duration::from_secs(30);
 
 /// A position is stored after so many full buffers, so that the next fold need not keep more than these in memory until it has
 /// read all that this one had.
@@ -17,16 +24,16 @@ const STORED_AFTER: usize = 4;
 impl PartitionFold {
     /// Stores how far it is: what may be said of the counters each second, the whole position less often.
     pub(super) async fn store(&mut self, now: bool, stop: &Stop) -> anyhow::Result<Next> {
-        let (rules, clock) = (self.folding.rules, Instant::now());
+        let clock = Instant::now();
         if now || clock >= self.standing_at {
-            self.standing_at = clock + rules.standing;
+            self.standing_at = clock + STANDING;
             if self.stated.standing.at < self.written.at
                 && let Some(next) = self.state_surely(None, stop).await?
             {
                 return Ok(next);
             }
         }
-        let is_due = now || clock >= self.position_at || self.since >= STORED_AFTER * rules.bytes;
+        let is_due = now || clock >= self.position_at || self.since >= STORED_AFTER * BYTES;
         if is_due && self.stored < self.written.at {
             let (store, until) = (Arc::clone(&self.folding.store), Until::LastCall(stop));
             let put = || store.store_position(self.index, &self.written);
@@ -38,7 +45,7 @@ impl PartitionFold {
             }
         }
         if is_due {
-            (self.position_at, self.since) = (clock + rules.position, 0);
+            (self.position_at, self.since) = (clock + POSITION, 0);
         }
         Ok(Next::Read)
     }

@@ -8,7 +8,7 @@ use tally_adapters::dynamodb::changes::{Losses, StoredShard};
 use tally_core::changes::{Body, LossNumber, Opened, Opening};
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShard, StreamShardId};
-use tally_core::lineage::{Listed, first_sight};
+use tally_core::lineage::{Listed, is_complete};
 use tally_core::ports::{Lease, LeaseTaken, StreamFault, StreamInfo};
 use tally_core::relay::{Fed, Input};
 use tally_core::shards::{Offer, plan};
@@ -149,7 +149,7 @@ impl Follow {
     /// Lists the stream's shards if it is time to; why they cannot be listed.
     async fn list(&mut self, stop: &Stop) -> anyhow::Result<Option<String>> {
         let now = self.patience.clock().reading().at;
-        if self.listed.as_ref().is_some_and(|listing| now.saturating_sub(listing.at) < self.shared.following.discover) {
+        if self.listed.as_ref().is_some_and(|listing| now.saturating_sub(listing.at) < self.shared.rules.discover) {
             return Ok(None);
         }
         let list = async {
@@ -167,7 +167,7 @@ impl Follow {
                 let (why, since) = (fault.to_string(), self.listed.as_ref().map(|listing| listing.at));
                 let passes = matches!(&fault, StreamFault::Fault(fault) if fault.is_retryable());
                 metrics::faulted(&Fault::from(fault));
-                let is_known = since.is_some_and(|at| now.saturating_sub(at) < self.shared.following.discover * 3);
+                let is_known = since.is_some_and(|at| now.saturating_sub(at) < self.shared.rules.discover * 3);
                 Ok((!(passes && is_known)).then(|| format!("the stream shards cannot be listed: {why}")))
             }
         }
@@ -215,10 +215,9 @@ impl Follow {
         };
         if !stored.is_empty() && !new.is_empty() {
             tracing::warn!(shards = new.len(), "stream shards are announced that no closing has named");
-        } else if let Some(loss) =
-            first_sight(label, created, table_created, self.patience.clock().now()).filter(|_| stored.is_empty())
-        {
-            lose(&self.shared, &self.patience, &self.writing, loss.kind(), &loss.to_string(), stop).await?;
+        } else if stored.is_empty() && !is_complete(created, table_created, self.patience.clock().now()) {
+            let what = format!("stream {label} was not followed from the table's first row on");
+            lose(&self.shared, &self.patience, &self.writing, "unfollowed", &what, stop).await?;
         }
         loop {
             let (mut opened, mut named) = (Opened::default(), BTreeSet::new());

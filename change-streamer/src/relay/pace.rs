@@ -6,25 +6,20 @@ use std::time::Duration;
 /// a hundred of them would spend more on asking than on what it is told: it asks five hundred times a second.
 const EACH: Duration = Duration::from_millis(2);
 
-/// The waits between two reads of one stream shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PollRules {
-    /// After a page with few records, and the first wait after an empty one.
-    pub busy: Duration,
-    /// The longest: what an idle shard costs, and how long its first record may wait.
-    pub idle: Duration,
-}
+/// The wait after a page with few records, and the first wait after an empty one.
+const BUSY: Duration = Duration::from_millis(25);
 
 /// The pace of one reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    rules: PollRules,
+    /// The longest wait.
+    idle: Duration,
     wait: Duration,
 }
 
 impl Pace {
-    pub(crate) fn new(rules: PollRules) -> Self {
-        Self { rules, wait: Duration::ZERO }
+    pub(crate) fn new(idle: Duration) -> Self {
+        Self { idle, wait: Duration::ZERO }
     }
 
     /// The wait before the next read.
@@ -36,9 +31,9 @@ impl Pace {
     /// stream shards this process reads.
     pub(crate) fn page(&mut self, records: usize, limit: usize, readers: usize) {
         let readers = u32::try_from(readers).unwrap_or(u32::MAX);
-        let busy = self.rules.busy.max(EACH.saturating_mul(readers)).min(self.rules.idle);
+        let busy = BUSY.max(EACH.saturating_mul(readers)).min(self.idle);
         self.wait = match records {
-            0 => (self.wait * 2).clamp(busy, self.rules.idle),
+            0 => (self.wait * 2).clamp(busy, self.idle),
             few if few * 2 < limit => busy,
             _ => Duration::ZERO,
         };
@@ -49,11 +44,11 @@ impl Pace {
 mod tests {
     use super::*;
 
-    const RULES: PollRules = PollRules { busy: Duration::from_millis(25), idle: Duration::from_millis(150) };
+    const IDLE: Duration = Duration::from_millis(150);
 
     #[test]
     fn reading_is_immediate_under_load_and_slows_down_to_the_idle_wait() {
-        let mut pace = Pace::new(RULES);
+        let mut pace = Pace::new(IDLE);
         assert_eq!(pace.wait(), Duration::ZERO, "the first read waits for nothing");
         let mut waits = Vec::new();
         for records in [1000, 500, 3, 0, 0, 0, 0, 1, 1000] {
@@ -65,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_process_that_reads_many_stream_shards_asks_each_of_them_less_often() {
-        let mut pace = Pace::new(RULES);
+        let mut pace = Pace::new(IDLE);
         let mut wait = |records, readers| {
             pace.page(records, 1000, readers);
             pace.wait().as_millis()
@@ -76,7 +71,7 @@ mod tests {
 
     #[test]
     fn an_idle_wait_below_the_busy_one_bounds_both() {
-        let mut pace = Pace::new(PollRules { idle: Duration::from_millis(5), ..RULES });
+        let mut pace = Pace::new(Duration::from_millis(5));
         for records in [0, 1, 0] {
             pace.page(records, 1000, 4);
             assert_eq!(pace.wait(), Duration::from_millis(5));

@@ -83,7 +83,7 @@ impl Reader {
         readers: Arc<()>,
         shard: StreamShard,
     ) -> Self {
-        let (pace, tip) = (Pace::new(shared.poll), Tip::new(shared.poll.idle));
+        let (pace, tip) = (Pace::new(shared.rules.poll_idle), Tip::new(shared.rules.poll_idle));
         Self {
             shared,
             patience,

@@ -11,7 +11,7 @@ use tally_core::changes::Body;
 use tally_core::fault::Fault;
 use tally_core::ids::StreamShard;
 use tally_core::ports::log::Outgoing;
-use tally_core::relay::{Announcement, Effect, Fed, Input, Relay};
+use tally_core::relay::{Announcement, Effect, Fed, Input, Relay, Rules};
 use tally_service::{Clock, Host, Patience, Readiness, Stop, Stopped, Task, Until};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
@@ -130,7 +130,8 @@ pub(crate) struct Writer {
 impl Writer {
     pub(super) fn new(shared: Relaying, host: &Host, patience: Patience, asked: Asked, ahead: Arc<Ahead>) -> Self {
         let clock = host.clock();
-        let machine = Relay::new(shared.deployment.clone(), shared.partitions, shared.rules, clock.reading());
+        let (deployment, rules) = (shared.deployment.clone(), Rules::default());
+        let machine = Relay::new(deployment, shared.partitions, rules, clock.reading());
         let (announcing, closing, leaving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let calls = Calls { shared, patience, readiness: host.readiness().clone(), ahead };
         let (failing, slots, ages) = (BTreeSet::new(), Slots::default(), BTreeMap::new());

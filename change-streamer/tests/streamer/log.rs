@@ -16,8 +16,9 @@ use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::memory::PartitionCache;
 use tally_adapters::memory::log::Broker;
-use tally_change_streamer::fold::{self, Folding};
-use tally_change_streamer::relay::{Following, Relaying};
+use tally_change_streamer::Rules;
+use tally_change_streamer::fold::Folding;
+use tally_change_streamer::relay::Relaying;
 use tally_core::cached::{Cache, Value as Cached};
 use tally_core::changes::{Body, DeploymentId, Message};
 use tally_core::fence::Partition;
@@ -26,7 +27,6 @@ use tally_core::ids::{CounterId, PostId, RowKey};
 use tally_core::milestone::{Ladder, Winner};
 use tally_core::ports::log::{Outgoing, Producer, TopicReader, Written};
 use tally_core::ports::{ChangeStream, Intake, Milestones, Outcome};
-use tally_core::relay::Rules;
 use tally_emulator::{Config, Fault, Rule};
 use tally_service::{Chance, Clock, Host, Patience, Running};
 use tally_testkit::{BEGAN, Store};
@@ -103,8 +103,8 @@ impl World {
         let connection = self.store.repeating(1);
         let stream: Arc<dyn ChangeStream> = Arc::new(dynamodb::Streams::new(&connection));
         let store = Arc::new(Changes::new(&connection));
-        let poll =
-            tally_change_streamer::PollRules { busy: Duration::from_millis(25), idle: Duration::from_millis(200) };
+        let (poll_idle, discover) = (Duration::from_millis(200), Duration::from_secs(5));
+        let rules = Rules { poll_idle, discover, lease, ..Rules::default() };
         let relaying = Relaying {
             stream,
             store: Arc::clone(&store),
@@ -112,10 +112,7 @@ impl World {
             topic: TOPIC.into(),
             partitions: PARTITIONS,
             deployment: DeploymentId("test".into()),
-            rules: Rules::default(),
-            poll,
-            following: Following { discover: Duration::from_secs(5), lease },
-            ahead: None,
+            rules,
             ladder: self.ladder.subscribe(),
         };
         let folding = Folding {
@@ -123,7 +120,7 @@ impl World {
             cache: Some(Arc::new(self.cache.clone())),
             store,
             deployment: DeploymentId("test".into()),
-            rules: fold::Rules::default(),
+            rules,
         };
         let seed = name.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
         let host = Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed));
@@ -442,7 +439,7 @@ async fn a_stream_that_was_trimmed_unread_is_a_loss_that_every_partition_knows()
     world.exact(6).await;
     world.fresh().await;
     // What the process has stored as fed is behind, and everything since is trimmed before another one reads it.
-    tokio::time::sleep(Rules::default().store * 2).await;
+    tokio::time::sleep(tally_core::relay::Rules::default().store * 2).await;
     running.kill().await;
     world.churn(50, 6, 20).await;
     world.store.emulator.trim("likes", None, None).unwrap();

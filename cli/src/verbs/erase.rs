@@ -60,13 +60,8 @@ impl What {
         let Self { counter, read_units_per_second, writing, of } = self;
         let desk = Desk::open(of).await?;
         let kafka = desk.kafka()?.clone();
-        let config = EraseConfig {
-            subject,
-            counters: counter,
-            kafka: None,
-            topic: desk.topic.clone(),
-            read_units: read_units_per_second,
-        };
+        let config =
+            EraseConfig { subject, counters: counter, topic: desk.topic.clone(), read_units: read_units_per_second };
         let would = run(&desk, &config, None).await?;
         let changed = writing.carry_out(&desk, command, planned(&would, &config, desk.clock.now()), async || {
             let producer = kafka::Producer::new(&kafka).context("cannot set up a producer")?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tally_adapters::kafka;
-use tally_consumer::{Import, ImportArgs, ImportSettings, Imported, Source};
+use tally_consumer::{Import, ImportArgs, Imported, Source};
 use tally_service::Host;
 
 use crate::change::Writing;
@@ -26,14 +26,13 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
-        let Self { import, writing, of } = self;
+        let Self { import: settings, writing, of } = self;
         let desk = Desk::open(of).await?;
-        let settings = ImportSettings::from(import);
         let (plan, mut is_whole) = planned(&desk, &settings).await?;
         let is_dry = settings.dry_run;
         let writing = Writing { yes: writing.yes && !is_dry, ..writing };
         let changed = writing.carry_out(&desk, "import", plan, async || {
-            let (imported, end) = run(&desk, ImportSettings { dry_run: false, ..settings.clone() }).await?;
+            let (imported, end) = run(&desk, ImportArgs { dry_run: false, ..settings.clone() }).await?;
             is_whole = imported.rejected.is_empty();
             end.with_context(|| said(&imported, "sent"))?;
             Ok(said(&imported, "sent"))
@@ -46,11 +45,11 @@ impl Args {
 
 /// What an import of the file would send, and whether all of its lines are events. Of the standard input nothing is known
 /// before it is read, which can be done once.
-async fn planned(desk: &Desk, settings: &ImportSettings) -> anyhow::Result<(Vec<String>, bool)> {
-    if settings.source == Source::Stdin {
+async fn planned(desk: &Desk, settings: &ImportArgs) -> anyhow::Result<(Vec<String>, bool)> {
+    if settings.file == Source::Stdin {
         return Ok((vec![format!("send the likes of the standard input to `{}`", desk.topic)], true));
     }
-    let dry = ImportSettings { dry_run: true, rejected: None, ..settings.clone() };
+    let dry = ImportArgs { dry_run: true, rejected: None, ..settings.clone() };
     let (would, end) = run(desk, dry).await?;
     end?;
     let plan = if would.sent > 0 {
@@ -65,7 +64,7 @@ async fn planned(desk: &Desk, settings: &ImportSettings) -> anyhow::Result<(Vec<
     Ok((plan, would.rejected.is_empty()))
 }
 
-async fn run(desk: &Desk, settings: ImportSettings) -> anyhow::Result<(Imported, anyhow::Result<()>)> {
+async fn run(desk: &Desk, settings: ImportArgs) -> anyhow::Result<(Imported, anyhow::Result<()>)> {
     let import = Import {
         reader: Arc::new(desk.reader(&desk.topic)?),
         producer: Arc::new(kafka::Producer::new(desk.kafka()?).context("cannot set up a producer")?),

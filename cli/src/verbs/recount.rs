@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tally_batch_recount::settle::Rules;
-use tally_batch_recount::{App, Config, Job, LogConfig, RecountConfig, Scope};
+use tally_batch_recount::{App, Config, Job, RecountConfig, Scope};
 use tally_core::audit::{AuditRun, Summary};
 use tally_core::ids::PostId;
 use tally_core::ports::Runs;
@@ -73,11 +73,13 @@ impl Args {
         let Self { posts, file, all, counter, force, read_units_per_second, writing, of } = self;
         let scope = scope(posts, file.as_deref(), all, counter)?;
         let desk = Desk::open(of).await?;
-        let log = LogConfig { kafka: desk.kafka()?.clone(), topic: desk.changes_topic.clone() };
         let rules = Rules { force, read_units: read_units_per_second, ..Rules::default() };
         let plan = planned(&scope, &desk);
-        let recount =
-            |dry_run| RecountConfig { scope: scope.clone(), rules: Rules { dry_run, ..rules }, log: log.clone() };
+        let recount = |dry_run| RecountConfig {
+            scope: scope.clone(),
+            rules: Rules { dry_run, ..rules },
+            topic: desk.changes_topic.clone(),
+        };
         if !writing.yes {
             let (exit, summary) = done(&desk, recount(true)).await?;
             print(&Dry { dry_run: true, plan, summary }, form)?;
@@ -138,7 +140,7 @@ fn planned(scope: &Scope, desk: &Desk) -> String {
 async fn done(desk: &Desk, recount: RecountConfig) -> anyhow::Result<(Exit, Summary)> {
     let run = AuditRun::beginning(desk.clock.now(), desk.chance.token());
     let (table_prefix, shards) = (desk.connection.tables().prefix.clone(), Some(desk.shards));
-    let config = Config { table_prefix, shards, job: Job::Recount(recount) };
+    let config = Config { table_prefix, shards, kafka: Some(desk.kafka()?.clone()), job: Job::Recount(recount) };
     let running = Running::start(App::new(config).await?.called(run), Host::new("tally"));
     let Ended { how, .. } = running.ended().await;
     running.stop(GRACE).await;

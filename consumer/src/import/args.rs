@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use clap::builder::TypedValueParser as _;
 use clap::{Args, ValueEnum};
 use tally_core::time::UnixMillis;
 
@@ -15,36 +16,36 @@ use tally_core::time::UnixMillis;
 pub struct ImportArgs {
     /// The file to read; `-` is standard input
     #[arg(value_name = "FILE")]
-    file: Source,
+    pub file: Source,
 
     /// How the lines are written. By default CSV where the file's name ends in `.csv`, NDJSON otherwise
     #[arg(long, value_enum, value_name = "FORMAT")]
-    format: Option<Format>,
+    pub format: Option<Format>,
 
     /// The most lines a second. Live likes share the tables' capacity with them
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), value_name = "COUNT")]
-    rate: u32,
+    pub rate: u32,
 
     /// When the likes of lines that state no `ts` happened, in milliseconds since 1970. By default when they are sent
-    #[arg(long, value_parser = clap::value_parser!(u64).range(..=UnixMillis::MAX.0), value_name = "MILLIS")]
-    ts: Option<u64>,
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=UnixMillis::MAX.0).map(UnixMillis), value_name = "MILLIS")]
+    pub ts: Option<UnixMillis>,
 
     /// Where to keep how far the import is. By default the file's name followed by `.progress`; none for standard input
     #[arg(long, value_name = "FILE")]
-    progress: Option<PathBuf>,
+    pub progress: Option<PathBuf>,
 
     /// Where to write the lines that are no events. By default the file's name followed by `.rejected`; none for standard
     /// input and in a dry run. The first 20 are logged
     #[arg(long, value_name = "FILE")]
-    rejected: Option<PathBuf>,
+    pub rejected: Option<PathBuf>,
 
     /// Give up when more lines than this are no events
     #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
-    max_rejected: u64,
+    pub max_rejected: u64,
 
     /// Read and check everything, look at the topic, and send nothing
     #[arg(long)]
-    dry_run: bool,
+    pub dry_run: bool,
 }
 
 /// How lines are written.
@@ -110,34 +111,20 @@ impl FromStr for Source {
     }
 }
 
-/// An import, as it is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImportSettings {
-    pub source: Source,
-    pub format: Format,
-    /// The most lines a second.
-    pub rate: u32,
-    pub ts: Option<UnixMillis>,
-    pub progress: Option<PathBuf>,
-    pub rejected: Option<PathBuf>,
-    pub max_rejected: u64,
-    pub dry_run: bool,
-}
+impl ImportArgs {
+    /// How the lines are written.
+    pub(super) fn format(&self) -> Format {
+        self.format.unwrap_or(if self.file.is_named_csv() { Format::Csv } else { Format::Ndjson })
+    }
 
-impl From<ImportArgs> for ImportSettings {
-    fn from(args: ImportArgs) -> Self {
-        let ImportArgs { file, format, rate, ts, progress, rejected, max_rejected, dry_run } = args;
-        let default = if file.is_named_csv() { Format::Csv } else { Format::Ndjson };
-        Self {
-            format: format.unwrap_or(default),
-            rate,
-            ts: ts.map(UnixMillis),
-            progress: progress.or_else(|| file.beside("progress")),
-            rejected: rejected.or_else(|| if dry_run { None } else { file.beside("rejected") }),
-            max_rejected,
-            dry_run,
-            source: file,
-        }
+    /// Where it is kept how far the import is.
+    pub(super) fn progress(&self) -> Option<PathBuf> {
+        self.progress.clone().or_else(|| self.file.beside("progress"))
+    }
+
+    /// Where the lines are written that are no events. Those of a dry run are not written beside the file.
+    pub(super) fn rejected(&self) -> Option<PathBuf> {
+        self.rejected.clone().or_else(|| self.file.beside("rejected").filter(|_| !self.dry_run))
     }
 }
 
@@ -153,21 +140,21 @@ mod tests {
         import: ImportArgs,
     }
 
-    fn settings(args: &[&str]) -> Result<ImportSettings, String> {
+    fn settings(args: &[&str]) -> Result<ImportArgs, String> {
         let args = std::iter::once(&"import").chain(args);
-        Line::try_parse_from(args).map(|line| line.import.into()).map_err(|error| error.to_string())
+        Line::try_parse_from(args).map(|line| line.import).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_file_keeps_its_place_beside_itself_and_standard_input_keeps_none() {
         let file = settings(&["likes.CSV"]).unwrap();
-        assert_eq!((file.format, file.progress), (Format::Csv, Some("likes.CSV.progress".into())));
-        assert_eq!(file.rejected, Some("likes.CSV.rejected".into()));
+        assert_eq!((file.format(), file.progress()), (Format::Csv, Some("likes.CSV.progress".into())));
+        assert_eq!(file.rejected(), Some("likes.CSV.rejected".into()));
         let input = settings(&["-"]).unwrap();
-        assert_eq!((input.format, input.progress, input.rejected), (Format::Ndjson, None, None));
-        assert_eq!(settings(&["likes.csv", "--dry-run"]).unwrap().rejected, None, "that of the import stays");
-        assert_eq!(settings(&["-", "--progress", "p"]).unwrap().progress, Some("p".into()));
-        assert_eq!(settings(&["likes.csv", "--format", "ndjson"]).unwrap().format, Format::Ndjson);
+        assert_eq!((input.format(), input.progress(), input.rejected()), (Format::Ndjson, None, None));
+        assert_eq!(settings(&["likes.csv", "--dry-run"]).unwrap().rejected(), None, "that of the import stays");
+        assert_eq!(settings(&["-", "--progress", "p"]).unwrap().progress(), Some("p".into()));
+        assert_eq!(settings(&["likes.csv", "--format", "ndjson"]).unwrap().format(), Format::Ndjson);
     }
 
     #[test]

@@ -32,13 +32,13 @@ struct Entry<'a> {
 
 impl Rejected {
     /// Goes on behind the first `bytes` of the file: what is behind them is written again.
-    pub(super) fn open(path: Option<&Path>, bytes: u64) -> anyhow::Result<Self> {
-        let stale = |path: &&Path| std::fs::metadata(path).is_ok_and(|file| file.len() > bytes);
-        if let Some(path) = path.filter(stale) {
+    pub(super) fn open(path: Option<PathBuf>, bytes: u64) -> anyhow::Result<Self> {
+        let stale = |path: &&PathBuf| std::fs::metadata(path).is_ok_and(|file| file.len() > bytes);
+        if let Some(path) = path.as_ref().filter(stale) {
             let cut = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(bytes));
             cut.with_context(|| format!("cannot write `{}`", path.display()))?;
         }
-        Ok(Self { path: path.map(Path::to_owned), file: None, bytes, count: 0 })
+        Ok(Self { path, file: None, bytes, count: 0 })
     }
 
     /// Where they are.

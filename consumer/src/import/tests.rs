@@ -29,12 +29,12 @@ impl Folder {
         Self(path)
     }
 
-    fn settings(&self, text: &str) -> ImportSettings {
+    fn settings(&self, text: &str) -> ImportArgs {
         let file = self.0.join("likes");
         std::fs::write(&file, text).unwrap();
-        ImportSettings {
-            source: Source::File(file),
-            format: Format::Ndjson,
+        ImportArgs {
+            file: Source::File(file),
+            format: Some(Format::Ndjson),
             rate: 1_000_000,
             ts: None,
             progress: Some(self.0.join("progress")),
@@ -96,7 +96,7 @@ fn moody(broker: &Broker, mood: impl Fn(u32) -> Option<Fault> + Send + Sync + 's
     Arc::new(Moody { broker: broker.clone(), sends: AtomicU32::new(0), mood: Box::new(mood), log: Mutex::default() })
 }
 
-fn import(broker: &Broker, producer: Arc<dyn Producer>, settings: ImportSettings) -> Import {
+fn import(broker: &Broker, producer: Arc<dyn Producer>, settings: ImportArgs) -> Import {
     Import {
         reader: Arc::new(broker.reader("import", "likes")),
         producer,
@@ -106,7 +106,7 @@ fn import(broker: &Broker, producer: Arc<dyn Producer>, settings: ImportSettings
     }
 }
 
-async fn imported(broker: &Broker, settings: ImportSettings) -> anyhow::Result<Exit> {
+async fn imported(broker: &Broker, settings: ImportArgs) -> anyhow::Result<Exit> {
     import(broker, Arc::new(broker.clone()), settings).run(Switch::new().stop()).await
 }
 
@@ -186,7 +186,7 @@ async fn an_import_that_was_stopped_goes_on_where_it_stopped_and_names_no_wrong_
         }
         None
     });
-    let slow = ImportSettings { rate: 20_000, ..settings.clone() };
+    let slow = ImportArgs { rate: 20_000, ..settings.clone() };
     assert_eq!(import(&broker, producer, slow).run(switch.stop()).await.unwrap(), Exit::FAILED);
     let there = events(&broker).await.len();
     assert!((400..900).contains(&there), "{there} were sent before it stopped");
@@ -206,7 +206,7 @@ async fn a_csv_import_goes_on_behind_any_line() {
     let (broker, folder) = (broker(), Folder::new());
     let text = "user_id,post_id\nu1,p\nu2,p\n";
     let settings =
-        ImportSettings { format: Format::Csv, ts: Some(tally_core::time::UnixMillis(5)), ..folder.settings(text) };
+        ImportArgs { format: Some(Format::Csv), ts: Some(tally_core::time::UnixMillis(5)), ..folder.settings(text) };
     assert_eq!(imported(&broker, settings.clone()).await.unwrap(), Exit::CLEAN);
     // The file grows.
     folder.settings(&format!("{text}u3,p\n"));
@@ -234,7 +234,7 @@ async fn a_place_that_belongs_to_another_import_is_refused() {
 async fn a_dry_run_sends_nothing_and_keeps_no_place() {
     let (broker, folder) = (broker(), Folder::new());
     let text = format!("{}{{\n", line(1, 1, "like"));
-    let dry = ImportSettings { dry_run: true, ..folder.settings(&text) };
+    let dry = ImportArgs { dry_run: true, ..folder.settings(&text) };
     assert_eq!(imported(&broker, dry.clone()).await.unwrap(), Exit::FAILED);
     assert_eq!(events(&broker).await, []);
     assert!(!dry.progress.unwrap().exists());

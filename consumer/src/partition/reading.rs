@@ -194,6 +194,6 @@ impl Held {
     }
 
     pub(super) fn most_ready(&self) -> usize {
-        self.shared.settings.limits.rows.min(Progress::STATEMENTS)
+        self.shared.settings.batch_rows.min(Progress::STATEMENTS)
     }
 }

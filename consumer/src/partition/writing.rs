@@ -76,7 +76,7 @@ pub(super) fn condition(partition: &Partition) -> String {
 impl Writing {
     /// A member's event of so many bytes comes.
     pub(super) fn gather(&mut self, bytes: usize, shared: &Shared) {
-        self.rows_due.get_or_insert_with(|| shared.at() + shared.settings.limits.linger);
+        self.rows_due.get_or_insert_with(|| shared.at() + shared.settings.linger);
         self.bytes += bytes;
         self.events += 1;
     }
@@ -88,7 +88,7 @@ impl Writing {
         }
         if self.busy.insert(counter.clone()) {
             self.waiting.push_back(counter);
-            self.sums_due.get_or_insert_with(|| shared.at() + shared.settings.limits.linger);
+            self.sums_due.get_or_insert_with(|| shared.at() + shared.settings.linger);
         }
         false
     }
@@ -120,7 +120,7 @@ impl Held {
             None
         } else if self.progress.ready() >= self.most_ready() {
             Some("rows")
-        } else if self.writing.bytes >= self.shared.settings.limits.bytes {
+        } else if self.writing.bytes >= self.shared.settings.batch_bytes {
             Some("bytes")
         } else {
             self.writing.rows_due.filter(|due| *due <= self.shared.at()).map(|_| "age")

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ports::QueueReason;
 
 /// Differences and misplaced rows that are listed one by one; beyond them only numbers are kept.
-pub const LISTED: usize = 50;
+const LISTED: usize = 50;
 
 /// Why a count was looked at, or what was wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -23,22 +23,11 @@ pub fn encode(
     said: Said<'_>,
     at: UnixMillis,
 ) -> Option<Vec<u8>> {
-    written(None, definition, subject, direction, said, at)
+    encode_from(None, definition, subject, direction, said, at)
 }
 
-/// The same of an event that states the region it comes from.
+/// The same of an event that may state the region it comes from.
 pub fn encode_from(
-    region: &Region,
-    definition: &Definition,
-    subject: &str,
-    direction: Direction,
-    said: Said<'_>,
-    at: UnixMillis,
-) -> Option<Vec<u8>> {
-    written(Some(region), definition, subject, direction, said, at)
-}
-
-fn written(
     region: Option<&Region>,
     definition: &Definition,
     subject: &str,
@@ -82,7 +71,7 @@ mod tests {
         let like = likes.named("likes").unwrap();
         let said = (Direction::Add, Said::Member(&user), UnixMillis(5));
         let region = Region::new("eu").unwrap();
-        let value = encode_from(&region, like, "p", said.0, said.1, said.2).unwrap();
+        let value = encode_from(Some(&region), like, "p", said.0, said.1, said.2).unwrap();
         let event = decode_value(Some(&value), UnixMillis(0), &likes).unwrap();
         assert_eq!((event.subject(), event.region(), event.at), ("p", Some(region), UnixMillis(5)));
         let value = encode(like, "p", said.0, said.1, said.2).unwrap();

@@ -143,7 +143,7 @@ fn consume(settings: &kafka::Settings, connection: &Connection) -> consumer::App
         producer: Arc::new(kafka::Producer::new(settings).unwrap()),
         reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
     };
-    consumer::App::with_ports(consumer::Mode::Consume, consumer::ReadSettings::default(), ports, connection.clone())
+    consumer::App::with_ports(consumer::ReadSettings::default(), ports, connection.clone())
 }
 
 /// The reason of every dead letter, by the place its record came from.

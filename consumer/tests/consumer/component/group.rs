@@ -48,7 +48,7 @@ async fn a_lost_partition_is_dropped_at_once_and_what_its_zombie_sends_late_chan
 #[tokio::test(start_paused = true)]
 async fn a_stop_writes_what_was_gathered_and_ends_clean() {
     let mut world = World::new(3).await;
-    world.settings.limits.linger = Duration::from_secs(60);
+    world.settings.linger = Duration::from_secs(60);
     (0..3).for_each(|partition| world.say(partition, "a", Like));
     let consumer = world.consumer();
     let readiness = consumer.host().readiness().clone();

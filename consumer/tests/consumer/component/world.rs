@@ -10,7 +10,7 @@ use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::memory::log::Broker;
-use tally_consumer::{App, Mode, Ports, ReadSettings};
+use tally_consumer::{App, Ports, ReadSettings};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::{Action, LikeEvent, partition_of};
 use tally_core::fault::Fault;
@@ -116,7 +116,7 @@ impl World {
             producer: Arc::new(self.broker.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(broker.reader("replay", topic)))),
         };
-        Running::start(App::with_ports(Mode::Consume, self.settings.clone(), ports, connection), host)
+        Running::start(App::with_ports(self.settings.clone(), ports, connection), host)
     }
 
     pub(crate) async fn stop(&self, running: Running) {

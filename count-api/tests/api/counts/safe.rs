@@ -14,7 +14,7 @@ use crate::harness::{begin_topic, counter_id, keep, kept};
 /// A world in which nothing is known of the topics, with three likes of `p`; everything until ten seconds in is counted, and now
 /// it is twelve seconds in.
 async fn world() -> (World, CounterId) {
-    let (world, p) = (World::with(Beginning { all_rows: false, ..Beginning::default() }).await, likes("p"));
+    let (world, p) = (Box::pin(World::with(Beginning { all_rows: false, ..Beginning::default() })).await, likes("p"));
     world.write(&p, counter(3, 5)).await;
     begin_topic(&world.claims, "likes", PARTITIONS as usize).await;
     sleep(12 * SECOND).await;

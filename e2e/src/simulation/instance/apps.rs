@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::{self, Connection};
-use tally_adapters::kafka;
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
@@ -51,15 +50,14 @@ pub(super) struct Process<'a> {
 
 /// How a consumer reads.
 fn read_settings(profile: &Profile) -> consumer::ReadSettings {
-    let limits = consumer::ReadSettings::default().limits;
     consumer::ReadSettings {
-        limits: consumer::BatchLimits { rows: profile.consuming.statements, ..limits },
+        batch_rows: profile.consuming.statements,
         concurrency: profile.consuming.requests,
         tombstones: profile.consuming.tombstones,
         topic: TOPIC.to_owned(),
-        dead_letter_topic: LETTERS.to_owned(),
-        group: GROUP.to_owned(),
+        dead_letter_topic: Some(LETTERS.to_owned()),
         shards: Some(profile.shards),
+        ..consumer::ReadSettings::default()
     }
 }
 
@@ -84,12 +82,12 @@ impl Process<'_> {
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
         };
         let settings = read_settings(self.profile);
-        consumer::App::with_ports(consumer::Mode::Consume, settings, ports, self.connection.clone())
+        consumer::App::with_ports(settings, ports, self.connection.clone())
     }
 
     pub(super) fn streamer(&self) -> streamer::App {
         let rules = streamer::Rules {
-            poll: streamer::PollRules { busy: Duration::from_millis(25), idle: Duration::from_millis(500) },
+            poll_idle: Duration::from_millis(500),
             discover: Duration::from_secs(5),
             lease: self.profile.leases.then_some(Duration::from_secs(6)),
             milestones: self.profile.milestones,
@@ -224,12 +222,7 @@ impl Process<'_> {
             force: true,
             ..recount::Rules::default()
         };
-        let log = recount::LogConfig { kafka: kafka::Settings::plaintext(""), topic: CHANGES.to_owned() };
-        let config = recount::Config {
-            table_prefix: String::new(),
-            shards: Some(self.profile.shards),
-            job: recount::Job::Recount(recount::RecountConfig { scope: recount::Scope::Watch, rules, log }),
-        };
+        let config = recount::Config::plain("", Some(self.profile.shards), recount::Scope::Watch, rules);
         let log = recount::LogPorts {
             topic: CHANGES.to_owned(),
             reader: self.reader(CHANGES),

@@ -1,35 +1,40 @@
-//! The task that is a member of the group: it polls Kafka and does nothing else, so that a slow store cannot cost the
-//! membership, and it spawns a worker for each partition that is assigned.
+//! The task that is a member of the group.
 
 use std::sync::Arc;
 
 use anyhow::bail;
-use tally_adapters::kafka::GroupHealth;
+use tally_core::fault::Fault;
 use tally_core::ports::log::Rebalance;
 use tally_core::ports::{Intake, OwnedPartition};
-use tally_service::{Stage, Stop, Task};
+use tally_service::{Readiness, Stop, Task};
 
-use crate::metrics;
-use crate::partition::{Shared, Worker};
+use super::health::GroupHealth;
 
-pub(crate) struct Membership {
-    pub(crate) intake: Box<dyn Intake>,
-    pub(crate) shared: Arc<Shared>,
+/// The task: it polls Kafka and does nothing else, so that a slow store cannot cost the membership.
+pub struct Membership {
+    pub intake: Box<dyn Intake>,
+    pub readiness: Readiness,
+    /// Begins to work on a partition that is assigned, in a task of its own.
+    pub begin: Box<dyn Fn(Arc<dyn OwnedPartition>) + Send>,
+    /// Told of each rebalance.
+    pub on_rebalance: fn(&Rebalance),
+    /// Told of each error.
+    pub on_fault: fn(&Fault),
 }
 
 impl Membership {
     /// # Errors
     /// The group is another deployment's, too.
     fn rebalanced(&self, rebalance: Rebalance, health: &mut GroupHealth) -> anyhow::Result<()> {
+        (self.on_rebalance)(&rebalance);
         match rebalance {
             Rebalance::Assigned(partitions) => {
-                metrics::assigned(partitions.len());
-                tracing::info!(partitions = ?indices(&partitions), "assigned");
+                let indices: Vec<u32> = partitions.iter().map(|owned| owned.partition().index).collect();
+                tracing::info!(partitions = ?indices, "assigned");
                 health.joined();
-                partitions.into_iter().for_each(|partition| self.begin(partition));
+                partitions.into_iter().for_each(&self.begin);
             }
             Rebalance::Revoked(revocation, partitions) => {
-                metrics::revoked(revocation, partitions.len());
                 let partitions: Vec<u32> = partitions.iter().map(|partition| partition.index).collect();
                 tracing::info!(?partitions, why = revocation.label(), "asked back");
             }
@@ -37,21 +42,11 @@ impl Membership {
         }
         Ok(())
     }
-
-    fn begin(&self, partition: Arc<dyn OwnedPartition>) {
-        let name = format!("partition-{}", partition.partition().index);
-        let worker = Worker { log: partition, shared: Arc::clone(&self.shared) };
-        self.shared.host.worker(Stage::Intake, &name, worker);
-    }
-}
-
-fn indices(partitions: &[Arc<dyn OwnedPartition>]) -> Vec<u32> {
-    partitions.iter().map(|partition| partition.partition().index).collect()
 }
 
 impl Task for Membership {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        let mut health = GroupHealth::new(self.shared.host.readiness(), metrics::kafka_error);
+        let mut health = GroupHealth::new(&self.readiness, self.on_fault);
         loop {
             let next = tokio::select! {
                 biased;
