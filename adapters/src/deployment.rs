@@ -2,40 +2,29 @@
 //! this deployment. From then on it follows in which format the deployment is written, and whether its tables are still those
 //! that it was created over.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::format::Format;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{DeploymentConfig, Outcome};
-use tally_service::{Clock, Host, Invalid, Stage, Stop, Task, Unfit};
-use tokio::time::timeout;
+use tally_core::ports::Outcome;
+use tally_service::{Host, Invalid, Stage, Unfit};
 
 use crate::dynamodb::counters::Counters;
-use crate::dynamodb::{self, Connection, Missing, Watch};
+use crate::dynamodb::{self, Checkpoints, Connection, Missing, Watch};
 
 /// What the start waits for.
 const NAME: &str = "deployment";
-
-/// The wait between two looks at the format.
-const EVERY: Duration = Duration::from_secs(1);
 
 /// A new deployment over the rows of another would count by another number of shards, and read Kafka from its start.
 const CONFIGURATION_LOST: &str = "the likes table has rows, and the checkpoints table has no `config`: it was lost, or restored \
                                   without the other table. Nothing starts over it: restore it, or run `tally adopt tables --shards N` \
                                   with the number of shards that the rows were written with";
 
-/// How long one look may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// The deployment that a process is part of.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub struct Deployment<'a> {
-    /// The tables to check; `None` where the ports are not over tables.
-    pub tables: Option<&'a Connection>,
-    pub checkpoints: Arc<dyn DeploymentConfig>,
+    /// Its tables.
+    pub tables: &'a Connection,
     /// What `--shards` says; it has to be what the deployment was created with.
     pub shards: Option<ShardCount>,
 }
@@ -50,34 +39,29 @@ impl Deployment<'_> {
     pub async fn create(self, host: &Host) -> anyhow::Result<ShardCount> {
         self.check_tables(host).await?;
         // Asked for each time, so that what is granted for it is used.
-        let has_rows = match self.tables {
-            Some(connection) => host.wait_for(NAME, Backoff::STORE, || dynamodb::holds_items(connection)).await?,
-            None => false,
-        };
-        match host.wait_for(NAME, Backoff::STORE, || self.checkpoints.format()).await? {
+        let has_rows = host.wait_for(NAME, Backoff::STORE, || dynamodb::holds_items(self.tables)).await?;
+        let checkpoints = Checkpoints::new(self.tables);
+        match host.wait_for(NAME, Backoff::STORE, || checkpoints.format()).await? {
             Some(stated) => stated.known()?,
             None if has_rows => return Err(Unfit(CONFIGURATION_LOST.to_owned()).into()),
             None => {}
         }
-        let created = host.wait_for(NAME, Backoff::STORE, || self.checkpoints.config(self.shards)).await?;
+        let created = host.wait_for(NAME, Backoff::STORE, || checkpoints.config(self.shards)).await?;
         let watch = self.watch(created, host).await?;
-        if let Some(connection) = self.tables {
-            // Asked for each time, as above.
-            let counters = Counters::new(connection);
-            if !host.wait_for("tables", Backoff::STORE, || counters.renew_reserved()).await? {
-                tracing::error!(
-                    "the table like_counts was emptied: run `tally adopt tables`, nothing is called exact before"
-                );
-            }
+        // Asked for each time, as above.
+        let counters = Counters::new(self.tables);
+        if !host.wait_for("tables", Backoff::STORE, || counters.renew_reserved()).await? {
+            tracing::error!(
+                "the table like_counts was emptied: run `tally adopt tables`, nothing is called exact before"
+            );
         }
-        self.follow(created, watch.map(Watch::storing_losses), host)
+        self.follow(created, watch.storing_losses(), host)
     }
 
     /// Waits for as long as the tables are others than those that the deployment was created over; who watches them from then on.
-    async fn watch(&self, created: ShardCount, host: &Host) -> anyhow::Result<Option<Watch>> {
-        let Some(connection) = self.tables else { return Ok(None) };
-        let settled = host.wait_for("tables", Backoff::STORE, || dynamodb::require_whole(connection)).await?;
-        Ok(Some(Watch::new(connection, settled, created, host)))
+    async fn watch(&self, created: ShardCount, host: &Host) -> anyhow::Result<Watch> {
+        let settled = host.wait_for("tables", Backoff::STORE, || dynamodb::require_whole(self.tables)).await?;
+        Ok(Watch::new(self.tables, settled, created, host))
     }
 
     /// For a process that only reads: it waits until one that writes has created the deployment.
@@ -94,7 +78,8 @@ impl Deployment<'_> {
             }
         };
         host.wait_for(NAME, Backoff::STORE, stated).await??.known()?;
-        let created = || async { self.checkpoints.deployed().await?.ok_or_else(missing) };
+        let checkpoints = Checkpoints::new(self.tables);
+        let created = || async { checkpoints.deployed().await?.ok_or_else(missing) };
         let created = host.wait_for(NAME, Backoff::STORE, created).await?;
         let watch = self.watch(created, host).await?;
         self.follow(created, watch, host)
@@ -103,11 +88,8 @@ impl Deployment<'_> {
     /// The format; none before the deployment is created. Nothing waits for it over rows.
     async fn stated(&self) -> Outcome<Result<Option<Format>, Unfit>> {
         // The rows before the configuration: it is created before the first of them.
-        let had_rows = match self.tables {
-            Some(connection) => dynamodb::held_items(connection).await?,
-            None => false,
-        };
-        let stated = self.checkpoints.format().await?;
+        let had_rows = dynamodb::held_items(self.tables).await?;
+        let stated = Checkpoints::new(self.tables).format().await?;
         if stated.is_none() && had_rows {
             return Ok(Err(Unfit(CONFIGURATION_LOST.to_owned())));
         }
@@ -115,12 +97,11 @@ impl Deployment<'_> {
     }
 
     async fn check_tables(&self, host: &Host) -> anyhow::Result<()> {
-        let Some(connection) = self.tables else { return Ok(()) };
-        host.clock().correct_by(connection.store_clock());
+        host.clock().correct_by(self.tables.store_clock());
         let missing = host.wait_for("tables", Backoff::STORE, || async {
-            let missing = connection.missing().await?;
+            let missing = self.tables.missing().await?;
             if missing.is_none() {
-                dynamodb::check_tables(connection).await?;
+                dynamodb::check_tables(self.tables).await?;
             }
             Ok(missing)
         });
@@ -132,47 +113,12 @@ impl Deployment<'_> {
 
     /// From here on the process stops by itself once the deployment is written in a format that this build does not know, and is
     /// not ready while its tables are others.
-    fn follow(self, created: ShardCount, watch: Option<Watch>, host: &Host) -> anyhow::Result<ShardCount> {
+    fn follow(self, created: ShardCount, watch: Watch, host: &Host) -> anyhow::Result<ShardCount> {
         let told = self.shards.unwrap_or(created);
         if told != created {
             return Err(Unfit(format!("--shards is {told}, but this deployment was created with {created}")).into());
         }
-        match watch {
-            Some(watch) => host.spawn(Stage::Intake, "format", watch),
-            None => {
-                let checkpoints = self.checkpoints;
-                host.spawn(Stage::Intake, "format", FollowFormat { checkpoints, clock: host.clock() });
-            }
-        }
+        host.spawn(Stage::Intake, "format", watch);
         Ok(created)
-    }
-}
-
-/// The task that looks each second at what the deployment is written in, where there are no tables to look at.
-struct FollowFormat {
-    checkpoints: Arc<dyn DeploymentConfig>,
-    clock: Clock,
-}
-
-impl FollowFormat {
-    /// A look that fails says nothing about the format, and neither does a configuration that is not there: the process
-    /// goes on.
-    async fn look(&self) -> anyhow::Result<()> {
-        let why = match timeout(PATIENCE, self.checkpoints.recent_format()).await {
-            Ok(Ok(stated)) => return Ok(stated.map_or(Ok(()), Format::known)?),
-            Ok(Err(fault)) => fault.to_string(),
-            Err(_) => format!("no answer within {PATIENCE:?}"),
-        };
-        tracing::debug!(error = why, "the deployment's format cannot be read");
-        Ok(())
-    }
-}
-
-impl Task for FollowFormat {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
-            stop.unless_requested(self.look()).await??;
-        }
-        Ok(())
     }
 }

@@ -10,8 +10,8 @@ use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::audit::AuditRun;
 use tally_core::backoff::Backoff;
+use tally_core::ports::Producer;
 use tally_core::ports::log::TopicReader;
-use tally_core::ports::{DeploymentConfig, Producer};
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Invalid, Listen, Program};
 
@@ -28,6 +28,8 @@ use crate::watch::watch;
 /// What a recount works on.
 #[derive(Clone)]
 pub struct Ports {
+    /// The tables, which are checked and watched.
+    pub tables: dynamodb::Connection,
     /// The rows of the likes table.
     pub rows: dynamodb::Rows,
     /// The markers beside the rows.
@@ -37,7 +39,7 @@ pub struct Ports {
     /// Where the folds of the log stand, and the losses.
     pub changes: Arc<Changes>,
     /// Which counters there are.
-    pub deployment: Arc<dyn DeploymentConfig>,
+    pub deployment: dynamodb::Checkpoints,
     /// Runs, how far they are, the queue and the ledger.
     pub recounts: dynamodb::Recounts,
     /// The log of changes.
@@ -59,11 +61,12 @@ impl Ports {
     /// The tables of `connection`, and a log.
     pub fn over(connection: &dynamodb::Connection, log: LogPorts) -> Self {
         Self {
+            tables: connection.clone(),
             rows: dynamodb::Rows::new(connection),
             markers: dynamodb::Markers::new(connection),
             counters: Arc::new(Counters::new(connection)),
             changes: Arc::new(Changes::new(connection)),
-            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
+            deployment: dynamodb::Checkpoints::new(connection),
             recounts: dynamodb::Recounts::new(connection),
             log,
         }
@@ -85,8 +88,6 @@ impl LogPorts {
 pub struct App {
     config: Config,
     ports: Wired,
-    /// The tables to be checked before anything is written; `None` where the ports are not over them.
-    tables: Option<dynamodb::Connection>,
     /// The id of the run, where a caller has given it.
     caller: Option<AuditRun>,
 }
@@ -111,15 +112,12 @@ impl App {
                 Wired::Recount(Box::new(Ports::over(&connection, log)))
             }
             Job::Erase(_) => {
-                let mut ports = ErasePorts::over(&connection);
-                if let Some(settings) = &config.kafka {
-                    let producer = kafka::Producer::new(settings).context("cannot set up the producer")?;
-                    ports.producer = Some(Arc::new(producer));
-                }
-                Wired::Erase(Box::new(ports))
+                let producer = config.kafka.as_ref().map(kafka::Producer::new).transpose();
+                let producer = producer.context("cannot set up the producer")?.map(|producer| Arc::new(producer) as _);
+                Wired::Erase(Box::new(ErasePorts { tables: connection, producer }))
             }
         };
-        Ok(Self { config, ports, tables: Some(connection), caller: None })
+        Ok(Self { config, ports, caller: None })
     }
 
     /// A job over `ports`, whatever is behind them. Where the job is an erasure, its events go where the log is.
@@ -128,16 +126,10 @@ impl App {
             Job::Recount(_) => Wired::Recount(Box::new(ports)),
             Job::Erase(_) => {
                 let producer = config.kafka.as_ref().map(|_| ports.log.producer);
-                Wired::Erase(Box::new(ErasePorts { rows: ports.rows, deployment: ports.deployment, producer }))
+                Wired::Erase(Box::new(ErasePorts { tables: ports.tables, producer }))
             }
         };
-        Self { config, ports, tables: None, caller: None }
-    }
-
-    /// The same, which checks and watches these tables first, and goes by their clock.
-    #[must_use]
-    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
-        Self { tables: Some(connection), ..self }
+        Self { config, ports, caller: None }
     }
 
     /// The same for a program that carries out a recount and has its own answer to print: the run has this id, by which it is
@@ -160,13 +152,13 @@ impl tally_service::App for App {
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { config, ports, tables, caller } = self;
-        let checkpoints = match &ports {
-            Wired::Recount(ports) => Arc::clone(&ports.deployment),
-            Wired::Erase(ports) => Arc::clone(&ports.deployment),
+        let Self { config, ports, caller } = self;
+        let tables = match &ports {
+            Wired::Recount(ports) => &ports.tables,
+            Wired::Erase(ports) => &ports.tables,
         };
         // A recount creates nothing: a process that writes rows says what the deployment is.
-        let shards = Deployment { tables: tables.as_ref(), checkpoints, shards: config.shards }.join(&host).await?;
+        let shards = Deployment { tables, shards: config.shards }.join(&host).await?;
         if let Wired::Recount(ports) = &ports {
             host.wait_for("changes", Backoff::STORE, || begun(&ports.changes)).await?;
         }

@@ -5,9 +5,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_adapters::dynamodb::Page;
 use tally_core::audit::Cost;
 use tally_core::fault::Fault;
-use tally_core::ports::{Outcome, Page};
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Patience, Stop, Until};
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail};
+use tally_adapters::dynamodb::Checkpoints;
 use tally_core::definitions::{Definition, Definitions, MemberField, SubjectField};
 use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, ShardCount};
-use tally_core::ports::DeploymentConfig;
 
 use crate::calls::Calls;
 
 /// The deployment's counters, in the order in which they were defined.
-pub(crate) async fn defined(calls: &Calls, deployment: &dyn DeploymentConfig) -> anyhow::Result<Definitions> {
+pub(crate) async fn defined(calls: &Calls, deployment: &Checkpoints) -> anyhow::Result<Definitions> {
     let found = calls.persist("read the counters", || deployment.definitions()).await?;
     calls.read_items(1);
     Ok(found)

@@ -10,11 +10,12 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 use serde_json::json;
 use tally_adapters::dynamodb;
+use tally_adapters::dynamodb::{MemberRow, Segment};
 use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{Said, encode};
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
+use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{DeploymentConfig, MemberRow, Producer, Rows as _, Segment};
 use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Exit, Stop};
 
@@ -31,23 +32,10 @@ const SEGMENTS: u32 = 8;
 /// What an erasure works on.
 #[derive(Clone)]
 pub struct ErasePorts {
-    /// The rows of the likes table.
-    pub rows: dynamodb::Rows,
-    /// Which counters there are.
-    pub deployment: Arc<dyn DeploymentConfig>,
+    /// The tables: what members there are is read of them.
+    pub tables: dynamodb::Connection,
     /// Where events go; `None` for a dry run.
     pub producer: Option<Arc<dyn Producer>>,
-}
-
-impl ErasePorts {
-    /// The tables of `connection`, without a producer.
-    pub fn over(connection: &dynamodb::Connection) -> Self {
-        Self {
-            rows: dynamodb::Rows::new(connection),
-            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
-            producer: None,
-        }
-    }
 }
 
 /// What an erasure came to.
@@ -80,7 +68,8 @@ struct Taken {
 
 /// An erasure under way.
 pub(crate) struct Erasing<'a> {
-    ports: ErasePorts,
+    rows: dynamodb::Rows,
+    producer: Option<Arc<dyn Producer>>,
     shards: ShardCount,
     calls: Calls,
     config: &'a EraseConfig,
@@ -123,9 +112,10 @@ pub(crate) async fn erase_and_report(
 impl<'a> Erasing<'a> {
     async fn new(ports: ErasePorts, shards: ShardCount, calls: Calls, config: &'a EraseConfig) -> anyhow::Result<Self> {
         let are_users = matches!(config.subject, Subject::User(_));
-        let defined = defined(&calls, &*ports.deployment).await?;
+        let ErasePorts { tables, producer } = ports;
+        let defined = defined(&calls, &dynamodb::Checkpoints::new(&tables)).await?;
         let sets = sets(&defined, &config.counters, are_users)?.into_iter().map(Arc::new).collect();
-        Ok(Self { ports, shards, calls, config, sets })
+        Ok(Self { rows: dynamodb::Rows::new(&tables), producer, shards, calls, config, sets })
     }
 
     async fn erased(&self) -> anyhow::Result<Erased> {
@@ -142,7 +132,7 @@ impl<'a> Erasing<'a> {
             for key in RowKey::all(&counter, self.shards) {
                 let mut after = None;
                 loop {
-                    let page = calls.page("read rows", || self.ports.rows.users(&key, after.as_ref())).await?;
+                    let page = calls.page("read rows", || self.rows.users(&key, after.as_ref())).await?;
                     let (members, gone) = page.items.into_iter().partition::<Vec<_>, _>(|row| row.gone.is_none());
                     erased.tombstones.add(Tombstones {
                         rows: gone.len() as u64,
@@ -176,7 +166,7 @@ impl<'a> Erasing<'a> {
     async fn in_segment(&self, segment: Segment, user: &UserId) -> anyhow::Result<Erased> {
         let (mut erased, mut after) = (Erased::default(), None);
         loop {
-            let scan = || self.ports.rows.scan(segment, after.as_ref());
+            let scan = || self.rows.scan(segment, after.as_ref());
             let page = self.calls.page("scan rows", scan).await?;
             let theirs = page.items.iter().filter(|row| row.sort == user.as_str());
             let mut taken = Vec::new();
@@ -206,7 +196,7 @@ impl<'a> Erasing<'a> {
             *erased.left.entry(set.name.to_string()).or_default() += 1;
         }
         erased.found = taken.len() as u64;
-        let Some(producer) = self.ports.producer.as_deref() else { return Ok(erased) };
+        let Some(producer) = self.producer.as_deref() else { return Ok(erased) };
         erased.produced = stream::iter(taken)
             .map(|taken| self.produce(taken, producer).boxed())
             .buffer_unordered(AT_ONCE)
@@ -234,7 +224,7 @@ impl<'a> Erasing<'a> {
 
     fn print(&self, erased: &Erased) {
         let (Erased { found, produced, left, tombstones }, cost) = (erased, self.calls.cost());
-        let dry_run = self.ports.producer.is_none();
+        let dry_run = self.producer.is_none();
         tracing::info!(found, produced, tombstones = tombstones.rows, dry_run, "erasure ends");
         // A closed pipe is no failure of the erasure.
         let mut out = std::io::stdout();

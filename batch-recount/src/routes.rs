@@ -1,7 +1,5 @@
 //! What the admin listener shows and takes: runs with their summaries, and requests for more.
 
-use std::sync::Arc;
-
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
@@ -13,10 +11,11 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb;
+use tally_core::audit::QueueReason;
 use tally_core::audit::{AuditRun, RunRecord};
 use tally_core::fault::Fault;
 use tally_core::ids::{PostId, RowKey};
-use tally_core::ports::{DeploymentConfig, Outcome, QueueReason, RecountQueue as _, Runs as _};
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
 
@@ -33,7 +32,7 @@ const AT_ONCE: usize = 64;
 #[derive(Clone)]
 pub(crate) struct Desk {
     pub(crate) recounts: dynamodb::Recounts,
-    pub(crate) deployment: Arc<dyn DeploymentConfig>,
+    pub(crate) deployment: dynamodb::Checkpoints,
     pub(crate) clock: Clock,
 }
 

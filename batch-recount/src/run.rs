@@ -8,7 +8,6 @@ use anyhow::{Context, ensure};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
-use tally_core::ports::Runs as _;
 use tally_core::time::UnixMillis;
 use tally_service::Exit;
 

@@ -8,7 +8,6 @@ use futures_util::future::try_join4;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::audit::{RunRecord, RunScope};
 use tally_core::backoff::Backoff;
-use tally_core::ports::Runs as _;
 use tally_core::time::UnixMillis;
 use tally_service::{Exit, Host};
 use tokio::sync::mpsc;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
@@ -10,7 +11,7 @@ use tally_core::backoff::Backoff;
 use tally_core::cached::Cache;
 use tally_core::fault::Fault;
 use tally_core::milestone::Ladder;
-use tally_core::ports::{ChangeStream, DeploymentConfig};
+use tally_core::ports::ChangeStream;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Patience, Program, Stage};
 use tokio::sync::watch;
@@ -28,12 +29,8 @@ use crate::relay::Relaying;
 pub struct Ports {
     /// The change stream of the likes table.
     pub stream: Arc<dyn ChangeStream>,
-    /// The counters.
-    pub counters: Arc<Counters>,
-    /// What is stored of the log: how far it is fed and folded, and what is lost.
-    pub changes: Arc<Changes>,
-    /// What the deployment was created with.
-    pub deployment: Arc<dyn DeploymentConfig>,
+    /// The other tables, which are checked before anything is written, and watched.
+    pub tables: dynamodb::Connection,
     /// The cache, where there is one.
     pub cache: Option<Arc<dyn Cache>>,
     /// The log.
@@ -44,8 +41,6 @@ pub struct Ports {
 pub struct App {
     config: Config,
     ports: Ports,
-    /// The tables to be checked before anything is written; `None` where the ports are not over them.
-    tables: Option<dynamodb::Connection>,
 }
 
 impl App {
@@ -60,32 +55,20 @@ impl App {
         let log = open_log(&config, &connection).context("cannot set up the log of changes")?;
         let mut ports = Ports::over(&connection, log);
         ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
-        Ok(Self { tables: Some(connection), ..Self::with_ports(config, ports) })
+        Ok(Self { config, ports })
     }
 
     /// Over any ports.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
-        Self { config, ports, tables: None }
-    }
-
-    /// The same, which checks and watches these tables first, and goes by their clock.
-    #[must_use]
-    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
-        Self { tables: Some(connection), ..self }
+        Self { config, ports }
     }
 }
 
 impl Ports {
     /// The tables of `connection` and a log, without a cache.
     pub fn over(connection: &dynamodb::Connection, log: LogPorts) -> Self {
-        Self {
-            stream: Arc::new(dynamodb::Streams::new(connection)),
-            counters: Arc::new(Counters::new(connection)),
-            changes: Arc::new(Changes::new(connection)),
-            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
-            cache: None,
-            log,
-        }
+        let stream = Arc::new(dynamodb::Streams::new(connection));
+        Self { stream, tables: connection.clone(), cache: None, log }
     }
 }
 
@@ -128,35 +111,40 @@ fn open_cache(settings: &redis::Settings) -> anyhow::Result<Arc<dyn Cache>> {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { config, ports, tables } = self;
-        let (tables, checkpoints) = (tables.as_ref(), Arc::clone(&ports.deployment));
-        Deployment { tables, checkpoints, shards: config.shards }.create(&host).await?;
+        let Self { config, ports } = self;
+        Deployment { tables: &ports.tables, shards: config.shards }.create(&host).await?;
+        let (changes, deployment) = (Arc::new(Changes::new(&ports.tables)), Checkpoints::new(&ports.tables));
         let patience =
             Patience::new(host.clock(), host.chance().clone()).on_fault(|_, fault, _| metrics::faulted(fault));
         if config.role.relays() {
             let stream = &ports.stream;
             host.wait_for("stream", Backoff::STORE, || async { stream.info().await.map_err(Fault::from) }).await?;
         }
-        let log = joined(&host, &ports.changes, &ports.log).await?;
-        let ladder = ladder::raised(&host, &*ports.deployment, config.rules.milestones).await?;
+        let log = joined(&host, &changes, &ports.log).await?;
+        let ladder = ladder::raised(&host, &deployment, config.rules.milestones).await?;
         if config.role.relays() {
             let known = watch::Sender::new(ladder);
-            relaying(config.rules, &ports, &log, known.subscribe()).spawn(&host, &patience);
-            let (deployment, clock) = (Arc::clone(&ports.deployment), host.clock());
-            host.spawn(Stage::Support, "ladder", FollowLadder { deployment, known, clock });
+            relaying(config.rules, &ports, &changes, &log, known.subscribe()).spawn(&host, &patience);
+            host.spawn(Stage::Support, "ladder", FollowLadder { deployment, known, clock: host.clock() });
         }
         if config.role.folds() {
             let intake = (ports.log.join)().context("cannot join the group")?;
-            folding(config.rules, ports, log).spawn(intake, &host, &patience);
+            folding(config.rules, ports, changes, log).spawn(intake, &host, &patience);
         }
         Ok(())
     }
 }
 
-fn relaying(rules: Rules, ports: &Ports, log: &LogConfig, ladder: watch::Receiver<Ladder>) -> Relaying {
+fn relaying(
+    rules: Rules,
+    ports: &Ports,
+    changes: &Arc<Changes>,
+    log: &LogConfig,
+    ladder: watch::Receiver<Ladder>,
+) -> Relaying {
     Relaying {
         stream: Arc::clone(&ports.stream),
-        store: Arc::clone(&ports.changes),
+        store: Arc::clone(changes),
         producer: Arc::clone(&ports.log.producer),
         topic: ports.log.topic.as_str().into(),
         partitions: log.partitions,
@@ -166,9 +154,9 @@ fn relaying(rules: Rules, ports: &Ports, log: &LogConfig, ladder: watch::Receive
     }
 }
 
-fn folding(rules: Rules, ports: Ports, log: LogConfig) -> Folding {
-    let Ports { counters, cache, changes, .. } = ports;
-    Folding { counters, cache, store: changes, deployment: log.deployment, rules }
+fn folding(rules: Rules, ports: Ports, store: Arc<Changes>, log: LogConfig) -> Folding {
+    let (counters, cache) = (Arc::new(Counters::new(&ports.tables)), ports.cache);
+    Folding { counters, cache, store, deployment: log.deployment, rules }
 }
 
 impl Program for App {

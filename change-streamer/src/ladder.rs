@@ -4,12 +4,11 @@
 //! A counter for which more of the ladder is in force than a sender knows refuses it, so a process that reads it late
 //! passes no threshold unrecorded where another has begun to record them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use tally_adapters::dynamodb::Checkpoints;
 use tally_core::backoff::Backoff;
 use tally_core::milestone::Ladder;
-use tally_core::ports::DeploymentConfig;
 use tally_service::{Clock, Host, Invalid, Stop, Task};
 use tokio::sync::watch;
 
@@ -20,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// What stands does not go on as `told`, a fault that waiting does not mend, or a stop.
-pub(crate) async fn raised(host: &Host, deployment: &dyn DeploymentConfig, told: Ladder) -> anyhow::Result<Ladder> {
+pub(crate) async fn raised(host: &Host, deployment: &Checkpoints, told: Ladder) -> anyhow::Result<Ladder> {
     const NAME: &str = "milestones";
     loop {
         let stands = host.wait_for(NAME, Backoff::STORE, || deployment.ladder()).await?;
@@ -40,7 +39,7 @@ pub(crate) async fn raised(host: &Host, deployment: &dyn DeploymentConfig, told:
 
 /// The task that reads the ladder again. A look that fails says nothing about it.
 pub(crate) struct FollowLadder {
-    pub(crate) deployment: Arc<dyn DeploymentConfig>,
+    pub(crate) deployment: Checkpoints,
     pub(crate) known: watch::Sender<Ladder>,
     pub(crate) clock: Clock,
 }
@@ -65,7 +64,6 @@ impl Task for FollowLadder {
 
 #[cfg(test)]
 mod tests {
-    use tally_adapters::dynamodb::Checkpoints;
     use tally_core::time::UnixMillis;
     use tally_testkit::Store;
 

@@ -18,7 +18,8 @@ use std::time::Duration;
 use tally_adapters::dynamodb::changes::{Changes, Losses};
 use tally_core::changes::{DeploymentId, LossNumber};
 use tally_core::milestone::Ladder;
-use tally_core::ports::{ChangeStream, Producer, Worker};
+use tally_core::ports::{ChangeStream, Producer};
+use tally_core::shards::Worker;
 use tally_service::{Host, Patience, Stage};
 use tokio::sync::watch;
 

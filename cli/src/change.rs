@@ -3,7 +3,7 @@
 use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
-use tally_core::ports::{Operation, Operations};
+use tally_adapters::dynamodb::Operation;
 
 use crate::desk::Desk;
 use crate::ended::{self, Usage};

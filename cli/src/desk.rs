@@ -1,8 +1,6 @@
 //! The deployment as an operator meets it: its tables, checked before anything is said about them, and Kafka where brokers are
 //! named.
 
-use std::sync::Arc;
-
 use anyhow::{Context, bail};
 use clap::Args;
 use tally_adapters::dynamodb::changes::Changes;
@@ -12,7 +10,6 @@ use tally_adapters::{dynamodb, kafka};
 use tally_consumer::{group_of, replay_group};
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
-use tally_core::ports::DeploymentConfig;
 use tally_service::{Chance, Clock, Host, Stop, StoreArgs};
 
 use crate::ended::Usage;
@@ -47,7 +44,7 @@ pub(crate) struct Where {
 pub(crate) struct Desk {
     pub(crate) connection: dynamodb::Connection,
     pub(crate) shards: ShardCount,
-    pub(crate) checkpoints: Arc<dyn DeploymentConfig>,
+    pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) recounts: dynamodb::Recounts,
     /// What the log of changes is folded into.
     pub(crate) counters: Counters,
@@ -108,7 +105,7 @@ impl Desk {
         let host = Host::new("tally");
         let desk = Self {
             shards,
-            checkpoints: Arc::new(checkpoints),
+            checkpoints,
             recounts: dynamodb::Recounts::new(&connection),
             counters: Counters::new(&connection),
             changes: Changes::new(&connection),

@@ -7,10 +7,11 @@ use anyhow::Context;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::registers::Registers;
+use tally_adapters::dynamodb::{Checkpoints, Recounts};
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::backoff::Backoff;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{DeploymentConfig, Intake, Outcome, OwnedPartition, Producer, TopicReader};
+use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Invalid, Listen, Program, Stage};
 use tokio::sync::Semaphore;
@@ -39,8 +40,6 @@ pub type OpenTopic = Box<dyn Fn(&str) -> Outcome<Arc<dyn TopicReader>> + Send>;
 
 /// The ports of a consumer, beside its tables.
 pub struct Ports {
-    /// What the deployment was created with.
-    pub checkpoints: Arc<dyn DeploymentConfig>,
     /// Joins the group. Called once the store has answered: from then on the membership has to be polled.
     pub join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>,
     /// Writes dead letters, and puts them back on the topic.
@@ -73,7 +72,6 @@ impl App {
         let replays = replay_group(&tables.tables().prefix);
         let (topic, join) = (settings.topic.clone(), kafka.clone());
         let ports = Ports {
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(&tables)),
             join: Box::new({
                 let tables = tables.clone();
                 move || {
@@ -108,12 +106,12 @@ impl App {
     fn consume(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {
         let name = self.name();
         let intake = (self.ports.join)().context("cannot join the group")?;
-        let Self { settings, ports: Ports { checkpoints: deployment, producer, reader, .. }, tables, .. } = self;
+        let Self { settings, ports: Ports { producer, reader, .. }, tables, .. } = self;
         let shared = Arc::new(Shared {
             registers: Registers::new(&tables),
             claims: Claims::new(&tables, host.clock()),
             changes: Changes::new(&tables),
-            deployment,
+            deployment: Checkpoints::new(&tables),
             name,
             producer,
             reader: reader(&settings.topic).context("cannot set up a reader")?,
@@ -152,7 +150,7 @@ impl App {
         let deployment = self.name().context(NAMELESS)?;
         let reader = (self.ports.reader)(&self.settings.letters()).context("cannot set up a reader")?;
         let transactions = Arc::new(self.replays.context("dead letters are put back in Kafka")?);
-        let (topic, checkpoints) = (self.settings.topic, self.ports.checkpoints);
+        let (topic, checkpoints) = (self.settings.topic, Checkpoints::new(&self.tables));
         host.job("dlq replay", move |stop| async move {
             let defined = checkpoints.definitions().await.context("cannot read the counters")?;
             let definitions = defined.said_in(&topic);
@@ -184,7 +182,7 @@ impl App {
     }
 
     fn counters(self, host: &Host, file: Option<&Path>) -> anyhow::Result<()> {
-        let counters = Counters { deployment: self.ports.checkpoints, topic: self.settings.topic };
+        let counters = Counters { deployment: Checkpoints::new(&self.tables), topic: self.settings.topic };
         let wanted = file.map(counters::read).transpose()?;
         host.job("counters", move |stop| async move {
             match wanted {
@@ -198,11 +196,12 @@ impl App {
 
     async fn verify_draw(self, host: &Host, drawn: Drawn) -> anyhow::Result<()> {
         let deployment = self.name().context(NAMELESS)?;
-        let Self { ports: Ports { checkpoints, reader, .. }, settings, tables, .. } = self;
+        let Self { ports: Ports { reader, .. }, settings, tables, .. } = self;
+        let checkpoints = Checkpoints::new(&tables);
         let defined = host.wait_for("counters", Backoff::STORE, || checkpoints.definitions()).await?;
         let verifier = Verifier {
             defined: &defined,
-            milestones: Arc::new(dynamodb::Recounts::new(&tables)),
+            milestones: Recounts::new(&tables),
             claims: Claims::new(&tables, host.clock()),
             deployment: &deployment,
             topic: &settings.topic,
@@ -222,13 +221,12 @@ impl App {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let (checkpoints, shards) = (self.ports.checkpoints.clone(), self.settings.shards);
         let command = self.command.clone();
         // An import needs Kafka alone.
         if let Some(Command::Import(import)) = command {
             return self.import(&host, import);
         }
-        let shards = Deployment { tables: Some(&self.tables), checkpoints, shards }.create(&host).await?;
+        let shards = Deployment { tables: &self.tables, shards: self.settings.shards }.create(&host).await?;
         match command {
             None => self.consume(&host, shards),
             Some(Command::Dlq(DlqCommand::List { limit })) => self.list_letters(&host, limit),

@@ -2,12 +2,11 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
+use tally_adapters::dynamodb::Checkpoints;
 use tally_core::definitions::{Definition, Definitions, Entry};
-use tally_core::ports::DeploymentConfig;
 
 use crate::print;
 
@@ -16,7 +15,7 @@ const ATTEMPTS: usize = 5;
 
 /// The deployment's counters.
 pub struct Counters {
-    pub deployment: Arc<dyn DeploymentConfig>,
+    pub deployment: Checkpoints,
     /// The topic of the counters that name none.
     pub topic: String,
 }
@@ -112,7 +111,6 @@ fn described(entry: &Entry) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tally_adapters::dynamodb::Checkpoints;
     use tally_testkit::Store;
 
     use super::*;
@@ -133,7 +131,7 @@ mod tests {
     async fn deployed() -> Counters {
         let deployment = Checkpoints::new(&Store::start().await.connection);
         deployment.config(None).await.unwrap();
-        Counters { deployment: Arc::new(deployment), topic: "likes".to_owned() }
+        Counters { deployment, topic: "likes".to_owned() }
     }
 
     #[tokio::test]

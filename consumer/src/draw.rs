@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::claims::Claims;
+use tally_adapters::dynamodb::{Recorded, Recounts};
 use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, decode};
 use tally_core::fault::Fault;
@@ -22,7 +23,7 @@ use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ids::{CounterId, MemberKey, PostId};
 use tally_core::milestone::{Events, Milestone, Winner};
 use tally_core::ports::log::Record;
-use tally_core::ports::{Milestones, Outcome, Recorded, TopicReader};
+use tally_core::ports::{Outcome, TopicReader};
 use tally_core::register::{Claim, Topic};
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Exit, Invalid};
@@ -94,7 +95,7 @@ pub struct Drawn {
 /// Where the draws of a deployment are verified: its definitions, tables and topics.
 pub struct Verifier<'a> {
     pub defined: &'a Definitions,
-    pub milestones: Arc<dyn Milestones>,
+    pub milestones: Recounts,
     pub claims: Claims,
     /// What tells the deployment from others that have their dead letters in the same topic.
     pub deployment: &'a str,
@@ -137,7 +138,7 @@ impl Verifier<'_> {
 pub struct Draw {
     counter: CounterId,
     n: i64,
-    milestones: Arc<dyn Milestones>,
+    milestones: Recounts,
     claims: Claims,
     deployment: String,
     /// The topic that the counter's events are said in.

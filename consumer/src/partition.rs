@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::{Claims, Confirmed};
 use tally_adapters::dynamodb::registers::Registers;
@@ -23,7 +24,7 @@ use tally_core::backoff::Backoff;
 use tally_core::fence::{Offset, Partition};
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::Revocation;
-use tally_core::ports::{DeploymentConfig, Outcome, OwnedPartition, Producer, TopicReader};
+use tally_core::ports::{Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::register::{Ends, Kept, Progress, Standstill, Topic};
 use tally_core::time::UnixMillis;
 use tally_service::{Host, Stop, Task};
@@ -52,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) registers: Registers,
     pub(crate) claims: Claims,
     pub(crate) changes: Changes,
-    pub(crate) deployment: Arc<dyn DeploymentConfig>,
+    pub(crate) deployment: Checkpoints,
     /// What tells the deployment from others, as its dead letters say it.
     pub(crate) name: Option<String>,
     /// Writes dead letters.

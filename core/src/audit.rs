@@ -5,4 +5,4 @@ mod summary;
 
 pub use crate::ids::AuditRun;
 pub use record::{BadRecord, RunRecord, RunScope};
-pub use summary::{Cause, Cost, Drift, Summary};
+pub use summary::{Cause, Cost, Drift, QueueReason, Summary};

@@ -7,7 +7,19 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 
 use crate::ids::StreamShardId;
-use crate::ports::{Lease, Worker};
+
+/// A worker's name, drawn at its start.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Worker(pub String);
+
+/// A worker's claim to read a stream shard: it saves double work, and is never trusted for more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// The worker.
+    pub holder: Worker,
+    /// Moves with every renewal: a lease whose beat stands still is stale.
+    pub beat: u64,
+}
 
 /// What taking a lease changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

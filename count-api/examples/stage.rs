@@ -20,7 +20,6 @@ use tally_core::definitions::{Definitions, Entry};
 use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::fold::{Counter, Stated};
 use tally_core::ids::{CounterId, PostId, Shard};
-use tally_core::ports::DeploymentConfig as _;
 use tally_core::register::{Kept, Past, Topic};
 use tally_core::time::UnixMillis;
 use tally_emulator::Emulator;

@@ -7,14 +7,12 @@ use std::time::Duration;
 use anyhow::Context;
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, header};
-use tally_adapters::dynamodb::TablesWatch;
-use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::Rows;
 use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::kafka::Spreading;
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
 use tally_core::cached::Cache;
-use tally_core::ports::{DeploymentConfig, Producer, Recounts, Rows, TopicReader};
+use tally_core::ports::{Producer, TopicReader};
 use tally_core::spread::SumPolicy;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Program, Secret, Stage, http};
@@ -48,41 +46,18 @@ const READER: &str = "tally-count-api";
 /// What the API reads and writes through.
 #[derive(Clone)]
 pub struct Ports {
-    /// The counters.
-    pub counters: Arc<Counters>,
-    /// How far the counters are, and which losses are open.
-    pub changes: Arc<Changes>,
-    /// What consumers store of the topics that events come from is read through it.
-    pub connection: dynamodb::Connection,
-    /// Who is in which set.
-    pub rows: Arc<dyn Rows>,
-    /// What the deployment was created with, its definitions and its ladder.
-    pub deployment: Arc<dyn DeploymentConfig>,
-    /// The queue of recounts, the ledger of corrections and the milestones.
-    pub recounts: Arc<dyn Recounts>,
+    /// The tables, which are checked and watched.
+    pub tables: dynamodb::Connection,
     /// None is a supported way to run.
     pub cache: Option<Arc<dyn Cache>>,
     /// With none, no writes are taken.
     pub producer: Option<Arc<dyn Producer>>,
-    /// Whether the tables are those that the deployment was created over.
-    pub tables: TablesWatch,
 }
 
 impl Ports {
     /// The tables of `connection`, without a cache and without writes.
     pub fn over(connection: &dynamodb::Connection) -> Self {
-        Self {
-            counters: Arc::new(Counters::new(connection)),
-            changes: Arc::new(Changes::new(connection)),
-            connection: connection.clone(),
-            // Rows are only read here, and each call names the row's shard.
-            rows: Arc::new(dynamodb::Rows::new(connection)),
-            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
-            recounts: Arc::new(dynamodb::Recounts::new(connection)),
-            cache: None,
-            producer: None,
-            tables: connection.tables_watch(),
-        }
+        Self { tables: connection.clone(), cache: None, producer: None }
     }
 }
 
@@ -92,8 +67,6 @@ pub struct App {
     ports: Ports,
     listener: Option<TcpListener>,
     in_process: Option<oneshot::Sender<Front>>,
-    /// The tables to check at the start; none over given ports.
-    tables: Option<dynamodb::Connection>,
     own: Router,
     own_pages: bool,
     spreading: Spreading,
@@ -125,7 +98,7 @@ impl App {
             Ok::<_, anyhow::Error>(reader.context("cannot set up reading lists")?.map(|reader| Arc::new(reader) as _))
         };
         let (boards, blocks) = (reader(&config.boards)?, reader(&config.blocks)?);
-        Ok(Self { tables: Some(connection), partitions, boards, blocks, ..Self::with_ports(config, ports) })
+        Ok(Self { partitions, boards, blocks, ..Self::with_ports(config, ports) })
     }
 
     /// Over any ports; those decide whether there is a cache and whether writes are taken.
@@ -136,19 +109,12 @@ impl App {
             ports,
             listener: None,
             in_process: None,
-            tables: None,
             own: Router::new(),
             own_pages: false,
             partitions: None,
             boards: None,
             blocks: None,
         }
-    }
-
-    /// The same, which checks and watches these tables first, and goes by their clock.
-    #[must_use]
-    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
-        Self { tables: Some(connection), ..self }
     }
 
     /// Answers what is trending by the topic of boards.
@@ -224,17 +190,15 @@ impl tally_service::App for App {
             listener = Some(http::bind("listen", self.config.listen).await?);
         }
         let (config, ports) = (self.config, self.ports);
-        let checkpoints = ports.deployment.clone();
-        let deployment = Deployment { tables: self.tables.as_ref(), checkpoints, shards: config.shards };
-        let shards = deployment.join(&host).await?;
-        let definitions = FollowDefinitions::begin(ports.deployment.clone(), &host).await?;
+        let shards = Deployment { tables: &ports.tables, shards: config.shards }.join(&host).await?;
+        let definitions = FollowDefinitions::begin(&ports.tables, &host).await?;
         let (defined, topic) = (definitions.defined(), config.write.topic.clone());
-        let (watch, claims) = (ports.tables.clone(), Claims::new(&ports.connection, host.clock()));
+        let (watch, claims) = (ports.tables.tables_watch(), Claims::new(&ports.tables, host.clock()));
         let whole = Arc::new(move || watch.is_whole());
         let ReadPath { reader, standings, gate: table } =
             ReadPath::open(&config, &ports, definitions.defined(), whole, &host).await?;
 
-        let milestones = Milestones::over(&ports, &table, &standings);
+        let milestones = Milestones::over(&ports.tables, &table, &standings);
         let watches = Watches::new(config.listeners, standings);
         let watcher = Watcher { watches: watches.clone(), reader: reader.clone(), clock: host.clock() };
         let gates = gates(&config, self.own_pages, &host);
@@ -242,7 +206,7 @@ impl tally_service::App for App {
         let api = Arc::new(Handles {
             reader,
             table,
-            rows: ports.rows,
+            rows: Rows::new(&ports.tables),
             shards,
             defined: definitions.defined(),
             watches,

@@ -1,11 +1,10 @@
 //! Which counters the deployment has: read at the start and each second. No request waits for it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use tally_adapters::dynamodb::{Checkpoints, Connection};
 use tally_core::backoff::Backoff;
 use tally_core::definitions::{Definition, Definitions, SubjectField};
-use tally_core::ports::DeploymentConfig;
 use tally_service::{Clock, Host, Stop, Task};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -49,7 +48,7 @@ impl Defined {
 
 /// The task that reads them.
 pub struct FollowDefinitions {
-    deployment: Arc<dyn DeploymentConfig>,
+    deployment: Checkpoints,
     clock: Clock,
     latest: watch::Sender<Definitions>,
 }
@@ -59,7 +58,8 @@ impl FollowDefinitions {
     ///
     /// # Errors
     /// A fault that waiting does not mend, or a stop.
-    pub async fn begin(deployment: Arc<dyn DeploymentConfig>, host: &Host) -> anyhow::Result<Self> {
+    pub async fn begin(connection: &Connection, host: &Host) -> anyhow::Result<Self> {
+        let deployment = Checkpoints::new(connection);
         let first = host.wait_for(DEPENDENCY, Backoff::STORE, || deployment.definitions()).await?;
         Ok(Self { deployment, clock: host.clock(), latest: watch::Sender::new(first) })
     }

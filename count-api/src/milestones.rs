@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_adapters::dynamodb::{Checkpoints, Connection, Recounts};
 use tally_core::Map;
 use tally_core::ids::CounterId;
 use tally_core::milestone::{Ladder, Milestone};
-use tally_core::ports::{DeploymentConfig, Recounts};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::app::Ports;
 use crate::read::{NoAnswer, Standings, TableGate};
 
 /// The most that are read of one counter: the greatest thresholds.
@@ -45,17 +44,17 @@ struct Told {
 /// Where they are read.
 #[derive(Clone)]
 pub struct Milestones {
-    recounts: Arc<dyn Recounts>,
-    deployment: Arc<dyn DeploymentConfig>,
+    recounts: Recounts,
+    deployment: Checkpoints,
     table: Arc<TableGate>,
     standings: Standings,
     told: Arc<Told>,
 }
 
 impl Milestones {
-    /// Those of the tables behind `ports`.
-    pub fn over(ports: &Ports, table: &Arc<TableGate>, standings: &Standings) -> Self {
-        let (recounts, deployment) = (ports.recounts.clone(), ports.deployment.clone());
+    /// Those of the tables of `connection`.
+    pub fn over(connection: &Connection, table: &Arc<TableGate>, standings: &Standings) -> Self {
+        let (recounts, deployment) = (Recounts::new(connection), Checkpoints::new(connection));
         Self { recounts, deployment, table: Arc::clone(table), standings: standings.clone(), told: Arc::default() }
     }
 

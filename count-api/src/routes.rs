@@ -22,8 +22,8 @@ use axum::http::HeaderValue;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
+use tally_adapters::dynamodb::Rows;
 use tally_core::ids::ShardCount;
-use tally_core::ports::Rows;
 use tally_service::{Clock, Stop};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
@@ -58,7 +58,7 @@ const COMPRESSED_FROM: u64 = 1_024;
 pub struct Handles {
     pub reader: Reader,
     pub table: Arc<TableGate>,
-    pub rows: Arc<dyn Rows>,
+    pub rows: Rows,
     /// How many shards a post has.
     pub shards: ShardCount,
     /// Which counters there are.

@@ -124,7 +124,7 @@ impl Pipeline {
         self.emulator.set_faults(rules);
         for nth in 1..=self.consumers {
             let connection = Connection::in_process(&settings(), self.meters[0].clone(), self.clock.now());
-            let (reads, ports) = (self.reads.clone(), self.consumer(&connection));
+            let (reads, ports) = (self.reads.clone(), self.consumer());
             let app = consumer::App::with_ports(reads, ports, connection);
             self.running.push(Running::start(app, self.host("consumer", nth)));
         }
@@ -150,10 +150,9 @@ impl Pipeline {
         Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed))
     }
 
-    fn consumer(&self, connection: &Connection) -> consumer::Ports {
+    fn consumer(&self) -> consumer::Ports {
         let (broker, reader) = (self.broker.clone(), self.broker.clone());
         consumer::Ports {
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(connection)),
             join: Box::new(move || Ok(Box::new(broker.join("tally-consumer", TOPIC)))),
             producer: Arc::new(self.broker.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),

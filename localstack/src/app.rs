@@ -6,7 +6,7 @@ use std::time::Duration;
 use tally_adapters::{Deployment, kafka};
 use tally_core::ids::PostId;
 use tally_core::milestone::Ladder;
-use tally_core::ports::{Producer, RecountQueue as _};
+use tally_core::ports::Producer;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Program, Stage, Stop};
 
@@ -50,8 +50,7 @@ impl tally_service::App for App {
             self.config;
         let engines = Box::pin(Engines::open(engines, &host)).await?;
         // Services that only read would wait for those that write to say how many shards there are.
-        let checkpoints = Arc::new(engines.store.checkpoints.clone());
-        Deployment { tables: None, checkpoints, shards }.create(&host).await?;
+        Deployment { tables: &engines.store.connection, shards }.create(&host).await?;
         let counters = counters::define(&engines.store.checkpoints, &host).await?;
         let mut local = Local::new(engines, counters, api.local_addr()?, load, sums, &host);
         // What a comparison needs grows with every change.

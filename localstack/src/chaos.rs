@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tally_core::ports::RecountQueue as _;
 use tally_emulator::{Emulator, Fault, Rule};
 use tally_service::{Stop, Task};
 

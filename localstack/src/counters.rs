@@ -2,10 +2,10 @@
 //! them where nothing is defined, and leaves every other list as it is.
 
 use anyhow::Context as _;
+use tally_adapters::dynamodb::Checkpoints;
 use tally_core::backoff::Backoff;
 use tally_core::definitions::{Definition, Definitions, Entry};
 use tally_core::ids::{CounterId, PostId};
-use tally_core::ports::DeploymentConfig;
 use tally_service::Host;
 
 /// A counter of the load.
@@ -107,7 +107,7 @@ impl Counters {
 ///
 /// # Errors
 /// A store that cannot be had, and a stop.
-pub(crate) async fn define(deployment: &dyn DeploymentConfig, host: &Host) -> anyhow::Result<Counters> {
+pub(crate) async fn define(deployment: &Checkpoints, host: &Host) -> anyhow::Result<Counters> {
     let wanted = wanted()?;
     let stands = host
         .wait_for("counters", Backoff::STORE, || async {
@@ -138,7 +138,7 @@ pub(crate) mod tests {
         Counters::of(&wanted().unwrap()).unwrap()
     }
 
-    async fn deployed() -> impl DeploymentConfig {
+    async fn deployed() -> Checkpoints {
         let deployment = Checkpoints::new(&Store::start().await.connection);
         deployment.config(None).await.unwrap();
         deployment

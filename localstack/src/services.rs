@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use axum::Router;
-use tally_adapters::{dynamodb, kafka};
+use tally_adapters::kafka;
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
@@ -112,7 +112,6 @@ fn consumer_of(
         let (connection, kafka) = (connection.clone(), kafka.clone());
         let (group, topic, reader) = (group.clone(), settings.topic.clone(), kafka.clone());
         let ports = consumer::Ports {
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(&connection)),
             join: Box::new(move || Ok(Box::new(kafka::Source::new(&kafka, &group, &topic)?))),
             producer: Arc::new(letters.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
@@ -134,10 +133,9 @@ fn streamer_of(
     let ahead = engines.kafka.embedded.is_some().then_some(AHEAD);
     let rules = streamer::Rules { milestones: plan.milestones, ahead, ..streamer::Rules::default() };
     let config = streamer::Config::plain(prefix, plan.shards, rules);
-    let tables = connection.clone();
     Ok(move |host| {
         let app = streamer::App::with_ports(config.clone(), ports.clone());
-        Ok(Running::start(app.over_tables(tables.clone()), host))
+        Ok(Running::start(app, host))
     })
 }
 
@@ -160,7 +158,7 @@ fn trends_of(engines: &Engines) -> impl Fn(Host) -> anyhow::Result<Running> + Se
     move |host| {
         let ports = trends::Ports::over(&connection, &kafka, &group, &topics)?;
         let app = trends::App::with_ports(topics.clone(), rules.clone(), ports);
-        Ok(Running::start(app.over_tables(connection.clone()), host))
+        Ok(Running::start(app, host))
     }
 }
 
@@ -173,10 +171,9 @@ fn recount_of(
     let ports = recount::Ports::over(&engines.store.connection, log);
     let (prefix, rules) = (&engines.table_prefix, recount::Rules::default());
     let config = recount::Config::plain(prefix, plan.shards, recount::Scope::Watch, rules);
-    let tables = engines.store.connection.clone();
     Ok(move |host| {
         let app = recount::App::with_ports(config.clone(), ports.clone());
-        Ok(Running::start(app.over_tables(tables.clone()), host))
+        Ok(Running::start(app, host))
     })
 }
 
@@ -188,13 +185,12 @@ fn api_of(
     let mut ports = api::Ports::over(&engines.store.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
     ports.producer = Some(plan.producer);
-    let tables = engines.store.connection.clone();
     let config =
         api::Config { table_prefix: engines.table_prefix.clone(), shards: plan.shards, ..api::Config::default() };
     Ok(move |host| {
         let listener = tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?;
         let app = api::App::with_ports(config.clone(), ports.clone()).listening_on(listener);
-        let app = app.with_routes(plan.routes.clone()).spreading(plan.sums.clone()).over_tables(tables.clone());
+        let app = app.with_routes(plan.routes.clone()).spreading(plan.sums.clone());
         let app = match &boards {
             Some(boards) => app.listing(Arc::clone(boards)),
             None => app,

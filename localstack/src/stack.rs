@@ -8,7 +8,6 @@ use async_trait::async_trait;
 use tally_adapters::dynamodb::inject_drift;
 use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, PostId};
-use tally_core::ports::RecountQueue as _;
 
 use crate::happened::Deed;
 use crate::local::Local;

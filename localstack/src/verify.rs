@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::json;
+use tally_adapters::dynamodb::{Cursor, Segment};
 use tally_core::backoff::Backoff;
 use tally_core::definitions::SubjectField;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
-use tally_core::ports::{Cursor, DeploymentConfig as _, Rows as _, Runs as _, Segment};
 use tally_core::time::UnixMillis;
 use tally_service::Stop;
 use tokio::time::Instant;

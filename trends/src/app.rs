@@ -9,7 +9,7 @@ use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{DeploymentConfig, Intake, Outcome, OwnedPartition, Producer, TopicReader};
+use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Patience, Program, Stage};
 
@@ -26,10 +26,8 @@ const CHANGES: &str = "changes-topic";
 
 /// What lists are made from, and where they go.
 pub struct Ports {
-    /// The deployment's configuration.
-    pub deployment: Arc<dyn DeploymentConfig>,
-    /// What is stored of the log of changes.
-    pub store: Arc<Changes>,
+    /// The tables, which are checked and watched.
+    pub tables: dynamodb::Connection,
     /// Joins the group. Called once the store has answered: from then on the membership has to be polled.
     pub join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>,
     /// The log of changes, to be asked for times.
@@ -46,8 +44,6 @@ pub struct App {
     topics: Topics,
     rules: Rules,
     ports: Ports,
-    /// The tables to check at the start; `None` where the ports are not over tables.
-    tables: Option<dynamodb::Connection>,
 }
 
 impl App {
@@ -60,18 +56,12 @@ impl App {
         let connection =
             dynamodb::Connection::open(&dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() }).await;
         let ports = Ports::over(&connection, &kafka, &group, &topics)?;
-        Ok(Self { shards, tables: Some(connection), ..Self::with_ports(topics, rules, ports) })
+        Ok(Self { shards, ..Self::with_ports(topics, rules, ports) })
     }
 
     /// Over any ports.
     pub fn with_ports(topics: Topics, rules: Rules, ports: Ports) -> Self {
-        Self { shards: None, topics, rules, ports, tables: None }
-    }
-
-    /// The same, which checks and watches these tables first, and goes by their clock.
-    #[must_use]
-    pub fn over_tables(self, connection: dynamodb::Connection) -> Self {
-        Self { tables: Some(connection), ..self }
+        Self { shards: None, topics, rules, ports }
     }
 }
 
@@ -101,8 +91,7 @@ impl Ports {
             }
         };
         Ok(Self {
-            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
-            store: Arc::new(Changes::new(connection)),
+            tables: connection.clone(),
             join: Box::new(join),
             changes: Arc::new(reader(&topics.changes)?),
             boards: Arc::new(reader(&topics.boards)?),
@@ -136,11 +125,12 @@ async fn log_of(host: &Host, store: &Changes, topic: &str, found: u32) -> anyhow
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { shards, topics, rules, ports, tables } = self;
-        let Ports { deployment, store, join, changes, boards, producer } = ports;
-        Deployment { tables: tables.as_ref(), checkpoints: deployment, shards }.join(&host).await?;
+        let Self { shards, topics, rules, ports } = self;
+        let Ports { tables, join, changes, boards, producer } = ports;
+        Deployment { tables: &tables, shards }.join(&host).await?;
         let of = partitions(&host, &*changes, &topics.changes).await?;
         let boards = partitions(&host, &*boards, &topics.boards).await?;
+        let store = Arc::new(Changes::new(&tables));
         let log = log_of(&host, &store, &topics.changes, of).await?;
         let clock = host.clock();
         let watch = WatchTopic { changes: Arc::clone(&changes), partitions: of as usize, clock };

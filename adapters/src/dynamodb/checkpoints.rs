@@ -6,14 +6,12 @@ mod deployment;
 
 pub use deployment::Configuration;
 
-use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
-use aws_sdk_dynamodb::types::ReturnValue;
 use tally_core::ports::Outcome;
 
 use super::connection::Connection;
-use super::expression::Aliases;
-use super::fault::{fault, unless_refused};
+use super::fault::fault;
 use super::item::{Item, Reader, item, text};
+use super::items::Items;
 use super::names::checkpoints::ID;
 
 /// The configuration of a deployment.
@@ -32,42 +30,13 @@ impl Checkpoints {
         &self.connection.tables.checkpoints
     }
 
-    /// The item `id`, read consistently.
-    async fn get(&self, id: &str) -> Outcome<Option<Item>> {
-        let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(id)));
-        let reply = get.consistent_read(true).send().await.map_err(|error| fault(self.table(), &error))?;
-        Ok(reply.item)
-    }
-
-    fn update(&self, id: &str) -> UpdateItemFluentBuilder {
-        self.connection.client.update_item().table_name(self.table()).set_key(Some(key(id)))
-    }
-
-    /// Updates the item `id` under a condition. Safe to repeat wherever carrying it out makes the condition false, or
-    /// leaves the item as it is.
-    async fn update_if(&self, id: &str, say: Aliases, update: String, condition: String) -> Outcome<Option<Item>> {
-        let (names, values) = say.finish();
-        let sent = self
-            .update(id)
-            .update_expression(update)
-            .condition_expression(condition)
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(values)
-            .return_values(ReturnValue::AllNew)
-            .send()
-            .await;
-        let reply = unless_refused(self.table(), sent)?;
-        Ok(reply.map(|reply| reply.attributes.unwrap_or_default()))
-    }
-
-    async fn put_new(&self, stored: Item) -> Outcome<bool> {
-        let put = self.connection.client.put_item().table_name(self.table()).set_item(Some(stored));
-        let put = put.condition_expression("attribute_not_exists(#id)").expression_attribute_names("#id", ID);
-        Ok(unless_refused(self.table(), put.send().await)?.is_some())
+    fn items(&self) -> Items<'_> {
+        self.connection.items(self.table())
     }
 }
 
-fn key(id: &str) -> Item {
+/// The key of an item of the table `checkpoints`.
+pub(super) fn key(id: &str) -> Item {
     item([(ID, text(id))])
 }
 

@@ -7,45 +7,45 @@
 //!
 //! All reads are consistent.
 
+use std::collections::BTreeMap;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::ports::Outcome;
 use tally_core::register::{Claim, Generation, Kept, Past, Topic};
 use tally_core::time::{Bounds, UnixMillis};
-use tally_service::{Clock, StoreClock};
+use tally_service::Clock;
 
-use super::changes::{Changes, Conditional};
+use super::checkpoints::key;
 use super::connection::Connection;
 use super::expression::Aliases;
+use super::get::{self, Consistency};
 use super::item::{Item, Reader, flag, item, number, text};
+use super::items::{Conditional, Items};
 use super::names::checkpoints::{
     AT, BEGINS, GENERATION, GREATEST, ID, MISROUTED, N, PARTITIONS, PAST, PAUSED, REPLAY, SAFE, SAFE_AT, SENT,
     SUMS_BEGIN, TOPIC_ID,
 };
 pub use super::signing::Confirmed;
 use super::table_ids::LIKES;
-use super::watch::TablesWatch;
 
 /// The claims and topics of a deployment.
 #[derive(Clone, Debug)]
 pub struct Claims {
-    items: Changes,
-    store_clock: StoreClock,
+    connection: Connection,
     clock: Clock,
-    watch: TablesWatch,
 }
 
 impl Claims {
     /// Over this connection. Confirmations are good by `clock`.
     pub fn new(connection: &Connection, clock: Clock) -> Self {
-        let (store_clock, watch) = (connection.store_clock(), connection.watch.clone());
-        Self { items: Changes::new(connection), store_clock, clock, watch }
+        Self { connection: connection.clone(), clock }
     }
 
     /// The time by the store's clock, as far as it is known.
     pub fn time(&self) -> Bounds {
         let local = self.clock.now();
-        self.store_clock.bounds().unwrap_or(Bounds { earliest: local, latest: local })
+        self.connection.store_clock().bounds().unwrap_or(Bounds { earliest: local, latest: local })
     }
 
     /// Takes a partition over: statements under an earlier claim are sent for a short time at most. Safe to repeat: each copy raises
@@ -54,11 +54,11 @@ impl Claims {
     /// # Errors
     /// The table takes no write, or the item cannot be read.
     pub async fn raise(&self, partition: &Partition) -> Outcome<(Claim, Confirmed)> {
-        self.watch.open_to(LIKES)?;
+        self.connection.watch.open_to(LIKES)?;
         let confirmed = Confirmed::now(self.clock);
         let mut say = Aliases::default();
         let add = format!("ADD {} {}", say.name(N), say.number(1));
-        let raised = self.items.update(&claim_id(partition), say, add).await?;
+        let raised = self.items().update(key(&claim_id(partition)), say, add).await?;
         Ok((decode_claim(&self.reader(&raised))?, confirmed))
     }
 
@@ -92,7 +92,7 @@ impl Claims {
         }
         let ours = format!("{}={}", say.name(N), say.number(n));
         let condition = format!("{ours} AND (attribute_not_exists({at}) OR {at}<{moment})");
-        match self.items.update_if(&claim_id(partition), say, update, condition).await? {
+        match self.items().update_if(key(&claim_id(partition)), say, update, condition).await? {
             Conditional::Done(_) => Ok(Some(confirmed)),
             Conditional::Refused(None) => Ok(None),
             // A copy of this request, or a later one of ours, may have been carried out before.
@@ -108,7 +108,8 @@ impl Claims {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn read(&self, partition: &Partition) -> Outcome<Claim> {
-        self.items.claim(partition).await
+        let found = self.items().get(key(&claim_id(partition))).await?;
+        found.map_or_else(|| Ok(Claim::default()), |found| decode_claim(&self.reader(&found)))
     }
 
     /// The claims of all partitions of a topic, in one request for each hundred.
@@ -118,10 +119,13 @@ impl Claims {
     pub async fn all(&self, topic: &str, partitions: u32) -> Outcome<Vec<Claim>> {
         let id = |index| claim_id(&Partition { topic: topic.into(), index });
         let ids: Vec<String> = (0..partitions).map(id).collect();
-        let found = self.items.get_all(&ids).await?;
-        ids.iter()
-            .map(|id| found.get(id).map_or_else(|| Ok(Claim::default()), |it| decode_claim(&self.reader(it))))
-            .collect()
+        let keys: Vec<Item> = ids.iter().map(|id| key(id)).collect();
+        let mut claims = BTreeMap::new();
+        for found in get::items(&self.connection, self.table(), &keys, Consistency::Strong).await? {
+            let reader = self.reader(&found);
+            claims.insert(reader.required_text(ID)?.to_owned(), decode_claim(&reader)?);
+        }
+        Ok(ids.iter().map(|id| claims.remove(id).unwrap_or_default()).collect())
     }
 
     /// Raises the claims of all partitions of a topic, so that no statement of an earlier claim is sent any more after a short
@@ -141,7 +145,7 @@ impl Claims {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn topic(&self, name: &str) -> Outcome<Option<Topic>> {
-        let found = self.items.get(&topic_id(name)).await?;
+        let found = self.items().get(key(&topic_id(name))).await?;
         found.map(|found| decode_topic(&self.reader(&found))).transpose()
     }
 
@@ -150,7 +154,7 @@ impl Claims {
     /// # Errors
     /// The table takes no write.
     pub async fn begin_topic(&self, name: &str, topic: &Topic) -> Outcome<Topic> {
-        let stands = self.items.put_new(encode_topic(name, topic)).await?;
+        let stands = self.items().put_new(encode_topic(name, topic), ID).await?;
         decode_topic(&self.reader(&stands))
     }
 
@@ -170,7 +174,7 @@ impl Claims {
             Some(value) => format!("{paused}={}", say.value(value.clone())),
             None => format!("attribute_not_exists({paused})"),
         });
-        match self.items.put_if(encode_topic(name, to), say, same.join(" AND ")).await? {
+        match self.items().put_if(encode_topic(name, to), say, same.join(" AND ")).await? {
             Conditional::Done(_) => Ok(true),
             Conditional::Refused(found) => {
                 let found = found.map(|found| decode_topic(&self.reader(&found))).transpose()?;
@@ -180,18 +184,15 @@ impl Claims {
     }
 
     fn reader<'a>(&'a self, item: &'a Item) -> Reader<'a> {
-        Reader::new(self.items.table(), item)
+        Reader::new(self.table(), item)
     }
-}
 
-impl Changes {
-    /// The claim of a partition of likes.
-    ///
-    /// # Errors
-    /// The table cannot be read, or the item.
-    pub async fn claim(&self, partition: &Partition) -> Outcome<Claim> {
-        let found = self.get(&claim_id(partition)).await?;
-        found.map_or_else(|| Ok(Claim::default()), |found| decode_claim(&Reader::new(self.table(), &found)))
+    fn table(&self) -> &str {
+        &self.connection.tables.checkpoints
+    }
+
+    fn items(&self) -> Items<'_> {
+        self.connection.items(self.table())
     }
 }
 

@@ -32,9 +32,11 @@ use tally_core::time::UnixMillis;
 pub use self::crossing::Crossed;
 pub use self::update::Update;
 use super::connection::Connection;
-use super::fault::{fault, of_statement, unless_refused};
+use super::expression::Aliases;
+use super::fault::{fault, of_statement};
 use super::get::{self, Consistency};
 use super::item::{Item, Reader, item as attributes, number, text};
+use super::items::Conditional;
 use super::names::counts::{POST_ID, RESERVED_ROW, SINCE};
 use super::table_ids::COUNTS;
 
@@ -107,9 +109,7 @@ impl Counters {
     }
 
     async fn reserved_row(&self, consistency: Consistency) -> Outcome<Option<Item>> {
-        let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(RESERVED_ROW)));
-        let reply = get.consistent_read(consistency.is_strong()).send().await;
-        Ok(reply.map_err(|error| fault(self.table(), &error))?.item)
+        self.connection.items(self.table()).get_as(key(RESERVED_ROW), consistency).await
     }
 
     /// Whether the reserved row is there.
@@ -125,7 +125,7 @@ impl Counters {
     /// # Errors
     /// The table takes no write.
     pub async fn put_reserved(&self) -> Outcome<()> {
-        self.put_reserved_row(key(RESERVED_ROW)).await
+        self.connection.items(self.table()).put(key(RESERVED_ROW)).await
     }
 
     /// Puts the reserved row in the place of one that was lost, once that is a loss that is open. Safe to repeat: a later time
@@ -136,12 +136,7 @@ impl Counters {
     pub async fn put_reserved_since(&self, since: UnixMillis) -> Outcome<()> {
         let mut row = key(RESERVED_ROW);
         row.insert(SINCE.to_owned(), number(since));
-        self.put_reserved_row(row).await
-    }
-
-    async fn put_reserved_row(&self, row: Item) -> Outcome<()> {
-        let put = self.connection.client.put_item().table_name(self.table()).set_item(Some(row));
-        put.send().await.map(|_| ()).map_err(|error| fault(self.table(), &error))
+        self.connection.items(self.table()).put(row).await
     }
 
     /// Puts the reserved row of a new deployment where it is already; whether there is one. Safe to repeat: it is always the
@@ -150,10 +145,11 @@ impl Counters {
     /// # Errors
     /// The table takes no write.
     pub async fn renew_reserved(&self) -> Outcome<bool> {
-        let put = self.connection.client.put_item().table_name(self.table()).set_item(Some(key(RESERVED_ROW)));
-        let put = put.condition_expression(format!("attribute_exists({POST_ID}) AND attribute_not_exists({SINCE})"));
-        let is_renewed = unless_refused(self.table(), put.send().await)?.is_some();
-        Ok(is_renewed || self.has_reserved(Consistency::Strong).await?)
+        let mut say = Aliases::default();
+        let condition =
+            format!("attribute_exists({}) AND attribute_not_exists({})", say.name(POST_ID), say.name(SINCE));
+        let put = self.connection.items(self.table()).put_if(key(RESERVED_ROW), say, condition).await?;
+        Ok(!matches!(put, Conditional::Refused(None)))
     }
 
     /// Writes up to [`Self::UPDATES`] counters, each by itself, and answers in their order.

@@ -1,10 +1,35 @@
-//! Where a query or a scan goes on: the last key seen, as one text that another process can use too.
+//! Long answers: the parts of a scan, the pages of an answer, and where it goes on: the last key seen, as one text that another
+//! process can use too.
 
 use aws_sdk_dynamodb::types::{AttributeValue, ConsumedCapacity};
 use tally_core::fault::Fault;
-use tally_core::ports::{Cursor, Outcome};
+use tally_core::ports::Outcome;
 
 use super::item::{Item, Reader, item, text};
+
+/// A part of a long answer, and where the next begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// What this part holds.
+    pub items: Vec<T>,
+    /// Pass it to go on; `None` at the end.
+    pub next: Option<Cursor>,
+    /// What it cost, in half read units: the least the store charges.
+    pub half_units: u64,
+}
+
+/// Where a long answer goes on: opaque, valid for the call that gave it, and for another process too.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cursor(pub String);
+
+/// One of `of` parts of a table scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its number, from 0.
+    pub index: u32,
+    /// The number of parts.
+    pub of: u32,
+}
 
 /// The cursor behind the key `last` of a table with a partition key alone, or of a query of one partition.
 pub(super) fn after_one(table: &str, name: &str, last: Option<&Item>) -> Outcome<Option<Cursor>> {

@@ -1,13 +1,12 @@
 //! The likes table: rows read, and the markers beside them. [`Registers`](super::registers::Registers) writes the rows.
 
 mod markers;
-mod present;
 mod remains;
 mod rows;
 
 pub use markers::Markers;
 pub use remains::Remains;
-pub use rows::Rows;
+pub use rows::{Like, MemberRow, Rows, ScannedRow};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 

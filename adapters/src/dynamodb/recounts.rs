@@ -7,24 +7,23 @@ mod operations;
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
-use tally_core::audit::{AuditRun, RunRecord};
+use tally_core::audit::{AuditRun, QueueReason, RunRecord};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
-use tally_core::ports::{
-    AuditSegment, AuditSegments, Cursor, Ledger, LedgerEntry, Milestones, Outcome, Page, QueueReason, Queued, Recorded,
-    RecountQueue, Runs,
-};
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
+pub use self::ledger::LedgerEntry;
+pub use self::milestone::Recorded;
+pub use self::operations::Operation;
 use super::connection::Connection;
-use super::cursor::{after_one, half_units, start_one};
+use super::cursor::{Cursor, Page, after_one, half_units, start_one};
 use super::expression::Aliases;
-use super::fault::{fault, unless_refused};
+use super::fault::fault;
 use super::item::{Item, Reader, flag, item, number, text};
+use super::items::Items;
 use super::names::recounts::{ASKED, AT, DONE, ENDED, REASON};
 use super::names::{PK, SK};
 use super::put;
@@ -45,7 +44,31 @@ const WEEK: Duration = Duration::from_secs(7 * DAY.as_secs());
 /// For how long a run can be looked up.
 const SEASON: Duration = Duration::from_secs(90 * DAY.as_secs());
 
-/// The recounts table.
+/// A row key that waits for a recount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// The row key.
+    pub key: RowKey,
+    /// Why it was queued first.
+    pub reason: QueueReason,
+    /// How often it was asked for: a recount of fewer requests leaves it queued.
+    pub asked: u64,
+}
+
+/// How far one segment of an audit has come.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AuditSegment {
+    /// The segment, from 0.
+    pub index: u32,
+    /// Where the scan goes on.
+    pub cursor: Option<Cursor>,
+    /// Row keys that are neither proved nor repaired yet.
+    pub unsettled: u64,
+    /// Whether all of it was scanned.
+    pub done: bool,
+}
+
+/// The recounts table. Cloning it is cheap.
 #[derive(Clone, Debug)]
 pub struct Recounts {
     connection: Connection,
@@ -69,15 +92,8 @@ impl Recounts {
         &self.connection.tables.recounts
     }
 
-    async fn get(&self, pk: &str, sk: &str) -> Outcome<Option<Item>> {
-        let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(pk, sk)));
-        let reply = get.consistent_read(true).send().await.map_err(|error| fault(self.table(), &error))?;
-        Ok(reply.item)
-    }
-
-    async fn put(&self, item: Item) -> Outcome<()> {
-        let put = self.connection.client.put_item().table_name(self.table()).set_item(Some(item));
-        put.send().await.map(|_| ()).map_err(|error| fault(self.table(), &error))
+    fn items(&self) -> Items<'_> {
+        self.connection.items(self.table())
     }
 
     fn query(&self, pk: &str) -> QueryFluentBuilder {
@@ -105,40 +121,6 @@ impl Recounts {
             }
         }
     }
-
-    /// Puts an item under a condition; one that does not hold leaves what is there.
-    async fn put_if(&self, item: Item, say: Aliases, condition: String) -> Outcome<()> {
-        let (names, values) = say.finish();
-        let put = self
-            .connection
-            .client
-            .put_item()
-            .table_name(self.table())
-            .set_item(Some(item))
-            .condition_expression(condition)
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(values);
-        unless_refused(self.table(), put.send().await).map(|_| ())
-    }
-
-    fn update(&self, pk: &str, sk: &str) -> UpdateItemFluentBuilder {
-        self.connection.client.update_item().table_name(self.table()).set_key(Some(key(pk, sk)))
-    }
-
-    /// Deletes an item under a condition; one that does not hold leaves it.
-    async fn delete_if(&self, pk: &str, sk: &str, say: Aliases, condition: String) -> Outcome<()> {
-        let (names, values) = say.finish();
-        let delete = self
-            .connection
-            .client
-            .delete_item()
-            .table_name(self.table())
-            .set_key(Some(key(pk, sk)))
-            .condition_expression(condition)
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(values);
-        unless_refused(self.table(), delete.send().await).map(|_| ())
-    }
 }
 
 fn key(pk: &str, sk: &str) -> Item {
@@ -149,46 +131,54 @@ fn segments_of(run: AuditRun) -> String {
     format!("segment#{run}")
 }
 
-#[async_trait]
-impl Runs for Recounts {
-    /// Safe to repeat: the latest summary stands, and a run that has ended stays as it is.
-    async fn put_run(&self, record: &RunRecord) -> Outcome<()> {
+impl Recounts {
+    /// Puts a run's record. Safe to repeat: the latest summary stands, and a run that has ended stays as it is.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn put_run(&self, record: &RunRecord) -> Outcome<()> {
         let mut say = Aliases::default();
         let condition = format!("attribute_not_exists({})", say.name(ENDED));
-        self.put_if(codec::run_item(RUNS, record), say, condition).await
+        self.items().put_if(codec::run_item(RUNS, record), say, condition).await.map(|_| ())
     }
 
-    async fn run(&self, run: AuditRun) -> Outcome<Option<RunRecord>> {
-        let found = self.get(RUNS, &run.to_string()).await?;
+    /// A run's record.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn run(&self, run: AuditRun) -> Outcome<Option<RunRecord>> {
+        let found = self.items().get(key(RUNS, &run.to_string())).await?;
         found.map(|found| codec::run(&Reader::new(self.table(), &found))).transpose()
     }
 
-    async fn runs(&self, limit: u32) -> Outcome<Vec<RunRecord>> {
+    /// The latest runs, newest first: the ids of runs begin with their time.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn runs(&self, limit: u32) -> Outcome<Vec<RunRecord>> {
         let latest = self.query(RUNS).scan_index_forward(false).limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let reply = latest.send().await.map_err(|error| fault(self.table(), &error))?;
         reply.items().iter().map(|found| codec::run(&Reader::new(self.table(), found))).collect()
     }
-}
 
-#[async_trait]
-impl RecountQueue for Recounts {
-    /// Safe to repeat: the reason first given stays, and one request more costs a recount at the most.
-    async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()> {
+    /// Queues a row key. Safe to repeat: a key is queued once, for the reason first given, and one request more costs a
+    /// recount at the most.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()> {
         let mut say = Aliases::default();
         let [why, at, asked] = say.names([REASON, AT, ASKED]);
         let (given, now, one) = (say.text(codec::reason_text(reason)), say.number(now), say.number(1));
-        let (names, values) = say.finish();
-        let update = self
-            .update(QUEUE, &key.to_string())
-            .update_expression(format!(
-                "SET {why}=if_not_exists({why},{given}),{at}=if_not_exists({at},{now}) ADD {asked} {one}"
-            ))
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(values);
-        update.send().await.map(|_| ()).map_err(|error| fault(self.table(), &error))
+        let update = format!("SET {why}=if_not_exists({why},{given}),{at}=if_not_exists({at},{now}) ADD {asked} {one}");
+        self.items().update(self::key(QUEUE, &key.to_string()), say, update).await.map(|_| ())
     }
 
-    async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<Queued>> {
+    /// What is queued, read consistently.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<Queued>> {
         let start = after.map(|cursor| Item::from([(PK.to_owned(), text(QUEUE)), start_one(SK, cursor)]));
         let query = self.query(QUEUE).set_exclusive_start_key(start);
         let query = query.return_consumed_capacity(aws_sdk_dynamodb::types::ReturnConsumedCapacity::Total);
@@ -199,15 +189,23 @@ impl RecountQueue for Recounts {
         Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
     }
 
-    /// Safe to repeat: what is gone stays gone, and what was asked for again has another number.
-    async fn dequeue(&self, queued: &Queued) -> Outcome<()> {
+    /// Takes a key off the queue, unless it was asked for again since. Safe to repeat: what is gone stays gone, and what was
+    /// asked for again has another number.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn dequeue(&self, queued: &Queued) -> Outcome<()> {
         let mut say = Aliases::default();
         let condition = format!("{}={}", say.name(ASKED), say.number(queued.asked));
-        self.delete_if(QUEUE, &queued.key.to_string(), say, condition).await
+        self.items().delete_if(key(QUEUE, &queued.key.to_string()), say, condition).await
     }
 
-    /// Safe to repeat: an audit asked for later stands.
-    async fn enqueue_audit(&self, now: UnixMillis) -> Outcome<()> {
+    /// Queues an audit of everything, asked for at `now`. Safe to repeat: an audit asked for later stands. The time moves with
+    /// every call, whatever the caller's clock says: it tells one request from the next.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn enqueue_audit(&self, now: UnixMillis) -> Outcome<()> {
         for _ in 0..ATTEMPTS {
             let standing = self.audit_queued().await?;
             let later = standing.map_or(now, |standing| now.max(UnixMillis(standing.0 + 1)));
@@ -217,52 +215,64 @@ impl RecountQueue for Recounts {
                 None => format!("attribute_not_exists({at})"),
                 Some(standing) => format!("{at}={}", say.number(standing)),
             };
-            let (names, values) = say.finish();
-            let update = self
-                .update(AUDIT, AUDIT)
-                .update_expression(format!("SET {at}={asked}"))
-                .condition_expression(condition)
-                .set_expression_attribute_names(names)
-                .set_expression_attribute_values(values);
-            if unless_refused(self.table(), update.send().await)?.is_some() {
+            let update = format!("SET {at}={asked}");
+            if self.items().update_if(key(AUDIT, AUDIT), say, update, condition).await?.done().is_some() {
                 return Ok(());
             }
         }
         Err(Fault::Transient(format!("{}: too many workers queue an audit", self.table())))
     }
 
-    async fn audit_queued(&self) -> Outcome<Option<UnixMillis>> {
-        let found = self.get(AUDIT, AUDIT).await?;
+    /// When the audit that is queued was last asked for.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn audit_queued(&self) -> Outcome<Option<UnixMillis>> {
+        let found = self.items().get(key(AUDIT, AUDIT)).await?;
         found.map(|found| Reader::new(self.table(), &found).required_number(AT).map(UnixMillis)).transpose()
     }
 
-    /// Safe to repeat: an audit asked for since has a later time.
-    async fn audit_done(&self, asked: UnixMillis) -> Outcome<()> {
+    /// The audit that was queued as `asked` is done; one asked for since stays queued. Safe to repeat: that one has a later
+    /// time.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn audit_done(&self, asked: UnixMillis) -> Outcome<()> {
         let mut say = Aliases::default();
         let condition = format!("{}={}", say.name(AT), say.number(asked));
-        self.delete_if(AUDIT, AUDIT, say, condition).await
+        self.items().delete_if(key(AUDIT, AUDIT), say, condition).await
     }
 }
 
-#[async_trait]
-impl AuditSegments for Recounts {
-    /// Safe to repeat, by any process: a segment that is done stays as it is.
-    async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
+impl Recounts {
+    /// Puts how far a segment of an audit has come. Safe to repeat, by any process: a segment that is done stays as it is.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
         let mut say = Aliases::default();
         let (done, yes) = (say.name(DONE), say.value(flag(true)));
         let condition = format!("attribute_not_exists({done}) OR {done}<>{yes}");
-        self.put_if(codec::segment_item(&segments_of(run), segment, now), say, condition).await
+        let item = codec::segment_item(&segments_of(run), segment, now);
+        self.items().put_if(item, say, condition).await.map(|_| ())
     }
 
-    async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>> {
+    /// The segments of an audit.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>> {
         let found = self.all(&segments_of(run)).await?;
         found.iter().map(|found| codec::segment(&Reader::new(self.table(), found))).collect()
     }
 }
 
-#[async_trait]
-impl Ledger for Recounts {
-    async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
+impl Recounts {
+    /// The lines of a counter's ledger, newest first.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let query = self.query(&ledger::of(counter)).scan_index_forward(false).limit(limit);
         let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
@@ -270,9 +280,12 @@ impl Ledger for Recounts {
     }
 }
 
-#[async_trait]
-impl Milestones for Recounts {
-    async fn milestones(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<Recorded>> {
+impl Recounts {
+    /// The milestones of a counter, the greatest first, read consistently.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn milestones(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<Recorded>> {
         let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
         let (mut found, mut start) = (Vec::new(), None);
         loop {
@@ -290,8 +303,12 @@ impl Milestones for Recounts {
         }
     }
 
-    async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>> {
-        let found = self.get(&milestone::of(counter), &milestone::place(n)).await?;
+    /// The milestone of threshold `n`, read consistently.
+    ///
+    /// # Errors
+    /// The table cannot be read; [`Fault::Poison`] where the milestone cannot.
+    pub async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>> {
+        let found = self.items().get(key(&milestone::of(counter), &milestone::place(n))).await?;
         found.map(|found| milestone::decode(&Reader::new(self.table(), &found))).transpose()
     }
 }

@@ -1,15 +1,13 @@
 //! The deployment that a process is part of, over the emulator in this process: who creates it, who waits for it, and what ends a
 //! process that looks at nothing but its format.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use tally_adapters::Deployment;
-use tally_adapters::dynamodb::Checkpoints;
+use tally_adapters::dynamodb::{Checkpoints, Connection};
 use tally_core::format::{Format, UnknownFormat};
 use tally_core::ids::ShardCount;
-use tally_core::ports::DeploymentConfig as _;
 use tally_emulator::{Fault, Rule};
 use tally_service::{App, Clock, Exit, Host, How, Running};
 use tally_testkit::{BEGAN, Store};
@@ -22,8 +20,8 @@ fn host() -> Host {
     Host::new("test").with_clock(Clock::starting_at(BEGAN))
 }
 
-fn deployment(store: &Store, shards: Option<ShardCount>) -> Deployment<'static> {
-    Deployment { tables: None, checkpoints: Arc::new(Checkpoints::new(&store.connection)), shards }
+fn deployment(store: &Store, shards: Option<ShardCount>) -> Deployment<'_> {
+    Deployment { tables: &store.connection, shards }
 }
 
 async fn state_format(store: &Store, format: serde_json::Value) {
@@ -67,11 +65,11 @@ async fn a_format_that_is_not_known_is_neither_joined_nor_created_in() {
 }
 
 /// A service that does nothing but join.
-struct Joins(Deployment<'static>);
+struct Joins(Connection);
 
 impl App for Joins {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        self.0.join(&host).await.map(|_| ())
+        Deployment { tables: &self.0, shards: None }.join(&host).await.map(|_| ())
     }
 }
 
@@ -79,7 +77,7 @@ impl App for Joins {
 async fn a_format_that_changes_ends_the_process_by_name_and_looks_that_fail_do_not() {
     let store = Store::start().await;
     Checkpoints::new(&store.connection).config(None).await.unwrap();
-    let running = Running::start(Joins(deployment(&store, None)), host());
+    let running = Running::start(Joins(store.connection.clone()), host());
     running.ready().await.unwrap();
     for fault in [Fault::Outage, Fault::Throttle, Fault::Latency { min_ms: 60_000, max_ms: 60_000 }] {
         store.faults([Rule::new(fault).on("GetItem")]);

@@ -1,10 +1,11 @@
 //! Rows that state a weight, as readers and the change stream have them.
 
 use serde_json::{Value, json};
+use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::{Rows, Streams};
 use tally_core::changes::{Effect, Entry};
 use tally_core::ids::RowKey;
-use tally_core::ports::{ChangeStream as _, Position, Rows as _, Segment};
+use tally_core::ports::{ChangeStream as _, Position};
 use tally_core::register::Version;
 use tally_core::tally::{Record, RecordKind, read};
 use tally_core::weight::Weight;

@@ -19,7 +19,6 @@ use tally_core::fold::Counter;
 use tally_core::format::{Format, UnknownFormat};
 use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
 use tally_core::milestone::Ladder;
-use tally_core::ports::DeploymentConfig;
 use tally_core::register::{Change, Row, Version, Write};
 use tally_emulator::{Fault, Rule};
 use tally_service::{App, Clock, Condition, Exit, Host, How, Readiness, Running, UnixMillis};
@@ -34,8 +33,7 @@ struct Member {
 
 impl App for Member {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let checkpoints = Arc::new(Checkpoints::new(&self.connection));
-        let deployment = Deployment { tables: Some(&self.connection), checkpoints, shards: None };
+        let deployment = Deployment { tables: &self.connection, shards: None };
         if self.creates {
             deployment.create(&host).await?
         } else {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Rows;
+use tally_adapters::dynamodb::{Like, MemberRow, ScannedRow, Segment};
 use tally_core::changes::{Effect, Entry};
 use tally_core::ids::{RowKey, UserId};
-use tally_core::ports::{Like, MemberRow, Rows as _, ScannedRow, Segment};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
 use tally_testkit::{BEGAN, Store};

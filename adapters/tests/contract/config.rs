@@ -1,10 +1,10 @@
 //! What a deployment was created with: its format, its counters, its ladder.
 
+use tally_adapters::dynamodb::Checkpoints;
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::format::Format;
 use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
-use tally_core::ports::DeploymentConfig;
 
 use crate::engine::Env;
 
@@ -15,21 +15,18 @@ pub(crate) async fn contract(env: &Env) {
     a_ladder_is_raised_by_comparing_with_the_one_that_stands(port).await;
 }
 
-async fn what_the_deployment_was_created_with_decides(port: &dyn DeploymentConfig) {
+async fn what_the_deployment_was_created_with_decides(port: &Checkpoints) {
     let count = |n| ShardCount::new(n).unwrap();
     assert_eq!(port.deployed().await, Ok(None), "asking decides nothing");
     assert_eq!(port.format().await, Ok(None));
-    assert_eq!(port.recent_format().await, Ok(None));
     assert_eq!(port.config(Some(count(64))).await, Ok(count(64)));
     assert_eq!(port.deployed().await, Ok(Some(count(64))));
     assert_eq!(port.config(Some(count(16))).await, Ok(count(64)));
     assert_eq!(port.config(None).await, Ok(count(64)));
-    let written = Some(Format::written());
-    assert_eq!(port.format().await, Ok(written.clone()));
-    assert!([Ok(None), Ok(written)].contains(&port.recent_format().await), "it may be late");
+    assert_eq!(port.format().await, Ok(Some(Format::written())));
 }
 
-async fn a_ladder_is_raised_by_comparing_with_the_one_that_stands(port: &dyn DeploymentConfig) {
+async fn a_ladder_is_raised_by_comparing_with_the_one_that_stands(port: &Checkpoints) {
     let [none, one, two]: [Ladder; 3] = [Ladder::default(), "100".parse().unwrap(), "100,1000".parse().unwrap()];
     assert_eq!(port.ladder().await, Ok(none));
     assert_eq!(port.raise_ladder(&one, &two).await, Ok(false), "it is not the one that stands");
@@ -40,7 +37,7 @@ async fn a_ladder_is_raised_by_comparing_with_the_one_that_stands(port: &dyn Dep
     assert_eq!(port.deployed().await, Ok(Some(ShardCount::new(64).unwrap())), "what else is there stays");
 }
 
-async fn counters_are_defined_by_comparing_with_those_that_stand(port: &dyn DeploymentConfig) {
+async fn counters_are_defined_by_comparing_with_those_that_stand(port: &Checkpoints) {
     let entry = |name: &str, kind: &str| Entry {
         name: name.to_owned(),
         kind: kind.to_owned(),

@@ -7,7 +7,6 @@ use tally_adapters::dynamodb::{Connection, Settings};
 use tally_core::event::Action;
 use tally_core::fault::Fault;
 use tally_core::ids::RowKey;
-use tally_core::ports::Rows as _;
 use tally_emulator::{Emulator, Fault as Injected, Rule};
 use tokio::time::Instant;
 

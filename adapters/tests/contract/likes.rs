@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::claims::Confirmed;
 use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Written};
 use tally_core::changes::Nonce;
 use tally_core::event::Action;
 use tally_core::fence::{Offset, Partition};
 use tally_core::ids::{CounterId, CounterKind, CounterName, MemberKey, PostId, Region, RowKey, UserId};
-use tally_core::ports::{Rows as _, Segment};
 use tally_core::register::{Cell, Change, Progress, Row, Version, Write};
 use tally_core::time::UnixMillis;
 use tally_core::weight::Weight;

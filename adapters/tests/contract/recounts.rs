@@ -1,12 +1,10 @@
 //! Runs, the queue, segments, the ledgers.
 
 use tally_adapters::dynamodb::Recounts;
+use tally_adapters::dynamodb::{AuditSegment, Cursor, LedgerEntry, Operation, Queued};
+use tally_core::audit::QueueReason;
 use tally_core::audit::{AuditRun, Cause, Cost, Drift, RunRecord, RunScope, Summary};
 use tally_core::ids::{RowKey, Shard};
-use tally_core::ports::{
-    AuditSegment, AuditSegments as _, Cursor, Ledger as _, LedgerEntry, Operation, Operations as _, QueueReason,
-    Queued, RecountQueue as _, Runs as _,
-};
 use tally_core::time::UnixMillis;
 
 use crate::engine::Env;

@@ -18,22 +18,19 @@ async fn tables_are_created_once_and_then_pass_the_check() {
 
 #[tokio::test]
 async fn no_process_creates_or_joins_a_deployment_over_rows_whose_configuration_is_lost() {
-    use std::sync::Arc;
-
     use aws_sdk_dynamodb::types::AttributeValue;
     use tally_adapters::Deployment;
     use tally_adapters::dynamodb::Checkpoints;
-    use tally_core::ports::DeploymentConfig;
     use tally_service::{Exit, Host};
 
     let ((emulator, connection), host) = (in_process(), Host::new("test"));
     ensure_tables(&connection).await.unwrap();
-    let checkpoints = Arc::new(Checkpoints::new(&connection));
-    let deployment = Deployment { tables: Some(&connection), checkpoints: checkpoints.clone(), shards: None };
+    let checkpoints = Checkpoints::new(&connection);
+    let deployment = Deployment { tables: &connection, shards: None };
     let client = raw(&emulator);
     let text = |text: &str| AttributeValue::S(text.to_owned());
     client.put_item().table_name("likes").item("pk", text("p#3")).item("user_id", text("u")).send().await.unwrap();
-    for refused in [deployment.clone().create(&host).await, deployment.clone().join(&host).await] {
+    for refused in [deployment.create(&host).await, deployment.join(&host).await] {
         let error = refused.unwrap_err();
         assert_eq!(Exit::after(&error), Exit::CONFIG, "only an operator can say what to do");
         let error = format!("{error:#}");

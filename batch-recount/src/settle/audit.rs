@@ -2,7 +2,7 @@
 //! the rest.
 
 use serde::{Deserialize, Serialize};
-use tally_core::ports::{AuditSegment, AuditSegments as _, Cursor, Segment};
+use tally_adapters::dynamodb::{AuditSegment, Cursor, Segment};
 use tally_core::time::UnixMillis;
 
 use super::pass::{Pass, keys_of};

@@ -11,7 +11,7 @@ use tally_core::audit::Cause;
 use tally_core::changes::{Amend, Correction, Entry, Place};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey};
-use tally_core::ports::{Outcome, Rows as _};
+use tally_core::ports::Outcome;
 use tally_core::recount::{Finding, Key};
 use tally_core::time::UnixMillis;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use tally_adapters::dynamodb::claims::Claims;
 use tally_core::changes::{Body, LossNumber};
-use tally_core::ports::RecountQueue as _;
 use tally_core::register::Replay;
 use tally_core::time::UnixMillis;
 
@@ -52,7 +52,8 @@ impl Recount {
     }
 
     async fn goes_on(&self, replay: &Replay) -> anyhow::Result<bool> {
-        let claim = self.calls.persist("read a claim", || self.ports.changes.claim(&replay.partition)).await?;
+        let claims = Claims::new(&self.ports.tables, self.calls.clock());
+        let claim = self.calls.persist("read a claim", || claims.read(&replay.partition)).await?;
         self.calls.read_items(1);
         Ok(replay.goes_on(claim.kept.as_ref()))
     }

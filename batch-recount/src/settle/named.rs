@@ -6,9 +6,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_adapters::dynamodb::Consistency;
+use tally_adapters::dynamodb::Queued;
+use tally_core::audit::QueueReason;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, Shard};
-use tally_core::ports::{Outcome, QueueReason, Queued, RecountQueue as _, Rows as _};
+use tally_core::ports::Outcome;
 
 use super::look::WRITES;
 use super::rounds::Open;
@@ -37,7 +39,7 @@ impl Recount {
     /// # Errors
     /// A counter that there is none of, and as [`keys`](Self::keys).
     pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<Ended> {
-        let chosen = chosen(&defined(&self.calls, &*self.ports.deployment).await?, names)?;
+        let chosen = chosen(&defined(&self.calls, &self.ports.deployment).await?, names)?;
         self.findings.counters((posts.len() * chosen.len()) as u64);
         let keys = self.used(row_keys(posts, &chosen, self.shards)).await?;
         let met: BTreeSet<&PostId> = keys.iter().map(|key| &key.counter.post).collect();

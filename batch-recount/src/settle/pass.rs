@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use tally_adapters::dynamodb::{ScannedRow, Segment};
 use tally_core::Set;
 use tally_core::changes::{Effect, Entry, Nonce, Place};
 use tally_core::fence::Offset;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, MemberKey, RowKey, Shard};
-use tally_core::ports::{Outcome, Rows as _, ScannedRow, Segment};
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
 use super::moved::Moved;

@@ -1,7 +1,7 @@
 //! Rows that do not stand where they belong: they count where they stand, and are reported.
 
+use tally_adapters::dynamodb::ScannedRow;
 use tally_core::ids::{ReservedKey, RowKey, Shard, ShardCount};
-use tally_core::ports::ScannedRow;
 
 use super::Recount;
 

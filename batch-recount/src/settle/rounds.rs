@@ -6,12 +6,12 @@ use std::sync::PoisonError;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use tally_adapters::dynamodb::LedgerEntry;
 use tally_adapters::dynamodb::PUTS;
 use tally_core::audit::{Cause, Drift};
 use tally_core::changes::{Amend, Body, Correction, Place};
 use tally_core::fence::Offset;
 use tally_core::ids::{CounterId, RowKey};
-use tally_core::ports::LedgerEntry;
 use tally_core::recount::is_large;
 
 use super::look::{Found, Looked, WRITES};

@@ -10,8 +10,8 @@ use tally_core::definitions::Definitions;
 use tally_core::event::{Action, LikeEvent, decode_value};
 use tally_core::fence::Offset;
 use tally_core::ids::UserId;
+use tally_core::ports::Outcome;
 use tally_core::ports::log::{Outgoing, Producer, Written};
-use tally_core::ports::{DeploymentConfig as _, Outcome};
 use tally_core::time::UnixMillis;
 use tally_service::{Exit, Switch};
 use tally_testkit::BEGAN;
@@ -38,7 +38,7 @@ impl Producer for Kept {
 /// Erases; what was produced, in order.
 async fn erased(world: &World, subject: Subject, counters: &[&str]) -> (anyhow::Result<Erased>, Vec<Record>) {
     let kept = Kept::default();
-    let ports = ErasePorts { producer: Some(Arc::new(kept.clone())), ..ErasePorts::over(&world.store.connection) };
+    let ports = ErasePorts { tables: world.store.connection.clone(), producer: Some(Arc::new(kept.clone())) };
     let config = EraseConfig {
         subject,
         counters: counters.iter().map(|name| (*name).to_owned()).collect(),

@@ -6,10 +6,10 @@ use clap::Parser as _;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Checkpoints;
 use tally_batch_recount::{App, Args, Rules};
+use tally_core::audit::QueueReason;
 use tally_core::audit::{Cause, RunScope};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
-use tally_core::ports::{DeploymentConfig as _, Ledger as _, QueueReason, RecountQueue as _, Runs as _};
 use tally_emulator::{Fault, Rule};
 use tally_service::{Exit, Listen, Program as _, Running};
 
@@ -244,7 +244,6 @@ async fn a_dead_audit_is_continued_by_another_process_and_a_dry_run_stays_one() 
 #[tokio::test(start_paused = true)]
 async fn a_recount_waits_for_the_deployment_and_the_log_and_decides_nothing_about_them() {
     let world = World::start().await;
-    world.fill(1, 8).await;
     let id = |id: &str| json!({"id": {"S": id}});
     let taken = async |what: &str| {
         let item = world.store.item("checkpoints", id(what)).await;
@@ -258,6 +257,7 @@ async fn a_recount_waits_for_the_deployment_and_the_log_and_decides_nothing_abou
         assert_eq!(world.ports().recounts.runs(1).await.unwrap(), []);
         world.store.call("PutItem", json!({"TableName": "checkpoints", "Item": item})).await;
     }
+    world.fill(1, 8).await;
     assert_eq!(world.beside(ended(recount)).await, Exit::CLEAN);
 }
 

@@ -16,7 +16,6 @@ use tally_adapters::dynamodb::{self, Consistency};
 use tally_adapters::kafka;
 use tally_change_streamer as streamer;
 use tally_core::ids::RowKey;
-use tally_core::ports::{Ledger as _, RecountQueue as _};
 use tally_core::time::UnixMillis;
 use tally_emulator::Config;
 use tally_service::{Chance, Exit, Host, Running};

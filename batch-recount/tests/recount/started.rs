@@ -6,7 +6,6 @@ use clap::Parser;
 use tally_batch_recount::{App, Args, Config, Job, Rules};
 use tally_core::audit::RunRecord;
 use tally_core::ids::RowKey;
-use tally_core::ports::{RecountQueue as _, Runs as _};
 use tally_service::{Exit, Host, How, Running};
 use tokio::time::Instant;
 

@@ -21,7 +21,7 @@ use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::fold::{self, Counter, Position};
 use tally_core::ids::{CounterId, PostId, RowKey, Sequence, ShardCount, StreamShard, StreamShardId, UserId};
 use tally_core::ports::log::{self, Outgoing, Producer, TopicReader as _};
-use tally_core::ports::{ChangeStream, DeploymentConfig as _, Iterator, Outcome, Position as At, Rows as _};
+use tally_core::ports::{ChangeStream, Iterator, Outcome, Position as At};
 use tally_core::tally::Record;
 use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Switch};

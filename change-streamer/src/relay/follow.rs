@@ -9,8 +9,9 @@ use tally_core::changes::{Body, LossNumber, Opened, Opening};
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShard, StreamShardId};
 use tally_core::lineage::{Listed, is_complete};
-use tally_core::ports::{Lease, LeaseTaken, StreamFault, StreamInfo};
+use tally_core::ports::{StreamFault, StreamInfo};
 use tally_core::relay::{Fed, Input};
+use tally_core::shards::Lease;
 use tally_core::shards::{Offer, plan};
 use tally_core::time::UnixMillis;
 use tally_service::{Host, Patience, Stage, Stop, Stopped, Task, Until, Worker as Running};
@@ -34,7 +35,7 @@ const READINESS: &str = "stream_shards";
 /// How this process shares stream shards with others.
 pub(crate) struct Sharing {
     /// This process.
-    pub(crate) me: tally_core::ports::Worker,
+    pub(crate) me: tally_core::shards::Worker,
     /// How long a lease may stand still before another process takes it.
     pub(crate) stale: Duration,
 }
@@ -375,11 +376,11 @@ impl Follow {
             let (shard, seen) = (StreamShard::new(label, &id), self.leases.get(&id).map(|(lease, _)| lease.clone()));
             let lease = || self.shared.store.lease(&shard, me, seen.as_ref());
             match self.patience.persist("take a lease", Until::Requested(stop), lease).await? {
-                LeaseTaken::Taken(_) => {
+                Some(_) => {
                     metrics::lease(change.label(), 1);
                     mine.insert(shard);
                 }
-                LeaseTaken::Lost => metrics::lease("lost", 1),
+                None => metrics::lease("lost", 1),
             }
         }
         self.held.clone_from(&mine);

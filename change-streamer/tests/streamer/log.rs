@@ -26,7 +26,7 @@ use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId, RowKey};
 use tally_core::milestone::{Ladder, Winner};
 use tally_core::ports::log::{Outgoing, Producer, TopicReader, Written};
-use tally_core::ports::{ChangeStream, Intake, Milestones, Outcome};
+use tally_core::ports::{ChangeStream, Intake, Outcome};
 use tally_emulator::{Config, Fault, Rule};
 use tally_service::{Chance, Clock, Host, Patience, Running};
 use tally_testkit::{BEGAN, Store};

@@ -6,7 +6,6 @@ use anyhow::Context;
 use clap::Subcommand;
 use serde::Serialize;
 use tally_core::audit::{RunRecord, RunScope, Summary};
-use tally_core::ports::{RecountQueue, Runs};
 use tally_service::parse_duration;
 
 use crate::change::Writing;

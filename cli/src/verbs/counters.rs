@@ -1,7 +1,6 @@
 //! `tally counters`: which counters the deployment has, and defining more.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Subcommand;
@@ -62,7 +61,7 @@ impl Verb {
             Self::Apply { file, writing, of } => {
                 let wanted = counters::read(&file)?;
                 let desk = Desk::open(of).await?;
-                let counters = Counters { deployment: Arc::clone(&desk.checkpoints), topic: desk.topic.clone() };
+                let counters = Counters { deployment: desk.checkpoints.clone(), topic: desk.topic.clone() };
                 let (_, missing) = counters.missing(&wanted).await?;
                 let plan = missing.iter().map(|definition| format!("define {}", said(definition))).collect();
                 let changed = writing.carry_out(&desk, "counters apply", plan, async || {

@@ -53,7 +53,7 @@ impl Verb {
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
         let verifier = Verifier {
             defined: &defined,
-            milestones: Arc::new(desk.recounts.clone()),
+            milestones: desk.recounts.clone(),
             claims: desk.claims.clone(),
             deployment: desk.deployment()?,
             topic: &desk.topic,

@@ -74,10 +74,8 @@ impl What {
 }
 
 async fn run(desk: &Desk, config: &EraseConfig, producer: Option<kafka::Producer>) -> anyhow::Result<Erased> {
-    let mut ports = ErasePorts::over(&desk.connection);
-    if let Some(producer) = producer {
-        ports.producer = Some(Arc::new(producer));
-    }
+    let producer = producer.map(|producer| Arc::new(producer) as _);
+    let ports = ErasePorts { tables: desk.connection.clone(), producer };
     erase(ports, desk.shards, config, desk.clock, (desk.chance.clone(), desk.stop.clone())).await
 }
 

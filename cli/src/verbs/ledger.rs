@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use serde::Serialize;
-use tally_core::ports::{Operation, Operations};
+use tally_adapters::dynamodb::Operation;
 
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Table, ago};

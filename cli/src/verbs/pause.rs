@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
-use tally_core::ports::{Operation, Operations as _};
+use tally_adapters::dynamodb::Operation;
 use tally_core::register::Topic;
 use tally_service::parse_duration;
 

@@ -10,7 +10,6 @@ use tally_batch_recount::settle::Rules;
 use tally_batch_recount::{App, Config, Job, RecountConfig, Scope};
 use tally_core::audit::{AuditRun, Summary};
 use tally_core::ids::PostId;
-use tally_core::ports::Runs;
 use tally_service::{Ended, Exit, Host, How, Running};
 
 use crate::change::Writing;

@@ -15,7 +15,7 @@ use tally_adapters::dynamodb::Consistency;
 use tally_core::fault::Fault;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey};
-use tally_core::ports::{Outcome, Rows as _};
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 

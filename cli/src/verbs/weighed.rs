@@ -1,8 +1,8 @@
 //! All rows, weighed by row key: what each counter has to be.
 
 use anyhow::Context;
+use tally_adapters::dynamodb::{Cursor, Rows, ScannedRow, Segment};
 use tally_core::ids::{MemberKey, RowKey};
-use tally_core::ports::{Cursor, Rows, ScannedRow, Segment};
 
 /// All there is, as one segment.
 pub(crate) const WHOLE: Segment = Segment { index: 0, of: 1 };
@@ -19,7 +19,7 @@ pub(crate) struct Weighed {
 /// Weighs the rows of each row key, which follow each other, and hands on the row keys that are complete, some at once; how many
 /// rows there are.
 pub(crate) async fn by_key(
-    rows: &dyn Rows,
+    rows: &Rows,
     mut found: impl AsyncFnMut(Vec<Weighed>) -> anyhow::Result<()>,
 ) -> anyhow::Result<u64> {
     let (mut count, mut after, mut open) = (0, None::<Cursor>, None::<Weighed>);

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tally_core::ports::{Operations, RecountQueue, TopicReader};
+use tally_core::ports::TopicReader;
 
 use crate::stage::{Said, Stage, number, partition, text};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use tally_core::audit::QueueReason;
 use tally_core::audit::{AuditRun, Cause, Drift, RunRecord, RunScope, Summary};
 use tally_core::changes::Standing;
-use tally_core::ports::{QueueReason, RecountQueue, Runs};
 
 use crate::stage::{Said, Stage, number, text};
 

@@ -9,7 +9,6 @@ use tally_adapters::kafka;
 use tally_change_streamer as streamer;
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
 use tally_core::ids::CounterId;
-use tally_core::ports::Runs as _;
 use tally_core::time::UnixMillis;
 use tally_emulator::Config;
 use tally_service::{Host, Running};

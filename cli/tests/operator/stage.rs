@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
@@ -19,7 +18,7 @@ use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
 use tally_core::fence::{Offset, Partition};
 use tally_core::fold::Stated;
 use tally_core::ids::{ShardCount, StreamShard};
-use tally_core::ports::{ChangeStream, DeploymentConfig, TopicReader};
+use tally_core::ports::{ChangeStream, TopicReader};
 use tally_core::register::{Kept, Topic, Version};
 use tally_core::relay::Fed;
 use tally_core::time::UnixMillis;
@@ -53,7 +52,7 @@ pub(crate) struct Stage {
     pub(crate) emulator: Emulator,
     pub(crate) connection: Connection,
     pub(crate) endpoint: String,
-    pub(crate) checkpoints: Arc<dyn DeploymentConfig>,
+    pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) changes: Changes,
     pub(crate) recounts: dynamodb::Recounts,
     pub(crate) claims: Claims,
@@ -96,7 +95,7 @@ impl Stage {
         let checkpoints = dynamodb::Checkpoints::new(&connection);
         checkpoints.config(Some(shards)).await.unwrap();
         let stage = Self {
-            checkpoints: Arc::new(checkpoints),
+            checkpoints,
             changes: Changes::new(&connection),
             recounts: dynamodb::Recounts::new(&connection),
             claims: Claims::new(&connection, host.clock()),

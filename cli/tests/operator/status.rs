@@ -4,9 +4,9 @@ use aws_sdk_dynamodb::types::{PointInTimeRecoverySpecification, TimeToLiveSpecif
 use std::net::TcpListener;
 use std::time::Duration;
 
+use tally_core::audit::QueueReason;
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
 use tally_core::changes::Standing;
-use tally_core::ports::{QueueReason, RecountQueue, Runs};
 use tally_core::time::UnixMillis;
 
 use crate::stage::Stage;

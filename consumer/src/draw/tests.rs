@@ -1,9 +1,10 @@
-use std::sync::{Arc, Mutex};
-
+use serde_json::json;
+use tally_adapters::dynamodb::counters::{Counters, Crossed, Update};
 use tally_adapters::memory::log::Broker;
 use tally_core::definitions::Entry;
 use tally_core::event::Rejection;
 use tally_core::fence::TopicId;
+use tally_core::fold::Counter;
 use tally_core::ids::{CounterKind, CounterName};
 use tally_core::ports::log::{Outgoing, Records};
 use tally_core::register::{Claim, Generation, Kept as Stored, Past};
@@ -15,28 +16,11 @@ use crate::letter::Writer;
 const TOPIC: &str = "likes";
 const LETTERS: &str = "likes.dlq";
 
-/// A log, tables, and the record of one threshold.
+/// A log and tables.
 struct Stage {
     broker: Broker,
     store: Store,
-    recorded: Arc<Kept>,
     topic: TopicId,
-}
-
-/// The record of one threshold of one counter.
-#[derive(Default)]
-struct Kept(Mutex<Option<(CounterId, Recorded)>>);
-
-#[async_trait::async_trait]
-impl Milestones for Kept {
-    async fn milestones(&self, _: &CounterId, _: u32) -> Outcome<Vec<Recorded>> {
-        unreachable!("a draw reads one threshold")
-    }
-
-    async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>> {
-        let kept = self.0.lock().unwrap().clone();
-        Ok(kept.filter(|(of, recorded)| of == counter && recorded.milestone.n == n).map(|(_, recorded)| recorded))
-    }
 }
 
 fn partition() -> Partition {
@@ -82,7 +66,7 @@ impl Stage {
         let reader = broker.reader("test", TOPIC);
         let logs = reader.logs().await.unwrap();
         let (_, log) = logs.into_iter().find(|(found, _)| *found == partition()).unwrap();
-        let stage = Self { broker, store: Store::start().await, recorded: Arc::default(), topic: log.topic };
+        let stage = Self { broker, store: Store::start().await, topic: log.topic };
         stage.is(&stage.topic, 0, log.end).await;
         stage
     }
@@ -130,17 +114,25 @@ impl Stage {
         writer.write(&partition(), records.get(0).unwrap(), &rejection).await.unwrap();
     }
 
-    fn record(&self, counter: &CounterId, by: Winner) {
-        let milestone = milestone(by);
-        let recorded = Recorded { digest: milestone.digest(counter), milestone };
-        *self.recorded.0.lock().unwrap() = Some((counter.clone(), recorded));
+    /// The threshold was reached as `by` says, whatever was recorded before.
+    async fn record(&self, counter: &CounterId, by: Winner) {
+        let (pk, sk) = (format!("milestone#{}", counter.stored()), format!("{:020}", 10));
+        for (table, key) in [
+            ("like_counts", json!({"post_id": {"S": counter.stored()}})),
+            ("recounts", json!({"pk": {"S": pk}, "sk": {"S": sk}})),
+        ] {
+            self.store.call("DeleteItem", json!({"TableName": table, "Key": key})).await;
+        }
+        let update = Update { counter: counter.clone(), before: None, after: Counter::default() };
+        let crossed = Counters::new(&self.store.connection).cross(&update, &[milestone(by)]).await;
+        assert_eq!(crossed, Ok(Crossed::Stored));
     }
 
     async fn verify(&self, counter: CounterId) -> Found {
         let draw = Draw {
             counter,
             n: 10,
-            milestones: Arc::clone(&self.recorded) as _,
+            milestones: Recounts::new(&self.store.connection),
             claims: self.claims(),
             deployment: "ours".to_owned(),
             topic_name: TOPIC.to_owned(),
@@ -166,7 +158,7 @@ fn offset(found: &Found) -> u64 {
 async fn the_event_with_which_the_amounts_reach_what_was_needed_is_the_winner() {
     for (nth, place) in [(1, 1), (2, 1), (3, 3), (4, 3), (5, 4)] {
         let stage = Stage::of(&[OTHER, VIEW, LIKE, VIEW, VIEW, VIEW]).await;
-        stage.record(&views(), of_sum(0, 5, nth, 6));
+        stage.record(&views(), of_sum(0, 5, nth, 6)).await;
         assert_eq!(offset(&stage.verify(views()).await), place, "{nth}");
     }
 }
@@ -176,14 +168,14 @@ async fn poison_and_what_has_a_dead_letter_do_not_shift_it() {
     let stage = Stage::of(&[VIEW, POISON, VIEW, VIEW]).await;
     stage.letter(1).await;
     stage.letter(2).await;
-    stage.record(&views(), of_sum(0, 4, 3, 4));
+    stage.record(&views(), of_sum(0, 4, 3, 4)).await;
     assert_eq!(offset(&stage.verify(views()).await), 3);
 }
 
 #[tokio::test]
 async fn a_record_that_the_log_does_not_come_to_is_false() {
     let stage = Stage::of(&[VIEW, VIEW]).await;
-    stage.record(&views(), of_sum(0, 2, 3, 5));
+    stage.record(&views(), of_sum(0, 2, 3, 5)).await;
     assert!(matches!(stage.verify(views()).await, Found::False(_)));
     assert!(matches!(stage.verify(likes()).await, Found::False(_)), "there is no record");
 }
@@ -191,7 +183,7 @@ async fn a_record_that_the_log_does_not_come_to_is_false() {
 /// What is found of one record of three views, once `change` was made.
 async fn after(by: Winner, change: impl AsyncFnOnce(&Stage)) -> Found {
     let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
-    stage.record(&views(), by);
+    stage.record(&views(), by).await;
     change(&stage).await;
     stage.verify(views()).await
 }
@@ -237,7 +229,7 @@ async fn what_an_operator_left_out_of_sums_is_left_out_of_the_draw() {
 #[tokio::test]
 async fn more_in_the_log_than_in_the_record_is_no_sign_that_it_was_altered() {
     let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
-    stage.record(&views(), of_sum(0, 3, 3, 4));
+    stage.record(&views(), of_sum(0, 3, 3, 4)).await;
     let found = stage.verify(views()).await;
     assert!(gone(&found, "were skipped"), "{found:?}");
     stage.letter(0).await;
@@ -246,7 +238,7 @@ async fn more_in_the_log_than_in_the_record_is_no_sign_that_it_was_altered() {
     stage.letter(1).await;
     assert_eq!(offset(&stage.verify(views()).await), 2, "the letters that are left are enough");
     let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
-    stage.record(&views(), of_sum(0, 3, 3, 4));
+    stage.record(&views(), of_sum(0, 3, 3, 4)).await;
     stage.letter(1).await;
     stage.broker.trim(LETTERS, 0, 1);
     let found = stage.verify(views()).await;
@@ -257,7 +249,7 @@ async fn more_in_the_log_than_in_the_record_is_no_sign_that_it_was_altered() {
 async fn a_member_was_put_there_by_an_event_of_the_log() {
     let member = || Winner::Member(MemberKey::new("u").unwrap());
     let stage = Stage::of(&[VIEW, LIKE, POISON]).await;
-    stage.record(&likes(), member());
+    stage.record(&likes(), member()).await;
     assert_eq!(offset(&stage.verify(likes()).await), 1);
     stage.letter(1).await;
     let found = stage.verify(likes()).await;
@@ -266,7 +258,7 @@ async fn a_member_was_put_there_by_an_event_of_the_log() {
     let found = stage.verify(likes()).await;
     assert!(gone(&found, "no event of u is left"), "{found:?}");
     let stage = Stage::of(&[LIKE]).await;
-    stage.record(&likes(), member());
+    stage.record(&likes(), member()).await;
     stage.letter(0).await;
     stage.broker.trim(LETTERS, 0, 1);
     let found = stage.verify(likes()).await;
@@ -276,7 +268,7 @@ async fn a_member_was_put_there_by_an_event_of_the_log() {
 #[tokio::test]
 async fn a_member_whom_no_event_of_the_log_puts_there_is_false() {
     let stage = Stage::of(&[VIEW, OTHER]).await;
-    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap()));
+    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap())).await;
     let found = stage.verify(likes()).await;
     assert!(matches!(found, Found::False(_)) && found.exit() == Exit::FAILED, "{found:?}");
 }
@@ -286,20 +278,20 @@ async fn a_record_that_counted_in_spite_of_its_letter_makes_no_draw_false() {
     // The second of three views has a letter, and counted all the same.
     let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
     stage.letter(1).await;
-    stage.record(&views(), of_sum(0, 3, 3, 6));
+    stage.record(&views(), of_sum(0, 3, 3, 6)).await;
     assert_eq!(offset(&stage.verify(views()).await), 1);
     // Two have one, and one of them counted: the log does not say which.
     stage.letter(2).await;
-    stage.record(&views(), of_sum(0, 3, 3, 4));
+    stage.record(&views(), of_sum(0, 3, 3, 4)).await;
     let found = stage.verify(views()).await;
     assert!(gone(&found, "some of those counted"), "{found:?}");
     // More than all of them is false.
-    stage.record(&views(), of_sum(0, 3, 3, 7));
+    stage.record(&views(), of_sum(0, 3, 3, 7)).await;
     assert!(matches!(stage.verify(views()).await, Found::False(_)));
     // The only event of a member.
     let stage = Stage::of(&[LIKE]).await;
     stage.letter(0).await;
-    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap()));
+    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap())).await;
     let found = stage.verify(likes()).await;
     assert!(gone(&found, "does not say that it never counted"), "{found:?}");
 }
@@ -311,9 +303,9 @@ async fn a_letter_of_another_deployment_or_of_an_older_topic_is_about_another_re
     stage.letter_of("theirs", 1, 50_000).await;
     stage.letter_of("ours", 0, 40_000).await;
     stage.letter_of("ours", 2, 40_000).await;
-    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap()));
+    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap())).await;
     assert_eq!(offset(&stage.verify(likes()).await), 0);
-    stage.record(&views(), of_sum(0, 3, 3, 2));
+    stage.record(&views(), of_sum(0, 3, 3, 2)).await;
     let found = stage.verify(views()).await;
     assert!(gone(&found, "were skipped"), "{found:?}");
 }
@@ -324,7 +316,7 @@ async fn an_event_that_claims_to_be_younger_than_the_record_decides_nothing() {
     let value = Some(LIKE.as_bytes());
     let like = Outgoing { topic: TOPIC, partition: Some(2), key: None, value, headers: &[] };
     stage.broker.append(like, UnixMillis(70_000)).unwrap();
-    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap()));
+    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap())).await;
     let found = stage.verify(likes()).await;
     assert!(gone(&found, "a clock is wrong"), "{found:?}");
     let like = Outgoing { topic: TOPIC, partition: Some(2), key: None, value, headers: &[] };
@@ -335,6 +327,6 @@ async fn an_event_that_claims_to_be_younger_than_the_record_decides_nothing() {
 #[tokio::test]
 async fn of_a_threshold_without_a_winner_the_log_has_nothing_to_say() {
     let stage = Stage::of(&[]).await;
-    stage.record(&likes(), Winner::Unwitnessed);
+    stage.record(&likes(), Winner::Unwitnessed).await;
     assert!(matches!(stage.verify(likes()).await, Found::True(told) if told.contains("none")));
 }

@@ -4,10 +4,21 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ports::QueueReason;
-
 /// Differences and misplaced rows that are listed one by one; beyond them only numbers are kept.
 const LISTED: usize = 50;
+
+/// Why a row key waits for a recount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QueueReason {
+    /// Rows and counter differ.
+    Drift,
+    /// The counter is below zero.
+    Negative,
+    /// The weight of a row could not be read.
+    Doubt,
+    /// A person asked for it.
+    Asked,
+}
 
 /// Why a count was looked at, or what was wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

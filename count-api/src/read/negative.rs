@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_adapters::dynamodb::Consistency;
 use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{Consistency, Recounts};
 use tally_core::Map;
+use tally_core::audit::QueueReason;
 use tally_core::cached::Value;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey, Shard};
-use tally_core::ports::{Outcome, QueueReason, RecountQueue};
+use tally_core::ports::Outcome;
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -34,7 +35,7 @@ pub struct Negatives(mpsc::Sender<CounterId>);
 
 impl Negatives {
     /// The reports' queue, and the task at its end.
-    pub fn new(counters: Arc<Counters>, recounts: Arc<dyn RecountQueue>, clock: Clock) -> (Self, Recounter) {
+    pub fn new(counters: Arc<Counters>, recounts: Recounts, clock: Clock) -> (Self, Recounter) {
         let (sender, reported) = mpsc::channel(WAITING);
         (Self(sender), Recounter { counters, recounts, clock, reported, queued: Map::default() })
     }
@@ -51,7 +52,7 @@ impl Negatives {
 /// The task that queues recounts.
 pub struct Recounter {
     counters: Arc<Counters>,
-    recounts: Arc<dyn RecountQueue>,
+    recounts: Recounts,
     clock: Clock,
     reported: mpsc::Receiver<CounterId>,
     /// Until when counters are not queued again.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tally_adapters::dynamodb::Recounts;
+use tally_adapters::dynamodb::counters::Counters;
 use tally_service::{Host, Stage};
 
 use super::{
@@ -35,15 +37,15 @@ impl ReadPath {
         whole: Whole,
         host: &Host,
     ) -> anyhow::Result<Self> {
-        let follow = FollowStandings::begin(config, ports, defined, whole, host).await?;
+        let follow = FollowStandings::begin(config, &ports.tables, defined, whole, host).await?;
         let standings = follow.standings();
 
-        let (counters, recounts) = (&ports.counters, Arc::clone(&ports.recounts));
+        let counters = Arc::new(Counters::new(&ports.tables));
         let gate = Arc::new(TableGate::new(config.table));
-        let table = Table::new(Arc::clone(counters), Arc::clone(&gate));
+        let table = Table::new(Arc::clone(&counters), Arc::clone(&gate));
         let cache = ports.cache.clone().map(|cache| SharedCache::new(cache, config.cache_budget));
         let (fills, filler) = Fills::new(cache.clone());
-        let (negatives, recounter) = Negatives::new(Arc::clone(counters), recounts, host.clock());
+        let (negatives, recounter) = Negatives::new(counters, Recounts::new(&ports.tables), host.clock());
         let layers = Layers {
             cache,
             fills,

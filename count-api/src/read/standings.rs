@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_adapters::dynamodb::Connection;
 use tally_adapters::dynamodb::changes::{Changes, Config};
 use tally_adapters::dynamodb::claims::Claims;
 use tally_core::backoff::Backoff;
@@ -21,7 +22,6 @@ use tokio::time::timeout;
 
 use super::number::{Answer, Beside, Number};
 use super::topics::Topics;
-use crate::app::Ports;
 use crate::config::Config as Settings;
 use crate::definitions::Defined;
 use crate::metrics::{OPEN_GAPS, STALENESS, STANDING_AGE};
@@ -188,7 +188,7 @@ impl Standings {
 
 /// The task that reads.
 pub struct FollowStandings {
-    changes: Arc<Changes>,
+    changes: Changes,
     claims: Claims,
     defined: Defined,
     /// What was known of the log; `None` where that has to be read.
@@ -209,15 +209,15 @@ impl FollowStandings {
     /// A fault that waiting does not mend, or a stop.
     pub async fn begin(
         settings: &Settings,
-        ports: &Ports,
+        connection: &Connection,
         defined: Defined,
         whole: Whole,
         host: &Host,
     ) -> anyhow::Result<Self> {
         let topics = Arc::new(Topics::new(&settings.write.topic));
         let mut this = Self {
-            changes: Arc::clone(&ports.changes),
-            claims: Claims::new(&ports.connection, host.clock()),
+            changes: Changes::new(connection),
+            claims: Claims::new(connection, host.clock()),
             defined,
             log: None,
             clock: host.clock(),

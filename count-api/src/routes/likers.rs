@@ -6,8 +6,9 @@ use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
+use tally_adapters::dynamodb::{Cursor, Like, Rows};
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount, UserId};
-use tally_core::ports::{Cursor, Like, Outcome, Rows};
+use tally_core::ports::Outcome;
 use utoipa::{IntoParams, ToSchema};
 
 use super::schema::Id;
@@ -116,7 +117,7 @@ pub(super) async fn listed(
     if place.shard >= api.shards.get() {
         return Err(Problem::BadCursor);
     }
-    let read = api.table.read(page(&*api.rows, counter, api.shards, place, limit)).await;
+    let read = api.table.read(page(&api.rows, counter, api.shards, place, limit)).await;
     let (likes, next) = read.map_err(|fault| match fault {
         NoAnswer::Refused(_) if given => Problem::BadCursor,
         other => other.into(),
@@ -126,7 +127,7 @@ pub(super) async fn listed(
 
 /// At most `limit` members of `counter` from `place` on, and where the rest begins: fewer where there is much to pass over.
 async fn page(
-    rows: &dyn Rows,
+    rows: &Rows,
     counter: &CounterId,
     shards: ShardCount,
     place: PagePosition,

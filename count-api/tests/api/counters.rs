@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::{Value, json};
 use tally_core::definitions::{Definitions, Entry};
-use tally_core::ports::DeploymentConfig as _;
 use tally_count_api::Config;
 
 use crate::harness::{Api, BEGAN, With, counter_id, eventually, get, partition, post, request, send, several};

@@ -12,7 +12,6 @@ use tally_adapters::{dynamodb, redis};
 use tally_core::cached::{Cache, Value};
 use tally_core::definitions::Definitions;
 use tally_core::ids::{CounterId, RowKey, ShardCount};
-use tally_core::ports::{DeploymentConfig as _, RecountQueue as _};
 use tally_count_api::{Config, Ports};
 use tally_emulator::{Emulator, Fault, Policies, Rule};
 use tokio::net::TcpListener;

@@ -35,7 +35,7 @@ async fn stage(local_ttl: Duration, cached: bool) -> Stage {
     let config = Config { table: BOUNDS, local_posts: 1_000, local_ttl, cache_budget, ..Config::default() };
     let whole = Arc::new(|| true);
     let ports = tables.ports(cached);
-    let defined = FollowDefinitions::begin(ports.deployment.clone(), &host).await.unwrap().defined();
+    let defined = FollowDefinitions::begin(&ports.tables, &host).await.unwrap().defined();
     let reader = ReadPath::open(&config, &ports, defined, whole, &host).await.unwrap().reader;
     Stage { reader, tables, _host: host }
 }

@@ -21,7 +21,7 @@ use tally_core::definitions::{Definitions, Entry};
 use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
-use tally_core::ports::{DeploymentConfig as _, Producer};
+use tally_core::ports::Producer;
 use tally_core::register::{Kept, Past, Topic};
 use tally_core::time::UnixMillis;
 use tally_count_api::{App, Config, Ports};
@@ -373,7 +373,10 @@ impl Api {
         broker.create_topic("likes", 4);
         let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
         let serve = async |config, ports: Ports| {
-            assert_eq!(ports.deployment.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+            assert_eq!(
+                dynamodb::Checkpoints::new(&ports.tables).define(&Definitions::likes_alone(), &several()).await,
+                Ok(true)
+            );
             serve_app(wire(App::with_ports(config, ports))).await
         };
         Self::over(config, with.cache, broker, producer, serve).await
@@ -433,7 +436,10 @@ pub(crate) async fn serve(config: Config, ports: Ports) -> (SocketAddr, Running)
 
 /// The same with the counters of [`several`].
 async fn serve_several(config: Config, ports: Ports) -> (SocketAddr, Running) {
-    assert_eq!(ports.deployment.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+    assert_eq!(
+        dynamodb::Checkpoints::new(&ports.tables).define(&Definitions::likes_alone(), &several()).await,
+        Ok(true)
+    );
     serve(config, ports).await
 }
 

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tally_core::definitions::Definitions;
-use tally_core::ports::DeploymentConfig as _;
 use tally_count_api::limits::Peer;
 use tally_count_api::routes::Front;
 use tally_count_api::{App, Config};

@@ -10,7 +10,6 @@ use tally_core::changes::Place;
 use tally_core::fold::Counter;
 use tally_core::ids::{AuditRun, CounterId, MemberKey, Shard};
 use tally_core::milestone::{Events, Ladder, Milestone, Winner};
-use tally_core::ports::DeploymentConfig as _;
 use tally_core::time::UnixMillis;
 use tally_count_api::Config;
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tally_adapters::{dynamodb, redis};
 use tally_core::definitions::Definitions;
-use tally_core::ports::DeploymentConfig as _;
 use tally_count_api::{Config, Ports};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};

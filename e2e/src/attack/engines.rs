@@ -15,7 +15,7 @@ use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
 use tally_core::fence::Partition;
 use tally_core::ids::ShardCount;
-use tally_core::ports::{ChangeStream as _, DeploymentConfig as _};
+use tally_core::ports::ChangeStream as _;
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
 use tally_service::{Clock, Host, Stage, Stop};

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use tally_adapters::dynamodb::Segment;
 use tally_core::cached::{Cache as _, Value};
 use tally_core::event::partition_of;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RESERVED, RowKey, ShardCount};
-use tally_core::ports::{DeploymentConfig as _, Rows as _, Segment};
 
 use super::engines::Engines;
 use super::fleet::Fleet;

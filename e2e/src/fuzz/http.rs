@@ -9,7 +9,6 @@ use tally_adapters::dynamodb::changes::{Changes, Config as Log};
 use tally_adapters::dynamodb::{Checkpoints, Connection, Settings, ensure_tables};
 use tally_core::changes::DeploymentId;
 use tally_core::fence::TopicId;
-use tally_core::ports::DeploymentConfig as _;
 use tally_core::time::UnixMillis;
 use tally_count_api::{App, Config, Ports};
 use tally_emulator::Emulator;

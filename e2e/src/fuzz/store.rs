@@ -5,13 +5,14 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 use http::Request;
+use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::{Counters, Update, Written};
 use tally_adapters::dynamodb::{Checkpoints, Connection, Consistency, Rows, Settings, Streams, ensure_tables};
 use tally_core::fence::Partition;
 use tally_core::ids::{CounterId, RowKey, Shard, StreamLabel};
-use tally_core::ports::{ChangeStream, DeploymentConfig as _, Position, Rows as _, Segment};
+use tally_core::ports::{ChangeStream, Position};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 use tally_service::Clock;

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use tally_adapters::dynamodb::ScannedRow;
 use tally_core::cached::Cache as _;
 use tally_core::ids::RowKey;
-use tally_core::ports::{Milestones as _, RecountQueue as _, ScannedRow};
 use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 

@@ -16,11 +16,11 @@ pub(crate) use counters::Garbled;
 pub(crate) use deed::Deed;
 pub(crate) use log::{Replica, Unread};
 
+use tally_core::audit::QueueReason;
 use tally_core::cached::{Cache as _, Value};
 use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
-use tally_core::ports::{QueueReason, RecountQueue as _};
 use tally_emulator::Rule;
 use tally_service::Chance;
 use tokio::time::Instant;

@@ -11,13 +11,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
+use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::{Checkpoints, Connection, Rows, Settings, ensure_tables};
+use tally_adapters::dynamodb::{Connection, Rows, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_consumer as consumer;
 use tally_core::fence::Offset;
 use tally_core::ports::log::{Header, Outgoing};
-use tally_core::ports::{Producer, Rows as _, Segment, TopicReader};
+use tally_core::ports::{Producer, TopicReader};
 use tally_count_api as api;
 use tally_e2e::fuzz::http::serve;
 use tally_emulator::Emulator;
@@ -138,7 +139,6 @@ async fn produce(settings: &kafka::Settings, events: &[Event]) -> BTreeMap<(u32,
 fn consume(settings: &kafka::Settings, connection: &Connection) -> consumer::App {
     let (join, reader) = (settings.clone(), settings.clone());
     let ports = consumer::Ports {
-        checkpoints: Arc::new(Checkpoints::new(connection)),
         join: Box::new(move || Ok(Box::new(kafka::Source::new(&join, "tally-consumer", "likes")?))),
         producer: Arc::new(kafka::Producer::new(settings).unwrap()),
         reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),

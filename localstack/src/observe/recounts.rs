@@ -1,8 +1,8 @@
 //! What recounts have found and done, as the page shows it.
 
+use tally_adapters::dynamodb::LedgerEntry;
 use tally_core::audit::{RunRecord, RunScope};
 use tally_core::ids::{CounterId, PostId};
-use tally_core::ports::{Ledger as _, LedgerEntry, Runs as _};
 
 use crate::engine::Store;
 use crate::page::{Corrected, Correction, Drift, Recount};

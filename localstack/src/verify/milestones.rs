@@ -5,7 +5,7 @@ use std::fmt;
 
 use tally_core::ids::{CounterId, CounterName, StreamLabel, StreamShardId};
 use tally_core::milestone::Ladder;
-use tally_core::ports::{ChangeStream as _, Milestones as _, Position};
+use tally_core::ports::{ChangeStream as _, Position};
 use tally_core::tally::{Record, read};
 
 use super::Verify;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tally_adapters::dynamodb::ScannedRow;
 use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey, Shard, ShardCount};
-use tally_core::ports::ScannedRow;
 
 use super::differences::Differences;
 use crate::names::{Made, Names};

@@ -4,8 +4,8 @@ use tally_core::ids::ReservedKey;
 use tally_core::ports::Outcome;
 use tally_core::relay::Canary;
 
-use super::super::fault::fault;
-use super::super::item::{item, number, text};
+use super::super::expression::Aliases;
+use super::super::item::{item, text};
 use super::super::names::PK;
 use super::super::names::likes::{TO, USER_ID};
 use super::Changes;
@@ -18,9 +18,8 @@ impl Changes {
     pub async fn write_canary(&self, canary: Canary) -> Outcome<()> {
         let table = &self.connection.tables.likes;
         let key = item([(PK, text(canary.key().to_string())), (USER_ID, text(ReservedKey::Canary.to_string()))]);
-        let update = self.connection.client.update_item().table_name(table).set_key(Some(key));
-        let update = update.update_expression("SET #to=:at").expression_attribute_names("#to", TO);
-        let update = update.expression_attribute_values(":at", number(canary.at));
-        update.send().await.map(|_| ()).map_err(|error| fault(table, &error))
+        let mut say = Aliases::default();
+        let set = format!("SET {}={}", say.name(TO), say.number(canary.at));
+        self.connection.items(table).update(key, say, set).await.map(|_| ())
     }
 }

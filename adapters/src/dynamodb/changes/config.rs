@@ -6,10 +6,12 @@ use tally_core::fault::Fault;
 use tally_core::fence::TopicId;
 use tally_core::ports::Outcome;
 
+use super::super::checkpoints::key;
 use super::super::expression::Aliases;
 use super::super::item::{Item, Reader, item, number, text};
+use super::super::items::Conditional;
 use super::super::names::checkpoints::{BEGUN, DEPLOYMENT, GENERATION, ID, PARTITIONS, TOPIC_ID};
-use super::{Changes, Conditional};
+use super::Changes;
 
 const CONFIG: &str = "changes/config";
 /// What the deployment was created with, which also says whether its log was begun.
@@ -57,7 +59,7 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn config(&self) -> Outcome<Option<Config>> {
-        let found = self.get(CONFIG).await?;
+        let found = self.items().get(key(CONFIG)).await?;
         found.map(|found| Config::decode(&Reader::new(self.table(), &found))).transpose()
     }
 
@@ -68,11 +70,11 @@ impl Changes {
     /// of that one, and a new one would begin before them.
     pub async fn begin_log(&self, config: &Config) -> Outcome<Config> {
         // In this order: the process that begins the log puts its configuration first, and says then that it has begun.
-        let had = self.get(DEPLOYED).await?.is_some_and(|deployed| deployed.contains_key(BEGUN));
+        let had = self.items().get(key(DEPLOYED)).await?.is_some_and(|deployed| deployed.contains_key(BEGUN));
         let stands = match self.config().await? {
             Some(stands) => stands,
             None if had => return Err(Fault::Fatal(format!("{}: {LOST}", self.table()))),
-            None => Config::decode(&Reader::new(self.table(), &self.put_new(config.encode()).await?))?,
+            None => Config::decode(&Reader::new(self.table(), &self.items().put_new(config.encode(), ID).await?))?,
         };
         if had {
             return Ok(stands);
@@ -83,7 +85,7 @@ impl Changes {
             format!("SET {begun}={}", say.value(AttributeValue::Bool(true))),
             format!("attribute_exists({id}) AND attribute_not_exists({begun})"),
         );
-        self.update_if(DEPLOYED, say, update, condition).await?;
+        self.items().update_if(key(DEPLOYED), say, update, condition).await?;
         Ok(stands)
     }
 
@@ -109,7 +111,7 @@ impl Changes {
             (GENERATION, number(seen.generation)),
         ];
         let same = same.map(|(name, value)| format!("{}={}", say.name(name), say.value(value))).join(" AND ");
-        match self.put_if(adopted.encode(), say, same).await? {
+        match self.items().put_if(adopted.encode(), say, same).await? {
             Conditional::Done(_) => Ok(Some(adopted)),
             Conditional::Refused(found) => {
                 // An earlier copy may have been carried out.

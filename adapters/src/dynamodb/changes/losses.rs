@@ -12,10 +12,12 @@ use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
+use super::super::checkpoints::key;
 use super::super::expression::Aliases;
 use super::super::item::{Item, Reader, item, text};
+use super::super::items::Conditional;
 use super::super::names::checkpoints::{CLOSED, ID, KIND, LOSSES, WHAT};
-use super::{Changes, Conditional};
+use super::Changes;
 
 const ALL: &str = "changes/losses";
 /// How long a closed loss is kept. Readers of the log remember it for a day, and no number is as old as that by then.
@@ -70,7 +72,7 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn losses(&self) -> Outcome<Losses> {
-        let found = self.get(ALL).await?;
+        let found = self.items().get(key(ALL)).await?;
         found.map_or_else(|| Ok(Losses::default()), |found| Losses::decode(self.table(), &found))
     }
 
@@ -87,7 +89,7 @@ impl Changes {
             let loss = say.value(AttributeValue::M(item([(KIND, text(kind)), (WHAT, text(what))])));
             let update = format!("SET {losses}.{n}={loss}");
             let condition = format!("attribute_exists({losses}) AND attribute_not_exists({losses}.{n})");
-            match self.update_if(ALL, say, update, condition).await? {
+            match self.items().update_if(key(ALL), say, update, condition).await? {
                 Conditional::Done(_) => return Ok(opened),
                 Conditional::Refused(Some(found)) => {
                     if let Some(stands) = Losses::decode(self.table(), &found)?.0.remove(&number) {
@@ -96,7 +98,7 @@ impl Changes {
                 }
                 // A map has to be there before its entries.
                 Conditional::Refused(None) => {
-                    self.put_new(item([(ID, text(ALL)), (LOSSES, AttributeValue::M(Item::new()))])).await?;
+                    self.items().put_new(item([(ID, text(ALL)), (LOSSES, AttributeValue::M(Item::new()))]), ID).await?;
                 }
             }
         }
@@ -134,6 +136,6 @@ impl Changes {
         if !old.is_empty() {
             update += &format!(" REMOVE {}", old.join(","));
         }
-        self.update_if(ALL, say, update, format!("attribute_exists({losses}.{n})")).await.map(|_| ())
+        self.items().update_if(key(ALL), say, update, format!("attribute_exists({losses}.{n})")).await.map(|_| ())
     }
 }

@@ -14,13 +14,15 @@ use tally_core::fold::{Mark, Position, ReadTo, Stated};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
+use super::super::checkpoints::key;
 use super::super::expression::Aliases;
 use super::super::get::{self, Consistency};
 use super::super::item::{Item, Reader, item, number, text};
+use super::super::items::Conditional;
 use super::super::names::checkpoints::{
     AS_OF, AT, FILTER, ID, LAST, LOSS, MILESTONES, OPEN, READ, READ_LAST, REVISION,
 };
-use super::{Changes, Conditional, key};
+use super::Changes;
 
 const STANDING: &str = "changes/standing/";
 const POSITION: &str = "changes/position/";
@@ -104,7 +106,7 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn stated(&self, partition: u32) -> Outcome<Option<Stated>> {
-        let found = self.get(&format!("{STANDING}{partition}")).await?;
+        let found = self.items().get(key(&format!("{STANDING}{partition}"))).await?;
         found.map(|found| decode_stated(&Reader::new(self.table(), &found))).transpose()
     }
 
@@ -136,7 +138,7 @@ impl Changes {
             0 => format!("attribute_not_exists({name})"),
             before => format!("{name}={}", say.number(before)),
         };
-        match self.put_if(encode_stated(partition, stated), say, condition).await? {
+        match self.items().put_if(encode_stated(partition, stated), say, condition).await? {
             Conditional::Done(_) => Ok(Ok(())),
             Conditional::Refused(None) => Ok(Err(None)),
             Conditional::Refused(Some(item)) => {
@@ -151,7 +153,7 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn position(&self, partition: u32) -> Outcome<Option<Position>> {
-        let found = self.get(&format!("{POSITION}{partition}")).await?;
+        let found = self.items().get(key(&format!("{POSITION}{partition}"))).await?;
         found.map(|found| decode(&Reader::new(self.table(), &found), &found)).transpose()
     }
 
@@ -164,7 +166,7 @@ impl Changes {
         let mut say = Aliases::default();
         let (name, at) = (say.name(AT), say.number(position.at));
         let condition = format!("attribute_not_exists({name}) OR {name}<{at}");
-        Ok(matches!(self.put_if(encode(partition, position), say, condition).await?, Conditional::Done(_)))
+        Ok(matches!(self.items().put_if(encode(partition, position), say, condition).await?, Conditional::Done(_)))
     }
 }
 

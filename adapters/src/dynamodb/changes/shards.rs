@@ -2,16 +2,17 @@
 
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShard};
-use tally_core::ports::{Lease, LeaseTaken, Outcome, Worker};
+use tally_core::ports::Outcome;
 use tally_core::relay::Fed;
+use tally_core::shards::{Lease, Worker};
 use tally_core::time::UnixMillis;
 
-use super::super::checkpoints::under;
+use super::super::checkpoints::{key, under};
 use super::super::expression::Aliases;
-use super::super::fault::unless_refused;
 use super::super::item::{Item, Reader, item, number, text};
+use super::super::items::Conditional;
 use super::super::names::checkpoints::{BEAT, CLOSED, FED, FED_AT, ID, OWNER, PARENT};
-use super::{Changes, Conditional, key};
+use super::Changes;
 
 const SHARD: &str = "changes/shard/";
 /// How often a position is merged with the one that another process has just stored.
@@ -67,7 +68,7 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn shard(&self, shard: &StreamShard) -> Outcome<Option<StoredShard>> {
-        let found = self.get(&id(shard)).await?;
+        let found = self.items().get(key(&id(shard))).await?;
         found.map(|item| decode(&Reader::new(self.table(), &item))).transpose()
     }
 
@@ -104,7 +105,7 @@ impl Changes {
         let mut begun = item([(ID, text(id(shard))), (FED_AT, number(fed.at))]);
         begun.extend(fed.to.map(|to| (FED.to_owned(), text(to.as_str()))));
         begun.extend(parent.map(|parent| (PARENT.to_owned(), text(parent.as_str()))));
-        let stands = self.put_new(begun).await?;
+        let stands = self.items().put_new(begun, ID).await?;
         decode(&Reader::new(self.table(), &stands))
     }
 
@@ -129,7 +130,8 @@ impl Changes {
                     condition += &format!(" AND (attribute_not_exists({position}) OR {position}<={to})");
                 }
             }
-            let Conditional::Refused(found) = self.update_if(&id(shard), say, update, condition).await? else {
+            let Conditional::Refused(found) = self.items().update_if(key(&id(shard)), say, update, condition).await?
+            else {
                 return Ok(fed);
             };
             let stored = decode_fed(&Reader::new(self.table(), &self.required(shard, found)?))?;
@@ -154,7 +156,7 @@ impl Changes {
         let mut say = Aliases::default();
         let [id_name, closed] = say.names([ID, CLOSED]);
         let update = format!("SET {closed}=if_not_exists({closed},{})", say.number(at));
-        self.update_if(&id(shard), say, update, format!("attribute_exists({id_name})")).await.map(|_| ())
+        self.items().update_if(key(&id(shard)), say, update, format!("attribute_exists({id_name})")).await.map(|_| ())
     }
 
     /// Drops a closed stream shard, once neither it nor a child of it is listed any more. Safe to repeat: what is gone stays
@@ -163,18 +165,18 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn forget(&self, shard: &StreamShard) -> Outcome<()> {
-        let delete = self.connection.client.delete_item().table_name(self.table()).set_key(Some(key(&id(shard))));
-        let delete =
-            delete.condition_expression("attribute_exists(#closed)").expression_attribute_names("#closed", CLOSED);
-        unless_refused(self.table(), delete.send().await).map(|_| ())
+        let mut say = Aliases::default();
+        let closed = format!("attribute_exists({})", say.name(CLOSED));
+        self.items().delete_if(key(&id(shard)), say, closed).await
     }
 
-    /// Takes or renews the lease of a stream shard, if it still is as `seen`. A lease saves double work, and nothing relies
+    /// Takes or renews the lease of a stream shard, if it still is as `seen`; the lease to renew it by, or `None` where another
+    /// worker was faster. A lease saves double work, and nothing relies
     /// on it. Safe to repeat: the beat moves, so a second copy is refused, and the lease is found to be taken.
     ///
     /// # Errors
     /// The table takes no write. [`Fault::Fatal`] where the stream shard is not stored.
-    pub async fn lease(&self, shard: &StreamShard, holder: &Worker, seen: Option<&Lease>) -> Outcome<LeaseTaken> {
+    pub async fn lease(&self, shard: &StreamShard, holder: &Worker, seen: Option<&Lease>) -> Outcome<Option<Lease>> {
         let mut say = Aliases::default();
         let [owner, beat] = say.names([OWNER, BEAT]);
         let (ours, one, none) = (say.text(holder.0.as_str()), say.number(1), say.number(0));
@@ -183,12 +185,12 @@ impl Changes {
             None => format!("attribute_exists({}) AND attribute_not_exists({owner})", say.name(ID)),
         };
         let update = format!("SET {owner}={ours},{beat}=if_not_exists({beat},{none})+{one}");
-        let stands = match self.update_if(&id(shard), say, update, condition).await? {
+        let stands = match self.items().update_if(key(&id(shard)), say, update, condition).await? {
             Conditional::Done(item) => item,
             Conditional::Refused(found) => self.required(shard, found)?,
         };
         let lease = decode_lease(&Reader::new(self.table(), &stands))?;
-        Ok(lease.filter(|lease| lease.holder == *holder).map_or(LeaseTaken::Lost, LeaseTaken::Taken))
+        Ok(lease.filter(|lease| lease.holder == *holder))
     }
 
     /// Gives a lease back. Safe to repeat: a lease given back has no holder. The beat stays, so that no later lease looks
@@ -200,6 +202,6 @@ impl Changes {
         let mut say = Aliases::default();
         let (owner, ours) = (say.name(OWNER), say.text(holder.0.as_str()));
         let (update, condition) = (format!("REMOVE {owner}"), format!("{owner}={ours}"));
-        self.update_if(&id(shard), say, update, condition).await.map(|_| ())
+        self.items().update_if(key(&id(shard)), say, update, condition).await.map(|_| ())
     }
 }

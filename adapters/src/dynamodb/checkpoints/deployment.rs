@@ -1,21 +1,20 @@
 //! What a deployment was created with, over which tables, and in which form it is written: the item `config`.
 
-use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::format::Format;
 use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
-use tally_core::ports::{DeploymentConfig, Outcome};
+use tally_core::ports::Outcome;
 use tally_core::time::{Bounds, UnixMillis};
 
 use super::super::changes::Changes;
 use super::super::counters::Counters;
 use super::super::expression::Aliases;
-use super::super::fault::fault;
 use super::super::get::Consistency;
 use super::super::item::{Item, Reader, item, number, text};
+use super::super::items::Conditional;
 use super::super::names::checkpoints::{ADOPTED, CONFIG, COUNTERS, FORMAT, ID, MILESTONES, SHARDS, TABLES};
 use super::super::table_ids::{CHECKPOINTS, COUNTS, EMPTIED, SeenTables, TableIds};
 use super::super::watch::{LOSS, open_once};
@@ -51,17 +50,11 @@ impl Checkpoints {
         ShardCount::new(reader.required_number(SHARDS)?).map_err(|error| reader.malformed(SHARDS, error))
     }
 
-    async fn config_as(&self, consistency: Consistency) -> Outcome<Option<Item>> {
-        let get = self.connection.client.get_item().table_name(self.table()).set_key(Some(key(CONFIG)));
-        let reply = get.consistent_read(consistency.is_strong()).send().await;
-        Ok(reply.map_err(|error| fault(self.table(), &error))?.item)
-    }
-
     /// Looks at the tables, and at what the configuration says of them. What this build cannot read of it is passed over: it
     /// may be in another format.
     pub(in crate::dynamodb) async fn look(&self, consistency: Consistency) -> Outcome<Look> {
         let present = TableIds::present(&self.connection).await?;
-        let config = if present.has(CHECKPOINTS) { self.config_as(consistency).await? } else { None };
+        let config = if present.has(CHECKPOINTS) { self.items().get_as(key(CONFIG), consistency).await? } else { None };
         let tables = SeenTables {
             prefix: self.connection.tables.prefix.clone(),
             stored: config.as_ref().map(TableIds::decode),
@@ -127,10 +120,11 @@ impl Checkpoints {
         } else {
             format!("{tables}={}", say.value(stored.encode()))
         };
-        let adopted = self.update_if(CONFIG, say, update, format!("attribute_exists({id}) AND {stands}")).await?;
+        let adopted =
+            self.items().update_if(key(CONFIG), say, update, format!("attribute_exists({id}) AND {stands}")).await?;
         // An earlier copy may have been carried out.
-        let config = if adopted.is_some() { adopted } else { self.get(CONFIG).await? };
-        Ok(config.is_some_and(|config| TableIds::decode(&config) == seen.present))
+        let (Conditional::Done(config) | Conditional::Refused(Some(config))) = adopted else { return Ok(false) };
+        Ok(TableIds::decode(&config) == seen.present)
     }
 
     /// Writes the configuration where there is none, over the tables that are there; whether it did. A loss is stored before:
@@ -139,7 +133,7 @@ impl Checkpoints {
     /// # Errors
     /// A table is missing, or the store takes no write.
     pub async fn put_config(&self, of: &Configuration, now: UnixMillis) -> Outcome<bool> {
-        if self.get(CONFIG).await?.is_some() {
+        if self.items().get(key(CONFIG)).await?.is_some() {
             return Ok(false);
         }
         Changes::new(&self.connection).open_new_loss(now, LOSS, "the configuration was lost").await?;
@@ -161,7 +155,9 @@ impl Checkpoints {
         config.insert(ID.to_owned(), text(CONFIG));
         config.insert(FORMAT.to_owned(), text(Format::WRITTEN));
         config.insert(TABLES.to_owned(), tables.encode());
-        self.put_new(config).await
+        let mut say = Aliases::default();
+        let absent = format!("attribute_not_exists({})", say.name(ID));
+        Ok(self.items().put_if(config, say, absent).await?.done().is_some())
     }
 }
 
@@ -175,37 +171,54 @@ fn format_of(config: &Item) -> Format {
     }
 }
 
-#[async_trait]
-impl DeploymentConfig for Checkpoints {
-    /// Safe to repeat: what is there stays.
-    async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
-        if let Some(found) = self.get(CONFIG).await? {
+impl Checkpoints {
+    /// What the deployment was created with, created now with `shards`, or the default, if it was not. The answer may
+    /// differ from `shards`, and then decides. A deployment that states no format states the first one from now on. Safe to
+    /// repeat: what is there stays.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
+        if let Some(found) = self.items().get(key(CONFIG)).await? {
             return self.shard_count(&found);
         }
         let wanted = shards.unwrap_or(ShardCount::DEFAULT);
         self.put_new_config(item([(SHARDS, number(wanted))])).await?;
-        self.shard_count(&self.get(CONFIG).await?.unwrap_or_default())
+        self.shard_count(&self.items().get(key(CONFIG)).await?.unwrap_or_default())
     }
 
-    async fn deployed(&self) -> Outcome<Option<ShardCount>> {
-        self.get(CONFIG).await?.map(|found| self.shard_count(&found)).transpose()
+    /// What the deployment was created with, read consistently; `None` before it was. For processes that only read: they
+    /// must not decide what others are about to.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn deployed(&self) -> Outcome<Option<ShardCount>> {
+        self.items().get(key(CONFIG)).await?.map(|found| self.shard_count(&found)).transpose()
     }
 
-    async fn format(&self) -> Outcome<Option<Format>> {
-        Ok(self.get(CONFIG).await?.as_ref().map(format_of))
+    /// In which format the deployment is written, read consistently; `None` before it was created.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn format(&self) -> Outcome<Option<Format>> {
+        Ok(self.items().get(key(CONFIG)).await?.as_ref().map(format_of))
     }
 
-    async fn recent_format(&self) -> Outcome<Option<Format>> {
-        Ok(self.config_as(Consistency::Eventual).await?.as_ref().map(format_of))
-    }
-
-    async fn definitions(&self) -> Outcome<Definitions> {
-        let found = self.get(CONFIG).await?.unwrap_or_default();
+    /// The deployment's counters, read consistently; likes alone where none were defined.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn definitions(&self) -> Outcome<Definitions> {
+        let found = self.items().get(key(CONFIG)).await?.unwrap_or_default();
         definitions::decode(&Reader::new(self.table(), &found))
     }
 
-    /// Safe to repeat: the list that has to stand is another afterwards.
-    async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
+    /// Replaces the counters `seen` by `to`, which has the same ones first; `false` where others stand. Safe to repeat: a
+    /// repetition after a success answers `false`.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
         let mut say = Aliases::default();
         let counters = say.name(COUNTERS);
         let condition = if *seen == Definitions::likes_alone() {
@@ -214,16 +227,24 @@ impl DeploymentConfig for Checkpoints {
             format!("{counters}={}", say.value(definitions::encode(seen)))
         };
         let update = format!("SET {counters}={}", say.value(definitions::encode(to)));
-        Ok(self.update_if(CONFIG, say, update, condition).await?.is_some())
+        Ok(self.items().update_if(key(CONFIG), say, update, condition).await?.done().is_some())
     }
 
-    async fn ladder(&self) -> Outcome<Ladder> {
-        let found = self.get(CONFIG).await?.unwrap_or_default();
+    /// The deployment's ladder, read consistently; an empty one where there is none.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn ladder(&self) -> Outcome<Ladder> {
+        let found = self.items().get(key(CONFIG)).await?.unwrap_or_default();
         Ok(Reader::new(self.table(), &found).parsed(MILESTONES)?.unwrap_or_default())
     }
 
-    /// Safe to repeat: the ladder that has to stand is another afterwards.
-    async fn raise_ladder(&self, seen: &Ladder, to: &Ladder) -> Outcome<bool> {
+    /// Replaces the ladder `seen` by `to`, which goes on from it; `false` where another stands, or there is no deployment.
+    /// Safe to repeat: a repetition after a success answers `false`.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn raise_ladder(&self, seen: &Ladder, to: &Ladder) -> Outcome<bool> {
         let mut say = Aliases::default();
         let [id, milestones] = say.names([ID, MILESTONES]);
         let update = format!("SET {milestones}={}", say.text(to.to_string()));
@@ -232,6 +253,7 @@ impl DeploymentConfig for Checkpoints {
         } else {
             format!("{milestones}={}", say.text(seen.to_string()))
         };
-        Ok(self.update_if(CONFIG, say, update, format!("attribute_exists({id}) AND {stands}")).await?.is_some())
+        let condition = format!("attribute_exists({id}) AND {stands}");
+        Ok(self.items().update_if(key(CONFIG), say, update, condition).await?.done().is_some())
     }
 }

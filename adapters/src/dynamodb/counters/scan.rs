@@ -3,9 +3,9 @@
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 use tally_core::fold::Counter;
 use tally_core::ids::CounterId;
-use tally_core::ports::{Cursor, Outcome, Page, Segment};
+use tally_core::ports::Outcome;
 
-use super::super::cursor::{after_one, half_units, start_one};
+use super::super::cursor::{Cursor, Page, Segment, after_one, half_units, start_one};
 use super::super::fault::fault;
 use super::super::item::{Item, Reader};
 use super::super::names::counts::POST_ID;

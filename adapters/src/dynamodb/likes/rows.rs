@@ -1,21 +1,22 @@
 //! Reading rows.
 
-use async_trait::async_trait;
+use std::collections::{BTreeSet, HashSet};
+
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use tally_core::fault::Fault;
-use tally_core::ids::{MemberKey, RESERVED, ReservedKey, RowKey, UserId};
-use tally_core::ports::{Cursor, Like, MemberRow, Outcome, Page, Rows as RowsPort, ScannedRow, Segment};
+use tally_core::ids::{MemberKey, RESERVED, ReservedKey, RowKey, UserId, check_id};
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
 
 use super::super::connection::Connection;
-use super::super::cursor::{after_one, after_two, half_units, start_one, start_two};
+use super::super::cursor::{Cursor, Page, Segment, after_one, after_two, half_units, start_one, start_two};
 use super::super::fault::fault;
+use super::super::get::{self, Consistency};
 use super::super::item::{Item, Reader, text};
 use super::super::names::PK;
 use super::super::names::likes::{GONE, LIKED_AT, N, USER_ID};
-use super::present::present;
 use super::row_key;
 
 /// Rows read at once. A page could be a megabyte, and at 256 units of the 3,000 that a partition has each second those
@@ -31,7 +32,47 @@ const GROWTH: i32 = 4;
 /// The least sort key a user can have: reserved keys begin with U+0001, and ids hold no control character.
 const FIRST_USER: &str = " ";
 
-/// The rows, to be read.
+/// A like that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Like {
+    /// The user who gave it.
+    pub user: UserId,
+    /// When it was given.
+    pub liked_at: UnixMillis,
+}
+
+/// The row of a member, by its key alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberRow {
+    pub user: UserId,
+    /// Of a tombstone, which is left of a member that was removed: when the store deletes it, in seconds.
+    pub gone: Option<u64>,
+}
+
+/// A row as a scan meets it: also one that stands where it should not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScannedRow {
+    /// The row's partition key.
+    pub pk: String,
+    /// The row's sort key.
+    pub sort: String,
+    /// What the row says that it counts for.
+    pub stated: Stated,
+    /// Of a tombstone, which counts for nothing: when the store deletes it, in seconds.
+    pub gone: Option<u64>,
+}
+
+impl ScannedRow {
+    /// What it counts for; `None` for one that the fold passes over.
+    pub fn weight(&self) -> Option<Weight> {
+        match ReservedKey::read(&self.sort) {
+            Some(reserved) => self.stated.weight(true).filter(|_| reserved.is_counted()),
+            None => self.stated.weight(false).filter(|_| check_id(&self.sort).is_ok()),
+        }
+    }
+}
+
+/// The rows, to be read. A tombstone is no like and no member. Cloning it is cheap.
 #[derive(Clone, Debug)]
 pub struct Rows {
     connection: Connection,
@@ -70,23 +111,40 @@ impl Rows {
         let reader = Reader::new(&self.connection.tables.likes, row);
         Ok(Like { user: reader.required(USER_ID)?, liked_at: UnixMillis(reader.required_number(LIKED_AT)?) })
     }
-}
 
-#[async_trait]
-impl RowsPort for Rows {
-    async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
+    /// `user`'s like in `key`, read consistently.
+    ///
+    /// # Errors
+    /// The table cannot be read, or the row is malformed.
+    pub async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
         let table = &self.connection.tables.likes;
         let key = row_key(key.to_string(), text(user.as_str()));
-        let get = self.connection.client.get_item().table_name(table).set_key(Some(key)).consistent_read(true);
-        let reply = get.send().await.map_err(|error| fault(table, &error))?;
-        reply.item().filter(|row| !row.contains_key(GONE)).map(|row| self.like_in(row)).transpose()
+        let row = self.connection.items(table).get(key).await?;
+        row.filter(|row| !row.contains_key(GONE)).map(|row| self.like_in(&row)).transpose()
     }
 
-    async fn present(&self, keys: &[RowKey], member: &UserId) -> Outcome<Vec<bool>> {
-        present(&self.connection, keys, member).await
+    /// Whether `member` is in each of `keys`, in their order, read consistently and together.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn present(&self, keys: &[RowKey], member: &UserId) -> Outcome<Vec<bool>> {
+        let table = &self.connection.tables.likes;
+        let pks: Vec<String> = keys.iter().map(RowKey::to_string).collect();
+        // A request that names a key twice is refused.
+        let distinct: BTreeSet<&String> = pks.iter().collect();
+        let keys: Vec<Item> = distinct.into_iter().map(|pk| row_key(pk.clone(), text(member.as_str()))).collect();
+        let found = get::items(&self.connection, table, &keys, Consistency::Strong).await?;
+        let found = found.iter().filter(|row| !row.contains_key(GONE));
+        let found = found.map(|row| Reader::new(table, row).required_text(PK)).collect::<Outcome<HashSet<_>>>()?;
+        Ok(pks.iter().map(|pk| found.contains(pk.as_str())).collect())
     }
 
-    async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
+    /// The likes of one row key in the order of user ids, behind `after`, read consistently; reserved rows left out. A page of
+    /// fewer than `limit`, or of none, is not the last one if it has a `next`: rows that are no likes came in between.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
         let table = &self.connection.tables.likes;
         let most = limit.map_or(usize::MAX, |limit| limit as usize);
         let mut read = limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX));
@@ -109,7 +167,12 @@ impl RowsPort for Rows {
         Ok(page)
     }
 
-    async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<MemberRow>> {
+    /// Every row of `key` that has a user's id, tombstones too, behind `after`, read consistently: whatever else is in the
+    /// rows. Reserved rows and those of no valid user are left out.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<MemberRow>> {
         let table = &self.connection.tables.likes;
         let query = self.rows_of(key, FIRST_USER, after).projection_expression("#user,#gone").limit(ROWS);
         let reply =
@@ -122,7 +185,13 @@ impl RowsPort for Rows {
         Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
     }
 
-    async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>> {
+    /// The rows of `key` with what they weigh, behind `after`, read consistently: what the fold counts, whatever else is
+    /// in them; `None` where that is not readable. Markers, tombstones and rows of no valid member are left out: they weigh
+    /// nothing.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>> {
         let table = &self.connection.tables.likes;
         let query = self.rows_of(key, RESERVED, after).projection_expression("#user,#n,#gone").limit(ROWS);
         let query = query.expression_attribute_names("#n", N).expression_attribute_names("#gone", GONE);
@@ -140,7 +209,12 @@ impl RowsPort for Rows {
         Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
     }
 
-    async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
+    /// One page of a table scan, keys and weights only, read consistently; reserved rows that are no cells left out, and
+    /// tombstones not. The rows of a key follow each other, within a page and from page to page.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
         let table = &self.connection.tables.likes;
         let scan = self
             .connection

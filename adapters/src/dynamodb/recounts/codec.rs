@@ -2,14 +2,15 @@
 
 use std::fmt::Display;
 
-use tally_core::audit::{BadRecord, RunRecord};
-use tally_core::ports::{AuditSegment, Cursor, Outcome, QueueReason, Queued};
+use tally_core::audit::{BadRecord, QueueReason, RunRecord};
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
+use super::super::cursor::Cursor;
 use super::super::item::{Item, Reader, flag, item, number, text};
 use super::super::names::recounts::{ASKED, BEGAN, CURSOR, DONE, ENDED, REASON, SCOPE, SUMMARY, TTL, UNSETTLED};
 use super::super::names::{PK, SK};
-use super::{SEASON, WEEK, expiry, padded};
+use super::{AuditSegment, Queued, SEASON, WEEK, expiry, padded};
 
 pub(super) fn run_item(pk: &str, record: &RunRecord) -> Item {
     let mut encoded = item([

@@ -1,13 +1,35 @@
 //! The ledger of corrections: one line for each, put before it is sent. Lines stay for ever.
 
+use tally_core::audit::AuditRun;
 use tally_core::ids::{CounterId, Shard};
-use tally_core::ports::{LedgerEntry, Outcome};
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::recounts::{AFTER, AT, BEFORE, BY, RUN, SHARD, WHY};
 use super::super::names::{PK, SK};
 use super::padded;
+
+/// Why and by whom a count was corrected: one line of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerEntry {
+    /// The counter corrected.
+    pub counter: CounterId,
+    /// The shard corrected; `None` where the total was mended.
+    pub shard: Option<Shard>,
+    /// When.
+    pub at: UnixMillis,
+    /// Which run of the recount.
+    pub run: AuditRun,
+    /// Which process.
+    pub by: String,
+    /// What was counted before.
+    pub before: i64,
+    /// What the rows came to.
+    pub after: i64,
+    /// Why: the cause's label.
+    pub why: String,
+}
 
 /// Where the lines of a counter are kept.
 pub(super) fn of(counter: &CounterId) -> String {

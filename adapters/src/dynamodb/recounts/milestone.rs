@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::Put;
 use tally_core::ids::{CounterId, MemberKey};
 use tally_core::milestone::{Events, Milestone, Winner};
-use tally_core::ports::{Outcome, Recorded};
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
 use super::super::expression::Aliases;
@@ -13,6 +13,15 @@ use super::super::names::recounts::{
 };
 use super::super::names::{PK, SK};
 use super::padded;
+
+/// A milestone as it stands, and the digest that was written with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The milestone.
+    pub milestone: Milestone,
+    /// What [`Milestone::digest`] said when it was written.
+    pub digest: String,
+}
 
 /// Where the milestones of a counter are kept.
 pub(super) fn of(counter: &CounterId) -> String {

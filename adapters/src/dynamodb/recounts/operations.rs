@@ -1,7 +1,6 @@
 //! The ledger of what operators change: lines are kept for ever, in one partition, since people write few of them.
 
-use async_trait::async_trait;
-use tally_core::ports::{Operation, Operations, Outcome};
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
 use super::super::fault::fault;
@@ -13,14 +12,40 @@ use super::{Recounts, padded};
 /// Where the lines are kept.
 const OPERATORS: &str = "operators";
 
-#[async_trait]
-impl Operations for Recounts {
-    /// Safe to repeat: a line is what it is, and its end replaces its beginning.
-    async fn put_operation(&self, operation: &Operation) -> Outcome<()> {
-        self.put(encode(operation)).await
+/// A change that an operator made by hand, or began to: a line of the operators' ledger. It stands before anything is changed,
+/// and says afterwards how that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// When it began.
+    pub at: UnixMillis,
+    /// Tells it from others that began then.
+    pub token: u64,
+    /// Who made it.
+    pub by: String,
+    /// Why.
+    pub why: String,
+    /// Which command.
+    pub command: String,
+    /// What it was about to change, as it was shown to the operator.
+    pub plan: String,
+    /// What it came to; `None` while it is under way, and for ever where its process died.
+    pub ended: Option<String>,
+}
+
+impl Recounts {
+    /// Puts a line of the operators' ledger, in the place of the one that began it. Safe to repeat: it is the same line.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn put_operation(&self, operation: &Operation) -> Outcome<()> {
+        self.items().put(encode(operation)).await
     }
 
-    async fn operations(&self, limit: u32) -> Outcome<Vec<Operation>> {
+    /// The latest lines of the operators' ledger, newest first.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn operations(&self, limit: u32) -> Outcome<Vec<Operation>> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let query = self.query(OPERATORS).scan_index_forward(false).limit(limit);
         let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;

@@ -3,7 +3,6 @@ use tally_adapters::dynamodb::changes::Config;
 use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
 use tally_core::fence::TopicId;
-use tally_core::ports::DeploymentConfig as _;
 use tally_emulator::{Fault as Injected, Rule};
 
 use super::start;

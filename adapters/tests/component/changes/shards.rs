@@ -1,8 +1,8 @@
 use tally_adapters::dynamodb::changes::{Changes, StoredShard};
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShard};
-use tally_core::ports::{Lease, LeaseTaken, Worker};
 use tally_core::relay::Fed;
+use tally_core::shards::{Lease, Worker};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Fault as Injected, Rule};
 
@@ -99,20 +99,19 @@ async fn a_lease_is_one_workers_until_its_beat_stands_still_or_it_is_given_back(
     let (store, changes) = start().await;
     let (one, other) = (Worker("w-1".into()), Worker("w-2".into()));
     changes.begin(&shard("a"), None, Fed::default()).await.unwrap();
-    let taken = |holder: &Worker, beat| LeaseTaken::Taken(Lease { holder: holder.clone(), beat });
     let lease = |holder: &Worker, beat| Some(Lease { holder: holder.clone(), beat });
-    assert_eq!(changes.lease(&shard("a"), &one, None).await, Ok(taken(&one, 1)));
-    assert_eq!(changes.lease(&shard("a"), &other, None).await, Ok(LeaseTaken::Lost));
-    assert_eq!(changes.lease(&shard("a"), &one, lease(&one, 1).as_ref()).await, Ok(taken(&one, 2)));
-    assert_eq!(changes.lease(&shard("a"), &other, lease(&one, 1).as_ref()).await, Ok(LeaseTaken::Lost), "it beats");
-    assert_eq!(changes.lease(&shard("a"), &other, lease(&one, 2).as_ref()).await, Ok(taken(&other, 3)));
-    assert_eq!(changes.lease(&shard("a"), &one, lease(&one, 2).as_ref()).await, Ok(LeaseTaken::Lost));
+    assert_eq!(changes.lease(&shard("a"), &one, None).await, Ok(lease(&one, 1)));
+    assert_eq!(changes.lease(&shard("a"), &other, None).await, Ok(None));
+    assert_eq!(changes.lease(&shard("a"), &one, lease(&one, 1).as_ref()).await, Ok(lease(&one, 2)));
+    assert_eq!(changes.lease(&shard("a"), &other, lease(&one, 1).as_ref()).await, Ok(None), "it beats");
+    assert_eq!(changes.lease(&shard("a"), &other, lease(&one, 2).as_ref()).await, Ok(lease(&other, 3)));
+    assert_eq!(changes.lease(&shard("a"), &one, lease(&one, 2).as_ref()).await, Ok(None));
 
     store.faults([Rule::new(Injected::DropReply).on("UpdateItem").nth(1)]);
     assert!(changes.lease(&shard("a"), &other, lease(&other, 3).as_ref()).await.is_err());
     assert_eq!(
         changes.lease(&shard("a"), &other, lease(&other, 3).as_ref()).await,
-        Ok(taken(&other, 4)),
+        Ok(lease(&other, 4)),
         "it was renewed"
     );
     changes.release(&shard("a"), &one).await.unwrap();
@@ -121,5 +120,5 @@ async fn a_lease_is_one_workers_until_its_beat_stands_still_or_it_is_given_back(
         changes.release(&shard("a"), &other).await.unwrap();
         assert_eq!(stored(&changes, "a").await.lease, None);
     }
-    assert_eq!(changes.lease(&shard("a"), &one, None).await, Ok(taken(&one, 5)), "no two leases look alike");
+    assert_eq!(changes.lease(&shard("a"), &one, None).await, Ok(lease(&one, 5)), "no two leases look alike");
 }

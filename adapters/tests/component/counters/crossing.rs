@@ -4,7 +4,6 @@ use tally_core::fault::Fault;
 use tally_core::fold::Counter;
 use tally_core::ids::MemberKey;
 use tally_core::milestone::{Milestone, Winner};
-use tally_core::ports::Milestones as _;
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::{BEGAN, Store};
 

@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tally_adapters::dynamodb::Consistency;
+use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::counters::Written;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
-use tally_core::ports::Segment;
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::BEGAN;
 

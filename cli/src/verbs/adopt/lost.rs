@@ -16,7 +16,7 @@ use tally_core::definitions::Definitions;
 use tally_core::fence::Offset;
 use tally_core::ids::{CounterId, CounterKind, MemberKey, RowKey};
 use tally_core::milestone::Ladder;
-use tally_core::ports::{Rows as _, TopicReader as _};
+use tally_core::ports::TopicReader as _;
 
 use crate::change::{Changed, Writing};
 use crate::desk::Desk;

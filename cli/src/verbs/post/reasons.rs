@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
+use tally_adapters::dynamodb::LedgerEntry;
 use tally_core::audit::RunRecord;
 use tally_core::changes::LossNumber;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, MemberKey, RowKey, Shard};
-use tally_core::ports::{Ledger, LedgerEntry, Rows, Runs};
 use tally_core::recount::is_large;
 use tally_core::time::UnixMillis;
 

@@ -1,8 +1,8 @@
 //! `tally post recount`: the row keys of a post, put into the queue of the recount.
 
 use anyhow::Context;
+use tally_core::audit::QueueReason;
 use tally_core::ids::{PostId, RowKey};
-use tally_core::ports::{QueueReason, RecountQueue};
 
 use super::seen;
 use crate::change::{Changed, Writing};

@@ -12,7 +12,7 @@ use tally_core::changes::{Standing, partition_of};
 use tally_core::fault::Fault;
 use tally_core::fold::{Counter, serve};
 use tally_core::ids::{CounterId, PostId, RowKey, Shard};
-use tally_core::ports::{Outcome, RecountQueue};
+use tally_core::ports::Outcome;
 use tally_core::register::SafeTimes;
 use tally_core::served;
 use tally_core::time::UnixMillis;

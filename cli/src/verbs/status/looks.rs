@@ -11,7 +11,7 @@ use tally_core::audit::{Cause, RunRecord, RunScope};
 use tally_core::cached::StandingAt;
 use tally_core::fault::Fault;
 use tally_core::fence::{Log, Partition};
-use tally_core::ports::{ChangeStream, RecountQueue, Runs, StreamFault, TopicReader};
+use tally_core::ports::{ChangeStream, StreamFault, TopicReader};
 use tally_core::time::UnixMillis;
 
 use super::Status;

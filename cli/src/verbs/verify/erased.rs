@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Serialize;
 use tally_core::ids::{PostId, RowKey, UserId};
-use tally_core::ports::Rows as _;
 
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;

@@ -17,7 +17,7 @@ use tally_core::fault::Fault;
 use tally_core::fence::{Offset, Partition};
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::{Outgoing, Rebalance};
-use tally_core::ports::{DeploymentConfig, Intake, Outcome, TopicReader};
+use tally_core::ports::{Intake, Outcome, TopicReader};
 use tally_core::register::{Topic, Version};
 use tally_emulator::Config;
 use tally_service::{Chance, Clock, Exit, Host, Running};
@@ -111,7 +111,6 @@ impl World {
         let host = Host::new("consumer").with_clock(self.clock).with_chance(Chance::seeded(self.seed));
         let (connection, broker) = (self.store.connection.clone(), self.broker.clone());
         let ports = Ports {
-            checkpoints: Arc::new(Checkpoints::new(&connection)),
             join,
             producer: Arc::new(self.broker.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(broker.reader("replay", topic)))),

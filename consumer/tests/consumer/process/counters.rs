@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use tally_core::ports::{Rows as _, Segment};
+use tally_adapters::dynamodb::Segment;
 
 use super::faults;
 use super::stage::{READING, Stage, eventually, sized};

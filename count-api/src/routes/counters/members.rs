@@ -112,7 +112,8 @@ pub(in crate::routes) async fn members(
     Asked(LikersQuery { limit, cursor }): Asked<LikersQuery>,
 ) -> Result<Json<Members>, Problem> {
     let (rows, next) = listed(&api, &chosen.id(), limit, cursor).await?;
-    let member = |row: tally_core::ports::Like| Member { member: row.user.as_str().to_owned(), since: row.liked_at.0 };
+    let member =
+        |row: tally_adapters::dynamodb::Like| Member { member: row.user.as_str().to_owned(), since: row.liked_at.0 };
     Ok(Json(Members {
         subject: Named::from(&chosen.subject),
         counter: chosen.definition.name.to_string(),

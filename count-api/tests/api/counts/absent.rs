@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tally_adapters::dynamodb::changes::Changes;
 use tally_core::changes::partition_of;
 use tally_core::fence::TopicId;
 use tally_core::ids::{CounterId, CounterKind, CounterName};
@@ -123,11 +124,11 @@ async fn a_counter_that_cannot_be_read_fails_alone() {
 async fn a_log_that_is_not_set_up_yet_is_waited_for_by_name() {
     let (store, host) = (Store::start().await, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
     let (config, ports) = (Config::default(), Ports::over(&store.connection));
-    let defined = FollowDefinitions::begin(ports.deployment.clone(), &host).await.unwrap().defined();
+    let defined = FollowDefinitions::begin(&ports.tables, &host).await.unwrap().defined();
     let mut opening = Box::pin(ReadPath::open(&config, &ports, defined, Arc::new(|| true), &host));
     assert!(timeout(60 * SECOND, &mut opening).await.is_err());
     let stated = host.readiness().report().conditions;
     assert!(format!("{stated:?}").contains("the log of changes is not set up yet"), "{stated:?}");
-    ports.changes.begin_log(&log(1)).await.unwrap();
+    Changes::new(&ports.tables).begin_log(&log(1)).await.unwrap();
     assert!(timeout(60 * SECOND, opening).await.is_ok_and(|opened| opened.is_ok()));
 }

@@ -18,7 +18,7 @@ use tally_core::definitions::Definitions;
 use tally_core::fence::{Offset, TopicId};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId, RowKey, Shard};
-use tally_core::ports::{DeploymentConfig as _, Outcome, RecountQueue as _};
+use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tally_count_api::definitions::FollowDefinitions;
 use tally_count_api::read::{Answer, ReadPath, Reader, Standings};
@@ -96,7 +96,7 @@ impl World {
         let whole = Arc::new(AtomicBool::new(true));
         let is_whole = Arc::clone(&whole);
         let is_whole = Arc::new(move || is_whole.load(Ordering::SeqCst));
-        let defined = FollowDefinitions::begin(ports.deployment.clone(), &host).await.unwrap().defined();
+        let defined = FollowDefinitions::begin(&ports.tables, &host).await.unwrap().defined();
         let opened = ReadPath::open(&config, &ports, defined, is_whole, &host).await.unwrap();
         let ReadPath { reader, standings, .. } = opened;
         Self { store, counters, changes, claims, cache, reader, standings, host, standstill, whole, clock: true_clock }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde_json::json;
 use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey};
-use tally_core::ports::DeploymentConfig as _;
 use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_adapters::dynamodb::changes::Changes;
-use tally_adapters::dynamodb::{self, Connection};
+use tally_adapters::dynamodb::Connection;
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
@@ -73,7 +72,6 @@ impl Process<'_> {
             coverage: self.world.coverage.clone(),
         };
         let ports = consumer::Ports {
-            checkpoints: Arc::new(dynamodb::Checkpoints::new(self.connection)),
             join: Box::new(move || {
                 let inner = Box::new(broker.join(GROUP, TOPIC));
                 Ok(Box::new(GatedIntake { inner, gate: behind, held: None, beyond }) as Box<dyn Intake>)
@@ -109,7 +107,7 @@ impl Process<'_> {
             join: Arc::new(join),
         };
         let ports = streamer::Ports { cache: Some(self.cache()), ..streamer::Ports::over(self.connection, log) };
-        streamer::App::with_ports(config, ports).over_tables(self.connection.clone())
+        streamer::App::with_ports(config, ports)
     }
 
     /// What a relay writes by.
@@ -191,8 +189,7 @@ impl Process<'_> {
             Ok(Box::new(FaultyIntake { inner, chance, rewriter }) as Box<dyn Intake>)
         };
         let ports = trends::Ports {
-            deployment: Arc::new(dynamodb::Checkpoints::new(self.connection)),
-            store: Arc::new(Changes::new(self.connection)),
+            tables: self.connection.clone(),
             join: Box::new(join),
             changes: Arc::new(self.world.broker.reader("trends", CHANGES)),
             boards: Arc::new(self.world.broker.reader("trends", BOARDS)),
@@ -203,7 +200,7 @@ impl Process<'_> {
         let (windows, regions, keys) = (lists::windows(), listing.regions, listing.keys);
         let rules = trends::Rules { windows, boards, regions, keys };
         let topics = trends::Topics { changes: CHANGES.to_owned(), boards: BOARDS.to_owned() };
-        trends::App::with_ports(topics, rules, ports).over_tables(self.connection.clone())
+        trends::App::with_ports(topics, rules, ports)
     }
 
     pub(super) fn api(&self) -> api::App {
@@ -211,7 +208,7 @@ impl Process<'_> {
         let config = api::Config { local_ttl: self.profile.local_ttl, table, ..api::Config::default() };
         let cache = self.profile.cached.then(|| self.cache());
         let ports = api::Ports { cache, ..api::Ports::over(self.connection) };
-        api::App::with_ports(config, ports).over_tables(self.connection.clone())
+        api::App::with_ports(config, ports)
     }
 
     pub(super) fn recount(&self) -> recount::App {
@@ -229,6 +226,5 @@ impl Process<'_> {
             producer: Arc::new(self.producer()),
         };
         recount::App::with_ports(config, recount::Ports::over(self.connection, log))
-            .over_tables(self.connection.clone())
     }
 }

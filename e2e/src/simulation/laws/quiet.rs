@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
+use tally_adapters::dynamodb::ScannedRow;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey, ShardCount};
-use tally_core::ports::ScannedRow;
 
 /// Rows and counters when nothing is on its way.
 pub(crate) struct Quiet<'a> {

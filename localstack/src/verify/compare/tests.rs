@@ -1,8 +1,8 @@
 //! One post of two with likes, retweets, replies and views, one hashtag with uses, and what is found when one of them is put wrong.
 
+use tally_adapters::dynamodb::ScannedRow;
 use tally_core::definitions::Direction;
 use tally_core::ids::{ReservedKey, RowKey, ShardCount};
-use tally_core::ports::ScannedRow;
 use tally_core::weight::{Stated, Weight};
 
 use super::super::differences::LISTED;

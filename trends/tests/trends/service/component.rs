@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tally_adapters::dynamodb::{self, changes};
 use tally_adapters::memory::log::Broker;
 use tally_core::ids::CounterName;
 use tally_core::ports::log::{Outgoing, TopicReader as _, Written};
@@ -49,8 +48,7 @@ impl World {
     pub(crate) fn start(&self) -> Running {
         let (broker, connection) = (self.broker.clone(), &self.store.connection);
         let ports = Ports {
-            deployment: Arc::new(dynamodb::Checkpoints::new(connection)),
-            store: Arc::new(changes::Changes::new(connection)),
+            tables: connection.clone(),
             join: Box::new(move || Ok(Box::new(broker.join("tally-trends", CHANGES)))),
             changes: Arc::new(self.broker.reader("test", CHANGES)),
             boards: Arc::new(self.broker.reader("test", BOARDS)),

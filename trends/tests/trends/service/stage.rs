@@ -10,7 +10,7 @@ use tally_core::changes::{
 use tally_core::fence::TopicId;
 use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{DeploymentConfig as _, Producer, TopicReader};
+use tally_core::ports::{Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_trends::{Published, Shelf};
 
