@@ -11,8 +11,7 @@ use tally_core::ids::{StreamLabel, StreamShard, StreamShardId};
 use tally_core::lineage::{Listed, is_complete};
 use tally_core::ports::{StreamFault, StreamInfo};
 use tally_core::relay::{Fed, Input};
-use tally_core::shards::Lease;
-use tally_core::shards::{Offer, plan};
+use tally_core::shards::{Lease, Offer, plan};
 use tally_core::time::UnixMillis;
 use tally_service::{Host, Patience, Stage, Stop, Stopped, Task, Until, Worker as Running};
 
