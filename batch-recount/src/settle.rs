@@ -25,10 +25,10 @@ use tally_adapters::dynamodb::changes::{Changes, Config};
 use tally_core::audit::{AuditRun, Summary};
 use tally_core::changes::{Body, Message, Nonce, partition_of};
 use tally_core::fault::Fault;
-use tally_core::fence::Offset;
 use tally_core::ids::{RowKey, ShardCount};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::Outgoing;
+use tally_core::topic::Offset;
 use tally_service::{Chance, Clock, Stop};
 
 use crate::app::Ports;

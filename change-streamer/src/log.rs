@@ -6,8 +6,8 @@ use tally_adapters::dynamodb::changes::{Changes, Config};
 use tally_core::backoff::Backoff;
 use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
-use tally_core::fence::TopicId;
 use tally_core::ports::{Intake, Outcome, Producer, TopicReader};
+use tally_core::topic::TopicId;
 use tally_service::{Host, Invalid};
 
 /// How the log is reached.

@@ -11,9 +11,9 @@ use anyhow::Context;
 use serde::Serialize;
 use tally_core::definitions::Definitions;
 use tally_core::event::decode;
-use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ports::log::{Header, Outgoing, Record};
 use tally_core::ports::{Outcome, TopicReader, Transactions};
+use tally_core::topic::{Log, Offset, Partition};
 use tally_service::UnixMillis;
 
 use crate::identity::{Identities, Identity, put_back, receipt, receipt_headers};

@@ -19,13 +19,13 @@ use tally_adapters::dynamodb::{Recorded, Recounts};
 use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, decode};
 use tally_core::fault::Fault;
-use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ids::{CounterId, MemberKey, PostId};
 use tally_core::milestone::{Events, Milestone, Winner};
 use tally_core::ports::log::Record;
 use tally_core::ports::{Outcome, TopicReader};
 use tally_core::register::{Claim, Topic};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, Partition};
 use tally_service::{Clock, Exit, Invalid};
 
 use self::judged::{Place, Put, Sum, judged, told};

@@ -5,9 +5,9 @@
 use sha2::{Digest, Sha256};
 use tally_core::event::Rejection;
 use tally_core::fault::Fault;
-use tally_core::fence::{Offset, Partition};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, Outgoing, Producer, Record, Written};
+use tally_core::topic::{Offset, Partition};
 
 use crate::identity::{Identity, is_receipt};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tally_core::event::partition_of;
-use tally_core::fence::Partition;
 use tally_core::ports::log::Record;
+use tally_core::topic::Partition;
 
 const EVERY: Duration = Duration::from_secs(60);
 

@@ -21,12 +21,12 @@ use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::{Claims, Confirmed};
 use tally_adapters::dynamodb::registers::Registers;
 use tally_core::backoff::Backoff;
-use tally_core::fence::{Offset, Partition};
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::Revocation;
 use tally_core::ports::{Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::register::{Ends, Kept, Progress, Standstill, Topic};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Offset, Partition};
 use tally_service::{Host, Stop, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 

@@ -57,9 +57,9 @@ fn parse(header: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use tally_core::fence::Offset;
     use tally_core::ports::log::Records;
     use tally_core::time::UnixMillis;
+    use tally_core::topic::Offset;
 
     use super::*;
 

@@ -24,8 +24,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fence::Offset;
 use crate::ids::RowKey;
+use crate::topic::Offset;
 
 /// A place in one partition of the log: the generation of the topic, then the offset. Places of a topic that was created anew
 /// are behind all earlier ones.

@@ -157,9 +157,9 @@ pub fn serve(standing: &Standing, kind: CounterKind, counter: Option<&Counter>) 
 mod tests {
     use super::*;
     use crate::changes::{Body, DeploymentId, Message, Opened, Opening, Section, Side};
-    use crate::fence::Offset;
     use crate::ids::{CounterId, MemberKey, PostId, RowKey};
     use crate::milestone::Winner;
+    use crate::topic::Offset;
 
     fn at(offset: u64) -> Place {
         Place::new(1, Offset(offset))

@@ -7,7 +7,6 @@ pub mod changes;
 pub mod definitions;
 pub mod event;
 pub mod fault;
-pub mod fence;
 pub mod fold;
 pub mod format;
 pub mod ids;
@@ -22,6 +21,7 @@ pub mod shards;
 pub mod spread;
 pub mod tally;
 pub mod time;
+pub mod topic;
 pub mod weight;
 
 /// A map whose iteration order depends on its contents and history alone, never on a seed drawn at start.

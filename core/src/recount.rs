@@ -152,8 +152,8 @@ pub fn is_large(counted: i64, correction: i64) -> bool {
 mod tests {
     use super::*;
     use crate::changes::Side;
-    use crate::fence::Offset;
     use crate::ids::{CounterId, PostId, Shard};
+    use crate::topic::Offset;
 
     fn at(offset: u64) -> Place {
         Place::new(1, Offset(offset))

@@ -24,9 +24,9 @@ pub use topic::{Generation, Topic};
 pub use version::Version;
 
 use crate::event::{Deed, Event};
-use crate::fence::{Offset, Partition};
 use crate::ids::{CounterId, PostId, Region, RowKey, ShardCount, UserId};
 use crate::time::UnixMillis;
+use crate::topic::{Offset, Partition};
 
 /// The row of one member.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

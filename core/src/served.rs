@@ -67,9 +67,9 @@ impl Served {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::{Offset, TopicId};
     use crate::ids::{CounterName, PostId};
     use crate::register::{Kept, Topic};
+    use crate::topic::{Offset, TopicId};
 
     #[test]
     fn a_number_is_as_of_the_least_time_of_its_partitions_and_of_none_where_one_is_not_known() {

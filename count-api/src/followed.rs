@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_core::fence::{Log, Offset, Partition, TopicId};
 use tally_core::ports::log::Records;
 use tally_core::ports::{Outcome, TopicReader};
+use tally_core::topic::{Log, Offset, Partition, TopicId};
 use tally_service::Clock;
 
 /// The wait between two looks at the topic.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::kafka::Spreading;
-use tally_core::fence::{Log, Partition};
 use tally_core::ids::CounterKind;
 use tally_core::ports::{Outcome, TopicReader};
 use tally_core::register::Claim;
 use tally_core::spread::SumPolicy;
+use tally_core::topic::{Log, Partition};
 use tally_service::{Clock, Stop, Task};
 use tokio::time::timeout;
 

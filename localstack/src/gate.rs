@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
 use tally_core::event::partition_of;
-use tally_core::fence::Offset;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
+use tally_core::topic::Offset;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_core::fence::{Log, Offset};
 use tally_core::fold::Position;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset};
 
 use reading::Reading;
 

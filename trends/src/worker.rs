@@ -11,10 +11,10 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tally_adapters::dynamodb::changes::Changes;
 use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
-use tally_core::fence::Offset;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 use tally_service::{Host, Patience, Stop, Task};
 
 use crate::Partition;

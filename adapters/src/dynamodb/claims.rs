@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::ports::Outcome;
 use tally_core::register::{Claim, Generation, Kept, Past, Topic};
 use tally_core::time::{Bounds, UnixMillis};
+use tally_core::topic::{Offset, Partition, TopicId};
 use tally_service::Clock;
 
 use super::checkpoints::key;

@@ -127,7 +127,7 @@ impl Holdings {
 mod tests {
     use std::time::Duration;
 
-    use tally_core::fence::Partition;
+    use tally_core::topic::Partition;
 
     use super::*;
 

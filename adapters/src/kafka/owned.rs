@@ -13,10 +13,10 @@ use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, StreamConsumer};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::{Offset as At, TopicPartitionList};
 use tally_core::fault::Fault;
-use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, OwnedPartition, Records, Revocation};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, Partition};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, oneshot, watch};
 

@@ -9,9 +9,9 @@ use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 use tally_core::fault::Fault;
-use tally_core::fence::Offset;
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{self, Outgoing, Written};
+use tally_core::topic::Offset;
 
 use super::context::Context;
 use super::fault::fault_of;

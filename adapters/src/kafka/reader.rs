@@ -11,10 +11,10 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use rdkafka::{ClientConfig, TopicPartitionList};
 use tally_core::fault::Fault;
-use tally_core::fence::{Log, Offset, Partition, TopicId};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{self, Records};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, Partition, TopicId};
 
 use super::context::Context;
 use super::fault::fault_of;

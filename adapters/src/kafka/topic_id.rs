@@ -10,8 +10,8 @@ use rdkafka::ClientContext;
 use rdkafka::client::Client;
 use rdkafka_sys as sys;
 use tally_core::fault::Fault;
-use tally_core::fence::TopicId;
 use tally_core::ports::Outcome;
+use tally_core::topic::TopicId;
 
 use super::fault::fault_of;
 

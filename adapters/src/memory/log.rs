@@ -10,12 +10,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
 use tally_core::fault::Fault;
-use tally_core::fence::{Log, Offset, Partition, TopicId};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{
     self, Intake, Outgoing, OwnedPartition, Producer, Rebalance, Records, Revocation, Written,
 };
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, Partition, TopicId};
 use tokio::sync::watch;
 
 pub use self::transactions::Transactions;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tally_adapters::dynamodb::claims::Claims;
-use tally_core::fence::{Log, Offset, Partition, TopicId};
 use tally_core::register::{Claim, Found, Generation, Kept, Topic};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, Partition, TopicId};
 use tally_emulator::{Fault as Injected, Rule};
 use tally_service::Clock;
 use tally_testkit::{BEGAN, Store};

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tally_adapters::dynamodb::Consistency;
 use tally_adapters::dynamodb::counters::{Counters, Update, Written};
 use tally_core::changes::Place;
-use tally_core::fence::Offset;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId, Shard};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 use tally_testkit::{BEGAN, Store};
 
 const TABLE: &str = "like_counts";

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::claims::Confirmed;
 use tally_adapters::dynamodb::registers::{Registers, Written};
-use tally_core::fence::Offset;
 use tally_core::ids::{Region, UserId};
 use tally_core::register::{Change, Row, Version, Write};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 use tally_service::Clock;
 use tally_testkit::{BEGAN, Store};
 

@@ -8,10 +8,10 @@ use tally_adapters::dynamodb::claims::Confirmed;
 use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Written};
 use tally_core::changes::Nonce;
 use tally_core::event::Action;
-use tally_core::fence::{Offset, Partition};
 use tally_core::ids::{CounterId, CounterKind, CounterName, MemberKey, PostId, Region, RowKey, UserId};
 use tally_core::register::{Cell, Change, Progress, Row, Version, Write};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Offset, Partition};
 use tally_core::weight::Weight;
 use tally_service::Clock;
 

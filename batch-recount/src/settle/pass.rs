@@ -18,11 +18,11 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_adapters::dynamodb::{ScannedRow, Segment};
 use tally_core::Set;
 use tally_core::changes::{Effect, Entry, Nonce, Place};
-use tally_core::fence::Offset;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, MemberKey, RowKey, Shard};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 
 use super::moved::Moved;
 use super::sums::{Part, Sums};

@@ -10,9 +10,9 @@ use tally_adapters::dynamodb::LedgerEntry;
 use tally_adapters::dynamodb::PUTS;
 use tally_core::audit::{Cause, Drift};
 use tally_core::changes::{Amend, Body, Correction, Place};
-use tally_core::fence::Offset;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::recount::is_large;
+use tally_core::topic::Offset;
 
 use super::look::{Found, Looked, WRITES};
 use super::sums::Part;

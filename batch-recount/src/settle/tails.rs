@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use tally_core::backoff::Backoff;
 use tally_core::changes::{DeploymentId, Entry, Filter, Item, Message, Place};
 use tally_core::fault::Fault;
-use tally_core::fence::{Log, Offset, Partition};
 use tally_core::fold::{Mark, Position, ReadTo};
 use tally_core::ports::log::{Record, Records};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, Partition};
 use tally_service::Host;
 
 use super::{Behind, POLL, Recount};

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tally_adapters::dynamodb::claims::Claims;
 use tally_batch_recount::settle::{Ended, Rules};
 use tally_core::audit::AuditRun;
-use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
 use tally_core::register::{Kept, Past, Replay};
+use tally_core::topic::{Offset, Partition, TopicId};
 
 use crate::world::{PARTITIONS, World, key, keys, post, rules, user};
 

@@ -8,11 +8,11 @@ use tally_adapters::dynamodb::Checkpoints;
 use tally_batch_recount::{EraseConfig, ErasePorts, Erased, Subject, Tombstones, erase};
 use tally_core::definitions::Definitions;
 use tally_core::event::{Action, LikeEvent, decode_value};
-use tally_core::fence::Offset;
 use tally_core::ids::UserId;
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Outgoing, Producer, Written};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 use tally_service::{Exit, Switch};
 use tally_testkit::BEGAN;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tally_core::cached::StandingAt;
 use tally_core::changes::{BadMessage, LossNumber, Message, Place, Standing};
-use tally_core::fence::Offset;
 use tally_core::fold::{Flush, Mark, Partition, Position, Stated};
 use tally_core::ports::OwnedPartition;
 use tally_core::ports::log::{Records, Revocation};
+use tally_core::topic::Offset;
 use tally_service::{Patience, Readiness, Stop, Stopped, Task, Until};
 use tokio::time::Instant;
 

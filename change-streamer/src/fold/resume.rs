@@ -1,8 +1,8 @@
 //! Where a fold goes on.
 
 use tally_core::changes::Place;
-use tally_core::fence::{Log, Offset};
 use tally_core::fold::Position;
+use tally_core::topic::{Log, Offset};
 
 /// Where to go on from a stored position in the log as it is, and where to jump to if the position is not in it, or the place
 /// that folds have reached since; or if other messages stand there, as was found in a generation.
@@ -35,7 +35,7 @@ pub(super) fn resume(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tally_core::fence::TopicId;
+    use tally_core::topic::TopicId;
 
     #[test]
     fn a_position_that_is_not_in_the_log_is_a_jump() {

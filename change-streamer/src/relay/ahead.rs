@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tally_adapters::dynamodb::changes::Changes;
 use tally_core::cached::StandingAt;
-use tally_core::fence::Offset;
 use tally_core::ports::log::Written;
+use tally_core::topic::Offset;
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::watch;
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::TimeToLiveSpecification;
 use tally_adapters::dynamodb::{Checkpoints, ensure_tables};
-use tally_core::fence::Offset;
 use tally_core::ids::{CounterId, RowKey, ShardCount};
 use tally_core::ports::TopicReader;
+use tally_core::topic::Offset;
 
 use crate::changes::File;
 use crate::stage::{Said, Stage, number, partition, text, version};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_adapters::dynamodb::{Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
-use tally_core::fence::Offset;
 use tally_core::ports::TopicReader;
+use tally_core::topic::Offset;
 
 use crate::stage::{Said, Stage, number, partition, text};
 

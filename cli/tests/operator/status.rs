@@ -164,7 +164,7 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
 async fn a_log_of_changes_that_is_another_one_or_was_never_set_up_is_found() {
     let stage = Stage::set().await;
     let seen = stage.changes.config().await.unwrap().unwrap();
-    stage.changes.adopt_topic(&seen, &tally_core::fence::TopicId("another".into()), 2).await.unwrap().unwrap();
+    stage.changes.adopt_topic(&seen, &tally_core::topic::TopicId("another".into()), 2).await.unwrap().unwrap();
     let said = stage.tally(&["status"]).await;
     assert!(said.code == Some(1) && said.out.contains("log replaced"), "{said:?}");
     let said = stage.tally(&["doctor"]).await;

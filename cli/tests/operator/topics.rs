@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tally_core::fence::{Offset, TopicId};
 use tally_core::ports::TopicReader;
 use tally_core::register::{Generation, Topic};
+use tally_core::topic::{Offset, TopicId};
 
 use crate::changes::File;
 use crate::stage::{Said, Stage, number, partition, text, version};

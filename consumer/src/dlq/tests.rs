@@ -1,9 +1,9 @@
 use tally_adapters::memory::log::Broker;
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::Rejection;
-use tally_core::fence::Partition;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
+use tally_core::topic::Partition;
 
 use super::*;
 use crate::letter::Writer;

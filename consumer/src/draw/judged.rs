@@ -1,9 +1,9 @@
 //! What the events that were found in the log say of a draw.
 
-use tally_core::fence::{Offset, Partition};
 use tally_core::ids::MemberKey;
 use tally_core::milestone::{Events, Milestone};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Offset, Partition};
 
 use super::{Found, SECOND};
 

@@ -3,11 +3,11 @@ use tally_adapters::dynamodb::counters::{Counters, Crossed, Update};
 use tally_adapters::memory::log::Broker;
 use tally_core::definitions::Entry;
 use tally_core::event::Rejection;
-use tally_core::fence::TopicId;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterKind, CounterName};
 use tally_core::ports::log::{Outgoing, Records};
 use tally_core::register::{Claim, Generation, Kept as Stored, Past};
+use tally_core::topic::TopicId;
 use tally_testkit::Store;
 
 use super::*;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
-use tally_core::fence::TopicId;
+use tally_core::topic::TopicId;
 
 use super::args::Format;
 

@@ -7,9 +7,9 @@ use tally_adapters::memory::log::Broker;
 use tally_core::definitions::Definitions;
 use tally_core::event::{LikeEvent, decode, partition_of};
 use tally_core::fault::Fault;
-use tally_core::fence::Offset;
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Outgoing, Written};
+use tally_core::topic::Offset;
 use tally_service::Switch;
 
 use super::args::Format;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use tally_core::fault::Fault;
-use tally_core::fence::{Offset, Partition};
 use tally_core::ports::{Outcome, OwnedPartition};
 use tally_core::register::{Claim, Ends, Found, Progress, Replay, Start, Topic};
+use tally_core::topic::{Offset, Partition};
 
 use super::keeping::name_growth;
 use super::reading::Reading;

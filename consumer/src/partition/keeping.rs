@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::claims::Confirmed;
-use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ports::{Outcome, OwnedPartition, TopicReader};
 use tally_core::register::{Kept, Standstill, unfit};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, Partition};
 
 use super::{ASLEEP, Done, EVERY, End, Held, Shared};
 use crate::metrics;

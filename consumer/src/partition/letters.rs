@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tally_core::event::Rejection;
-use tally_core::fence::{Offset, Partition};
 use tally_core::ports::log::Records;
+use tally_core::topic::{Offset, Partition};
 
 use super::{Done, Held, Shared};
 use crate::letter::{Stored, Writer};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, Event, Rejection, decode};
-use tally_core::fence::Offset;
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Record, Records};
 use tally_core::register::{Effect, Progress};
+use tally_core::topic::Offset;
 
 use super::runs::Runs;
 use super::{Done, Held};

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tally_core::fence::Offset;
 use tally_core::ports::log::{Record, Records};
+use tally_core::topic::Offset;
 
 /// What a partition may hold.
 const MOST_BYTES: usize = 16 << 20;

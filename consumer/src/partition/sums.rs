@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tally_adapters::dynamodb::registers::CellUpdate;
 use tally_core::fault::Fault;
-use tally_core::fence::Offset;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::Outcome;
 use tally_core::register::{Adding, Cell, Progress, Standstill, Step};
+use tally_core::topic::Offset;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::writing::{Sent, condition};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tally_adapters::dynamodb::registers::{Advanced, Written};
 use tally_core::event::Rejection;
-use tally_core::fence::{Offset, Partition};
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_core::register::{Adding, Answer, Cell, Progress, Row, Settled, Standstill, Version, Write};
+use tally_core::topic::{Offset, Partition};
 use tally_core::{Map, Set};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::{Instrument, Span};

@@ -285,8 +285,8 @@ impl<'a> Visitor<'a> for Reader<'_, 'a> {
 mod tests {
     use super::*;
     use crate::definitions::Entry;
-    use crate::fence::Offset;
     use crate::ports::log::{Header, Records};
+    use crate::topic::Offset;
 
     const RECORDED: UnixMillis = UnixMillis(77);
 

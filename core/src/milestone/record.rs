@@ -129,9 +129,9 @@ impl Milestone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::Offset;
     use crate::ids::PostId;
     use crate::register::Version;
+    use crate::topic::Offset;
 
     /// What an entry of a row names that comes from 3 to 8 by a change from one version to another.
     fn winner(member: &str, versions: [Option<Version>; 2]) -> Winner {

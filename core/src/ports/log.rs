@@ -8,8 +8,8 @@ use async_trait::async_trait;
 
 use super::Outcome;
 use crate::fault::Fault;
-use crate::fence::{Log, Offset, Partition};
 use crate::time::UnixMillis;
+use crate::topic::{Log, Offset, Partition};
 
 /// A header of a record: its name, and its value if it has one.
 pub type Header<'a> = (&'a str, Option<&'a [u8]>);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Version;
-use crate::fence::Offset;
+use crate::topic::Offset;
 
 /// The row of one counter and one partition: every event up to the version `to` is in `n`, exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,8 +13,8 @@ use thiserror::Error;
 pub use past::{BadPast, Past};
 
 use super::Topic;
-use crate::fence::{Log, Offset, TopicId};
 use crate::time::UnixMillis;
+use crate::topic::{Log, Offset, TopicId};
 
 /// The claim of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

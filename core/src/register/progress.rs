@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Row, Version, Write};
 use crate::Map;
-use crate::fence::Offset;
+use crate::topic::Offset;
 
 /// How many records in a row the store may refuse, with none taken between them, before the store is to blame and not they.
 const REFUSED: u32 = 16;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::Kept;
-use crate::fence::{Offset, Partition};
+use crate::topic::{Offset, Partition};
 
 /// A partition is read once more up to an offset, so long after its records were written that removed members may come back.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use super::{Adding, Answer, Cell, Change, Effect, Progress, Row, Settled, Step, Topic, Version, Write, admitted};
 use crate::definitions::{Definitions, Entry};
 use crate::event::decode_value;
-use crate::fence::{Offset, Partition, TopicId};
 use crate::ids::{CounterId, PostId, RowKey, Shard, ShardCount, UserId};
 use crate::time::UnixMillis;
+use crate::topic::{Offset, Partition, TopicId};
 
 fn version(offset: u64) -> Version {
     Version::new(1, true, Offset(offset))

@@ -2,7 +2,7 @@
 
 use super::Version;
 use crate::event::partition_of;
-use crate::fence::{Offset, Partition, TopicId};
+use crate::topic::{Offset, Partition, TopicId};
 
 /// A topic as the deployment has adopted it. Its generations tell offsets apart that count other events, and partitions that
 /// keys hash to otherwise.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
-use crate::fence::Offset;
+use crate::topic::Offset;
 
 /// Where an event stands among all those of its row: the generation of the topic, whether the record was routed, and its offset,
 /// in one number. The offsets of two partitions are never compared, but for those of two wrong partitioners: in each

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::changes::{Filter, Item, Lost, Opened, Opening, Place, Side};
-use crate::fence::Offset;
 use crate::ids::{CounterId, MemberKey, PostId, RowKey, Shard};
+use crate::topic::Offset;
 
 const PARTITIONS: u32 = 2;
 

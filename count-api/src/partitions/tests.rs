@@ -1,8 +1,8 @@
 use tally_adapters::memory::log::Broker;
-use tally_core::fence::{Offset, TopicId};
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_core::register::{Kept, Past};
+use tally_core::topic::{Offset, TopicId};
 use tally_testkit::{BEGAN, Store};
 
 use super::*;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tally_adapters::dynamodb::claims::Claims;
 use tally_core::definitions::Definitions;
-use tally_core::fence::TopicId;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_core::register::SafeTimes;
 use tally_core::served;
+use tally_core::topic::TopicId;
 
 /// What consumers have stored of every topic, as far as it was read.
 #[derive(Clone, Debug)]

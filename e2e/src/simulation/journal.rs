@@ -11,13 +11,13 @@ use tally_adapters::memory::log::{Broker, TopicReader};
 use tally_core::changes::{
     Body, Correction, DeploymentId, Entry, Filter, Item, LossNumber, Message, Place, partition_of,
 };
-use tally_core::fence::Offset;
 use tally_core::fold::{Change, Position};
 use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::milestone::Ladder;
 use tally_core::ports::TopicReader as _;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 
 /// The topic of the log.
 pub(crate) const CHANGES: &str = "changes";

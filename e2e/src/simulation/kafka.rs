@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tally_adapters::memory::log::Broker;
 use tally_core::fault::Fault;
-use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ports::log::{Outgoing, Rebalance, Records, Revocation, Written};
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer};
+use tally_core::topic::{Log, Offset, Partition};
 use tally_service::Chance;
 
 use super::chance::Draws;

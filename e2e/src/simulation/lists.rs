@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, ensure};
 use tally_adapters::memory::log::TopicReader;
-use tally_core::fence::Offset;
 use tally_core::ids::{CounterName, Region};
 use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 use tally_trends::{BoardRules, Claim, Place, Published, Reason, Shelf, Top, Window};
 
 use super::history::{History, RowChange};

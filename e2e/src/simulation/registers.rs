@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tally_core::fence::Offset;
 use tally_core::ids::ReservedKey;
 use tally_core::register::{Cell, Replay, Version};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 use tally_emulator::value::{Item, Value};
 use tally_emulator::{Changed, ControlError, Emulator};
 

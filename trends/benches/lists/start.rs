@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_core::changes::{Body, DeploymentId, Entry, Message, Opened, Opening, Section};
-use tally_core::fence::{Log, Offset, TopicId};
 use tally_core::ids::StreamShard;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, TopicId};
 use tally_trends::partition::{Effect, Input, Looked, Setup};
 use tally_trends::{BoardRules, Partition, Writer};
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use tally_core::changes::{BadMessage, DeploymentId};
-use tally_core::fence::{Log, Offset};
 use tally_core::fold::Position;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset};
 
 use crate::wire::Writer;
 use crate::{BoardRules, Fold, Tick, Window, Written};

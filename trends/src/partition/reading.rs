@@ -19,10 +19,10 @@
 //! the first message there is nothing, or a loss is announced. So lists of a young deployment are exact at once.
 
 use tally_core::changes::{BadMessage, Body, DeploymentId, Effect, Entry, Filter, Item, Message, Place};
-use tally_core::fence::{Log, Offset, TopicId};
 use tally_core::fold::{Mark, Position, ReadTo};
 use tally_core::ports::log::Record;
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, TopicId};
 
 use super::contract::{Looked, Note};
 use crate::Evidence;

@@ -3,8 +3,8 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
-use tally_core::fence::TopicId;
 use tally_core::ports::Outcome;
+use tally_core::topic::TopicId;
 
 use super::super::checkpoints::key;
 use super::super::expression::Aliases;

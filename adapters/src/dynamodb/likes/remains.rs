@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use tally_core::fence::Partition;
 use tally_core::ids::{CounterName, ReservedKey, RowKey};
 use tally_core::ports::Outcome;
 use tally_core::register::Version;
+use tally_core::topic::Partition;
 
 use super::super::connection::Connection;
 use super::super::cursor::{after_two, start_two};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::BatchStatementRequest;
 use tally_core::fault::Fault;
-use tally_core::fence::Partition;
 use tally_core::ids::{ReservedKey, RowKey};
 use tally_core::ports::Outcome;
 use tally_core::register::{Cell, Progress};
+use tally_core::topic::Partition;
 
 use super::super::expression;
 use super::super::get::{self, Consistency};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tally_core::event::partition_of;
 use tally_core::fault::Fault;
-use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Outgoing, Records, Revocation, Written};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Offset, Partition, TopicId};
 use tokio::sync::watch;
 
 #[derive(Debug, Default)]

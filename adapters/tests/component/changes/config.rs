@@ -2,7 +2,7 @@ use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
 use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
-use tally_core::fence::TopicId;
+use tally_core::topic::TopicId;
 use tally_emulator::{Fault as Injected, Rule};
 
 use super::start;

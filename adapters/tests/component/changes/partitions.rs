@@ -2,9 +2,9 @@ use serde_json::json;
 use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, Filter, LossNumber, Message, Opened, Opening, Place, Standing};
 use tally_core::fault::Fault;
-use tally_core::fence::Offset;
 use tally_core::fold::{Mark, Position, ReadTo, Stated};
 use tally_core::milestone::Ladder;
+use tally_core::topic::Offset;
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::BEGAN;
 

@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Registers};
 use tally_core::fault::Fault;
-use tally_core::fence::Partition;
 use tally_core::ids::RowKey;
 use tally_core::register::{Adding, Cell, Step};
 use tally_core::tally::Record;
+use tally_core::topic::Partition;
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::Store;
 

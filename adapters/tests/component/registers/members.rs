@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tally_adapters::dynamodb::registers::Written;
-use tally_core::fence::Offset;
 use tally_core::register::{Change, Progress, Version};
 use tally_core::tally::Record;
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 use tally_testkit::BEGAN;
 
 use super::{

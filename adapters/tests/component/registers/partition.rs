@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 use tally_adapters::dynamodb::registers::{Registers, Written};
 use tally_core::fault::Fault;
-use tally_core::fence::Offset;
 use tally_core::register::{Change, Progress, Settled, Write};
+use tally_core::topic::Offset;
 use tally_emulator::{Config, Fault as Injected, Rule};
 use tally_testkit::Store;
 

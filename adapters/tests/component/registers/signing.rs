@@ -12,9 +12,9 @@ use tally_adapters::dynamodb::claims::Confirmed;
 use tally_adapters::dynamodb::registers::{CellUpdate, Registers, Written};
 use tally_adapters::dynamodb::{Connection, Settings};
 use tally_core::fault::Fault;
-use tally_core::fence::Partition;
 use tally_core::register::{Answer, Cell};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Partition;
 use tally_testkit::{BEGAN, Store};
 
 use super::{GONE, TABLE, confirmed, like, start, version};

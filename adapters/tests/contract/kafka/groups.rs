@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::select_all;
-use tally_core::fence::{Offset, Partition};
 use tally_core::ports::TopicReader as _;
 use tally_core::ports::log::Revocation;
+use tally_core::topic::{Offset, Partition};
 
 use super::engine::{Engine, Librdkafka, PARTITIONS, PATIENCE, Twin, kafka};
 use super::fill;

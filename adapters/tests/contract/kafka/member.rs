@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tally_core::fence::Offset;
 use tally_core::ports::log::{Rebalance, Revocation};
 use tally_core::ports::{Intake, OwnedPartition};
+use tally_core::topic::Offset;
 
 use super::engine::{Engine, PATIENCE};
 

@@ -12,9 +12,9 @@ use rdkafka::admin::AdminOptions;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tally_adapters::kafka::TopicReader as KafkaTopicReader;
 use tally_core::event::partition_of;
-use tally_core::fence::{Offset, Partition, TopicId};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, TopicReader as _};
+use tally_core::topic::{Offset, Partition, TopicId};
 use tokio::time::Instant;
 
 use self::engine::{Engine, Librdkafka, PARTITIONS, Twin, engines, kafka};

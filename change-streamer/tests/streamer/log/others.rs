@@ -2,10 +2,10 @@
 
 use tally_core::cached::StandingAt;
 use tally_core::changes::{LossNumber, Lost, Place, Standing};
-use tally_core::fence::{Log, Offset};
 use tally_core::fold::Position;
 use tally_core::ports::OwnedPartition;
 use tally_core::ports::log::{Rebalance, Records, Revocation};
+use tally_core::topic::{Log, Offset};
 
 use super::*;
 

@@ -13,10 +13,10 @@ use tally_adapters::dynamodb::{Checkpoints, Configuration, Remains};
 use tally_consumer::counters;
 use tally_core::changes::DeploymentId;
 use tally_core::definitions::Definitions;
-use tally_core::fence::Offset;
 use tally_core::ids::{CounterId, CounterKind, MemberKey, RowKey};
 use tally_core::milestone::Ladder;
 use tally_core::ports::TopicReader as _;
+use tally_core::topic::Offset;
 
 use crate::change::{Changed, Writing};
 use crate::desk::Desk;

@@ -1,10 +1,10 @@
 //! Whether tables that were restored fit each other and Kafka.
 
 use anyhow::Context;
-use tally_core::fence::Offset;
 use tally_core::ports::TopicReader;
 use tally_core::register::Start;
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 
 use super::plan::{BEFORE, set_back};
 use crate::desk::{Desk, Where};

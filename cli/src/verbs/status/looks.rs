@@ -10,9 +10,9 @@ use tally_consumer::dlq;
 use tally_core::audit::{Cause, RunRecord, RunScope};
 use tally_core::cached::StandingAt;
 use tally_core::fault::Fault;
-use tally_core::fence::{Log, Partition};
 use tally_core::ports::{ChangeStream, StreamFault, TopicReader};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Partition};
 
 use super::Status;
 use crate::desk::Desk;

@@ -5,11 +5,11 @@ use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 use tally_adapters::dynamodb::Remains;
-use tally_core::fence::{Offset, Partition};
 use tally_core::ids::CounterKind;
 use tally_core::ports::TopicReader as _;
 use tally_core::register::{Kept, Topic, Version};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Offset, Partition};
 
 use super::seen::{Part, Seen};
 use crate::change::{Changed, Writing};

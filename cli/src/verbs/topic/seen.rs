@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use tally_core::fence::{Log, Offset, Partition, TopicId};
 use tally_core::ports::TopicReader as _;
 use tally_core::register::{Claim, Found, Kept, Standstill, Start, Topic};
+use tally_core::topic::{Log, Offset, Partition, TopicId};
 
 use crate::desk::Desk;
 

@@ -1,10 +1,10 @@
 //! `tally topic skip`: a partition goes on at an offset, whatever lies before.
 
 use anyhow::{Context, bail, ensure};
-use tally_core::fence::Offset;
 use tally_core::ports::TopicReader as _;
 use tally_core::register::{Kept, Standstill, Topic};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 
 use super::seen::{Part, Seen};
 use crate::change::{Changed, Writing};

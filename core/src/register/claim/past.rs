@@ -9,8 +9,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::half;
-use crate::fence::Offset;
 use crate::time::UnixMillis;
+use crate::topic::Offset;
 
 /// Moments, and what `sent` was by then: a few, as far back as half of the time that tombstones are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 use super::*;
-use crate::fence::Partition;
 use crate::register::{Generation, Version};
+use crate::topic::Partition;
 
 const TOMBSTONES: Duration = Duration::from_secs(24 * 3600);
 const HOUR: u64 = 3_600_000;

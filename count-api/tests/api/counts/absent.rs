@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tally_adapters::dynamodb::changes::Changes;
 use tally_core::changes::partition_of;
-use tally_core::fence::TopicId;
 use tally_core::ids::{CounterId, CounterKind, CounterName};
+use tally_core::topic::TopicId;
 use tally_count_api::definitions::FollowDefinitions;
 use tally_count_api::read::{NoAnswer, ReadPath};
 use tally_count_api::{Config, Ports};

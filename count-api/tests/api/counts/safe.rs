@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tally_core::event::partition_of;
-use tally_core::fence::Offset;
 use tally_core::ids::{CounterId, CounterKind, CounterName};
 use tally_core::register::Generation;
+use tally_core::topic::Offset;
 use tokio::time::sleep;
 
 use super::world::{Beginning, PARTITIONS, SECOND, World, after, counter, elsewhere, likes, partition, standing};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use tally_core::fence::{Offset, Partition};
 use tally_core::ports::TopicReader as _;
 use tally_core::register::Topic;
+use tally_core::topic::{Offset, Partition};
 use tokio::time::Instant;
 
 use super::super::chance::Draws;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tally_change_streamer as streamer;
 use tally_core::cached::Slot as CacheSlot;
 use tally_core::fault::Fault;
-use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ids::CounterId;
 use tally_core::ports::TopicReader as _;
+use tally_core::topic::{Log, Offset, Partition};
 use tokio::time::Instant;
 
 use super::super::chance::Draws;

@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tally_core::fence::{Log, Offset, Partition};
 use tally_core::ports::log::{Rebalance, Records, Revocation};
 use tally_core::ports::{Intake, Outcome, OwnedPartition, TopicReader};
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, Partition};
 use tally_service::Chance;
 use tokio::time::Instant;
 

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tally_adapters::memory::log::Broker;
 use tally_core::changes::Place;
 use tally_core::fault::Fault;
-use tally_core::fence::Offset;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 use tally_service::{Chance, Clock, Host, Stage, Stop};
 use tokio::time::Instant;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tally_core::fence::Offset;
+use tally_core::topic::Offset;
 use tally_service::{Stage, Stop};
 
 use super::super::instance::Role;

@@ -8,11 +8,11 @@ use tally_core::changes::{
     Body, DeploymentId, Effect as Change, Entry, Filter, LossNumber, Lost, Message, Opened, Opening, Place as LogPlace,
     Section, Side,
 };
-use tally_core::fence::{Log, Offset, TopicId};
 use tally_core::fold::{Mark, Position};
 use tally_core::ids::{CounterId, CounterName, MemberKey, PostId, Region, RowKey, Sequence, Shard, StreamShard};
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, TopicId};
 use tally_trends::partition::{Effect, Input, Looked, Note, Publication, Setup};
 use tally_trends::{BoardRules, Claim, Partition, Place, Published, Ranked, Shelf, Window, Writer};
 

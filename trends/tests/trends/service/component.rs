@@ -37,7 +37,7 @@ impl World {
         topics.iter().for_each(|(topic, partitions)| broker.create_topic(topic, *partitions));
         let logs = broker.reader("test", CHANGES).logs().await.unwrap();
         let topic = logs.first().map_or_else(|| "none".into(), |(_, log)| (*log.topic.0).into());
-        set_up(&store.connection, tally_core::fence::TopicId(topic), partitions).await;
+        set_up(&store.connection, tally_core::topic::TopicId(topic), partitions).await;
         Self { broker, store, clock: Clock::starting_at(BEGAN) }
     }
 

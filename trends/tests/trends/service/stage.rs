@@ -7,11 +7,11 @@ use tally_adapters::dynamodb::changes::{Changes, Config};
 use tally_core::changes::{
     Body, DeploymentId, Effect, Entry, LossNumber, Lost, Message, Opened, Opening, Section, Side, partition_of,
 };
-use tally_core::fence::TopicId;
 use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, TopicReader};
 use tally_core::time::UnixMillis;
+use tally_core::topic::TopicId;
 use tally_trends::{Published, Shelf};
 
 pub(crate) const CHANGES: &str = "changes";

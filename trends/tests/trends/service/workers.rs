@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tally_core::fence::Offset;
 use tally_core::ids::{CounterName, PostId};
 use tally_core::ports::TopicReader;
+use tally_core::topic::Offset;
 use tally_trends::{Claim, Place, Published, Ranked, Shelf};
 
 use super::component::World;

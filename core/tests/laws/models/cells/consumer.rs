@@ -1,7 +1,7 @@
 //! A consumer of the partition.
 
-use tally_core::fence::Offset;
 use tally_core::register::{Adding, Cell, Progress, Step as Ask};
+use tally_core::topic::Offset;
 
 use super::{Cells, Rule, State, Step, amount, version};
 use crate::intern::Number;

@@ -10,8 +10,8 @@ mod tests;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use tally_core::fence::Offset;
 use tally_core::register::{Adding, Cell, Progress, Version};
+use tally_core::topic::Offset;
 
 use self::consumer::Consumer;
 use crate::explore::Model;

@@ -8,9 +8,9 @@ use tally_core::changes::{
     Body, Correction, Effect, Entry, Filter, Item, LossNumber, Lost, Message, Nonce, Opened, Opening, Place, Section,
     Side,
 };
-use tally_core::fence::Offset;
 use tally_core::ids::{CounterKind, Sequence};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 
 use super::{Counts, Record, Rule, Stream};
 use crate::intern::Number;

@@ -24,12 +24,12 @@ use foldhash::fast::FixedState;
 use tally_core::Map;
 use tally_core::cached::{StandingAt, Value};
 use tally_core::changes::{Body, Filter, Message, Opened, Opening, Place};
-use tally_core::fence::Offset;
 use tally_core::fold::{Counter, serve};
 use tally_core::ids::{CounterKind, Shard, StreamShard};
 use tally_core::register::SafeTimes;
 use tally_core::served::{Served, as_of};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 
 use crate::explore::Model;
 use crate::intern::{Interned, Number};

@@ -14,10 +14,10 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use tally_core::changes::{Body, Filter, Message, Opened, Opening, Place, Section, Standing};
 use tally_core::changes::{Effect, Entry, Side};
-use tally_core::fence::Offset;
 use tally_core::fold::{Counter, Flush, Mark, Partition, Position, ReadTo};
 use tally_core::ids::{CounterId, CounterKind, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 
 use self::fold::Fold;
 use crate::explore::Model;

@@ -1,9 +1,9 @@
 //! The log, as a reader of each partition has taken it.
 
 use tally_core::changes::{Body, Filter, Item, Lost, Message, Opened, Opening, Place};
-use tally_core::fence::Offset;
 use tally_core::ids::StreamShard;
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 
 use super::{PARTITIONS, Relays, Rule, place, stream_shard, time};
 use crate::intern::Number;

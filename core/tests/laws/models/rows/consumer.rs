@@ -1,7 +1,7 @@
 //! A consumer of the partition.
 
-use tally_core::fence::Offset;
 use tally_core::register::{Answer, Progress, Settled};
+use tally_core::topic::Offset;
 
 use super::{Events, Rows, Rule, State, Step, each};
 use crate::intern::Number;

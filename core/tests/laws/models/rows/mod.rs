@@ -16,10 +16,10 @@ mod tests;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use tally_core::fence::Offset;
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, UserId};
 use tally_core::register::{Change, Progress, Row, Version, Write, admitted};
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 
 use self::consumer::Consumer;
 use crate::explore::Model;
