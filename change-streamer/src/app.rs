@@ -7,9 +7,7 @@ use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
-use tally_core::backoff::Backoff;
 use tally_core::cached::Cache;
-use tally_core::fault::Fault;
 use tally_core::milestone::Ladder;
 use tally_core::ports::ChangeStream;
 use tally_service::metrics::Catalogue;
@@ -116,10 +114,6 @@ impl tally_service::App for App {
         let (changes, deployment) = (Arc::new(Changes::new(&ports.tables)), Checkpoints::new(&ports.tables));
         let patience =
             Patience::new(host.clock(), host.chance().clone()).on_fault(|_, fault, _| metrics::faulted(fault));
-        if config.role.relays() {
-            let stream = &ports.stream;
-            host.wait_for("stream", Backoff::STORE, || async { stream.info().await.map_err(Fault::from) }).await?;
-        }
         let log = joined(&host, &changes, &ports.log).await?;
         let ladder = ladder::raised(&host, &deployment, config.rules.milestones).await?;
         if config.role.relays() {

@@ -212,7 +212,7 @@ async fn a_stream_and_a_topic_that_are_not_there_at_the_start_are_waited_for_by_
     };
     let app = streamer::App::with_ports(config, streamer::Ports::over(&store.repeating(1), log));
     let running = Running::start(app, Host::new("a").with_clock(clock).with_chance(Chance::seeded(1)));
-    waits(&running, "stream", &["table likes has no stream"]).await;
+    waits(&running, "tables", &["table likes has no stream"]).await;
     stream(json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"})).await;
     waits(&running, "changes", &["there is no topic `changes`"]).await;
     broker.create_topic(TOPIC, PARTITIONS);
