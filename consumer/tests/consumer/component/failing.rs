@@ -65,7 +65,10 @@ async fn a_store_that_refuses_all_of_it_makes_the_partition_stand_still() {
     assert_eq!(letters, 16);
     (16..26).for_each(|n| _ = like_from_a_region(&world, &format!("u-{n}")));
     let readiness = consumer.host().readiness().clone();
-    eventually("it is named", async || format!("{:?}", readiness.report()).contains("store does not take what is written")).await;
+    eventually("it is named", async || {
+        format!("{:?}", readiness.report()).contains("store does not take what is written")
+    })
+    .await;
     assert_eq!(world.committed(0).await, Some(56));
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(world.letters().await.len(), letters, "each look tries, and puts nothing aside");
