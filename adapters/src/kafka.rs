@@ -5,7 +5,7 @@
 //!
 //! - The rebalance hook runs inside `poll`, so nothing can be awaited there. An assignment is answered at once with an
 //!   incremental assign of *nothing*, which lets the group settle; each partition is added later, at the offset that its
-//!   worker has read from the fence. So nothing is fetched before its position is known, no committed offset is looked
+//!   worker has read from its claim. So nothing is fetched before its position is known, no committed offset is looked
 //!   up, and a seek right after an assignment, which fails with "erroneous state", is not needed.
 //! - To start elsewhere is to unassign and assign again. When the unassign call returns, librdkafka drops every record
 //!   fetched under the older position. Positions are set by the task that polls, which empties the queue of records with

@@ -208,7 +208,7 @@ impl<'a> Erasing<'a> {
 
     async fn produce(&self, taken: Taken, producer: &dyn Producer) -> anyhow::Result<()> {
         let (Taken { set, subject, member }, Self { calls, config, .. }) = (taken, self);
-        let event = encode(&set, &subject, Direction::Remove, Said::Member(&member), calls.now());
+        let event = encode(&set, &subject, Direction::Remove, Said::Member(&member), None, calls.now());
         let event = event.expect("sets without a remove action were left out");
         let send = || {
             producer.send(Outgoing {

@@ -20,7 +20,7 @@ use crate::args::{Args, Command, CountersCommand, DlqCommand, DrawCommand, ReadS
 use crate::config::Config;
 use crate::counters::{self, Counters};
 use crate::dlq::{self, Replay};
-use crate::draw::{Drawn, Verifier};
+use crate::draw::{Draw, Drawn};
 use crate::import::{Import, ImportArgs};
 use crate::metrics;
 use crate::misrouted::Warning;
@@ -199,16 +199,9 @@ impl App {
         let Self { ports: Ports { reader, .. }, settings, tables, .. } = self;
         let checkpoints = Checkpoints::new(&tables);
         let defined = host.wait_for("counters", Backoff::STORE, || checkpoints.definitions()).await?;
-        let verifier = Verifier {
-            defined: &defined,
-            milestones: Recounts::new(&tables),
-            claims: Claims::new(&tables, host.clock()),
-            deployment: &deployment,
-            topic: &settings.topic,
-            dead_letter_topic: &settings.letters(),
-            open: &|topic| reader(topic).context("cannot set up a reader"),
-        };
-        let draw = verifier.of(drawn)?;
+        let records = (Recounts::new(&tables), Claims::new(&tables, host.clock()));
+        let open = |topic: &str| reader(topic).context("cannot set up a reader");
+        let draw = Draw::of(drawn, &defined, records, deployment, (&settings.topic, &settings.letters()), open)?;
         let clock = host.clock();
         host.job("draw verify", move |stop| async move {
             let found = stop.unless_requested(draw.persist(clock)).await?;

@@ -92,48 +92,6 @@ pub struct Drawn {
     pub n: i64,
 }
 
-/// Where the draws of a deployment are verified: its definitions, tables and topics.
-pub struct Verifier<'a> {
-    pub defined: &'a Definitions,
-    pub milestones: Recounts,
-    pub claims: Claims,
-    /// What tells the deployment from others that have their dead letters in the same topic.
-    pub deployment: &'a str,
-    /// The deployment's own topic, and the topic of its dead letters.
-    pub topic: &'a str,
-    pub dead_letter_topic: &'a str,
-    /// Opens a topic to be read.
-    pub open: &'a dyn Fn(&str) -> anyhow::Result<Arc<dyn TopicReader>>,
-}
-
-impl Verifier<'_> {
-    /// The draw that is asked for.
-    ///
-    /// # Errors
-    /// The counter is none of the deployment, or has no milestones; no reader can be set up.
-    pub fn of(self, drawn: Drawn) -> anyhow::Result<Draw> {
-        let Self { defined, milestones, claims, deployment, topic: own, dead_letter_topic, open } = self;
-        let Drawn { post, counter, n } = drawn;
-        let invalid = |why: &str| Invalid::variable("COUNTER", format!("{counter:?} {why}"));
-        let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
-        if !definition.has_milestones() {
-            return Err(invalid("has an action that takes off: who was first at a threshold has no meaning").into());
-        }
-        let topic = definition.topic.as_deref().unwrap_or(own);
-        Ok(Draw {
-            counter: CounterId { post, name: definition.name.clone() },
-            n,
-            milestones,
-            claims,
-            deployment: deployment.to_owned(),
-            topic_name: topic.to_owned(),
-            topic: open(topic)?,
-            letters: open(&letters_of(topic, own, dead_letter_topic))?,
-            definitions: defined.said_in(topic),
-        })
-    }
-}
-
 /// A draw to be verified.
 pub struct Draw {
     counter: CounterId,
@@ -165,6 +123,39 @@ impl Letters {
 }
 
 impl Draw {
+    /// The draw that is asked for in a deployment: its definitions, its tables, and the name that tells it from others that have
+    /// their dead letters in the same topic. `own` is its topic, `dead_letter_topic` has its dead letters, and `open` opens one to
+    /// be read.
+    ///
+    /// # Errors
+    /// The counter is none of the deployment, or has no milestones; no reader can be set up.
+    pub fn of(
+        Drawn { post, counter, n }: Drawn,
+        defined: &Definitions,
+        (milestones, claims): (Recounts, Claims),
+        deployment: String,
+        (own, dead_letter_topic): (&str, &str),
+        open: impl Fn(&str) -> anyhow::Result<Arc<dyn TopicReader>>,
+    ) -> anyhow::Result<Self> {
+        let invalid = |why: &str| Invalid::variable("COUNTER", format!("{counter:?} {why}"));
+        let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
+        if !definition.has_milestones() {
+            return Err(invalid("has an action that takes off: who was first at a threshold has no meaning").into());
+        }
+        let topic = definition.topic.as_deref().unwrap_or(own);
+        Ok(Self {
+            counter: CounterId { post, name: definition.name.clone() },
+            n,
+            milestones,
+            claims,
+            deployment,
+            topic_name: topic.to_owned(),
+            topic: open(topic)?,
+            letters: open(&letters_of(topic, own, dead_letter_topic))?,
+            definitions: defined.said_in(topic),
+        })
+    }
+
     /// Verifies it, and tries again where something cannot be read for the moment.
     pub async fn persist(&self, clock: Clock) -> Found {
         let mut left = TRIES;

@@ -18,5 +18,5 @@ mod trace;
 pub use app::{App, OpenTopic, Ports, replay_group};
 pub use args::{Args, Command, ReadSettings};
 pub use config::{Config, group_of};
-pub use draw::{Draw, Drawn, Found, Verifier};
+pub use draw::{Draw, Drawn, Found};
 pub use import::{Format, Import, ImportArgs, Imported, Source};

@@ -97,7 +97,8 @@ impl Definition {
     /// What no counter is called: in live streams, where events are named after counters, it is the event of a milestone.
     pub const NOT_A_NAME: &'static str = "milestone";
 
-    fn likes() -> Self {
+    /// What each deployment has.
+    pub fn likes() -> Self {
         Self {
             name: CounterName::LIKES,
             add: "like".into(),

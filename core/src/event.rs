@@ -10,14 +10,12 @@ mod routing;
 
 use std::borrow::Cow;
 
-use serde::Serialize;
-
 pub use decode::{decode, decode_value};
-pub use encode::{Said, encode, encode_from};
+pub use encode::{Said, encode};
 pub use rejection::{Field, Rejection};
 pub use routing::partition_of;
 
-use crate::ids::{CounterName, PostId, Region, UserId};
+use crate::ids::{CounterName, Region};
 use crate::time::UnixMillis;
 
 /// The largest event value, in bytes.
@@ -77,65 +75,5 @@ impl Event<'_> {
     /// Whether a member's event states something as its region that is none.
     pub fn has_bad_region(&self) -> bool {
         self.member().and(self.region.as_deref()).is_some_and(|region| !Region::is_one(region))
-    }
-}
-
-/// What a user did to a post. Not a toggle: an action repeated changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Action {
-    /// The row is to be there.
-    Like,
-    /// The row is to be gone.
-    Unlike,
-}
-
-/// One user's like or unlike of one post, to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LikeEvent<'a> {
-    post: &'a str,
-    user: &'a str,
-    pub action: Action,
-    /// When.
-    pub at: UnixMillis,
-}
-
-impl<'a> LikeEvent<'a> {
-    /// An event to send.
-    pub fn new(post: &'a PostId, user: &'a UserId, action: Action, at: UnixMillis) -> Self {
-        Self { post, user, action, at }
-    }
-
-    /// The like or unlike that an event is; `None` of one about another counter.
-    pub fn of(event: &'a Event<'_>) -> Option<Self> {
-        let Deed::Member { id, present } = &event.deed else { return None };
-        let action = if *present { Action::Like } else { Action::Unlike };
-        let like = Self { post: &event.subject, user: id, action, at: event.at };
-        (event.counter == CounterName::LIKES).then_some(like)
-    }
-
-    /// The event as a record's value.
-    pub fn encode(&self) -> Vec<u8> {
-        #[derive(Serialize)]
-        struct Wire<'a> {
-            post_id: &'a str,
-            user_id: &'a str,
-            action: Action,
-            ts: UnixMillis,
-        }
-        let wire = Wire { post_id: self.post, user_id: self.user, action: self.action, ts: self.at };
-        serde_json::to_vec(&wire).expect("strings and integers always serialise")
-    }
-}
-
-impl<'a> From<LikeEvent<'a>> for Event<'a> {
-    fn from(like: LikeEvent<'a>) -> Self {
-        Self {
-            counter: CounterName::LIKES,
-            subject: Cow::Borrowed(like.post),
-            deed: Deed::Member { id: Cow::Borrowed(like.user), present: like.action == Action::Like },
-            at: like.at,
-            region: None,
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Who says events about what.
 
-use tally_core::event::Action;
+use tally_core::definitions::Direction;
 use tally_core::ids::{CounterId, PostId, UserId};
 use tally_service::Chance;
 
@@ -21,11 +21,11 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     /// Who says what about which post.
-    pub(crate) fn draw(&self, chance: &Chance) -> (PostId, UserId, Action) {
+    pub(crate) fn draw(&self, chance: &Chance) -> (PostId, UserId, Direction) {
         let post = self.post(chance);
         let user = user(chance.below(self.users));
-        let action = if chance.happens(self.unlikes) { Action::Unlike } else { Action::Like };
-        (post, user, action)
+        let direction = if chance.happens(self.unlikes) { Direction::Remove } else { Direction::Add };
+        (post, user, direction)
     }
 
     /// What something is said about.

@@ -66,8 +66,8 @@ fn event(data: &[u8]) {
         (Deed::Member { .. }, None) => unreachable!("a member's event has a member"),
     };
     let direction = if direction { Direction::Add } else { Direction::Remove };
-    let written =
-        encode(definition, event.subject(), direction, said, event.at).expect("it was said, so there is a way to");
+    let written = encode(definition, event.subject(), direction, said, None, event.at)
+        .expect("it was said, so there is a way to");
     assert_eq!(decode_value(Some(&written), UnixMillis(0), &definitions), Ok(event));
 }
 

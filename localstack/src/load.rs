@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tally_core::backoff::Backoff;
 use tally_core::definitions::Direction;
-use tally_core::event::{Said, encode, encode_from};
+use tally_core::event::{Said, encode};
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_service::{Chance, Stop, Stopped, Task};
@@ -84,14 +84,14 @@ impl Writer {
         let (names, definition) = (ledger.names(), counters.definition(deed.counted())?);
         let (subject, region) = (&names.subjects(deed.counted())[subject], &names.regions()[region]);
         let of = |direction, member| {
-            encode_from(Some(region), definition, subject.as_str(), direction, Said::Member(&member), clock.now())
+            encode(definition, subject.as_str(), direction, Said::Member(&member), Some(region), clock.now())
         };
         match deed {
             Deed::Like { user, direction } | Deed::Retweet { user, direction } => of(direction, names.user(user)),
             Deed::Reply { reply, direction } => of(direction, names.reply(reply)),
             Deed::Use { tagged, direction } => of(direction, names.tagged(tagged)),
             Deed::View { amount } => {
-                encode(definition, subject.as_str(), Direction::Add, Said::Amount(amount), clock.now())
+                encode(definition, subject.as_str(), Direction::Add, Said::Amount(amount), None, clock.now())
             }
         }
     }

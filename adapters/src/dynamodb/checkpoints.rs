@@ -40,8 +40,8 @@ pub(super) fn key(id: &str) -> Item {
     item([(ID, text(id))])
 }
 
-/// Every item whose id begins with `prefix`, with the rest of its id. Reads the whole table, which is small: a fence
-/// per Kafka partition and an item per stream shard of the last days.
+/// Every item whose id begins with `prefix`, with the rest of its id. Reads the whole table, which is small: a claim
+/// per Kafka partition, an item per topic and an item per stream shard of the last days.
 pub(super) async fn under(connection: &Connection, prefix: &str) -> Outcome<Vec<(String, Item)>> {
     let table = &connection.tables.checkpoints;
     let mut found = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::{Connection, Settings};
-use tally_core::event::Action;
+use tally_core::definitions::Direction;
 use tally_core::fault::Fault;
 use tally_core::ids::RowKey;
 use tally_emulator::{Emulator, Fault as Injected, Rule};
@@ -42,7 +42,7 @@ async fn rows_that_a_batch_left_out_are_asked_for_again_after_a_wait_and_for_a_w
     let (emulator, env) = env().await;
     let member = user("u");
     let pairs: Vec<_> = (0..90).map(|n| (post(&format!("p-{n}")), member.clone())).collect();
-    write(&env, Action::Like, &pairs, 1).await;
+    write(&env, Direction::Add, &pairs, 1).await;
     let keys: Vec<_> = pairs.iter().map(|(post, user)| RowKey::of(post, user, shards())).collect();
 
     let left_out = |rule: Rule| vec![rule.on("BatchGetItem")];

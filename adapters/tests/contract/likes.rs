@@ -7,7 +7,7 @@ use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::claims::Confirmed;
 use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Written};
 use tally_core::changes::Nonce;
-use tally_core::event::Action;
+use tally_core::definitions::Direction;
 use tally_core::ids::{CounterId, CounterKind, CounterName, MemberKey, PostId, Region, RowKey, UserId};
 use tally_core::register::{Cell, Change, Progress, Row, Version, Write};
 use tally_core::time::UnixMillis;
@@ -45,19 +45,19 @@ fn version(offset: u64) -> Version {
     Version::new(1, true, Offset(offset))
 }
 
-fn like(post: &CounterId, user: &UserId, action: Action, offset: u64) -> Arc<Write> {
-    let change = match action {
-        Action::Like => Change::Put { liked_at: UnixMillis(offset), region: Region::new("eu") },
-        Action::Unlike => Change::Remove,
+fn like(post: &CounterId, user: &UserId, direction: Direction, offset: u64) -> Arc<Write> {
+    let change = match direction {
+        Direction::Add => Change::Put { liked_at: UnixMillis(offset), region: Region::new("eu") },
+        Direction::Remove => Change::Remove,
     };
     let row = Row { key: RowKey::of(post, user, shards()), member: user.clone() };
     Arc::new(Write { row, version: version(offset), change })
 }
 
 /// Likes or unlikes of distinct rows, all at one offset.
-pub(crate) async fn write(env: &Env, action: Action, rows: &[(CounterId, UserId)], offset: u64) {
+pub(crate) async fn write(env: &Env, direction: Direction, rows: &[(CounterId, UserId)], offset: u64) {
     for rows in rows.chunks(Progress::STATEMENTS) {
-        let writes: Vec<_> = rows.iter().map(|(post, user)| like(post, user, action, offset)).collect();
+        let writes: Vec<_> = rows.iter().map(|(post, user)| like(post, user, direction, offset)).collect();
         let written = env.registers.write(&writes, GONE, confirmed()).await;
         assert!(written.iter().all(|written| matches!(written, Written::Stored | Written::Older(_))), "{written:?}");
     }
@@ -68,18 +68,22 @@ async fn a_row_is_what_the_newest_event_says(env: &Env) {
     for (post_id, user_id) in [("a#3", "\"quoted\""), ("日本#", "👍🏽"), ("it's", "o'clock?"), (&long, &long)] {
         let (post, user) = (post(post_id), user(user_id));
         let key = RowKey::of(&post, &user, shards());
-        let send = async |action, offset| {
-            let written = env.registers.write(&[like(&post, &user, action, offset)], GONE, confirmed()).await;
+        let send = async |direction, offset| {
+            let written = env.registers.write(&[like(&post, &user, direction, offset)], GONE, confirmed()).await;
             let found = env.rows.like(&key, &user).await.unwrap();
             (written, found.map(|like| like.liked_at.0))
         };
-        assert_eq!(send(Action::Like, 5).await, (vec![Written::Stored], Some(5)));
-        assert_eq!(send(Action::Like, 5).await, (vec![Written::Older(version(5))], Some(5)), "a copy changes nothing");
-        assert_eq!(send(Action::Unlike, 4).await, (vec![Written::Older(version(5))], Some(5)));
-        assert_eq!(send(Action::Like, 6).await, (vec![Written::Stored], Some(6)));
-        assert_eq!(send(Action::Unlike, 7).await, (vec![Written::Stored], None));
-        assert_eq!(send(Action::Like, 6).await, (vec![Written::Older(version(7))], None), "the tombstone knows it");
-        assert_eq!(send(Action::Like, 8).await, (vec![Written::Stored], Some(8)));
+        assert_eq!(send(Direction::Add, 5).await, (vec![Written::Stored], Some(5)));
+        assert_eq!(
+            send(Direction::Add, 5).await,
+            (vec![Written::Older(version(5))], Some(5)),
+            "a copy changes nothing"
+        );
+        assert_eq!(send(Direction::Remove, 4).await, (vec![Written::Older(version(5))], Some(5)));
+        assert_eq!(send(Direction::Add, 6).await, (vec![Written::Stored], Some(6)));
+        assert_eq!(send(Direction::Remove, 7).await, (vec![Written::Stored], None));
+        assert_eq!(send(Direction::Add, 6).await, (vec![Written::Older(version(7))], None), "the tombstone knows it");
+        assert_eq!(send(Direction::Add, 8).await, (vec![Written::Stored], Some(8)));
         let row = env.rows.users(&key, None).await.unwrap().items;
         assert!(row.iter().all(|row| row.gone.is_none()), "a like again is no tombstone: {row:?}");
     }
@@ -89,16 +93,16 @@ async fn a_request_has_an_outcome_for_each_of_its_statements(env: &Env) {
     let post = post("mixed");
     let users: Vec<_> = (0..Progress::STATEMENTS).map(|n| user(&format!("u-{n}"))).collect();
     let first: Vec<_> = users.iter().step_by(2).map(|user| (post.clone(), user.clone())).collect();
-    write(env, Action::Like, &first, 9).await;
-    let action = |n: usize| if n.is_multiple_of(3) { Action::Unlike } else { Action::Like };
+    write(env, Direction::Add, &first, 9).await;
+    let direction = |n: usize| if n.is_multiple_of(3) { Direction::Remove } else { Direction::Add };
     let offset = |n: usize| if n.is_multiple_of(5) { 3 } else { 11 };
-    let writes: Vec<_> = users.iter().enumerate().map(|(n, user)| like(&post, user, action(n), offset(n))).collect();
+    let writes: Vec<_> = users.iter().enumerate().map(|(n, user)| like(&post, user, direction(n), offset(n))).collect();
     let written = env.registers.write(&writes, GONE, confirmed()).await;
     for (n, written) in written.into_iter().enumerate() {
         let stands = n % 2 == 0 && offset(n) < 9;
         assert_eq!(written, if stands { Written::Older(version(9)) } else { Written::Stored }, "{n}");
         let there = env.rows.like(&RowKey::of(&post, &users[n], shards()), &users[n]).await.unwrap().is_some();
-        assert_eq!(there, stands || action(n) == Action::Like, "{n}");
+        assert_eq!(there, stands || direction(n) == Direction::Add, "{n}");
     }
 }
 
@@ -124,7 +128,7 @@ async fn a_cell_takes_an_update_by_who_knows_what_is_in_it_and_by_no_other(env: 
 async fn rows_are_paged_in_the_order_of_users(env: &Env) {
     let post = post("paged");
     let rows: Vec<_> = (0..40).map(|n| (post.clone(), user(&format!("u-{n:02}")))).collect();
-    write(env, Action::Like, &rows, 7).await;
+    write(env, Direction::Add, &rows, 7).await;
     let shard = shards().shard_of("u-00");
     let key = RowKey { counter: post.clone(), shard };
     mark(env, &key).await;
@@ -153,7 +157,7 @@ async fn rows_are_paged_in_the_order_of_users(env: &Env) {
 
 async fn a_scan_meets_every_row_once_and_the_rows_of_a_key_together(env: &Env) {
     let rows: Vec<_> = (0..90).map(|n| (post(&format!("scanned-{}", n % 7)), user(&format!("u-{n}")))).collect();
-    write(env, Action::Like, &rows, 1).await;
+    write(env, Direction::Add, &rows, 1).await;
     let key = RowKey::of(&rows[0].0, &rows[0].1, shards());
     mark(env, &key).await;
     let expected: BTreeSet<_> =
@@ -205,7 +209,7 @@ async fn a_recount_reads_at_most_a_thousand_rows_at_once() {
     let (post, shard) = (post("hot"), shards().shard_of("u-0"));
     let users = (0..).map(|n| user(&format!("u-{n}"))).filter(|user| shards().shard_of(user) == shard);
     let rows: Vec<_> = users.take(1_200).map(|user| (post.clone(), user)).collect();
-    write(&env, Action::Like, &rows, 1).await;
+    write(&env, Direction::Add, &rows, 1).await;
     let key = RowKey { counter: post, shard };
     let first = env.rows.weights(&key, None).await.unwrap();
     let second = env.rows.weights(&key, first.next.as_ref()).await.unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tally_core::changes::Nonce;
-use tally_core::event::Action;
+use tally_core::definitions::Direction;
 use tally_core::ids::{StreamLabel, StreamShardId};
 use tally_core::ports::{ChangeStream as _, Position, StreamFault};
 use tally_core::tally::{RawRecord, Record, RecordKind, read};
@@ -47,9 +47,10 @@ async fn every_shard(env: &Env, label: &StreamLabel) -> Vec<(StreamShardId, Vec<
 
 async fn every_change_is_one_record_and_no_change_is_none(env: &Env, label: &StreamLabel) {
     let row = [(post("streamed"), user("u"))];
-    let events = [(Action::Unlike, 1), (Action::Like, 2), (Action::Like, 2), (Action::Like, 3), (Action::Unlike, 4)];
-    for (action, offset) in events {
-        write(env, action, &row, offset).await;
+    let events =
+        [(Direction::Remove, 1), (Direction::Add, 2), (Direction::Add, 2), (Direction::Add, 3), (Direction::Remove, 4)];
+    for (direction, offset) in events {
+        write(env, direction, &row, offset).await;
     }
     let marked: tally_core::ids::RowKey = "streamed-marker#0".parse().unwrap();
     for nonce in [7, 8] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Subcommand;
 use serde::Serialize;
-use tally_consumer::{Drawn, Found, Verifier};
+use tally_consumer::{Draw, Drawn, Found};
 
 use crate::desk::{Desk, Where};
 use crate::health::UNAVAILABLE;
@@ -51,16 +51,9 @@ impl Verb {
         let Args { drawn, of } = *args;
         let desk = Desk::open(of).await?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
-        let verifier = Verifier {
-            defined: &defined,
-            milestones: desk.recounts.clone(),
-            claims: desk.claims.clone(),
-            deployment: desk.deployment()?,
-            topic: &desk.topic,
-            dead_letter_topic: &desk.dead_letter_topic,
-            open: &|topic| Ok(Arc::new(desk.reader(topic)?)),
-        };
-        let draw = verifier.of(drawn)?;
+        let (records, deployment) = ((desk.recounts.clone(), desk.claims.clone()), desk.deployment()?.to_owned());
+        let topics = (&*desk.topic, &*desk.dead_letter_topic);
+        let draw = Draw::of(drawn, &defined, records, deployment, topics, |topic| Ok(Arc::new(desk.reader(topic)?)))?;
         let (verdict, detail) = match draw.persist(desk.clock).await {
             Found::True(told) => ("true", told),
             Found::False(why) => ("false", why),

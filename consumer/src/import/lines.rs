@@ -15,6 +15,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// What Windows programs put before a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
+/// An event of the greatest length, with a mark before it and two bytes that end it.
+const PART: u64 = (BYTE_ORDER_MARK.len() + MAX_EVENT_BYTES + 2) as u64;
+
 /// One line, without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
@@ -107,34 +110,19 @@ impl Lines {
         if let Some(line) = self.first.take() {
             return Ok(Some(line));
         }
-        let (mut text, mut len) = (Vec::new(), 0);
-        let ended = loop {
-            let buffer = match self.input.fill_buf() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                buffer => buffer?,
-            };
-            if buffer.is_empty() {
-                break false;
-            }
-            let (part, ended) = match buffer.iter().position(|byte| *byte == b'\n') {
-                Some(at) => (&buffer[..at], true),
-                None => (buffer, false),
-            };
-            // One byte more than is allowed, for a carriage return.
-            let room = (MAX_EVENT_BYTES + 1).saturating_sub(text.len());
-            text.extend_from_slice(&part[..part.len().min(room)]);
-            let used = part.len() + usize::from(ended);
-            len += part.len();
-            self.end += used as u64;
-            self.input.consume(used);
-            if ended {
-                break true;
-            }
-        };
-        if !ended && len == 0 {
+        let mut text = self.part()?;
+        if text.is_empty() {
             return Ok(None);
         }
+        let (mut len, mut last) = (text.len(), text.last().copied());
+        while last.is_some_and(|last| last != b'\n') {
+            let more = self.part()?;
+            (len, last) = (len + more.len(), more.last().copied());
+        }
         self.number += 1;
+        self.end += len as u64;
+        len -= usize::from(last.is_some());
+        text.truncate(len);
         if text.len() == len && text.last() == Some(&b'\r') {
             text.pop();
             len -= 1;
@@ -150,6 +138,13 @@ impl Lines {
             Text::Whole(text)
         };
         Ok(Some(Line { number: self.number, end: self.end, text }))
+    }
+
+    /// What is left of the line, with its end, up to so many bytes; nothing at the end of the file.
+    fn part(&mut self) -> io::Result<Vec<u8>> {
+        let mut part = Vec::new();
+        self.input.by_ref().take(PART).read_until(b'\n', &mut part)?;
+        Ok(part)
     }
 }
 
@@ -213,8 +208,13 @@ mod tests {
         assert_eq!((*len, kept.len()), (3 * MAX_EVENT_BYTES, MAX_EVENT_BYTES));
         chunk.extend(lines.chunk().unwrap());
         assert_eq!(chunk[1].text, Text::Whole(b"next".to_vec()));
-        let exact = [vec![b'x'; MAX_EVENT_BYTES], b"\r\n".to_vec()].concat();
-        assert!(matches!(all_texts(&exact)[..], [Text::Whole(_)]));
+        let exact = vec![b'x'; MAX_EVENT_BYTES];
+        for mark in [&b""[..], BYTE_ORDER_MARK] {
+            let line = [mark, &exact, b"\r\n"].concat();
+            assert_eq!(all_texts(&line), [Text::Whole(exact.clone())]);
+            let longer = [mark, &exact, b"x"].concat();
+            assert_eq!(all_texts(&longer), [Text::TooLong(MAX_EVENT_BYTES + 1, exact.clone())]);
+        }
     }
 
     fn all_texts(text: &[u8]) -> Vec<Text> {

@@ -5,8 +5,9 @@
 use anyhow::{Context, bail};
 use csv_core::{ReadRecordResult, Reader};
 use serde_json::{Map, Value};
-use tally_core::definitions::Definitions;
-use tally_core::event::{LikeEvent, Rejection, decode_value};
+use tally_core::definitions::{Definition, Definitions, Direction};
+use tally_core::event::{Deed, Rejection, Said, decode_value, encode};
+use tally_core::ids::UserId;
 use tally_core::time::UnixMillis;
 
 use super::args::Format;
@@ -68,8 +69,11 @@ impl Parser {
 fn event(json: &[u8], at: UnixMillis) -> Result<Event, Wrong> {
     let event = decode_value(Some(json), at, &Definitions::likes_alone())?;
     let key = event.subject().as_bytes().to_vec();
-    let like = LikeEvent::of(&event).expect("where likes are alone every event is about them");
-    Ok(Event { key, value: like.encode() })
+    let Deed::Member { id, present } = &event.deed else { unreachable!("likes are a set") };
+    let user = UserId::new(id).expect("the decoder takes no other");
+    let direction = if *present { Direction::Add } else { Direction::Remove };
+    let value = encode(&Definition::likes(), event.subject(), direction, Said::Member(&user), None, event.at);
+    Ok(Event { key, value: value.expect("likes have both actions") })
 }
 
 /// Where the columns are, and what reads them.

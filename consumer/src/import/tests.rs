@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use tally_adapters::memory::log::Broker;
 use tally_core::definitions::Definitions;
-use tally_core::event::{LikeEvent, decode, partition_of};
+use tally_core::event::{Deed, decode, partition_of};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Outgoing, Written};
@@ -121,11 +121,12 @@ async fn events(broker: &Broker) -> Vec<(String, String, String, u64)> {
             at = records.last_offset().unwrap().next();
             for record in records.iter() {
                 let event = decode(record, &Definitions::likes_alone()).unwrap();
-                let (post, user) = (event.subject(), event.member().unwrap());
+                let post = event.subject();
                 assert_eq!(record.key, Some(post.as_bytes()));
                 assert_eq!(partition.index, partition_of(post.as_bytes(), PARTITIONS));
-                let action = LikeEvent::of(&event).unwrap().action;
-                events.push((post.into(), user.into(), format!("{action:?}"), event.at.0));
+                let Deed::Member { id, present } = &event.deed else { panic!("{event:?}") };
+                let action = if *present { "Like" } else { "Unlike" };
+                events.push((post.into(), id.to_string(), action.to_owned(), event.at.0));
             }
         }
     }

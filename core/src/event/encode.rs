@@ -15,24 +15,14 @@ pub enum Said<'a> {
     Amount(u32),
 }
 
-/// The value of a record that says this; `None` where the definition has no action of that direction.
+/// The value of a record that says this; `None` where the definition has no action of that direction. An event may state the
+/// region that it comes from.
 pub fn encode(
     definition: &Definition,
     subject: &str,
     direction: Direction,
     said: Said<'_>,
-    at: UnixMillis,
-) -> Option<Vec<u8>> {
-    encode_from(None, definition, subject, direction, said, at)
-}
-
-/// The same of an event that may state the region it comes from.
-pub fn encode_from(
     region: Option<&Region>,
-    definition: &Definition,
-    subject: &str,
-    direction: Direction,
-    said: Said<'_>,
     at: UnixMillis,
 ) -> Option<Vec<u8>> {
     let action = definition.action(direction)?;
@@ -67,14 +57,12 @@ mod tests {
 
     #[test]
     fn an_event_states_the_region_that_it_comes_from() {
-        let (likes, user) = (Definitions::likes_alone(), UserId::new("u").unwrap());
-        let like = likes.named("likes").unwrap();
-        let said = (Direction::Add, Said::Member(&user), UnixMillis(5));
-        let region = Region::new("eu").unwrap();
-        let value = encode_from(Some(&region), like, "p", said.0, said.1, said.2).unwrap();
-        let event = decode_value(Some(&value), UnixMillis(0), &likes).unwrap();
-        assert_eq!((event.subject(), event.region(), event.at), ("p", Some(region), UnixMillis(5)));
-        let value = encode(like, "p", said.0, said.1, said.2).unwrap();
-        assert_eq!(decode_value(Some(&value), UnixMillis(0), &likes).unwrap().region(), None);
+        let (likes, user, from) = (Definitions::likes_alone(), UserId::new("u").unwrap(), Region::new("eu").unwrap());
+        for region in [Some(&from), None] {
+            let (said, at) = (Said::Member(&user), UnixMillis(5));
+            let value = encode(&Definition::likes(), "p", Direction::Add, said, region, at).unwrap();
+            let event = decode_value(Some(&value), UnixMillis(0), &likes).unwrap();
+            assert_eq!((event.subject(), event.region().as_ref(), event.at), ("p", region, at));
+        }
     }
 }

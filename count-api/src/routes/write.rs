@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use tally_adapters::kafka::Spreading;
 use tally_core::definitions::{Definition, Direction};
-use tally_core::event::{Action, LikeEvent, Said, encode};
+use tally_core::event::{Said, encode};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, PostId, UserId};
 use tally_core::ports::log::Outgoing;
@@ -56,14 +56,6 @@ impl EventWriter {
         Self { producer, topic, spreading, budget, clock, chance, gatherings: Gatherings::default() }
     }
 
-    /// Writes one like or unlike. Safe to repeat: an event states whether the user likes the post, not a change.
-    async fn send(&self, post: &PostId, user: &UserId, action: Action) -> Result<UnixMillis, Problem> {
-        let at = self.clock.now();
-        let value = LikeEvent::new(post, user, action, at).encode();
-        let sent = self.acknowledged(&self.topic, None, post, &value).await;
-        told(name(action), sent.map(|()| at))
-    }
-
     /// Writes what is said of a counter of `subject`, in the definition's topic where it has one. Safe to repeat of a set; of
     /// a sum each amount counts, and those said at once are one event.
     ///
@@ -96,7 +88,7 @@ impl EventWriter {
         said: Said<'_>,
     ) -> Outcome<UnixMillis> {
         let (at, topic) = (self.clock.now(), definition.topic.as_deref().unwrap_or(&self.topic));
-        let value = encode(definition, subject, direction, said, at);
+        let value = encode(definition, subject, direction, said, None, at);
         let value = value.ok_or_else(|| Fault::Poison(NO_REMOVAL.to_owned()))?;
         let partition = match said {
             Said::Member(_) => None,
@@ -133,10 +125,10 @@ fn told<T>(action: &'static str, sent: Outcome<T>) -> Result<T, Problem> {
     sent.map_err(|fault| Problem::BrokerAway(LoggedCause::new(&fault)))
 }
 
-fn name(action: Action) -> &'static str {
-    match action {
-        Action::Like => "like",
-        Action::Unlike => "unlike",
+fn name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Add => "like",
+        Direction::Remove => "unlike",
     }
 }
 
@@ -176,7 +168,7 @@ pub(super) async fn like(
     State(api): State<Api>,
     PostAndUser(post, user): PostAndUser,
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
-    write(&api, post, user, Action::Like).await
+    write(&api, post, user, Direction::Add).await
 }
 
 /// A user no longer likes a post
@@ -197,22 +189,24 @@ pub(super) async fn unlike(
     State(api): State<Api>,
     PostAndUser(post, user): PostAndUser,
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
-    write(&api, post, user, Action::Unlike).await
+    write(&api, post, user, Direction::Remove).await
 }
 
 fn action() -> Schema {
-    let actions = [Action::Like, Action::Unlike].map(name);
+    let actions = [Direction::Add, Direction::Remove].map(name);
     let schema = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(actions));
-    schema.description(Some("What was done.")).examples([name(Action::Like)]).build().into()
+    schema.description(Some("What was done.")).examples([name(Direction::Add)]).build().into()
 }
 
+/// Safe to repeat: an event states whether the user likes the post, not a change.
 async fn write(
     api: &Api,
     post_id: PostId,
     user_id: UserId,
-    action: Action,
+    direction: Direction,
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
     let writer = api.writer.as_ref().ok_or(Problem::WritesOff)?;
-    let at = writer.send(&post_id, &user_id, action).await?;
-    Ok((StatusCode::ACCEPTED, Json(Accepted { post_id, user_id, action: name(action), ts: at.0 })))
+    let (likes, said, action) = (Definition::likes(), Said::Member(&user_id), name(direction));
+    let at = told(action, writer.event(&likes, &post_id, direction, said).await)?;
+    Ok((StatusCode::ACCEPTED, Json(Accepted { post_id, user_id, action, ts: at.0 })))
 }

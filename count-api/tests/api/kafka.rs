@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
-use tally_core::event::{Action, Deed, decode, partition_of};
+use tally_core::event::{Deed, decode, partition_of};
 use tally_core::ports::TopicReader;
 use tally_core::spread::SumPolicy;
 use tally_count_api::{Config, WriteConfig};
@@ -30,10 +30,10 @@ async fn what_was_accepted_is_in_kafka_where_every_producer_would_have_put_it() 
     let kafka = kafka::Embedded::start(&[("likes", PARTITIONS)]).unwrap();
     let api = api(&kafka, Config { write_rate: None, ..writing(Duration::from_secs(30)) }).await;
     let accepted = join_all((0..40).map(async |n| {
-        let (method, action) = if n % 3 == 0 { ("DELETE", Action::Unlike) } else { ("PUT", Action::Like) };
+        let (method, present) = if n % 3 == 0 { ("DELETE", false) } else { ("PUT", true) };
         let answer = ask(api.address, method, &format!("/v1/posts/p%23{}/likes/u-{n}", n % 7)).await;
         assert_eq!(answer.status, 202, "{answer:?}");
-        (format!("p#{}", n % 7), format!("u-{n}"), action == Action::Like)
+        (format!("p#{}", n % 7), format!("u-{n}"), present)
     }));
     let accepted: BTreeSet<_> = accepted.await.into_iter().collect();
     let reader = kafka::TopicReader::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::ensure;
 use tally_core::definitions::{Definitions, Direction, Entry};
-use tally_core::event::{Action, Said, encode};
+use tally_core::event::{Said, encode};
 use tally_core::ids::{CounterId, CounterName, PostId, ReservedKey, RowKey, ShardCount, UserId};
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
@@ -91,7 +91,7 @@ impl Ledger {
     /// The next event. One of a set is taken for said, one of a sum once it is acknowledged.
     pub(crate) fn say(&mut self) -> Saying {
         let Self { crowd, amounts, chance, definitions, .. } = self;
-        let (post, user, action) = crowd.draw(chance);
+        let (post, user, direction) = crowd.draw(chance);
         let at = UnixMillis(FIRST + self.said);
         self.said += 1;
         let is_sum = definitions.named(SUM).is_some() && chance.happens(*amounts);
@@ -100,9 +100,9 @@ impl Ledger {
         let definition = definitions.named(name).expect("it is defined");
         let counter = CounterId { post, name: definition.name.clone() };
         let n = u32::try_from(1 + chance.below(50)).expect("an amount is small");
-        let direction = if is_sum || action == Action::Like { Direction::Add } else { Direction::Remove };
+        let direction = if is_sum { Direction::Add } else { direction };
         let said = if is_sum { Said::Amount(n) } else { Said::Member(&user) };
-        let value = encode(definition, &counter.post, direction, said, at).expect("it has that action");
+        let value = encode(definition, &counter.post, direction, said, None, at).expect("it has that action");
         if is_sum {
             return Saying { key: None, value, amount: Some((counter, i64::from(n))) };
         }
@@ -118,7 +118,7 @@ impl Ledger {
         let at = UnixMillis(FIRST + self.said);
         self.said += 1;
         let definition = self.definitions.named("likes").expect("every deployment has likes");
-        let value = encode(definition, post, Direction::Add, Said::Member(user), at).expect("it has that action");
+        let value = encode(definition, post, Direction::Add, Said::Member(user), None, at).expect("it has that action");
         self.put(counter, user, at);
         Saying { key: Some(post.as_bytes().to_vec()), value, amount: None }
     }

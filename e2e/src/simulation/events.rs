@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tally_adapters::memory::log::Broker;
-use tally_core::event::{Action, LikeEvent, partition_of};
+use tally_core::definitions::{Definition, Direction};
+use tally_core::event::{Said, encode, partition_of};
 use tally_core::ids::{CounterId, PostId, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
@@ -89,11 +90,12 @@ impl Events {
         (region, strays): (Option<&str>, Option<u32>),
         at: UnixMillis,
     ) {
-        let (post, user, action) = crowd.draw(chance);
+        let (post, user, direction) = crowd.draw(chance);
         let poison = chance.below(1_000) < POISONED;
-        let value = from(region, LikeEvent::new(&post, &user, action, at).encode());
+        let like = encode(&Definition::likes(), &post, direction, Said::Member(&user), None, at);
+        let value = from(region, like.expect("likes have both actions"));
         let value = if poison { chance.pick(&POISON).to_vec() } else { value };
-        let (counter, present) = (CounterId::likes(post), action == Action::Like);
+        let (counter, present) = (CounterId::likes(post), direction == Direction::Add);
         let key = counter.post.clone();
         let deed = (!poison).then_some(Deed::Member { counter, member: user, present });
         let partition = strays.map(|partitions| stray(&key, partitions));

@@ -128,7 +128,7 @@ impl Spoken {
     /// The record's value.
     pub(crate) fn value(&self, at: UnixMillis) -> Vec<u8> {
         let said = self.member.as_ref().map_or(Said::Amount(self.amount), Said::Member);
-        let value = encode(&self.definition, &self.post, self.direction, said, at);
+        let value = encode(&self.definition, &self.post, self.direction, said, None, at);
         value.expect("the direction is one of the definition's")
     }
 

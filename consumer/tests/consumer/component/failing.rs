@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tally_core::event::Action::{Like, Unlike};
+use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_emulator::{Fault as Injected, Rule};
 
 use super::world::{GROUP, World, eventually};

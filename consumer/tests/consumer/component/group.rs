@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tally_core::event::Action::{Like, Unlike};
+use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_core::fault::Fault;
 use tally_emulator::{Fault as Injected, Rule};
 use tokio::time::Instant;

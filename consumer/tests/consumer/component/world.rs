@@ -11,8 +11,8 @@ use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::memory::log::Broker;
 use tally_consumer::{App, Ports, ReadSettings};
-use tally_core::definitions::{Definitions, Entry};
-use tally_core::event::{Action, LikeEvent, partition_of};
+use tally_core::definitions::{Definition, Definitions, Direction, Entry};
+use tally_core::event::{Said, encode, partition_of};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::{Outgoing, Rebalance};
@@ -147,15 +147,15 @@ impl World {
     }
 
     /// Says a member's event, and takes it into the fold.
-    pub(crate) fn say(&mut self, partition: u32, user: &str, action: Action) {
-        let offset = self.say_in(partition, partition, user, action);
-        self.rows.insert((partition, user.to_owned()), (offset, action == Action::Like));
+    pub(crate) fn say(&mut self, partition: u32, user: &str, direction: Direction) {
+        let offset = self.say_in(partition, partition, user, direction);
+        self.rows.insert((partition, user.to_owned()), (offset, direction == Direction::Add));
     }
 
     /// Says a member's event about the post of `post` in `partition`; the fold has none of it.
-    pub(crate) fn say_in(&mut self, partition: u32, post: u32, user: &str, action: Action) -> u64 {
+    pub(crate) fn say_in(&mut self, partition: u32, post: u32, user: &str, direction: Direction) -> u64 {
         let (post, user) = (self.post(post), UserId::new(user).unwrap());
-        let value = LikeEvent::new(&post, &user, action, BEGAN).encode();
+        let value = encode(&Definition::likes(), &post, direction, Said::Member(&user), None, BEGAN).unwrap();
         self.put(partition, &value)
     }
 

@@ -20,7 +20,8 @@ use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::{self, Access, Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
-use tally_core::event::{Action, LikeEvent, partition_of};
+use tally_core::definitions::{Definition, Direction};
+use tally_core::event::{Said, encode, partition_of};
 use tally_core::ids::{PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, TopicReader};
@@ -176,10 +177,10 @@ impl Stage {
         // Of each of these every action.
         let user = if matches!(draw % 500, 1 | 7 | 8) { format!("{user:x<LONGEST$}") } else { user };
         let user = UserId::new(&user).unwrap();
-        let action = if draw % 10 < 3 { Action::Unlike } else { Action::Like };
+        let direction = if draw % 10 < 3 { Direction::Remove } else { Direction::Add };
         let at = UnixMillis(1_700_000_000_000 + n);
-        self.ledger.insert((post.to_string(), user.to_string()), (action == Action::Like).then_some(at));
-        let mut value = LikeEvent::new(&post, &user, action, at).encode();
+        self.ledger.insert((post.to_string(), user.to_string()), (direction == Direction::Add).then_some(at));
+        let mut value = encode(&Definition::likes(), &post, direction, Said::Member(&user), None, at).unwrap();
         if padding > 0 {
             let pad = format!(r#","pad":"{}"}}"#, pad(n, padding));
             value.splice(value.len() - 1.., pad.into_bytes());

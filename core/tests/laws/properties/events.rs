@@ -2,9 +2,9 @@
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_assert_ne, proptest};
 use proptest::sample::{Index, select};
-use tally_core::definitions::Definitions;
-use tally_core::event::{Action, LikeEvent, Rejection, decode_value, partition_of};
-use tally_core::ids::{CounterId, PostId, RowKey, Sequence, Shard, ShardCount, UserId};
+use tally_core::definitions::{Definition, Definitions, Direction};
+use tally_core::event::{Deed, Event, Rejection, Said, decode_value, encode, partition_of};
+use tally_core::ids::{CounterId, CounterName, PostId, RowKey, Sequence, Shard, ShardCount, UserId};
 use tally_core::time::UnixMillis;
 
 use super::{cases, id};
@@ -15,8 +15,28 @@ fn likes(post: &str) -> CounterId {
     CounterId::likes(PostId::new(post).unwrap())
 }
 
-fn action() -> impl Strategy<Value = Action> {
-    select(vec![Action::Like, Action::Unlike])
+fn direction() -> impl Strategy<Value = Direction> {
+    select(vec![Direction::Add, Direction::Remove])
+}
+
+/// The value that says a like or unlike.
+fn like(post: &str, user: &UserId, direction: Direction, at: UnixMillis) -> Vec<u8> {
+    encode(&Definition::likes(), post, direction, Said::Member(user), None, at).unwrap()
+}
+
+/// The value of what was decoded.
+fn again(event: &Event<'_>) -> Vec<u8> {
+    let Deed::Member { id, present } = &event.deed else { panic!("{event:?}") };
+    let direction = if *present { Direction::Add } else { Direction::Remove };
+    encode(
+        &Definition::likes(),
+        event.subject(),
+        direction,
+        Said::Member(&id.parse().unwrap()),
+        event.region().as_ref(),
+        event.at,
+    )
+    .unwrap()
 }
 
 /// One way to damage a value.
@@ -66,9 +86,8 @@ fn check(value: &[u8]) {
     let likes = Definitions::likes_alone();
     match decode_value(Some(value), RECORDED, &likes) {
         Ok(event) => {
-            let like = LikeEvent::of(&event).expect("there are likes alone");
             assert!(PostId::new(event.subject()).is_ok() && UserId::new(event.member().unwrap()).is_ok());
-            assert_eq!(decode_value(Some(&like.encode()), UnixMillis(0), &likes), Ok(event));
+            assert_eq!(decode_value(Some(&again(&event)), UnixMillis(0), &likes), Ok(event));
         }
         Err(rejection) => assert!(Rejection::REASONS.contains(&rejection.reason())),
     }
@@ -84,11 +103,13 @@ proptest! {
     }
 
     #[test]
-    fn an_event_survives_being_encoded(post in id(), user in id(), action in action(), at in 0..=UnixMillis::MAX.0) {
-        let (post, user) = (PostId::new(&post).unwrap(), UserId::new(&user).unwrap());
-        let event = LikeEvent::new(&post, &user, action, UnixMillis(at));
-        let value = event.encode();
-        prop_assert_eq!(decode_value(Some(&value), RECORDED, &Definitions::likes_alone()), Ok(event.into()));
+    fn an_event_survives_being_encoded(post in id(), user in id(), direction in direction(), at in 0..=UnixMillis::MAX.0) {
+        let (user, at, likes) = (UserId::new(&user).unwrap(), UnixMillis(at), Definitions::likes_alone());
+        let value = like(&post, &user, direction, at);
+        let event = decode_value(Some(&value), RECORDED, &likes).unwrap();
+        let deed = Deed::Member { id: user.as_str().into(), present: direction == Direction::Add };
+        prop_assert_eq!((event.counter.clone(), event.subject(), event.at), (CounterName::LIKES, &*post, at));
+        prop_assert_eq!((&event.deed, event.region()), (&deed, None));
     }
 
     #[test]
@@ -102,8 +123,7 @@ proptest! {
         envelope in any::<bool>(),
         damages in proptest::collection::vec(damage(), 1..4),
     ) {
-        let (post, user) = (PostId::new(&post).unwrap(), UserId::new("u").unwrap());
-        let event = LikeEvent::new(&post, &user, Action::Like, RECORDED).encode();
+        let event = like(&post, &UserId::new("u").unwrap(), Direction::Add, RECORDED);
         let value = if envelope {
             [b"{\"specversion\":\"1.0\",\"data\":", event.as_slice(), b"}"].concat()
         } else {
