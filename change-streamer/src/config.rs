@@ -92,9 +92,8 @@ impl TryFrom<Args> for Config {
 
     fn try_from(args: Args) -> Result<Self, Invalid> {
         let (mut invalid, rules) = (Invalid::none(), args.rules);
-        let prefix = &args.store.table_prefix;
         let cache = invalid.require("redis", args.redis.as_ref());
-        let cache = cache.map(|at| redis::Settings::parse(at.expose(), args.redis_cluster, prefix));
+        let cache = cache.map(|at| redis::Settings::parse(at.expose(), args.redis_cluster, &args.store.table_prefix));
         invalid.ensure("concurrency", rules.concurrency >= 1, "must be at least 1");
         let idle = Duration::from_millis(1)..=POLL_IDLE_MOST;
         invalid.ensure("poll-idle", idle.contains(&rules.poll_idle), "must be between 1ms and 10s");
