@@ -50,7 +50,8 @@ impl App {
         let settings =
             dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
         let connection = dynamodb::Connection::open(&settings).await;
-        let log = open_log(&config, &connection).context("cannot set up the log of changes")?;
+        let log = LogPorts::over(&config.kafka, &config.topic, &group_of(&config.table_prefix), &connection);
+        let log = log.context("cannot set up the log of changes")?;
         let mut ports = Ports::over(&connection, log);
         ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
         Ok(Self { config, ports })
@@ -97,10 +98,6 @@ impl LogPorts {
             }),
         })
     }
-}
-
-fn open_log(config: &Config, connection: &dynamodb::Connection) -> anyhow::Result<LogPorts> {
-    LogPorts::over(&config.kafka, &config.topic, &group_of(&config.table_prefix), connection)
 }
 
 fn open_cache(settings: &redis::Settings) -> anyhow::Result<Arc<dyn Cache>> {

@@ -1,10 +1,10 @@
 //! The command line and the environment, as written; what they mean together is the configuration's.
 
-use std::time::Duration;
-
 use clap::{Parser, ValueEnum};
 use tally_adapters::kafka::{self, KafkaArgs};
-use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
+use tally_service::{CommonArgs, Secret, StoreArgs};
+
+use crate::config::Rules;
 
 /// Copies the stream of like rows into the log `changes`, and keeps the counts and the cache from there
 #[derive(Parser, Clone, Debug)]
@@ -36,25 +36,8 @@ pub struct Args {
     #[arg(long, env = "TALLY_ROLE", value_enum, default_value_t = Role::Both, value_name = "ROLE", help_heading = "Log")]
     pub role: Role,
 
-    /// How long changes are gathered before counters are written
-    #[arg(long, env = "TALLY_LINGER", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Log")]
-    pub linger: Duration,
-
-    /// How many requests to the counters are under way at once at most, of each partition; a request has up to 25 of them
-    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 16, value_name = "COUNT", help_heading = "Log")]
-    pub concurrency: usize,
-
-    /// How often an idle stream shard is read, at most 10s: what idling costs, and how long its first record may wait
-    #[arg(long, env = "TALLY_POLL_IDLE", default_value = "1s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
-    pub poll_idle: Duration,
-
-    /// How often the stream's shards are listed; children of a shard read here are found at once
-    #[arg(long, env = "TALLY_DISCOVER", default_value = "30s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
-    pub discover: Duration,
-
-    /// How long a lease may stand still before another worker takes it over; it is renewed at least three times as often
-    #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
-    pub lease: Duration,
+    #[command(flatten)]
+    pub rules: Rules,
 
     /// Read every stream shard, also those of other workers: right, and as often as there are workers
     #[arg(long, env = "TALLY_NO_LEASES", help_heading = "Stream")]

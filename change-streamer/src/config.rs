@@ -5,7 +5,7 @@ use std::time::Duration;
 use tally_adapters::{kafka, redis};
 use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
-use tally_service::Invalid;
+use tally_service::{Invalid, parse_duration};
 
 use crate::args::{Args, Role};
 
@@ -32,35 +32,43 @@ pub struct Config {
 }
 
 /// How the stream is followed, and the log folded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(about = None, long_about = None)]
 pub struct Rules {
-    /// How long changes are gathered before counters are written.
+    /// How long changes are gathered before counters are written
+    #[arg(long, env = "TALLY_LINGER", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Log")]
     pub linger: Duration,
-    /// Requests under way at once, of each partition.
+
+    /// How many requests to the counters are under way at once at most, of each partition; a request has up to 25 of them
+    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 16, value_name = "COUNT", help_heading = "Log")]
     pub concurrency: usize,
-    /// The longest wait between two reads of a stream shard: what an idle one costs, and how long its first record may wait.
+
+    /// How often an idle stream shard is read, at most 10s: what idling costs, and how long its first record may wait
+    #[arg(long, env = "TALLY_POLL_IDLE", default_value = "1s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
     pub poll_idle: Duration,
-    /// How often stream shards are listed.
+
+    /// How often the stream's shards are listed; children of a shard read here are found at once
+    #[arg(long, env = "TALLY_DISCOVER", default_value = "30s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
     pub discover: Duration,
-    /// How long a lease may stand still; `None`: no leases, every process reads everything.
+
+    // `None`: no leases, every process reads everything.
+    /// How long a lease may stand still before another worker takes it over; it is renewed at least three times as often
+    #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
     pub lease: Option<Duration>,
+
     /// The thresholds of milestones; an empty ladder takes what the deployment has.
+    #[arg(skip)]
     pub milestones: Ladder,
+
     /// How many bytes of a partition may be ahead of its fold, where Kafka deletes what nobody has read; `None`: any.
+    #[arg(skip)]
     pub ahead: Option<usize>,
 }
 
+/// As of a process that is told nothing.
 impl Default for Rules {
     fn default() -> Self {
-        Self {
-            linger: Duration::from_millis(100),
-            concurrency: 16,
-            poll_idle: Duration::from_secs(1),
-            discover: Duration::from_secs(30),
-            lease: Some(Duration::from_secs(6)),
-            milestones: Ladder::default(),
-            ahead: None,
-        }
+        tally_service::defaults()
     }
 }
 
@@ -83,28 +91,20 @@ impl TryFrom<Args> for Config {
     type Error = Invalid;
 
     fn try_from(args: Args) -> Result<Self, Invalid> {
-        let mut invalid = Invalid::none();
-        let prefix = &args.store.table_prefix;
+        let (mut invalid, rules) = (Invalid::none(), args.rules);
         let cache = invalid.require("redis", args.redis.as_ref());
-        let cache = cache.map(|at| redis::Settings::parse(at.expose(), args.redis_cluster, prefix));
-        invalid.ensure("concurrency", args.concurrency >= 1, "must be at least 1");
+        let cache = cache.map(|at| redis::Settings::parse(at.expose(), args.redis_cluster, &args.store.table_prefix));
+        invalid.ensure("concurrency", rules.concurrency >= 1, "must be at least 1");
         let idle = Duration::from_millis(1)..=POLL_IDLE_MOST;
-        invalid.ensure("poll-idle", idle.contains(&args.poll_idle), "must be between 1ms and 10s");
+        invalid.ensure("poll-idle", idle.contains(&rules.poll_idle), "must be between 1ms and 10s");
         let second = Duration::from_secs(1);
-        invalid.ensure("discover", args.discover >= second, "must be at least 1s: the service limits listings");
-        invalid.ensure("lease", args.lease >= second, "must be at least 1s");
+        invalid.ensure("discover", rules.discover >= second, "must be at least 1s: the service limits listings");
+        invalid.ensure("lease", rules.lease >= Some(second), "must be at least 1s");
         let milestones = args.milestones.map(|told| told.parse::<Ladder>());
         let milestones = milestones.and_then(|parsed| invalid.accept("milestones", parsed));
         let kafka = kafka::Settings::try_from(args.kafka).map_err(|other| invalid.extend(other)).ok();
-        let rules = Rules {
-            linger: args.linger,
-            concurrency: args.concurrency,
-            poll_idle: args.poll_idle,
-            discover: args.discover,
-            lease: (!args.no_leases).then_some(args.lease),
-            milestones: milestones.unwrap_or_default(),
-            ahead: None,
-        };
+        let lease = rules.lease.filter(|_| !args.no_leases);
+        let rules = Rules { lease, milestones: milestones.unwrap_or_default(), ..rules };
         let cache = cache.and_then(|cache| invalid.accept("redis", cache));
         match (cache, kafka) {
             (Some(cache), Some(kafka)) if invalid.is_empty() => Ok(Self {

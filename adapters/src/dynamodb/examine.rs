@@ -8,10 +8,8 @@ use super::connection::Connection;
 use super::expression::Aliases;
 use super::fault::{fault, unless_refused};
 use super::item::{Item, item, text};
-use super::names::likes::{GONE, USER_ID};
-use super::names::recounts::TTL;
-use super::names::{PK, SK, checkpoints, counts};
-use super::tables::describe;
+use super::names::likes::GONE;
+use super::tables::{Shape, describe, shapes};
 
 /// Pages of table names that are read in search of deployments.
 const PAGES: usize = 10;
@@ -78,17 +76,10 @@ impl Connection {
 
     /// How each of the four tables is kept, and whether it may be written; nothing is changed.
     pub async fn examine(&self) -> Vec<Examined> {
-        let tables = self.tables();
-        let keyed = [
-            (&tables.likes, &[PK, USER_ID][..], Some(GONE)),
-            (&tables.counts, &[counts::POST_ID], None),
-            (&tables.checkpoints, &[checkpoints::ID], None),
-            (&tables.recounts, &[PK, SK], Some(TTL)),
-        ];
-        let mut examined = Vec::with_capacity(keyed.len());
-        for (table, keys, expiry) in keyed {
+        let mut examined = Vec::new();
+        for Shape { name: table, keys, expiry } in shapes(self) {
             examined.push(Examined {
-                table: table.clone(),
+                table: table.to_owned(),
                 recovery: self.recovers(table).await,
                 protected: self.is_protected(table).await,
                 expires: self.expires(table).await,

@@ -81,14 +81,9 @@ where
 {
     match result {
         Ok(reply) => Ok(Some(reply)),
-        Err(error) if is_refused(&error) => Ok(None),
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(None),
         Err(error) => Err(fault(what, &error)),
     }
-}
-
-/// Whether a conditional write failed by its condition.
-pub(super) fn is_refused<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
-    error.code() == Some("ConditionalCheckFailedException")
 }
 
 /// Why an item of a transaction refused.

@@ -10,13 +10,17 @@ use tally_core::ports::Outcome;
 
 use super::connection::Connection;
 use super::fault::fault;
-use super::names::likes::{PIN, USER_ID};
+use super::names::likes::{GONE, PIN, USER_ID};
+use super::names::recounts::TTL;
 use super::names::{PK, SK, checkpoints, counts};
 
-/// A table's name and its key: the partition key, and the sort key if it has one.
-struct Shape<'a> {
-    name: &'a str,
-    keys: &'a [&'a str],
+/// A table as it has to be.
+pub(super) struct Shape<'a> {
+    pub(super) name: &'a str,
+    /// The partition key, and the sort key if it has one.
+    pub(super) keys: &'a [&'a str],
+    /// The attribute that items expire by, if they do.
+    pub(super) expiry: Option<&'static str>,
 }
 
 /// Checks that the tables are what the design needs, and names what is wrong. A table that is not there, or has no stream, may
@@ -48,13 +52,14 @@ pub(crate) async fn held_items(connection: &Connection) -> Outcome<bool> {
     Ok(describe(connection, &connection.tables.likes).await?.item_count().is_some_and(|items| items > 0))
 }
 
-fn shapes(connection: &Connection) -> [Shape<'_>; 4] {
+/// The four tables of a deployment.
+pub(super) fn shapes(connection: &Connection) -> [Shape<'_>; 4] {
     let tables = connection.tables();
     [
-        Shape { name: &tables.likes, keys: &[PK, USER_ID] },
-        Shape { name: &tables.counts, keys: &[counts::POST_ID] },
-        Shape { name: &tables.checkpoints, keys: &[checkpoints::ID] },
-        Shape { name: &tables.recounts, keys: &[PK, SK] },
+        Shape { name: &tables.likes, keys: &[PK, USER_ID], expiry: Some(GONE) },
+        Shape { name: &tables.counts, keys: &[counts::POST_ID], expiry: None },
+        Shape { name: &tables.checkpoints, keys: &[checkpoints::ID], expiry: None },
+        Shape { name: &tables.recounts, keys: &[PK, SK], expiry: Some(TTL) },
     ]
 }
 
@@ -153,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_table_with_another_key_is_fatal_and_named() {
-        let shape = Shape { name: "recounts", keys: &[PK, SK] };
+        let shape = Shape { name: "recounts", keys: &[PK, SK], expiry: None };
         assert_eq!(check_keys(&shape, &described(&[PK, SK], None)), Ok(()));
         for keys in [&[PK][..], &[SK, PK], &[PK, "other"]] {
             let fault = check_keys(&shape, &described(keys, None)).unwrap_err();

@@ -164,12 +164,12 @@ mod tests {
         holdings.begin(1, Arc::clone(&before));
         holdings.ask_back(&[1], soon());
         holdings.lose(&[1]);
-        assert_eq!(before.is_revoked(), Some(Revocation::Lost));
+        assert_eq!(*before.revoked.borrow(), Some(Revocation::Lost));
         holdings.begin(1, Arc::clone(&after));
         assert!(holdings.handed_over(), "the earlier assignment is over");
         assert_eq!(holdings.finish_handover(), Some(vec![]), "the later assignment goes on");
         assert!(holdings.held_by(&after).is_some());
-        assert_eq!(after.is_revoked(), None);
+        assert_eq!(*after.revoked.borrow(), None);
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         holdings.begin(1, Arc::clone(&before));
         holdings.ask_back(&[1], soon());
         holdings.begin(1, Arc::clone(&after));
-        assert_eq!(before.is_revoked(), Some(Revocation::Lost));
+        assert_eq!(*before.revoked.borrow(), Some(Revocation::Lost));
         assert_eq!(holdings.release(&before), None, "it has nothing to give back");
         assert_eq!(holdings.finish_handover(), Some(vec![]));
         assert!(holdings.held_by(&after).is_some());

@@ -46,13 +46,14 @@ pub(super) struct Assignment {
     pub(super) partition: Partition,
     queue: Mutex<Queue>,
     arrived: Notify,
-    revoked: watch::Sender<Option<Revocation>>,
+    /// How it was taken from this member.
+    pub(super) revoked: watch::Sender<Option<Revocation>>,
 }
 
 #[derive(Default)]
-struct Queue {
+pub(super) struct Queue {
     runs: VecDeque<Arc<Records>>,
-    weight: usize,
+    pub(super) weight: usize,
     paused: bool,
     fault: Option<Fault>,
 }
@@ -96,18 +97,6 @@ impl Assignment {
         });
     }
 
-    /// How it was taken from this member.
-    #[cfg(test)]
-    pub(super) fn is_revoked(&self) -> Option<Revocation> {
-        *self.revoked.borrow()
-    }
-
-    /// The weight of what waits to be taken.
-    #[cfg(test)]
-    pub(super) fn weight(&self) -> usize {
-        self.queue().weight
-    }
-
     /// The next run, and whether the queue has room again and the partition is paused.
     fn take(&self) -> Outcome<Option<(Arc<Records>, bool)>> {
         let mut queue = self.queue();
@@ -123,7 +112,7 @@ impl Assignment {
         Ok(Some((records, resume)))
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock()
     }
 }

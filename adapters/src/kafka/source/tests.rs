@@ -57,7 +57,7 @@ async fn assigned(source: &mut Source) -> Vec<Arc<dyn OwnedPartition>> {
 
 /// What waits to be taken.
 fn weight(source: &mut Source) -> usize {
-    source.holdings.all_reading().map(|held| held.assignment.weight()).sum()
+    source.holdings.all_reading().map(|held| held.assignment.queue().weight).sum()
 }
 
 /// Polls the membership for `span`, in which nothing may be taken away.
