@@ -1,4 +1,4 @@
-//! What a test or a person can do to the emulator from outside the protocol: split, roll, trim, advance the clock, set faults, read counts.
+//! What a test or a person can do to the emulator from outside the protocol: split, roll, trim, expire, advance the clock, set faults, read counts.
 
 mod guard;
 
@@ -98,6 +98,14 @@ impl Emulator {
         Ok(stream.trim(shard, sequence))
     }
 
+    /// Deletes every item that has a time at which it expires, before that time; returns how many.
+    ///
+    /// # Errors
+    /// No such table.
+    pub fn expire(&self, table: &str) -> Result<usize, ControlError> {
+        self.state().engine.expire_early(table).ok_or_else(|| ControlError::NoTable(table.to_owned()))
+    }
+
     /// Tells `told` of every change of a table's items from now on, each at its moment and in order, whatever becomes of
     /// its stream. It is called under the emulator's lock and must not call the emulator.
     ///
@@ -189,6 +197,12 @@ struct ShardCommand {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct ExpireCommand {
+    table: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ClockCommand {
     #[serde(default)]
     advance_ms: u64,
@@ -249,6 +263,10 @@ fn command(emulator: &Emulator, method: &Method, route: &str, body: &[u8]) -> Re
             let command: ShardCommand = read(body)?;
             let trimmed = emulator.trim(&command.table, command.shard.as_deref(), command.sequence.as_deref())?;
             Ok(json!({"trimmed": trimmed}))
+        }
+        ("POST", "expire") => {
+            let command: ExpireCommand = read(body)?;
+            Ok(json!({"expired": emulator.expire(&command.table)?}))
         }
         ("POST", "clock") => {
             let command: ClockCommand = read(body)?;

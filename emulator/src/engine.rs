@@ -74,6 +74,12 @@ impl Engine {
         self.retired.iter_mut().for_each(|stream| stream.sweep(now, &self.config));
     }
 
+    /// Deletes every item of a table that would expire later; returns how many. `None` where there is no such table.
+    pub(crate) fn expire_early(&mut self, table: &str) -> Option<usize> {
+        let mut context = Context { now: self.now, config: &self.config, rng: &mut self.rng, by_service: true };
+        Some(self.tables.get_mut(table)?.expire_early(&mut context))
+    }
+
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
         self.tables.values()
     }

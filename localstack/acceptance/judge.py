@@ -10,12 +10,14 @@ from murmur2 import murmur2
 from world import CHANGES, Http, Wrong
 
 LISTED = 10
+VIEWS = "\x1f+views"  # what counters of views have behind the post
 SILENCE = 60_000  # milliseconds without a record before the reading is given up
 
 
-def records(world):
-    """Everything in the log as (partition, offset, event), each partition in order."""
-    held = sum(world.ends().values()) - sum(starts(world).values())
+def records(world, held=None):
+    """Everything in the log as (partition, offset, event), each partition in order. What transactions leave in the log are no
+    records: how many there are is said then."""
+    held = held or sum(world.ends().values()) - sum(starts(world).values())
     shown = [word for name in ("partition", "offset") for word in ("--formatter-property", f"print.{name}=true")]
     text = world.engines("consume", "--topic", "likes", "--from-beginning", "--max-messages", held, "--timeout-ms", SILENCE, *shown)
     found = [line.split("\t", 2) for line in text.splitlines() if line.startswith("Partition:")]
@@ -30,42 +32,58 @@ def starts(world):
 
 
 def fold(records):
-    """Since when each user likes each post: the last event decides."""
-    likes = {}
+    """Since when each user likes each post: the last event decides. And the views of each post, by their counter."""
+    likes, views = {}, Counter()
     for _, _, event in records:
-        pair = event["post_id"], event["user_id"]
-        if event["action"] == "like":
-            likes[pair] = event["ts"]
+        if event["action"] == "view":
+            views[event["post_id"] + VIEWS] += 1
+        elif event["action"] == "like":
+            likes[event["post_id"], event["user_id"]] = event["ts"]
         else:
-            likes.pop(pair, None)
-    return likes
+            likes.pop((event["post_id"], event["user_id"]), None)
+    return likes, views
 
 
 def judge(world, api, records):
     """Compares everything with everything; what was compared. At quiet: nothing may be under way."""
-    expected = fold(records)
-    posts = sorted({event["post_id"] for _, _, event in records})
-    rows, shards = {}, Counter()
+    expected, views = fold(records)
+    posts = sorted({event["post_id"] for _, _, event in records if event["action"] != "view"})
+    rows, cells, shards = {}, Counter(), Counter()
     for item in world.store.scan("likes"):
+        # Of a sum the key is `p#+views.0`.
+        shard = item["pk"].replace("#+views.", f"{VIEWS}#")
+        counter, _ = shard.rsplit("#", 1)
+        if is_cell(item):
+            cells[counter] += int(item["n"])
+            shards[shard] += int(item["n"])
         # A tombstone is no like.
-        if item["user_id"].startswith("\x01") or "gone" in item:
-            continue
-        post, _ = item["pk"].rsplit("#", 1)
-        rows[post, item["user_id"]] = int(item["liked_at"])
-        shards[item["pk"]] += 1
+        elif not item["user_id"].startswith("\x01") and "gone" not in item:
+            rows[counter, item["user_id"]] = int(item["liked_at"])
+            shards[shard] += 1
     counters = {item["post_id"]: item for item in world.store.scan("like_counts") if not item["post_id"].startswith("\x01")}
-    wrong = list(differences("row", expected, rows))
-    wrong += counts_wrong(posts, shards, counters)
+    wrong = [*differences("row", expected, rows), *differences("sum", views, cells)]
+    wrong += counts_wrong({*posts, *views}, shards, counters)
     likes = Counter(post for post, _ in rows)
-    wrong += answers_wrong(api, posts, likes)
+    wrong += answers_wrong(api, posts, likes, views)
     cached, stale = cache_wrong(world, posts, likes, counters)
     wrong += stale if cached else ["nothing is in the cache"]
     if wrong:
         raise Wrong("\n".join([f"{len(wrong)} differences:", *wrong[:LISTED]]))
     print(f"  events in the log       {len(records)}")
     print(f"  rows == fold of the log {len(rows)}")
-    print(f"  counts == rows          {len(counters)} posts, {len(shards)} shards; so does the API answer, all exact")
+    print(f"  counts == rows          {len(counters)} counters, {len(shards)} shards; so does the API answer, all exact")
     print(f"  in the cache, as fresh  {cached} of {len(posts)} posts; the others are absent", flush=True)
+
+
+def stored(world):
+    """What rows, cells and counts are, without when any of it was written or expires."""
+    rows = [row for row in world.store.scan("likes") if is_cell(row) or not row["user_id"].startswith("\x01")]
+    kept = {(row["pk"], row["user_id"]): [row.get(name) for name in ("v", "liked_at", "n", "to")] for row in rows}
+    return kept | {count.pop("post_id"): {**count, "updated_at": None} for count in world.store.scan("like_counts")}
+
+
+def is_cell(row):
+    return row["user_id"].startswith("\x01cell/")
 
 
 def differences(what, expected, found):
@@ -84,15 +102,18 @@ def counts_wrong(posts, shards, counters):
     yield from differences("shard", dict(shards), {key: rows for key, rows in counted.items() if rows})
     totals = {post: int(counter["likes"]) for post, counter in counters.items()}
     yield from differences("total", {post: likes[post] for post in totals.keys() | likes.keys()}, totals)
-    yield from (f"counter {post}: no event was about it" for post in totals.keys() - set(posts))
+    yield from (f"counter {post}: no event was about it" for post in totals.keys() - posts)
 
 
-def answers_wrong(api, posts, likes):
+def answers_wrong(api, posts, likes, views):
     link, answers = Http(api), {}
     for first in range(0, len(posts), 100):
-        counts = counts_of(link, posts[first : first + 100])
-        answers |= {count["post_id"]: (count["likes"], count["exact"]) for count in counts}
-    yield from differences("answer", {post: (likes[post], True) for post in posts}, answers)
+        page = posts[first : first + 100]
+        answers |= {count["post_id"]: (count["likes"], count["exact"]) for count in counts_of(link, page)}
+        for count in counts_of(link, page, "counters", counters=["views"]) if views else []:
+            answers[count["post_id"] + VIEWS] = count["value"], count["exact"]
+    expected = {post: (likes[post], True) for post in posts} | {counter: (sum, True) for counter, sum in views.items()}
+    yield from differences("answer", expected, answers)
 
 
 def cache_wrong(world, posts, likes, counters):

@@ -95,10 +95,10 @@ def reader(api, posts):
     return work
 
 
-def counts_of(link, ids):
-    """What the API answers for up to a hundred posts."""
+def counts_of(link, ids, of="likes", **more):
+    """What the API answers for some posts: their likes, or other counters."""
     headers = {"content-type": "application/json"}
-    status, text = link.ask("POST", "/v1/likes:batchGet", json.dumps({"post_ids": ids}), headers)
+    status, text = link.ask("POST", f"/v1/{of}:batchGet", json.dumps({"post_ids": ids, **more}), headers)
     if status != 200:
         raise Wrong(f"the API answers {status}: {text}")
     return json.loads(text)["counts"]

@@ -78,7 +78,7 @@ class World:
 
     def emulator(self):
         port = free_port()
-        self.start("tally-emulator", "--port", port, environment={}, ready=lambda _: listens(port))
+        self.start("tally-emulator", "--control", "--port", port, environment={}, ready=lambda _: listens(port))
         return f"http://127.0.0.1:{port}"
 
     def create_tables(self, endpoint):
@@ -123,10 +123,10 @@ class World:
         lines = self.engines("offsets", "--topic", "likes").split()
         return {int(partition): int(end) for _, partition, end in (line.rsplit(":", 2) for line in lines)}
 
-    def safe(self):
-        """Of each partition the offset below which everything is a row, by its claim."""
+    def safe(self, what="safe"):
+        """Of each partition the offset below which everything is a row, by its claim; or something else that the claim says."""
         claims = (item for item in self.store.scan("checkpoints") if item["id"].startswith("claim/likes/"))
-        return {int(item["id"].rpartition("/")[2]): int(item["safe"]) for item in claims if "safe" in item}
+        return {int(item["id"].rpartition("/")[2]): int(item.get(what, 0)) for item in claims}
 
     def rows_are_current(self, but=()):
         """Waits until every record that is in the log now is a row."""
@@ -137,6 +137,14 @@ class World:
             return all(safe.get(partition, 0) >= end for partition, end in ends.items())
 
         until("every record to be a row", current, QUIET_WITHIN)
+
+    def is_quiet(self):
+        """Waits until everything is a row and counted, and every claim says so of this moment."""
+        since = time.time() * 1000
+        self.rows_are_current()
+        claimed = lambda: all(at > since for at in self.safe("safe_at").values())
+        until("every claim to say up to when its rows are complete", claimed, 60)
+        self.counts_are_current()
 
     def counts_are_current(self):
         """Waits until every change of before this moment is counted, as the standing of each partition of the log says."""
@@ -212,12 +220,23 @@ class Http:
 
 
 class Store:
-    """DynamoDB's protocol, as far as a judge needs it."""
+    """DynamoDB's protocol and the emulator's control routes, as far as a scenario needs them."""
 
     SIGNED = "AWS4-HMAC-SHA256 Credential=test/20240101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
 
     def __init__(self, endpoint):
         self.port = int(endpoint.rsplit(":", 1)[1])
+
+    def control(self, route, **request):
+        status, text = Http(self.port).ask("POST", f"/_control/{route}", json.dumps(request), {"content-type": "application/json"})
+        if status != 200:
+            raise Wrong(f"the emulator answers {status} to {route}: {text}")
+        return json.loads(text)
+
+    def slow(self, milliseconds):
+        """Has rows take so long from now on."""
+        latency = {"fault": {"latency": {"min_ms": milliseconds, "max_ms": milliseconds}}, "table": "likes"}
+        self.control("fault", rules=[{**latency, "operation": "BatchExecuteStatement"}])
 
     def scan(self, table):
         """Every item, read consistently."""
@@ -242,10 +261,10 @@ def build():
     return Path(json.loads(about)["target_directory"]) / "release"
 
 
-def run(command, **options):
+def run(command, expected=0, **options):
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, **options)
-    if done.returncode:
+    if done.returncode != expected:
         raise Wrong(f"{Path(command[0]).name} {command[1]} ended with {done.returncode}:\n{done.stdout}{done.stderr}".strip())
     return done.stdout
 

@@ -176,6 +176,15 @@ impl Table {
             }
         }
     }
+
+    /// Deletes every item that has a time at which it is deleted, before that time; returns how many there were.
+    pub(crate) fn expire_early(&mut self, context: &mut Context<'_>) -> usize {
+        let due = self.expiry.as_mut().map(|expiry| std::mem::take(&mut expiry.due)).unwrap_or_default();
+        for (_, key) in &due {
+            self.write(key, None, context);
+        }
+        due.len()
+    }
 }
 
 /// Where an index keeps an item, if the item has the index's sort key.

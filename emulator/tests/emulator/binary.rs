@@ -143,6 +143,7 @@ async fn the_control_routes_answer_only_when_they_were_asked_for() {
     assert!(request(address, "POST", "/_control/fault", rules).await.contains(r#""fault":"outage""#));
     assert!(request(address, "POST", "/_control/clock", r#"{"advance_ms":5}"#).await.contains("now_ms"));
     assert!(request(address, "POST", "/_control/split", r#"{"table":"none"}"#).await.starts_with("HTTP/1.1 400 "));
+    assert!(request(address, "POST", "/_control/expire", r#"{"table":"none"}"#).await.contains("no table none"));
     assert!(request(address, "POST", "/_control/dance", "{}").await.starts_with("HTTP/1.1 404 "));
 }
 

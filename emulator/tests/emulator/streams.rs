@@ -260,12 +260,29 @@ async fn a_stream_switched_off_and_on_has_a_new_label_and_the_old_one_can_be_rea
     assert_eq!(kind(&refused), "ResourceNotFoundException");
 }
 
+async fn expire_by_ttl(emulator: &Emulator) {
+    let enable = json!({"TableName": "rows", "TimeToLiveSpecification": {"Enabled": true, "AttributeName": "ttl"}});
+    call(emulator, "UpdateTimeToLive", enable).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_expire_early_when_told_to_and_no_other_goes() {
+    let (emulator, _) = started(Config { read_lag: Duration::ZERO, ..one_shard() }).await;
+    expire_by_ttl(&emulator).await;
+    for item in [json!({"p": {"S": "a"}, "ttl": {"N": "9999999999"}}), json!({"p": {"S": "b"}})] {
+        call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+    }
+    assert_eq!((emulator.expire("rows"), emulator.expire("rows")), (Ok(1), Ok(0)));
+    let left = call(&emulator, "Scan", json!({"TableName": "rows"})).await.unwrap();
+    assert_eq!((&left["Items"], emulator.stats().tables["rows"].expiring), (&json!([{"p": {"S": "b"}}]), 0));
+    assert_eq!(emulator.expire("none"), Err(ControlError::NoTable("none".to_owned())));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_expired_item_is_removed_by_the_service() {
     let epoch = Some(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000));
     let (emulator, arn) = started(Config { epoch, read_lag: Duration::ZERO, ..one_shard() }).await;
-    let enable = json!({"TableName": "rows", "TimeToLiveSpecification": {"Enabled": true, "AttributeName": "ttl"}});
-    call(&emulator, "UpdateTimeToLive", enable).await.unwrap();
+    expire_by_ttl(&emulator).await;
     for (key, expires) in [("a", "1000010"), ("b", "1000020")] {
         let item = json!({"p": {"S": key}, "ttl": {"N": expires}});
         call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
