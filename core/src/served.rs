@@ -10,8 +10,8 @@
 //! younger one need not be in the count yet. It does not matter when that is read.
 //!
 //! The events of a set come from the partition that its subject's key hashes to, unless another partitioner has put them
-//! elsewhere. A consumer that reads such an event says so under its claim, and from then on they come from all partitions. An
-//! event of a wrong partitioner that no consumer has read before, in any partition, is not covered by `as_of` until it is read.
+//! elsewhere. A consumer that reads such an event says so under its claim, and from then on they come from all partitions. Until a
+//! consumer has read the first event of a wrong partitioner, `as_of` says nothing about such events.
 
 use crate::changes::Standing;
 use crate::event::partition_of;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tally_batch_recount::settle::{Ended, Rules};
 use tally_core::audit::Cause;
+use tally_core::fold::Position;
 use tally_core::ids::RowKey;
 
 use crate::world::{World, key, keys, post, rules, user};
@@ -274,6 +275,23 @@ async fn a_recount_does_not_begin_before_the_folds_know_every_loss_that_is_open(
     assert!(error.contains(&format!("has not read the announcement of loss {number}")), "{error}");
     world.relays.store(true, Ordering::Relaxed);
     assert_eq!(world.beside(recount.keys(all(1))).await.unwrap(), Ended::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recount_does_not_begin_behind_a_jump_before_all_stream_shards_are_announced_again() {
+    let world = World::start().await;
+    world.fill(1, 6).await;
+    world.folds.store(false, Ordering::Relaxed);
+    world.beside(tokio::time::sleep(Duration::from_secs(10))).await;
+    for index in (0..).take(world.lengths().await.len()) {
+        let mut position = world.changes.position(index).await.unwrap().unwrap();
+        position.filter.jump(position.at.next(), world.clock.now());
+        let jumped = Position { at: position.at.next(), last: None, ..position };
+        assert!(world.changes.store_position(index, &jumped).await.unwrap());
+    }
+    let recount = world.recount(Rules { patience: Duration::from_secs(20), ..rules() }).await;
+    let error = world.beside(recount.keys(all(1))).await.unwrap_err().to_string();
+    assert!(error.contains("does not know all stream shards"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,7 +46,7 @@ pub struct Kept {
     pub past: Past,
     /// Up to where the partition replays, while it does.
     pub replay: Option<Offset>,
-    /// An event was in it, since the generation began, that another partition's key has.
+    /// Since the generation began, a consumer has read an event in it whose key belongs to another partition.
     pub misrouted: bool,
 }
 
@@ -254,7 +254,10 @@ impl Found<'_> {
         if before.greatest > end {
             return Err(Standstill::BeyondLog { at: before.greatest, end });
         }
-        let is_old = before.was(now.minus(half(tombstones))).is_some_and(|was| at < was);
+        // What the log has lost behind `safe` is not read once more.
+        let before = Kept { sent: before.sent.min(end), replay: before.replay.map(|until| until.min(end)), ..before };
+        let was = before.was(now.minus(half(tombstones)));
+        let is_old = at < before.sent && was.is_some_and(|was| at < was);
         let kept = before.begun_at(at, is_old, now, tombstones);
         Ok(Start { at, replay: kept.replay, kept })
     }

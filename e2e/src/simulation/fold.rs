@@ -247,7 +247,7 @@ impl Fold {
             ensure!(waits.is_none(), "{waits:?} was acknowledged by then, and is not done");
         }
         self.happened.take_overs += new.n - old.n;
-        self.happened.replays += u64::from(new.is_replaying() && !old.is_replaying());
+        self.happened.replays += u64::from(new.is_replaying && !old.is_replaying);
         self.claims.insert(partition, new);
         self.finish(events, partition, new.greatest)
     }
@@ -279,13 +279,14 @@ impl Fold {
 
     /// Whether a partition that an event of this version may lie in is read once more, as an open loss says.
     fn is_replayed(&self, events: &Events, member: &Member, of: Version) -> bool {
-        let replays = |index| self.claims.get(&index).is_some_and(Claim::is_replaying) && self.replays.contains(&index);
+        let replays =
+            |index| self.claims.get(&index).is_some_and(|claim| claim.is_replaying) && self.replays.contains(&index);
         self.places(events, member, of).any(|(index, _)| replays(index))
     }
 
     /// No row is another than its newest event, unless something is replayed.
     pub(crate) fn stands(&self, events: &Events) -> anyhow::Result<()> {
-        if self.claims.values().any(Claim::is_replaying) {
+        if self.claims.values().any(|claim| claim.is_replaying) {
             return Ok(());
         }
         for (member, row) in self.rows.iter().filter(|(member, _)| self.is_done(events, member)) {

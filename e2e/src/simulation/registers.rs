@@ -44,14 +44,7 @@ pub(crate) struct Claim {
     /// When this was stored.
     pub(crate) at: UnixMillis,
     /// Whether the partition is said to be read once more, so long after that removed members may come back.
-    pub(crate) replays: bool,
-}
-
-impl Claim {
-    /// Whether the partition is said to be read once more, so long after that removed members may come back.
-    pub(crate) fn is_replaying(&self) -> bool {
-        self.replays
-    }
+    pub(crate) is_replaying: bool,
 }
 
 /// One change.
@@ -164,7 +157,7 @@ fn claim(item: &Item) -> Claim {
         greatest: number("greatest").unwrap_or_default(),
         safe_at: number("safe_at").map(UnixMillis),
         at: UnixMillis(number("at").unwrap_or_default()),
-        replays: number("replay").is_some(),
+        is_replaying: number("replay").is_some(),
     }
 }
 

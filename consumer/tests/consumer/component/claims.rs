@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_core::register::Topic;
+use tally_emulator::{Fault as Injected, Rule};
 
 use super::world::{TOMBSTONES, TOPIC, World, eventually, partition};
 
@@ -89,6 +90,27 @@ async fn a_group_that_was_reset_far_back_replays_with_a_loss_and_a_little_back_w
     assert_eq!(world.losses().await, ["likes/0 is read once more up to 40"]);
     let safe_at = async || world.claims().read(&partition(0)).await.unwrap().kept.unwrap().safe_at;
     eventually("everything is said to be in again", async || safe_at().await > kept.safe_at).await;
+    world.is_right().await;
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_read_once_more_becomes_a_replay_while_the_store_takes_no_rows_for_long() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    (0..40).for_each(|n| world.say(0, &format!("u-{n}"), Like));
+    world.reaches_ends().await;
+    world.stop(consumer).await;
+    world.commit(0, 5).await;
+    world.store.faults([Rule::new(Injected::Throttle).on("BatchExecuteStatement")]);
+    let consumer = world.consumer();
+    eventually("it is read once more", async || world.safe(0).await == 5).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.losses().await, [""; 0]);
+    tokio::time::advance(TOMBSTONES).await;
+    world.store.faults([]);
+    world.reaches_ends().await;
+    assert_eq!(world.losses().await, ["likes/0 is read once more up to 40"]);
     world.is_right().await;
     world.stop(consumer).await;
 }

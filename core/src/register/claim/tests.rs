@@ -112,6 +112,19 @@ fn what_was_applied_long_ago_behind_an_unfinished_record_is_a_replay_although_it
 }
 
 #[test]
+fn a_replay_ends_with_the_log_where_that_has_lost_what_was_sent_behind_what_is_safe() {
+    let first = start(None, None, &log(10, 1_000), &topic()).unwrap().kept;
+    let sent = first.come_to([Offset(20), Offset(90)], None, NOW, TOMBSTONES);
+    let (claim, topic) = (Claim { n: 2, kept: Some(sent) }, topic());
+    let replay = |end| {
+        let log = log(10, end);
+        let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: None };
+        found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap().replay
+    };
+    assert_eq!([replay(1_000), replay(50), replay(20)], [Some(Offset(90)), Some(Offset(50)), None]);
+}
+
+#[test]
 fn a_lost_claim_is_a_replay_of_all_that_the_group_has_committed() {
     assert_eq!(begun(None, Some(500)), (10, Some(500)));
     let start = start(None, Some(5_000), &log(10, 1_000), &topic()).unwrap();

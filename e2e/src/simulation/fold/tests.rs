@@ -44,7 +44,7 @@ fn put(fold: &mut Fold, offset: u64, gone: Option<u64>) -> bool {
 }
 
 fn claim(safe: u64, greatest: u64) -> Claim {
-    Claim { n: 1, safe, greatest, safe_at: None, at: NOW, replays: safe < greatest }
+    Claim { n: 1, safe, greatest, safe_at: None, at: NOW, is_replaying: safe < greatest }
 }
 
 #[test]
