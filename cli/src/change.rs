@@ -17,7 +17,7 @@ const PLAN_BYTES: usize = 16_384;
 #[command(next_help_heading = "Change")]
 pub(crate) struct Writing {
     /// Do it: without this nothing is changed, and what would be is shown
-    #[arg(long, requires = "why")]
+    #[arg(long)]
     pub(crate) yes: bool,
 
     /// Why, for the ledger
@@ -93,14 +93,22 @@ impl Writing {
     fn line(&self, desk: &Desk, command: &'static str, plan: &[String]) -> anyhow::Result<Operation> {
         let known =
             || ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|by| !by.is_empty()));
-        let by = self.operator.clone().or_else(known);
+        let (by, why) = (self.operator.clone().or_else(known), self.why.clone());
+        let (Some(by), Some(why)) = (&by, &why) else {
+            let missing = [
+                why.is_none().then_some("--why"),
+                by.is_none().then_some("--operator: this machine does not know who you are"),
+            ];
+            let missing: Vec<_> = missing.into_iter().flatten().collect();
+            return Err(Usage(format!("with --yes, say {}", missing.join(" and "))).into());
+        };
         let mut plan = plan.join("; ");
         plan.truncate(plan.floor_char_boundary(PLAN_BYTES));
         Ok(Operation {
             at: desk.clock.now(),
             token: desk.chance.token(),
-            by: by.ok_or_else(|| Usage("say --operator: this machine does not know who you are".to_owned()))?,
-            why: self.why.clone().ok_or_else(|| Usage("say --why".to_owned()))?,
+            by: by.clone(),
+            why: why.clone(),
             command: command.to_owned(),
             plan,
             ended: None,

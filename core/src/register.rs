@@ -17,7 +17,7 @@ mod version;
 
 pub use cell::{Adding, Cell, Step};
 pub use claim::{BadPast, Claim, Ends, Found, Kept, Past, Standstill, Start, unfit};
-pub use progress::{Answer, Progress, Settled};
+pub use progress::{Answer, Attempt, Progress, Settled};
 pub use replay::{NoReplay, Replay};
 pub use safe::SafeTimes;
 pub use topic::{Generation, Topic};

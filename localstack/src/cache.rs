@@ -56,6 +56,13 @@ impl Switchable {
         }
     }
 
+    /// Forgets every counter, and keeps who may write. A real cache is left alone.
+    fn expire(&self) {
+        if let Some(cache) = &self.embedded {
+            cache.expire();
+        }
+    }
+
     /// Forgets one counter, so that it is read from the table. A real cache is left alone.
     pub(crate) fn forget(&self, partition: u32, counter: &CounterId) {
         if let Some(cache) = &self.embedded {
@@ -97,14 +104,14 @@ impl Cache for Switchable {
     }
 }
 
-/// The task that empties the embedded cache now and then, in place of an expiry.
+/// The task that lets what the embedded cache holds expire, all of it at once.
 pub(crate) struct Expiry(pub(crate) Switchable, pub(crate) Clock);
 
 impl Task for Expiry {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         loop {
             stop.unless_requested(self.1.sleep(LIFETIME)).await?;
-            self.0.empty();
+            self.0.expire();
         }
     }
 }
@@ -114,16 +121,21 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_cache_that_was_away_comes_back_empty_and_takes_no_fill_begun_before() {
+    async fn what_expires_takes_no_hold_away_and_a_cache_that_was_away_comes_back_empty_and_takes_no_fill_begun_before()
+    {
         let cache = Switchable::embedded(PartitionCache::default());
         let likes = |post: &str| CounterId::likes(post.parse().unwrap());
         let (kept, begun) = (likes("kept"), likes("begun"));
         let values = async |ids: &[CounterId]| cache.get(0, ids).await.map(|got| got.values);
         let value = Value { likes: 1, ..Value::default() };
-        assert!(cache.take_over(0, &StandingAt::default()).await.unwrap().is_some());
+        let mut holder = cache.take_over(0, &StandingAt::default()).await.unwrap().unwrap();
         let token = cache.begin_fill(0, &kept).await.unwrap().unwrap();
         assert!(cache.fill(0, &kept, &token, &value).await.unwrap());
         assert_eq!(values(std::slice::from_ref(&kept)).await, Ok(vec![Some(value)]));
+        cache.expire();
+        assert_eq!(values(std::slice::from_ref(&kept)).await, Ok(vec![None]));
+        let told = cache.tell(0, &mut holder, &[(kept.clone(), value)], None).await.unwrap();
+        assert_ne!(told, Told::Lost, "what expires takes no hold away");
         let late = cache.begin_fill(0, &begun).await.unwrap().unwrap();
         cache.switch(false);
         assert!(values(std::slice::from_ref(&kept)).await.is_err());

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, Version, header};
@@ -24,7 +23,7 @@ use tokio::task::JoinSet;
 pub use patient::Patient;
 
 use crate::config::Setting;
-use crate::{Stop, Task};
+use crate::{Stop, Task, Unfit};
 
 /// What a client may take of a server before it has sent a request.
 #[derive(Clone, Copy, Debug)]
@@ -52,10 +51,11 @@ impl Default for Limits {
 /// Listens on `address`, which the setting `flag` gave.
 ///
 /// # Errors
-/// An address that cannot be had, by the name of its setting.
+/// [`Unfit`]: an address that cannot be had, by the name of its setting.
 pub async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
-    listener.with_context(|| format!("cannot listen on {address}, set by {}", Setting::new(flag)))
+    let unfit = |error| Unfit(format!("cannot listen on {address}, set by {}: {error}", Setting::new(flag)));
+    Ok(listener.map_err(unfit)?)
 }
 
 /// Whether a request with these headers names one host, as each of HTTP/1.1 has to. With none or with two of them, proxies

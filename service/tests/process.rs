@@ -367,7 +367,7 @@ fn an_address_in_use_is_an_error_that_names_the_flag() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let (code, log) = Service::start(&["--admin-listen", &address]).exit();
-    assert_eq!(code, Some(1), "{log:#?}");
+    assert_eq!(code, Some(78), "{log:#?}");
     let error =
         log.iter().find(|event| event["message"] == "cannot start").expect("an error is logged")["error"].to_string();
     assert!(error.contains(&address) && error.contains("--admin-listen (TALLY_ADMIN_LISTEN)"), "{error}");

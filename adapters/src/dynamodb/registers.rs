@@ -20,7 +20,7 @@ use std::sync::Arc;
 use aws_sdk_dynamodb::types::{BatchStatementErrorCodeEnum as Code, BatchStatementRequest, BatchStatementResponse};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
-use tally_core::register::{Answer, Change, Progress, Version, Write};
+use tally_core::register::{Answer, Attempt, Progress, Version};
 
 pub use self::cells::{Advanced, CellUpdate};
 use self::statements::Texts;
@@ -45,6 +45,8 @@ pub enum Written {
     Stored,
     /// The row has this version, which is not smaller. A copy of the write may have been carried out before.
     Older(Version),
+    /// Nothing was written: there is a row where the statement puts one, or none that it could replace. Which, it says.
+    Stands(bool),
     /// [`Fault::Transient`]: it is not known whether it was carried out. Any other fault: it was not.
     Failed(Fault),
 }
@@ -55,20 +57,12 @@ impl Written {
         match self {
             Self::Stored => Some(Answer::Stored),
             Self::Older(version) => Some(Answer::Older(*version)),
+            Self::Stands(stands) => Some(Answer::Stands(*stands)),
             Self::Failed(Fault::Transient(_) | Fault::Throttled(_)) => Some(Answer::Again),
             Self::Failed(Fault::Poison(_)) => Some(Answer::Refused),
             Self::Failed(Fault::Fatal(_)) => None,
         }
     }
-}
-
-/// One of the two statements of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Half {
-    /// Where there is no row.
-    Insert,
-    /// Where there is an older one.
-    Update,
 }
 
 /// Why a statement was not carried out.
@@ -90,51 +84,37 @@ impl Registers {
         &self.connection.tables.likes
     }
 
-    /// Attempts writes of different rows, at most [`Progress::STATEMENTS`], each by itself, and answers in their order. A
-    /// tombstone that this leaves is deleted from the second `gone` on.
-    ///
-    /// A like is put where there is no row, and otherwise replaces an older version; a removal the other way about. So there are
-    /// up to two requests.
+    /// Sends one request of statements of different rows, at most [`Progress::STATEMENTS`], each by itself, and answers in their
+    /// order. A tombstone that this leaves is deleted from the second `gone` on.
     ///
     /// Safe to repeat, also late and by others: a row that has the write's version or a greater one stays as it is. A request
     /// must not arrive after the tombstone of a later removal has expired, so none is sent unless the claim was confirmed lately.
     ///
     /// # Panics
-    /// There are more writes than a request takes.
-    pub async fn write(&self, writes: &[Arc<Write>], gone: u64, confirmed: Confirmed) -> Vec<Written> {
-        assert!(writes.len() <= Progress::STATEMENTS, "{} writes are more than a request takes", writes.len());
+    /// There are more statements than a request takes.
+    pub async fn write(&self, attempts: &[Attempt], gone: u64, confirmed: Confirmed) -> Vec<Written> {
+        assert!(attempts.len() <= Progress::STATEMENTS, "{} are more than a request takes", attempts.len());
         if let Err(fault) = self.connection.watch.open_to(LIKES) {
-            return vec![Written::Failed(fault); writes.len()];
+            return vec![Written::Failed(fault); attempts.len()];
         }
-        let first = writes.iter().map(|write| (&**write, Half::first(&write.change))).collect::<Vec<_>>();
-        let mut written = self.attempt(&first, gone, confirmed).await;
-        let others =
-            first.iter().zip(&written).filter_map(|((write, _), written)| Some((*write, *written.as_ref().err()?)));
-        let mut others = self.attempt(&others.collect::<Vec<_>>(), gone, confirmed).await.into_iter();
-        for written in written.iter_mut().filter(|written| written.is_err()) {
-            *written = others.next().expect("one outcome for each statement");
-        }
-        let moved = || Fault::Transient(format!("{}: the row came or went between two statements", self.table()));
-        written.into_iter().map(|written| written.unwrap_or_else(|_| Written::Failed(moved()))).collect()
+        let sent = self.send(attempts.len(), |nth| self.texts.statement(&attempts[nth], gone), confirmed).await;
+        attempts.iter().zip(sent).map(|(attempt, sent)| self.judged(attempt, sent)).collect()
     }
 
-    /// Sends one half of each write; the error names the other half where that one is needed.
-    async fn attempt(&self, halves: &[(&Write, Half)], gone: u64, confirmed: Confirmed) -> Vec<Result<Written, Half>> {
-        let statement = |nth: usize| self.texts.statement(halves[nth].0, halves[nth].1, gone);
-        let sent = self.send(halves.len(), statement, confirmed).await;
-        sent.into_iter().map(|sent| self.judged(sent)).collect()
-    }
-
-    fn judged(&self, sent: Result<(), Refusal>) -> Result<Written, Half> {
+    fn judged(&self, attempt: &Attempt, sent: Result<(), Refusal>) -> Written {
         match sent {
-            Ok(()) => Ok(Written::Stored),
-            Err(Refusal::Duplicate) => Err(Half::Update),
-            Err(Refusal::Condition(None)) => Err(Half::Insert),
+            Ok(()) => Written::Stored,
+            Err(Refusal::Duplicate | Refusal::Condition(None)) if attempt.stands.is_some() => {
+                let moved = format!("{}: the row came or went between two statements", self.table());
+                Written::Failed(Fault::Transient(moved))
+            }
+            Err(Refusal::Duplicate) => Written::Stands(true),
+            Err(Refusal::Condition(None)) => Written::Stands(false),
             Err(Refusal::Condition(Some(row))) => {
                 let stands = Reader::new(self.table(), &row).required_number(V);
-                Ok(stands.map_or_else(Written::Failed, Written::Older))
+                stands.map_or_else(Written::Failed, Written::Older)
             }
-            Err(Refusal::Fault(fault)) => Ok(Written::Failed(fault)),
+            Err(Refusal::Fault(fault)) => Written::Failed(fault),
         }
     }
 
@@ -188,15 +168,5 @@ impl Registers {
             Some(Code::ConditionalCheckFailed) => Refusal::Condition(error.item.filter(|item| !item.is_empty())),
             _ => Refusal::Fault(of_statement(self.table(), &error)),
         })
-    }
-}
-
-impl Half {
-    /// The one that is more often the only one.
-    fn first(change: &Change) -> Self {
-        match change {
-            Change::Put { .. } => Self::Insert,
-            Change::Remove => Self::Update,
-        }
     }
 }

@@ -54,6 +54,14 @@ impl PartitionCache {
         self.state().slot(partition).entries.remove(counter);
     }
 
+    /// Drops every counter, fills under way too, as if all had been kept long enough.
+    pub fn expire(&self) {
+        let State { partitions, kept, rights, .. } = &mut *self.state();
+        partitions.values_mut().for_each(|slot| slot.entries.clear());
+        kept.clear();
+        rights.clear();
+    }
+
     /// Drops everything, as a server that was started again.
     pub fn clear(&self) {
         let State { partitions, kept, rights, .. } = &mut *self.state();

@@ -16,7 +16,7 @@ use tally_core::register::{Change, Row, Version, Write};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_service::Clock;
-use tally_testkit::{BEGAN, Store};
+use tally_testkit::{BEGAN, Store, write as write_all};
 
 const TABLE: &str = "likes";
 
@@ -47,7 +47,7 @@ fn unlike(member: &str, offset: u64) -> Arc<Write> {
 }
 
 async fn write(registers: &Registers, write: Arc<Write>) -> Written {
-    let [written] = <[Written; 1]>::try_from(registers.write(&[write], GONE, confirmed()).await).unwrap();
+    let [written] = <[Written; 1]>::try_from(write_all(registers, &[write], GONE, confirmed()).await).unwrap();
     written
 }
 

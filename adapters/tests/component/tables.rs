@@ -18,7 +18,7 @@ use tally_core::fold::Counter;
 use tally_core::format::{Format, UnknownFormat};
 use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
 use tally_core::milestone::Ladder;
-use tally_core::register::{Change, Row, Version, Write};
+use tally_core::register::{Attempt, Change, Row, Version, Write};
 use tally_core::topic::{Offset, Partition};
 use tally_emulator::{Fault, Rule};
 use tally_service::{App, Clock, Condition, Exit, Host, How, Readiness, Running, UnixMillis};
@@ -239,7 +239,7 @@ async fn no_process_writes_to_a_table_that_is_another_one_or_without_a_configura
         let change = Change::Put { liked_at: BEGAN, region: None };
         let write = Write { row, version: Version::new(1, true, Offset(0)), change };
         let confirmed = Confirmed::now(Clock::starting_at(BEGAN));
-        registers.write(&[Arc::new(write)], 0, confirmed).await.remove(0)
+        registers.write(&[Attempt::first(Arc::new(write))], 0, confirmed).await.remove(0)
     };
     let wrote = async |post: &str| {
         let after = Counter { version: Place::new(1, Offset(1)), ..Counter::default() };

@@ -14,6 +14,7 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 use tally_core::weight::Weight;
 use tally_service::Clock;
+use tally_testkit::write as write_all;
 
 use crate::engine::{BEGAN, Env, in_process, shards};
 
@@ -58,7 +59,7 @@ fn like(post: &CounterId, user: &UserId, direction: Direction, offset: u64) -> A
 pub(crate) async fn write(env: &Env, direction: Direction, rows: &[(CounterId, UserId)], offset: u64) {
     for rows in rows.chunks(Progress::STATEMENTS) {
         let writes: Vec<_> = rows.iter().map(|(post, user)| like(post, user, direction, offset)).collect();
-        let written = env.registers.write(&writes, GONE, confirmed()).await;
+        let written = write_all(&env.registers, &writes, GONE, confirmed()).await;
         assert!(written.iter().all(|written| matches!(written, Written::Stored | Written::Older(_))), "{written:?}");
     }
 }
@@ -69,7 +70,7 @@ async fn a_row_is_what_the_newest_event_says(env: &Env) {
         let (post, user) = (post(post_id), user(user_id));
         let key = RowKey::of(&post, &user, shards());
         let send = async |direction, offset| {
-            let written = env.registers.write(&[like(&post, &user, direction, offset)], GONE, confirmed()).await;
+            let written = write_all(&env.registers, &[like(&post, &user, direction, offset)], GONE, confirmed()).await;
             let found = env.rows.like(&key, &user).await.unwrap();
             (written, found.map(|like| like.liked_at.0))
         };
@@ -97,7 +98,7 @@ async fn a_request_has_an_outcome_for_each_of_its_statements(env: &Env) {
     let direction = |n: usize| if n.is_multiple_of(3) { Direction::Remove } else { Direction::Add };
     let offset = |n: usize| if n.is_multiple_of(5) { 3 } else { 11 };
     let writes: Vec<_> = users.iter().enumerate().map(|(n, user)| like(&post, user, direction(n), offset(n))).collect();
-    let written = env.registers.write(&writes, GONE, confirmed()).await;
+    let written = write_all(&env.registers, &writes, GONE, confirmed()).await;
     for (n, written) in written.into_iter().enumerate() {
         let stands = n % 2 == 0 && offset(n) < 9;
         assert_eq!(written, if stands { Written::Older(version(9)) } else { Written::Stored }, "{n}");

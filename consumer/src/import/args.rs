@@ -53,7 +53,7 @@ pub struct ImportArgs {
 pub enum Format {
     /// Each line is an event as JSON, as it would be in Kafka
     Ndjson,
-    /// The first line names the columns: post_id, user_id, and if wanted action and ts; others are ignored. A line
+    /// The first line names the columns: post_id, user_id, and if wanted action, region and ts; others are ignored. A line
     /// without an action is a like
     Csv,
 }

@@ -72,7 +72,14 @@ fn event(json: &[u8], at: UnixMillis) -> Result<Event, Wrong> {
     let Deed::Member { id, present } = &event.deed else { unreachable!("likes are a set") };
     let user = UserId::new(id).expect("the decoder takes no other");
     let direction = if *present { Direction::Add } else { Direction::Remove };
-    let value = encode(&Definition::likes(), event.subject(), direction, Said::Member(&user), None, event.at);
+    let value = encode(
+        &Definition::likes(),
+        event.subject(),
+        direction,
+        Said::Member(&user),
+        event.region().as_ref(),
+        event.at,
+    );
     Ok(Event { key, value: value.expect("likes have both actions") })
 }
 
@@ -83,6 +90,7 @@ struct Csv {
     post: usize,
     user: usize,
     action: Option<usize>,
+    region: Option<usize>,
     ts: Option<usize>,
     /// The first line is no event.
     is_first: bool,
@@ -97,8 +105,8 @@ impl Csv {
         let (Some(post), Some(user)) = (named("post_id"), named("user_id")) else {
             bail!("the first line has to name the columns post_id and user_id; it names {}", names.join(", "));
         };
-        let (action, ts) = (named("action"), named("ts"));
-        Ok(Self { reader, columns: names.len(), post, user, action, ts, is_first: true })
+        let (action, region, ts) = (named("action"), named("region"), named("ts"));
+        Ok(Self { reader, columns: names.len(), post, user, action, region, ts, is_first: true })
     }
 
     /// The line as JSON; `None` for the one that names the columns.
@@ -115,6 +123,9 @@ impl Csv {
         json.insert("post_id".to_owned(), text(self.post));
         json.insert("user_id".to_owned(), text(self.user));
         json.insert("action".to_owned(), self.action.map_or_else(|| "like".into(), text));
+        if let Some(region) = self.region.filter(|at| !fields[*at].is_empty()) {
+            json.insert("region".to_owned(), text(region));
+        }
         if let Some(ts) = self.ts.map(|at| fields[at].as_str()).filter(|ts| !ts.is_empty()) {
             json.insert("ts".to_owned(), ts.parse::<u64>().map_or_else(|_| ts.into(), Value::from));
         }
@@ -192,6 +203,9 @@ mod tests {
         let found = csv("post_id,user_id,action", &["p,u,unlike", "p,u,", "p,\"u", "p,u", ",u,like", "p,\u{1}u,like"]);
         let unlike = said("p", "u", "unlike", 77);
         assert_eq!(found, [unlike.as_str(), "bad_action", "not_csv", "not_csv", "bad_post_id", "bad_user_id"]);
+        let found = csv("post_id,region,user_id,ts", &["p,eu,u,5", "p,,u,5"]);
+        let plain = said("p", "u", "like", 5);
+        assert_eq!(found, [plain.replace(",\"ts\"", ",\"region\":\"eu\",\"ts\""), plain]);
         for ts in ["1.5", "2024-01-01", "-1", "253402300800000"] {
             assert_eq!(csv("post_id,user_id,ts", &[&format!("p,u,{ts}")]), ["bad_timestamp"], "{ts}");
         }
@@ -209,6 +223,8 @@ mod tests {
         let mut parser = Parser::new(Format::Ndjson, b"", Some(UnixMillis(9))).unwrap();
         let line = r#"{"specversion":"1.0","data":{"post_id":"p","user_id":"u","action":"unlike","x":[1]}}"#;
         assert_eq!(described(parser.fate(&whole(line), NOW)), said("p", "u", "unlike", 9));
+        let line = r#"{"post_id":"p","user_id":"u","action":"like","region":"eu","ts":5}"#;
+        assert_eq!(described(parser.fate(&whole(line), NOW)), format!("p {line}"));
         assert_eq!(described(parser.fate(&whole("{"), NOW)), "not_json");
         assert_eq!(described(parser.fate(&Text::Whole(b"\"\xff\"".to_vec()), NOW)), "not_utf8");
         assert_eq!(described(parser.fate(&Text::TooLong(70_000, Vec::new()), NOW)), "too_large");

@@ -8,7 +8,7 @@ use tally_adapters::dynamodb::registers::{Advanced, Written};
 use tally_core::event::Rejection;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
-use tally_core::register::{Adding, Answer, Cell, Progress, Row, Settled, Standstill, Version, Write};
+use tally_core::register::{Adding, Answer, Attempt, Cell, Progress, Row, Settled, Standstill, Version};
 use tally_core::topic::{Offset, Partition};
 use tally_core::{Map, Set};
 use tokio::sync::OwnedSemaphorePermit;
@@ -61,7 +61,7 @@ pub(super) enum Sent {
 }
 
 pub(super) struct Rows {
-    writes: Vec<Arc<Write>>,
+    attempts: Vec<Attempt>,
     written: Vec<Written>,
     trigger: &'static str,
     events: usize,
@@ -164,8 +164,8 @@ impl Held {
     }
 
     fn send_rows(&mut self, permit: OwnedSemaphorePermit, trigger: &'static str) {
-        let writes = self.progress.cut(self.most_ready());
-        let span = self.span(&writes, trigger);
+        let attempts = self.progress.cut(self.most_ready());
+        let span = self.span(&attempts, trigger);
         let (shared, confirmed) = (Arc::clone(&self.shared), self.confirmed);
         // What is left of them has waited as long.
         self.writing.rows_due = self.writing.rows_due.filter(|_| self.progress.ready() > 0);
@@ -175,22 +175,22 @@ impl Held {
             let _permit = permit;
             let began = shared.at();
             let gone = shared.host.clock().now().plus(shared.settings.tombstones).0.div_ceil(1_000);
-            let written = shared.registers.write(&writes, gone, confirmed).await;
+            let written = shared.registers.write(&attempts, gone, confirmed).await;
             let took = shared.at() - began;
-            Done::Sent(Sent::Rows(Rows { writes, written, trigger, events, took }))
+            Done::Sent(Sent::Rows(Rows { attempts, written, trigger, events, took }))
         };
         self.under_way.push(Box::pin(request.instrument(span)));
     }
 
     /// The span of a request, which names the spans that its records came from.
-    fn span(&self, writes: &[Arc<Write>], trigger: &str) -> Span {
-        let runs = writes.iter().filter_map(|write| {
-            let offset = write.version.offset();
+    fn span(&self, attempts: &[Attempt], trigger: &str) -> Span {
+        let runs = attempts.iter().filter_map(|attempt| {
+            let offset = attempt.write.version.offset();
             Some((self.reading.runs.at(offset)?, offset))
         });
         let runs: Vec<_> = runs.collect();
         let links = Links::of(runs.iter().filter_map(|(run, offset)| run.at(*offset))).to_string();
-        tracing::info_span!("flush", partition = %self.log.partition(), rows = writes.len(), trigger, links)
+        tracing::info_span!("flush", partition = %self.log.partition(), rows = attempts.len(), trigger, links)
     }
 
     /// Takes in what became of a request.
@@ -232,9 +232,9 @@ impl Held {
     }
 
     fn written(&mut self, rows: &Rows) -> Option<End> {
-        metrics::flushed(self.log.partition().index, rows.trigger, rows.events, rows.writes.len(), rows.took);
+        metrics::flushed(self.log.partition().index, rows.trigger, rows.events, rows.attempts.len(), rows.took);
         let (mut again, mut attempt) = (Vec::new(), 0);
-        for (write, written) in rows.writes.iter().zip(&rows.written) {
+        for (Attempt { write, .. }, written) in rows.attempts.iter().zip(&rows.written) {
             let offset = write.version.offset();
             match (written.answer(), written) {
                 (Some(Answer::Again), Written::Failed(fault)) => {
@@ -245,7 +245,9 @@ impl Held {
                     again.push(offset);
                 }
                 (Some(answer), written) => {
-                    self.writing.tries.remove(&write.row);
+                    if !matches!(answer, Answer::Stands(_)) {
+                        self.writing.tries.remove(&write.row);
+                    }
                     if let Some(end) = self.settle(offset, answer, written) {
                         return Some(end);
                     }
@@ -253,7 +255,7 @@ impl Held {
                 (None, written) => return Some(End::Stands(Standstill::Refused(why(written)))),
             }
         }
-        // Newer events of these rows have waited for the answer.
+        // Other statements or newer events of these rows have waited for the answer.
         if self.progress.ready() > 0 {
             self.writing.rows_due.get_or_insert(self.shared.at());
         }

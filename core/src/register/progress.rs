@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::{Row, Version, Write};
+use super::{Change, Row, Version, Write};
 use crate::Map;
 use crate::topic::Offset;
 
@@ -19,10 +19,33 @@ pub enum Answer {
     Stored,
     /// The row has this version, which is not smaller. A copy of the write may have been carried out before.
     Older(Version),
+    /// The other statement is the one for this row: whether there is a row.
+    Stands(bool),
     /// It was throttled, or it is not known whether it was carried out.
     Again,
     /// The store never takes it, whatever is in the row.
     Refused,
+}
+
+/// A statement to send.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Attempt {
+    pub write: Arc<Write>,
+    /// Whether there is a row, if an answer about it has said so.
+    pub stands: Option<bool>,
+}
+
+impl Attempt {
+    /// Of a row of which nothing is known.
+    pub fn first(write: Arc<Write>) -> Self {
+        Self { write, stands: None }
+    }
+
+    /// Whether the statement replaces a row, or puts one where there is none. Most likes are of a new row, and most removals
+    /// are of one that is there.
+    pub fn replaces(&self) -> bool {
+        self.stands.unwrap_or(self.write.change == Change::Remove)
+    }
 }
 
 /// What follows from an [`Answer`].
@@ -30,7 +53,7 @@ pub enum Answer {
 pub enum Settled {
     /// The event is finished, and with it those of its row that gave way to it.
     Finished,
-    /// The row waits for another attempt, of this event or of a newer one.
+    /// The row waits for another statement, of this event or of a newer one.
     Again,
     /// The event is finished once its dead letter (`refused_by_store`) is acknowledged. The newest event that gave way to it
     /// is written after all.
@@ -87,6 +110,8 @@ enum State {
 struct Line {
     newest: Offset,
     under_way: Option<Offset>,
+    /// Whether the row is there, as an answer has said.
+    stands: Option<bool>,
 }
 
 /// A write that stands for its row.
@@ -122,7 +147,7 @@ impl Progress {
         let older = if let Some(line) = self.lines.get_mut(&write.row) {
             Some(std::mem::replace(&mut line.newest, offset))
         } else {
-            self.lines.insert(Named(Arc::clone(&write)), Line { newest: offset, under_way: None });
+            self.lines.insert(Named(Arc::clone(&write)), Line { newest: offset, under_way: None, stands: None });
             self.ready.push_back(Arc::clone(&write));
             None
         };
@@ -172,19 +197,21 @@ impl Progress {
         self.ready.len()
     }
 
-    /// The writes of the next request, of different rows, at most `most` and at most [`Self::STATEMENTS`]. All of them are
+    /// The statements of the next request, of different rows, at most `most` and at most [`Self::STATEMENTS`]. All of them are
     /// under way until they are [settled](Self::settle).
-    pub fn cut(&mut self, most: usize) -> Vec<Arc<Write>> {
+    pub fn cut(&mut self, most: usize) -> Vec<Attempt> {
         let count = most.min(Self::STATEMENTS).min(self.ready.len());
         (0..count).map(|_| self.send_next()).collect()
     }
 
-    fn send_next(&mut self) -> Arc<Write> {
+    fn send_next(&mut self) -> Attempt {
         let named = self.ready.pop_front().expect("a row is ready");
         let line = self.lines.get_mut(&named.row).expect("a row that is ready has a line");
-        let newest = line.newest;
+        let (newest, stands) = (line.newest, line.stands);
         line.under_way = Some(newest);
-        if newest == named.version.offset() { named } else { self.open(newest).expect("the newest is open").0 }
+        let is_newest = newest == named.version.offset();
+        let write = if is_newest { named } else { self.open(newest).expect("the newest is open").0 };
+        Attempt { write, stands }
     }
 
     /// What became of the statement of the event at `offset`. [`Answer::Again`] is told once a wait is over: until then the
@@ -196,8 +223,13 @@ impl Progress {
         let (write, older) = self.open(offset).expect("an event that is under way is open");
         let line = self.lines.get_mut(&write.row).expect("an event that is under way is in its line");
         assert!(line.under_way.take() == Some(offset), "{offset} is not under way");
+        line.stands = match answer {
+            Answer::Stored | Answer::Older(_) => Some(true),
+            Answer::Stands(stands) => Some(stands),
+            Answer::Again | Answer::Refused => None,
+        };
         let settled = match answer {
-            Answer::Again => Settled::Again,
+            Answer::Again | Answer::Stands(_) => Settled::Again,
             Answer::Refused if self.refused >= REFUSED => Settled::Halt,
             Answer::Refused => Settled::Refused,
             Answer::Older(stands) if write.version.is_misrouted_beside(stands) => Settled::Misrouted,

@@ -1,6 +1,6 @@
-use std::sync::Arc;
-
-use super::{Adding, Answer, Cell, Change, Effect, Progress, Row, Settled, Step, Topic, Version, Write, admitted};
+use super::{
+    Adding, Answer, Attempt, Cell, Change, Effect, Progress, Row, Settled, Step, Topic, Version, Write, admitted,
+};
 use crate::definitions::{Definitions, Entry};
 use crate::event::decode_value;
 use crate::ids::{CounterId, PostId, RowKey, Shard, ShardCount, UserId};
@@ -30,8 +30,8 @@ fn cut(progress: &mut Progress) -> Vec<u64> {
     offsets(&progress.cut(Progress::STATEMENTS))
 }
 
-fn offsets(writes: &[Arc<Write>]) -> Vec<u64> {
-    writes.iter().map(|write| write.version.offset().0).collect()
+fn offsets(attempts: &[Attempt]) -> Vec<u64> {
+    attempts.iter().map(|attempt| attempt.write.version.offset().0).collect()
 }
 
 fn settle(progress: &mut Progress, offset: u64, answer: Answer) -> Settled {
@@ -135,6 +135,23 @@ fn a_row_has_one_statement_under_way_and_its_next_one_is_the_newest_event() {
     assert_eq!(cut(&mut progress), [2]);
     settle(&mut progress, 2, Answer::Stored);
     assert_eq!((progress.committable(), cut(&mut progress)), (Offset(3), vec![]));
+}
+
+#[test]
+fn a_row_that_is_not_what_a_statement_takes_it_for_gets_the_other_one_in_the_next_request() {
+    let mut progress = taken(&["a", "b"]);
+    assert_eq!(progress.cut(1).iter().map(Attempt::replaces).collect::<Vec<_>>(), [false]);
+    assert_eq!(settle(&mut progress, 0, Answer::Stands(true)), Settled::Again);
+    let next = progress.cut(Progress::STATEMENTS);
+    assert_eq!(offsets(&next), [0, 1]);
+    assert_eq!(next.iter().map(Attempt::replaces).collect::<Vec<_>>(), [true, false]);
+    let removal = Write { change: Change::Remove, ..write_of("a", version(2)) };
+    progress.take(removal);
+    assert_eq!(settle(&mut progress, 0, Answer::Stands(false)), Settled::Again);
+    let next = progress.cut(1);
+    assert_eq!((offsets(&next), next[0].replaces()), (vec![2], false), "the newer event knows it, too");
+    settle(&mut progress, 2, Answer::Again);
+    assert!(progress.cut(1)[0].replaces(), "nothing is known once an answer is missing");
 }
 
 #[test]

@@ -1,12 +1,14 @@
-//! What a statement of BatchExecuteStatement takes, in process: from the bytes of a request to the bytes of its answer.
+//! What a statement of BatchExecuteStatement takes: in process, from the bytes of a request to the bytes of its answer; and on the
+//! client's side, in the plain SDK alone, over loopback.
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
 use super::figures::{Processor, median};
-use super::{TABLE, create};
+use super::{Clients, TABLE, all, create, serve};
 
 const BATCHES: usize = 2000;
 const STATEMENTS: usize = 25;
@@ -39,6 +41,52 @@ pub(super) async fn measure() {
     for (name, micros) in names.into_iter().zip(rounds) {
         println!("{name:<40} {:>12.2} microseconds a statement", median(micros));
     }
+    let mut sdk = Vec::new();
+    for _ in 0..ROUNDS {
+        sdk.push(sdk_micros().await);
+    }
+    println!("{:<40} {:>12.2} microseconds a statement", "the SDK that sends an INSERT", median(sdk));
+}
+
+/// What this thread takes to send each statement and to hear its answer, from values to values; the server has its own thread.
+async fn sdk_micros() -> f64 {
+    let ([address, _], _) = serve([Emulator::new(Config::default()), Emulator::new(Config::default())]);
+    let client = Clients::new(&format!("http://{address}")).tables;
+    create(&client).await;
+    let processor = Processor::of_this_thread();
+    let began = processor.used();
+    let sent = all((0..BATCHES).collect(), |nth| {
+        let statements = (0..STATEMENTS).map(|at| sdk_insert(nth * STATEMENTS + at)).collect();
+        let request = client.batch_execute_statement().set_statements(Some(statements));
+        async move {
+            let answer = request.send().await.expect("no faults are set");
+            answer.responses().iter().filter(|response| response.error().is_none()).count()
+        }
+    });
+    assert_eq!(sent.await, BATCHES * STATEMENTS);
+    a_statement(processor.used() - began)
+}
+
+fn sdk_insert(n: usize) -> BatchStatementRequest {
+    let text = |value: String| AttributeValue::S(value);
+    let number = |value: String| AttributeValue::N(value);
+    BatchStatementRequest::builder()
+        .statement(INSERT)
+        .parameters(text(format!("post-{}#{}", n % 1000, n % 64)))
+        .parameters(text(format!("user-{n:08}")))
+        .parameters(text("post".to_owned()))
+        .parameters(number("1700000000000".to_owned()))
+        .parameters(number("1".to_owned()))
+        .parameters(text("eu".to_owned()))
+        .build()
+        .expect("a statement has a text")
+}
+
+/// Microseconds for each statement of all batches.
+fn a_statement(used: std::time::Duration) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "counts of a bench are far below 2^53")]
+    let count = (BATCHES * STATEMENTS) as f64;
+    used.as_secs_f64() * 1e6 / count
 }
 
 fn insert(n: usize, v: usize) -> Value {
@@ -78,8 +126,5 @@ async fn micros(emulator: &Emulator, statement: impl Fn(usize) -> Value, fails: 
         let failed = response.body().windows(7).any(|window| window == b"\"Error\"");
         assert!(response.status().is_success() && failed == fails, "{:?}", response.body());
     }
-    let used = processor.used() - began;
-    #[expect(clippy::cast_precision_loss, reason = "counts of a bench are far below 2^53")]
-    let count = (BATCHES * STATEMENTS) as f64;
-    used.as_secs_f64() * 1e6 / count
+    a_statement(processor.used() - began)
 }

@@ -1,13 +1,12 @@
 //! The statements of a member's row.
 
 use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
-use tally_core::register::{Change, Write};
+use tally_core::register::{Attempt, Change, Write};
 
 use super::super::expression;
 use super::super::item::{number, text};
 use super::super::names::PK;
 use super::super::names::likes::{GONE, LIKED_AT, POST_ID, REGION, USER_ID, V};
-use super::Half;
 
 /// The texts of all statements; what differs between two writes are parameters.
 #[derive(Debug)]
@@ -27,12 +26,14 @@ impl Texts {
         }
     }
 
-    /// A half of a write.
-    pub(super) fn statement(&self, write: &Write, half: Half, gone: u64) -> BatchStatementRequest {
+    /// The statement of an attempt.
+    pub(super) fn statement(&self, attempt: &Attempt, gone: u64) -> BatchStatementRequest {
+        let (write, replaces) = (&*attempt.write, attempt.replaces());
         let [pk, member, version] = key_and_version(write);
-        let (mut parameters, condition) = match half {
-            Half::Insert => (vec![pk, member, text(&*write.row.key.counter.post), version], None),
-            Half::Update => (vec![version.clone()], Some([pk, member, version])),
+        let (mut parameters, condition) = if replaces {
+            (vec![version.clone()], Some([pk, member, version]))
+        } else {
+            (vec![pk, member, text(&*write.row.key.counter.post), version], None)
         };
         let texts = match &write.change {
             Change::Put { liked_at, region } => {
@@ -46,7 +47,7 @@ impl Texts {
             }
         };
         parameters.extend(condition.into_iter().flatten());
-        expression::statement(&*texts[half as usize], parameters)
+        expression::statement(&*texts[usize::from(replaces)], parameters)
     }
 }
 

@@ -7,7 +7,9 @@ use tally_core::fault::Fault;
 use tally_core::register::{Answer, Write};
 use tally_emulator::{Fault as Injected, Rule};
 
-use super::{GONE, TABLE, confirmed, key, like, like_from, liked, start, stored, tombstone, unlike, version, write};
+use super::{
+    GONE, TABLE, confirmed, key, like, like_from, liked, start, stored, tombstone, unlike, version, write, write_all,
+};
 
 fn likes(count: usize) -> Vec<Arc<Write>> {
     (0..count).map(|n| like(&n.to_string(), 1)).collect()
@@ -33,11 +35,11 @@ async fn a_request_without_an_answer_is_unknown_for_all_its_writes_and_is_sent_o
     let (store, _) = start().await;
     let registers = Registers::new(&store.repeating(3));
     store.faults([Rule::new(Injected::DropReply).on("BatchExecuteStatement").nth(1)]);
-    for written in registers.write(&likes(3), GONE, confirmed()).await {
+    for written in write_all(&registers, &likes(3), GONE, confirmed()).await {
         assert!(matches!(written, Written::Failed(Fault::Transient(_))), "{written:?}");
     }
     assert_eq!(store.requests("BatchExecuteStatement"), 1);
-    assert_eq!(registers.write(&likes(3), GONE, confirmed()).await, vec![Written::Older(version(1)); 3]);
+    assert_eq!(write_all(&registers, &likes(3), GONE, confirmed()).await, vec![Written::Older(version(1)); 3]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +67,7 @@ async fn a_statement_that_goes_wrong_spares_the_others_of_its_request() {
     ] {
         let (store, registers) = start().await;
         store.faults([Rule::new(fault).on("PartiQLInsert").nth(7)]);
-        for (nth, written) in registers.write(&likes(25), GONE, confirmed()).await.iter().enumerate() {
+        for (nth, written) in write_all(&registers, &likes(25), GONE, confirmed()).await.iter().enumerate() {
             match written {
                 Written::Failed(fault) => assert_eq!((nth, fault.class()), (6, class)),
                 written => assert_eq!(*written, Written::Stored, "{nth}"),
@@ -78,10 +80,10 @@ async fn a_statement_that_goes_wrong_spares_the_others_of_its_request() {
 #[tokio::test(start_paused = true)]
 async fn a_second_statement_that_goes_wrong_is_its_own_writes_outcome() {
     let (store, registers) = start().await;
-    assert_eq!(registers.write(&likes(3), GONE, confirmed()).await, vec![Written::Stored; 3]);
+    assert_eq!(write_all(&registers, &likes(3), GONE, confirmed()).await, vec![Written::Stored; 3]);
     store.faults([Rule::new(Injected::Throttle).on("PartiQLUpdate").nth(2)]);
     let again = ["0", "1", "new", "2"].map(|member| like(member, 2));
-    let written = registers.write(&again, GONE, confirmed()).await;
+    let written = write_all(&registers, &again, GONE, confirmed()).await;
     assert!(matches!(written[1], Written::Failed(Fault::Throttled(_))), "{written:?}");
     assert_eq!([&written[0], &written[2], &written[3]], [&Written::Stored; 3]);
     assert_eq!((stored(&store, "1").await, stored(&store, "2").await), (liked(1), liked(2)));
@@ -91,7 +93,7 @@ async fn a_second_statement_that_goes_wrong_is_its_own_writes_outcome() {
 async fn a_request_that_is_throttled_as_a_whole_writes_nothing() {
     let (store, registers) = start().await;
     store.faults([Rule::new(Injected::Throttle).on("BatchExecuteStatement").nth(1)]);
-    for written in registers.write(&likes(2), GONE, confirmed()).await {
+    for written in write_all(&registers, &likes(2), GONE, confirmed()).await {
         assert!(matches!(written, Written::Failed(Fault::Throttled(_))), "{written:?}");
     }
     assert!(store.items(TABLE).await.is_empty());
@@ -100,12 +102,12 @@ async fn a_request_that_is_throttled_as_a_whole_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_the_store_refuses_by_validation_is_refused_alone() {
     let (store, registers) = start().await;
-    assert_eq!(registers.write(&likes(3), GONE, confirmed()).await, vec![Written::Stored; 3]);
+    assert_eq!(write_all(&registers, &likes(3), GONE, confirmed()).await, vec![Written::Stored; 3]);
     // An item of almost the greatest size takes no further attribute.
     store.edit(TABLE, key("1"), "by_hand", json!({"S": "x".repeat(409_530)})).await;
     let row = stored(&store, "1").await;
     let events = ["0", "1", "2"].map(|member| like_from(member, 2, &"r".repeat(32)));
-    let written = registers.write(&events, GONE, confirmed()).await;
+    let written = write_all(&registers, &events, GONE, confirmed()).await;
     assert_eq!(written[1].answer(), Some(Answer::Refused), "{:?}", written[1]);
     assert_eq!([&written[0], &written[2]], [&Written::Stored; 2]);
     assert_eq!(stored(&store, "1").await, row);
@@ -116,7 +118,7 @@ async fn a_request_that_is_refused_as_a_whole_goes_statement_by_statement() {
     let (store, registers) = start().await;
     // Two statements of one row are refused by validation, and every other one of their request with them.
     let writes = [like("u", 1), like("w", 1), like("u", 2)];
-    assert_eq!(registers.write(&writes, GONE, confirmed()).await, vec![Written::Stored; 3]);
+    assert_eq!(write_all(&registers, &writes, GONE, confirmed()).await, vec![Written::Stored; 3]);
     assert_eq!((stored(&store, "u").await, stored(&store, "w").await), (liked(2), liked(1)));
     assert_eq!(store.requests("BatchExecuteStatement"), 5);
 }

@@ -10,7 +10,8 @@ use tally_core::topic::Offset;
 use tally_testkit::BEGAN;
 
 use super::{
-    GONE, TABLE, confirmed, key, like, like_from, liked, start, stored, tombstone, unlike, version, write, write_of,
+    GONE, TABLE, confirmed, key, like, like_from, liked, start, stored, tombstone, unlike, version, write, write_all,
+    write_of,
 };
 use crate::rows::{streamed, versions};
 
@@ -99,7 +100,7 @@ async fn the_store_deletes_a_tombstone_once_it_has_expired_and_never_a_row_that_
     let (store, registers) = start().await;
     let gone = BEGAN.0 / 1_000 + 3_600;
     for event in [like("u", 1), unlike("u", 2), like("w", 3), unlike("w", 4), like("w", 5)] {
-        assert_eq!(registers.write(&[event], gone, confirmed()).await, [Written::Stored]);
+        assert_eq!(write_all(&registers, &[event], gone, confirmed()).await, [Written::Stored]);
     }
     tokio::time::advance(Duration::from_secs(3_599)).await;
     assert_eq!(stored(&store, "u").await["gone"]["N"], json!(gone.to_string()));
@@ -125,8 +126,8 @@ async fn a_request_has_every_kind_of_write_over_every_kind_of_row_and_answers_in
         let member = &write.row.member;
         if member.starts_with("liked") { like(member, 9) } else { unlike(member, 9) }
     });
-    assert_eq!(registers.write(&before.collect::<Vec<_>>(), GONE, confirmed()).await, vec![Written::Stored; 8]);
-    let written = registers.write(&writes, GONE, confirmed()).await;
+    assert_eq!(write_all(&registers, &before.collect::<Vec<_>>(), GONE, confirmed()).await, vec![Written::Stored; 8]);
+    let written = write_all(&registers, &writes, GONE, confirmed()).await;
     for (write, written) in writes.iter().zip(written) {
         let is_older = !write.row.member.starts_with("absent") && write.version < version(9);
         assert_eq!(written, if is_older { Written::Older(version(9)) } else { Written::Stored }, "{write:?}");
@@ -140,8 +141,8 @@ async fn a_request_has_every_kind_of_write_over_every_kind_of_row_and_answers_in
 async fn first_likes_need_one_request_and_nothing_to_write_needs_none() {
     let (store, registers) = start().await;
     let writes: Vec<_> = (0..Progress::STATEMENTS).map(|n| like(&n.to_string(), 1)).collect();
-    assert_eq!(registers.write(&writes, GONE, confirmed()).await, vec![Written::Stored; 25]);
-    assert_eq!(registers.write(&[], GONE, confirmed()).await, []);
+    assert_eq!(write_all(&registers, &writes, GONE, confirmed()).await, vec![Written::Stored; 25]);
+    assert_eq!(write_all(&registers, &[], GONE, confirmed()).await, []);
     assert_eq!(store.requests("BatchExecuteStatement"), 1);
 }
 

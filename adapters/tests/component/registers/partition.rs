@@ -12,7 +12,7 @@ use tally_core::topic::Offset;
 use tally_emulator::{Config, Fault as Injected, Rule};
 use tally_testkit::Store;
 
-use super::{GONE, TABLE, confirmed, like, unlike};
+use super::{GONE, TABLE, confirmed, like, unlike, write_all};
 
 const EVENTS: u64 = 600;
 
@@ -33,8 +33,8 @@ async fn consume(registers: &Registers, from: u64, rounds: usize) -> Offset {
         let [one, other] = &requests;
         let (one, other) =
             tokio::join!(registers.write(one, GONE, confirmed()), registers.write(other, GONE, confirmed()));
-        for (write, written) in requests.iter().flatten().zip(one.iter().chain(&other)) {
-            let settled = progress.settle(write.version.offset(), written.answer().unwrap());
+        for (attempt, written) in requests.iter().flatten().zip(one.iter().chain(&other)) {
+            let settled = progress.settle(attempt.write.version.offset(), written.answer().unwrap());
             assert!(matches!(settled, Settled::Finished | Settled::Again), "{round}: {settled:?}");
         }
         if progress.committable() == Offset(EVENTS) {
@@ -85,7 +85,7 @@ async fn a_first_like_costs_one_unit_and_what_replaces_a_row_two() {
         tokio::time::advance(Duration::from_secs(2)).await;
         let writes: Vec<_> = (0..members).map(|n| like(&n.to_string(), offset)).collect();
         let mut stored = 0;
-        for written in registers.write(&writes, GONE, confirmed()).await {
+        for written in write_all(&registers, &writes, GONE, confirmed()).await {
             match written {
                 Written::Stored => stored += 1,
                 written => assert!(matches!(written, Written::Failed(Fault::Throttled(_))), "{written:?}"),

@@ -17,7 +17,7 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
 use tally_testkit::{BEGAN, Store};
 
-use super::{GONE, TABLE, confirmed, like, start, version};
+use super::{GONE, TABLE, confirmed, like, start, version, write_all};
 
 /// The emulator on a machine that may sleep between a signature and what is sent; keeps the dates of statements.
 #[derive(Clone, Debug)]
@@ -69,10 +69,10 @@ async fn an_expired_confirmation_sends_nothing_and_a_new_one_does() {
     let (store, registers) = start().await;
     let old = confirmed();
     tokio::time::advance(Confirmed::GOOD_FOR).await;
-    assert_eq!(registers.write(&[like("u", 1)], GONE, old).await, [Written::Stored]);
+    assert_eq!(write_all(&registers, &[like("u", 1)], GONE, old).await, [Written::Stored]);
     tokio::time::advance(Duration::from_millis(1)).await;
     let requests = store.requests("BatchExecuteStatement");
-    let written = registers.write(&[like("u", 2), like("w", 2)], GONE, old).await;
+    let written = write_all(&registers, &[like("u", 2), like("w", 2)], GONE, old).await;
     assert_eq!(written.iter().map(Written::answer).collect::<Vec<_>>(), vec![Some(Answer::Again); 2]);
     assert!(
         matches!(&written[0], Written::Failed(Fault::Transient(why)) if why.contains("not confirmed")),
@@ -83,7 +83,7 @@ async fn an_expired_confirmation_sends_nothing_and_a_new_one_does() {
     let advanced = registers.advance_cells(&partition, std::slice::from_ref(&cell), old).await;
     assert!(format!("{advanced:?}").contains("not confirmed"), "{advanced:?}");
     assert_eq!(store.requests("BatchExecuteStatement"), requests);
-    assert_eq!(registers.write(&[like("w", 2)], GONE, confirmed()).await, [Written::Stored]);
+    assert_eq!(write_all(&registers, &[like("w", 2)], GONE, confirmed()).await, [Written::Stored]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +92,7 @@ async fn a_statement_that_was_signed_before_the_machine_slept_carries_the_old_da
     let (machine, connection) = machine(&store, BEGAN);
     let registers = Registers::new(&connection);
     *machine.sleeps.lock().unwrap() = Duration::from_secs(24 * 3_600);
-    registers.write(&[like("u", 1)], GONE, confirmed()).await;
+    write_all(&registers, &[like("u", 1)], GONE, confirmed()).await;
     // As of the store's clock at the start of every test, whatever it is when the request arrives.
     assert_eq!(*machine.dates.lock().unwrap(), ["20231114T221320Z"]);
 }
@@ -110,7 +110,7 @@ async fn statements_are_signed_by_the_stores_clock_and_anew_each_time() {
             .unwrap();
         for (offset, seconds) in [(1, 5), (2, 50)] {
             tokio::time::advance(Duration::from_secs(seconds)).await;
-            registers.write(&[like(&offset.to_string(), offset)], GONE, confirmed()).await;
+            write_all(&registers, &[like(&offset.to_string(), offset)], GONE, confirmed()).await;
         }
         assert_eq!(*machine.dates.lock().unwrap(), ["20231114T221325Z", "20231114T221415Z"], "{off}");
         assert_eq!(store.items(TABLE).await.len(), 2);

@@ -77,6 +77,9 @@ impl Rows {
                 let answer = self.answer(after, event);
                 self.settle(after, i, event, answer);
             });
+            // Which of the two statements it was is left open: either may have been the wrong one.
+            let stands = state.rows[self.events[usize::from(event)].member].is_some();
+            go(Step::Stands { consumer: i, event }, &|after| self.settle(after, i, event, Answer::Stands(stands)));
             go(Step::Miss { consumer: i, event }, &|after| {
                 self.settle(after, i, event, Answer::Again);
                 if !self.obeys(Rule::AttemptsAsked) {
@@ -101,8 +104,8 @@ impl Rows {
     }
 
     fn send(&self, state: &mut State, i: usize) {
-        for write in self.with(&mut state.consumers[i], |progress| progress.cut(1)) {
-            let event = 1 << write.version.offset().0;
+        for attempt in self.with(&mut state.consumers[i], |progress| progress.cut(1)) {
+            let event = 1 << attempt.write.version.offset().0;
             state.consumers[i].under_way |= event;
             state.copies |= event;
         }

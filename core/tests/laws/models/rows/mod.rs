@@ -95,6 +95,7 @@ enum Step {
     Take { consumer: usize },
     Send { consumer: usize },
     Answer { consumer: usize, event: u8 },
+    Stands { consumer: usize, event: u8 },
     Miss { consumer: usize, event: u8 },
     Repeat { consumer: usize, event: u8 },
     Acknowledge { consumer: usize, event: u8 },
