@@ -90,28 +90,53 @@ impl Writing {
         Ok(Changed { command, plan, outcome: Some(outcome), dry_run: false })
     }
 
+    /// Who changes something, and why; what is missing of it is said at once.
+    fn by_and_why(&self, known: impl FnOnce() -> Option<String>) -> Result<(String, String), Usage> {
+        match (self.operator.clone().or_else(known), self.why.clone()) {
+            (Some(by), Some(why)) => Ok((by, why)),
+            (by, why) => {
+                let who = by.is_none().then_some("--operator (this machine does not know who you are)");
+                let missing: Vec<_> = why.is_none().then_some("--why").into_iter().chain(who).collect();
+                Err(Usage(format!("with --yes, say {}", missing.join(" and "))))
+            }
+        }
+    }
+
     fn line(&self, desk: &Desk, command: &'static str, plan: &[String]) -> anyhow::Result<Operation> {
         let known =
             || ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|by| !by.is_empty()));
-        let (by, why) = (self.operator.clone().or_else(known), self.why.clone());
-        let (Some(by), Some(why)) = (&by, &why) else {
-            let missing = [
-                why.is_none().then_some("--why"),
-                by.is_none().then_some("--operator: this machine does not know who you are"),
-            ];
-            let missing: Vec<_> = missing.into_iter().flatten().collect();
-            return Err(Usage(format!("with --yes, say {}", missing.join(" and "))).into());
-        };
+        let (by, why) = self.by_and_why(known)?;
         let mut plan = plan.join("; ");
         plan.truncate(plan.floor_char_boundary(PLAN_BYTES));
         Ok(Operation {
             at: desk.clock.now(),
             token: desk.chance.token(),
-            by: by.clone(),
-            why: why.clone(),
+            by,
+            why,
             command: command.to_owned(),
             plan,
             ended: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_change_lacks_is_said_all_at_once() {
+        let said = |why: Option<&str>, operator: Option<&str>, known: Option<&str>| {
+            let [why, operator, known] = [why, operator, known].map(|text| text.map(str::to_owned));
+            Writing { yes: true, why, operator }.by_and_why(|| known).map_err(|error| error.0)
+        };
+        let signed = |by: &str| Ok((by.to_owned(), "w".to_owned()));
+        assert_eq!(said(Some("w"), Some("o"), Some("k")), signed("o"));
+        assert_eq!(said(Some("w"), None, Some("k")), signed("k"));
+        let lacks = |what: &str| Err(format!("with --yes, say {what}"));
+        let who = "--operator (this machine does not know who you are)";
+        assert_eq!(said(None, None, Some("k")), lacks("--why"));
+        assert_eq!(said(Some("w"), None, None), lacks(who));
+        assert_eq!(said(None, None, None), lacks(&format!("--why and {who}")));
     }
 }

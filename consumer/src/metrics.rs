@@ -47,9 +47,7 @@ table! {
     LAG_SECONDS: Gauge Seconds "tally_consumer_lag_seconds" [PARTITION],
         "Age of the oldest record not yet in the rows, or since one is known to be there; 0 when there is none.";
     BATCH_ROWS: Histogram Count "tally_consumer_batch_rows" [],
-        "Rows of a request.";
-    COLLAPSE: Gauge Ratio "tally_consumer_collapse_ratio" [PARTITION],
-        "Rows per event in the last batch: 1 where nothing collapsed.";
+        "Statements of a request, each about another row.";
     FLUSHES: Counter Count "tally_consumer_flushes_total" [TRIGGERS],
         "Batches written, by what made them due.";
     FLUSH_SECONDS: Histogram Seconds "tally_consumer_flush_seconds" [TRIGGERS],
@@ -105,15 +103,11 @@ pub(crate) fn lag(partition: u32, records: u64, age: Duration) {
     gauge!(LAG_SECONDS.name, PARTITION.name => partition).set(age.as_secs_f64());
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a batch has far fewer events than 2^53")]
-pub(crate) fn flushed(partition: u32, trigger: &'static str, events: usize, rows: usize, took: Duration) {
+#[expect(clippy::cast_precision_loss, reason = "a request has at most 25 statements")]
+pub(crate) fn flushed(trigger: &'static str, statements: usize, took: Duration) {
     FLUSHES.counter(&[trigger]).increment(1);
     FLUSH_SECONDS.histogram(&[trigger]).record(took);
-    BATCH_ROWS.histogram(&[]).record(rows as f64);
-    if events > 0 {
-        let ratio = rows as f64 / events as f64;
-        gauge!(COLLAPSE.name, PARTITION.name => partition.to_string()).set(ratio);
-    }
+    BATCH_ROWS.histogram(&[]).record(statements as f64);
 }
 
 pub(crate) fn retried(call: &'static str, class: &'static str) {

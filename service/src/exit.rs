@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use crate::Invalid;
 
-/// What is stored is not what a process may start over, or an address is not to be had, and a wait may well change nothing: an
-/// operator has to say what is to be done.
+/// What is stored is not what a process may start over, or the address to listen on cannot be had. Starting again changes nothing:
+/// an operator has to act.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Unfit(pub String);

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 pub const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 
 /// Writes as a consumer does: where a row is not what the first statement takes it for, the other one follows.
-pub async fn write(registers: &Registers, writes: &[Arc<Write>], gone: u64, confirmed: Confirmed) -> Vec<Written> {
+pub async fn write_all(registers: &Registers, writes: &[Arc<Write>], gone: u64, confirmed: Confirmed) -> Vec<Written> {
     let first: Vec<_> = writes.iter().cloned().map(Attempt::first).collect();
     let mut written = registers.write(&first, gone, confirmed).await;
     let second = first.into_iter().zip(&written).filter_map(|(attempt, written)| match written {

@@ -16,7 +16,7 @@ use tally_core::register::{Change, Row, Version, Write};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_service::Clock;
-use tally_testkit::{BEGAN, Store, write as write_all};
+use tally_testkit::{BEGAN, Store, write_all};
 
 const TABLE: &str = "likes";
 

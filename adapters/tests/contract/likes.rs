@@ -14,7 +14,7 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 use tally_core::weight::Weight;
 use tally_service::Clock;
-use tally_testkit::write as write_all;
+use tally_testkit::write_all;
 
 use crate::engine::{BEGAN, Env, in_process, shards};
 

@@ -28,10 +28,9 @@ const IDLE_SUMS: usize = 10_000;
 /// What waits to be sent.
 #[derive(Default)]
 pub(super) struct Writing {
-    /// When rows are to be sent at the latest; what of records they are, and of how many.
+    /// When rows are to be sent at the latest, and how many bytes of records they are.
     rows_due: Option<Duration>,
     bytes: usize,
-    events: usize,
     pub(super) sums: Map<CounterId, Adding>,
     /// The sums that a request is to be sent for, in turn.
     pub(super) waiting: VecDeque<CounterId>,
@@ -64,7 +63,6 @@ pub(super) struct Rows {
     attempts: Vec<Attempt>,
     written: Vec<Written>,
     trigger: &'static str,
-    events: usize,
     took: Duration,
 }
 
@@ -78,7 +76,6 @@ impl Writing {
     pub(super) fn gather(&mut self, bytes: usize, shared: &Shared) {
         self.rows_due.get_or_insert_with(|| shared.at() + shared.settings.linger);
         self.bytes += bytes;
-        self.events += 1;
     }
 
     /// A sum's event comes; whether it is in already.
@@ -169,7 +166,6 @@ impl Held {
         let (shared, confirmed) = (Arc::clone(&self.shared), self.confirmed);
         // What is left of them has waited as long.
         self.writing.rows_due = self.writing.rows_due.filter(|_| self.progress.ready() > 0);
-        let events = std::mem::take(&mut self.writing.events);
         self.writing.bytes = 0;
         let request = async move {
             let _permit = permit;
@@ -177,7 +173,7 @@ impl Held {
             let gone = shared.host.clock().now().plus(shared.settings.tombstones).0.div_ceil(1_000);
             let written = shared.registers.write(&attempts, gone, confirmed).await;
             let took = shared.at() - began;
-            Done::Sent(Sent::Rows(Rows { attempts, written, trigger, events, took }))
+            Done::Sent(Sent::Rows(Rows { attempts, written, trigger, took }))
         };
         self.under_way.push(Box::pin(request.instrument(span)));
     }
@@ -232,7 +228,7 @@ impl Held {
     }
 
     fn written(&mut self, rows: &Rows) -> Option<End> {
-        metrics::flushed(self.log.partition().index, rows.trigger, rows.events, rows.attempts.len(), rows.took);
+        metrics::flushed(rows.trigger, rows.attempts.len(), rows.took);
         let (mut again, mut attempt) = (Vec::new(), 0);
         for (Attempt { write, .. }, written) in rows.attempts.iter().zip(&rows.written) {
             let offset = write.version.offset();
