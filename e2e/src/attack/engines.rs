@@ -255,7 +255,7 @@ impl Engines {
     /// Waits out requests that are done after their clients have given up.
     pub(crate) async fn without_ghosts(&self) -> anyhow::Result<()> {
         let landed = async || self.emulator.stats().ghosts_pending == 0;
-        super::wait::until("every late request to land", Duration::from_secs(330), landed).await?;
+        tally_testkit::until("every late request to land", Duration::from_secs(330), landed).await?;
         Ok(())
     }
 

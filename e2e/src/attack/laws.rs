@@ -10,12 +10,11 @@ use tally_core::cached::{Cache as _, Value};
 use tally_core::event::partition_of;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RESERVED, RowKey, ShardCount};
+use tally_testkit::{http, until};
 
 use super::engines::Engines;
 use super::fleet::Fleet;
-use super::http;
 use super::ledger::{Truth, Weights, all_counters};
-use super::wait::until;
 use crate::simulation::laws::{Quiet, exact};
 
 /// How long the cache and the API may take to say what the counters say: they follow.

@@ -11,11 +11,10 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use tally_adapters::redis::{PartitionCache, Settings};
 use tally_core::ids::CachePrefix;
+use tally_testkit::until;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-
-use super::wait::until;
 
 /// The environment variable that names the server's binary, such as Valkey's.
 const SERVER: &str = "TALLY_REDIS_SERVER";

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tally_core::cached::Cache as _;
+use tally_testkit::until;
 use tokio::time::Instant;
 
 use super::super::stage::Stage;
-use super::super::wait::until;
 use super::{Deeds, Extent};
 use crate::simulation::chance::Draws;
 
