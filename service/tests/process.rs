@@ -310,7 +310,7 @@ async fn a_counter_is_there_from_the_start_and_a_request_names_one_host() {
     let address = service.logs("admin listening").await["address"].as_str().unwrap().to_owned();
     assert!(answer(&address, "/metrics").await.1.contains("\ntally_heartbeats_total 0\n"));
     for hosts in ["", "host: x\r\nhost: y\r\n"] {
-        let answer = exchange(&address, &format!("GET /livez HTTP/1.1\r\n{hosts}\r\n")).await;
+        let answer = exchange(&address, format!("GET /livez HTTP/1.1\r\n{hosts}\r\n")).await;
         assert!(answer.as_ref().is_some_and(|answer| answer.status == 400), "{hosts:?}: {answer:?}");
     }
     service.stop().await.unwrap();

@@ -33,16 +33,17 @@ pub async fn get_within(address: impl ToSocketAddrs + Display, path: &str, limit
 }
 
 /// Sends a request of a method and a path, with these headers, each ended by `\r\n`.
-pub async fn send(address: impl ToSocketAddrs, line: &str, headers: &str, body: &str) -> Option<Answer> {
+pub async fn send(address: impl ToSocketAddrs, line: &str, headers: &str, body: impl AsRef<[u8]>) -> Option<Answer> {
+    let body = body.as_ref();
     let length = body.len();
     let head = format!("{line} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n");
-    exchange(address, &(head + body)).await
+    exchange(address, [head.as_bytes(), body].concat()).await
 }
 
-/// Sends this text; the answer to it.
-pub async fn exchange(address: impl ToSocketAddrs, request: &str) -> Option<Answer> {
+/// Sends these bytes; the answer to them.
+pub async fn exchange(address: impl ToSocketAddrs, request: impl AsRef<[u8]>) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).await.ok()?;
-    stream.write_all(request.as_bytes()).await.ok()?;
+    stream.write_all(request.as_ref()).await.ok()?;
     let mut said = Vec::new();
     stream.read_to_end(&mut said).await.ok()?;
     parsed(&said)

@@ -4,6 +4,7 @@
 mod engines;
 pub mod http;
 pub mod process;
+mod redis;
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -24,6 +25,7 @@ use tokio::time::{Instant, sleep};
 
 pub use engines::Engines;
 pub use process::Process;
+pub use redis::Redis;
 
 /// Long enough for anything on a machine that is busy with other tests: joining a group of the in-process Kafka takes several
 /// rebalances of nine seconds and more.
@@ -135,11 +137,17 @@ impl Store {
     /// All items of a table, in no order.
     ///
     /// # Panics
-    /// The request is refused, or there are more than a page has.
+    /// A request is refused.
     pub async fn items(&self, table: &str) -> Vec<Value> {
-        let mut page = self.call("Scan", json!({"TableName": table, "ConsistentRead": true})).await;
-        assert!(page["LastEvaluatedKey"].is_null(), "{table} has more items than a page");
-        serde_json::from_value(page["Items"].take()).expect("a page has items")
+        let (mut scan, mut items) = (json!({"TableName": table, "ConsistentRead": true}), Vec::new());
+        loop {
+            let mut page = self.call("Scan", scan.clone()).await;
+            items.append(page["Items"].as_array_mut().expect("a scan has items"));
+            match page["LastEvaluatedKey"].take() {
+                Value::Null => return items,
+                last => scan["ExclusiveStartKey"] = last,
+            }
+        }
     }
 
     /// Puts an item of plain JSON, as no service would.

@@ -1,7 +1,6 @@
 //! Programs as processes of their own: what they are told, what they say, and how they end.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Seek as _, Write as _};
 use std::net::SocketAddr;
@@ -104,6 +103,7 @@ pub async fn run(command: &mut Command) -> Done {
 }
 
 /// A program that runs; killed when dropped.
+#[derive(Debug)]
 pub struct Process {
     name: String,
     id: Pid,
@@ -112,12 +112,6 @@ pub struct Process {
     log: File,
     admin: OnceLock<SocketAddr>,
     public: OnceLock<SocketAddr>,
-}
-
-impl fmt::Debug for Process {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("name", &self.name).field("id", &self.id).finish_non_exhaustive()
-    }
 }
 
 impl Process {

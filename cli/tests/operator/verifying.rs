@@ -143,6 +143,8 @@ async fn a_count_that_follows_its_rows_is_not_called_wrong() {
         for nth in 0.. {
             count(&stage, "p", nth + 1, &[("s1", nth + 1)]).await;
             row(&stage, "p#1", &format!("u-{nth}")).await;
+            // A request is answered at once in this process: the command has to go on meanwhile.
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             if verified.load(std::sync::atomic::Ordering::Relaxed) {
                 return;
             }

@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-emulator");
 
 /// A running program, and where it says that it listens.
-struct Running {
+pub(crate) struct Running {
     process: Process,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Running {
     /// Starts the program on a free port.
-    async fn start(flags: &[&str]) -> Self {
+    pub(crate) async fn start(flags: &[&str]) -> Self {
         let process = Process::start("emulator", command(PROGRAM).args(["--port", "0"]).args(flags));
         Self::listening(process.unwrap()).await
     }

@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::types::{
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::call;
+use crate::raw::{call, table as table_of};
 use crate::reader;
 
 pub(crate) const INSERT: &str = r#"INSERT INTO "likes" VALUE {'pk': ?, 'user_id': ?, 'v': ?}"#;
@@ -31,13 +31,8 @@ pub(crate) async fn started(config: Config) -> (Emulator, Client) {
         .retry_config(RetryConfig::disabled())
         .http_client(emulator.http_client());
     for table in ["likes", "counts"] {
-        let request = json!({
-            "TableName": table, "BillingMode": "PAY_PER_REQUEST",
-            "AttributeDefinitions": [{"AttributeName": "pk", "AttributeType": "S"}, {"AttributeName": "user_id", "AttributeType": "S"}],
-            "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "user_id", "KeyType": "RANGE"}],
-            "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-        });
-        call(&emulator, "CreateTable", request).await.unwrap();
+        let keys = [("pk", "S"), ("user_id", "S")];
+        call(&emulator, "CreateTable", table_of(table, &keys)).await.unwrap();
     }
     (emulator, Client::from_conf(client.build()))
 }
