@@ -6,7 +6,6 @@ use std::process::Command;
 
 use futures_util::StreamExt;
 use serde_json::json;
-use tally_adapters::dynamodb;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::kafka;
 use tally_core::definitions::{Definition, Direction};
@@ -39,7 +38,6 @@ pub(crate) struct Stage {
     pub(crate) engines: Engines,
     pub(crate) emulator: Emulator,
     claims: Claims,
-    pub(crate) rows: dynamodb::Rows,
     producer: kafka::Producer,
     pub(crate) ledger: Ledger,
     /// Records written, and poison among them by place.
@@ -53,9 +51,9 @@ impl Stage {
         let engines = Engines::start(Config::default(), &[("likes", PARTITIONS), ("likes.dlq", 2)]).await;
         let producer = kafka::Producer::new(&engines.kafka()).unwrap();
         let (emulator, connection) = (engines.store.emulator.clone(), engines.store.repeating(5));
-        let (claims, rows) = (Claims::new(&connection, Host::new("stage").clock()), dynamodb::Rows::new(&connection));
+        let claims = Claims::new(&connection, Host::new("stage").clock());
         let (ends, poison) = ((0..PARTITIONS).map(|index| (index, 0)).collect(), Vec::new());
-        Self { engines, emulator, claims, rows, producer, ledger: Ledger::new(), ends, poison, said: 0 }
+        Self { engines, emulator, claims, producer, ledger: Ledger::new(), ends, poison, said: 0 }
     }
 
     /// Has the deployment state that it is written in `format`.
