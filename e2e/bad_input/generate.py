@@ -4,8 +4,8 @@
 The expected outcome of each case follows from how the case is built and from the contract for producers and clients,
 never from running the code under test. The same cases come out every time:
 
-    python3 e2e/bad_input/generate.py          # rewrites events.jsonl and http.jsonl
-    python3 e2e/bad_input/generate.py --check  # fails if they are not what this script writes
+    e2e/bad_input/generate.py          # rewrites events.jsonl and http.jsonl
+    e2e/bad_input/generate.py --check  # fails if they are not what this script writes
 """
 
 import base64
