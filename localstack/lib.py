@@ -274,7 +274,7 @@ def check_all(checks, words=()):
         except Wrong as error:
             outcome, said = "failed", f"\n{error}"
         count[outcome] += 1
-        print(f"{outcome}  {name}{f': {said}' if str(said) else ''} ({time.monotonic() - began:.1f} s)", flush=True)
+        print(f"{outcome} {name}{f': {said}' if str(said) else ''} ({time.monotonic() - began:.1f} s)", flush=True)
     print(", ".join(f"{number} {outcome}" for outcome, number in count.items()))
     return 1 if count["failed"] or not any(count.values()) else 0
 
