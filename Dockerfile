@@ -9,7 +9,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --locked --release \
       --package tally-consumer --package tally-change-streamer --package tally-batch-recount --package tally-count-api \
       --package tally-trends --package tally-cli \
-    && infra/image-root target/release /image
+    && infra/images --layout target/release /image
 
 FROM scratch AS tally
 USER 10001

@@ -20,7 +20,7 @@ set -euo pipefail
 ROUNDS=${ROUNDS:-${4:-5}}
 . "$(dirname "$0")/../e2e/bench-lib.sh"
 SECONDS_EACH=${1:-6} CONNECTIONS=${2:-64} POSTS=${3:-100000}
-need wrk redis-server redis-cli redis-benchmark webdis taskset
+for program in wrk redis-server redis-cli redis-benchmark webdis taskset; do need $program; done
 [ "$(nproc)" -ge 2 ] || fail "two cores are needed: one for the load, one for the servers"
 programs
 read -ra API_ARGS <<<"${API_ARGS:-}"

@@ -17,46 +17,30 @@
 # dynamodb on tables that begin with `tally-smoke-`. It writes some 5,000 likes. To be throttled, it writes up to 50 MB under
 # one key of a table on demand, and as much in a table with provisioned units.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+. "$(dirname "$0")/../localstack/lib.sh"
 say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
 for command in aws python3; do command -v $command >/dev/null || { echo "$command is not installed" >&2; exit 69; }; done
 # The programs read the one, older aws commands the other.
 AWS_REGION=${AWS_REGION:-${AWS_DEFAULT_REGION:-$(aws configure get region || true)}}
 export AWS_REGION AWS_DEFAULT_REGION=$AWS_REGION
 aws dynamodb list-tables --max-items 1 >/dev/null || { echo "no region, no credentials, or no permission to list tables" >&2; exit 78; }
-if [[ -z ${TALLY_TEST_BIN:-} && ${ONLY:-} != partiql ]]; then
+if [[ -z $TALLY_TEST_BIN && ${ONLY:-} != partiql ]]; then
   cargo build --release --locked --workspace --bins
-  TALLY_TEST_BIN=${CARGO_TARGET_DIR:-target}/release
+  TALLY_TEST_BIN=$(cd "${CARGO_TARGET_DIR:-target}/release" && pwd)
 fi
 PREFIX=tally-smoke-$(date +%s)-
-SCRATCH=$(mktemp -d)
-PIDS=()
-TABLES=()
-ENGINES='' STACK=''
+TABLES=() STACK=''
 
-finish() {
-  local code=$? table pid
-  set +e
-  for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null; done
-  for pid in "${PIDS[@]}"; do wait "$pid" 2>/dev/null; done
-  [[ -z $ENGINES ]] || localstack/engines down --folder "$ENGINES" 2>/dev/null
-  if [[ -z ${KEEP:-} ]]; then
-    say "deleting the tables"
-    [[ -z $STACK ]] || aws cloudformation delete-stack --stack-name "$STACK"
-    # The template keeps tables that hold data: these are named one by one.
-    for table in "${TABLES[@]}"; do
-      aws dynamodb delete-table --table-name "$PREFIX$table" --output text --query TableDescription.TableStatus
-    done
-  fi
-  if ((code)); then
-    echo "FAILED with $code; logs are in $SCRATCH" >&2
-    tail -n 3 "$SCRATCH"/*.log 2>/dev/null >&2
-  else
-    rm -rf "$SCRATCH"
-  fi
-  exit $code
+at_end() {
+  local table
+  [[ -z ${KEEP:-} ]] || return 0
+  say "deleting the tables"
+  [[ -z $STACK ]] || aws cloudformation delete-stack --stack-name "$STACK" || true
+  # The template keeps tables that hold data: these are named one by one.
+  for table in "${TABLES[@]}"; do
+    aws dynamodb delete-table --table-name "$PREFIX$table" --output text --query TableDescription.TableStatus || true
+  done
 }
-trap finish EXIT
 
 # What the emulator assumes of PartiQL: one step for each row of the table in emulator/README.md.
 STEP=0 SAME=0 DIFFERENT=() UNTRIED=()
@@ -265,20 +249,18 @@ PARTIQL="PartiQL: $SAME steps as assumed"
 say "$PARTIQL"
 [[ ${ONLY:-} != partiql ]] || exit 0
 
-HERE=()
-[[ -n ${BROKERS:-} ]] || HERE+=(kafka)
-[[ -n ${REDIS:-} ]] || HERE+=(redis)
-if ((${#HERE[@]})); then
-  ENGINES=$SCRATCH/engines
-  say "starting ${HERE[*]} here"
-  localstack/engines up --folder "$ENGINES" --only "$(IFS=,; echo "${HERE[*]}")" --any-ports >"$SCRATCH/env"
-  REDIS=${REDIS:-$(sed -n 's/^export TALLY_REDIS=//p' "$SCRATCH/env")}
+HERE='' GIVEN_BROKERS=${BROKERS:-} GIVEN_REDIS=${REDIS:-}
+[[ -n $GIVEN_BROKERS ]] || HERE=kafka
+[[ -n $GIVEN_REDIS ]] || HERE+=${HERE:+,}redis
+if [[ -n $HERE ]]; then
+  say "starting $HERE here"
+  engines engines --only "$HERE"
 fi
-if [[ -z ${BROKERS:-} ]]; then
-  BROKERS=$(sed -n 's/^export TALLY_BROKERS=//p' "$SCRATCH/env")
-  TOPIC=likes CHANGES=changes
-else
+BROKERS=${GIVEN_BROKERS:-${BROKERS:-}} REDIS=${GIVEN_REDIS:-${REDIS:-}}
+if [[ -n $GIVEN_BROKERS ]]; then
   TOPIC=${TOPIC:-smoke-likes} CHANGES=${CHANGES:-smoke-changes}
+else
+  TOPIC=likes CHANGES=changes
 fi
 
 say "creating the tables $PREFIX.."
@@ -286,45 +268,25 @@ STACK=${PREFIX}data TABLES+=(likes like_counts checkpoints recounts)
 aws cloudformation deploy --stack-name "$STACK" --template-file infra/data.yaml \
   --parameter-overrides "TablePrefix=$PREFIX" PointInTimeRecovery=false DeletionProtection=false --no-fail-on-empty-changeset >/dev/null
 
-free() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-start() {
-  local name=$1 admin
-  shift
-  admin=$(free)
-  "$TALLY_TEST_BIN/$name" --table-prefix "$PREFIX" --admin-listen "127.0.0.1:$admin" "$@" 2>"$SCRATCH/$name.log" &
-  PIDS+=($!)
-  ADMINS+=("$name 127.0.0.1:$admin")
-}
-ADMINS=()
+# service PROGRAM ADMIN FLAG..: starts a service.
+service() { start "$1" "$TALLY_TEST_BIN/$1" --table-prefix "$PREFIX" --admin-listen "127.0.0.1:$2" "${@:3}"; }
 read -ra KAFKA <<<"--brokers $BROKERS ${FLAGS:-}"
-API=127.0.0.1:$(free)
-start tally-change-streamer "${KAFKA[@]}" --changes-topic "$CHANGES" --redis "$REDIS"
-start tally-consumer "${KAFKA[@]}" --topic "$TOPIC"
-start tally-count-api "${KAFKA[@]}" --topic "$TOPIC" --listen "$API" --write-rate 0 --redis "$REDIS"
-for admin in "${ADMINS[@]}"; do
-  name=${admin% *}
-  for ((tries = 0; ; tries++)); do
-    curl -fs "http://${admin#* }/readyz" >/dev/null && break
-    ((tries < 240)) || { echo "$name is not ready: $(curl -s "http://${admin#* }/readyz")" >&2; exit 1; }
-    sleep 0.5
-  done
-  say "$name is ready"
-done
+read -ra PORTS <<<"$(free_ports 4)"
+API=127.0.0.1:${PORTS[3]}
+service tally-change-streamer "${PORTS[0]}" "${KAFKA[@]}" --changes-topic "$CHANGES" --redis "$REDIS"
+service tally-consumer "${PORTS[1]}" "${KAFKA[@]}" --topic "$TOPIC"
+service tally-count-api "${PORTS[2]}" "${KAFKA[@]}" --topic "$TOPIC" --listen "$API" --write-rate 0 --redis "$REDIS"
+for nth in 0 1 2; do await tally-consumer ready "127.0.0.1:${PORTS[nth]}"; done
+say "all three services are ready"
 
 say "5,000 likes and unlikes from a file, and one over HTTP"
-python3 - >"$SCRATCH/likes.ndjson" <<'PY'
-import json, random
-random.seed(7)
-for n in range(5000):
-    action = "unlike" if random.random() < 0.2 else "like"
-    print(json.dumps({"post_id": f"post-{n % 20}", "user_id": f"user-{random.randrange(300)}", "action": action, "ts": 1600000000000 + n}))
-PY
-"$TALLY_TEST_BIN/tally-consumer" "${KAFKA[@]}" --topic "$TOPIC" import "$SCRATCH/likes.ndjson" --rate 1000
+lib likes 5000 20 300 >"$SCRATCH/likes.csv"
+"$TALLY_TEST_BIN/tally-consumer" "${KAFKA[@]}" --topic "$TOPIC" import "$SCRATCH/likes.csv" --rate 1000
 curl -fsS -X PUT "http://$API/v1/posts/post-0/likes/by-hand" >/dev/null
-echo '{"post_id":"post-0","user_id":"by-hand","action":"like"}' >>"$SCRATCH/likes.ndjson"
+echo "post-0,by-hand,like," >>"$SCRATCH/likes.csv"
 
 say "comparing every count and every user"
-docs/examples/verify "http://$API" "$SCRATCH/likes.ndjson" --wait 120
+docs/examples/verify "http://$API" "$SCRATCH/likes.csv" --wait 120
 
 say "a recount of everything, which has to find nothing"
 "$TALLY_TEST_BIN/tally-batch-recount" "${KAFKA[@]}" --changes-topic "$CHANGES" --table-prefix "$PREFIX" --admin-listen off

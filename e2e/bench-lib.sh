@@ -1,7 +1,6 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # Scripts read what functions set, and set `round`.
-# The functions that the bench scripts share. A script sources this file first. It answers --help with the header comment
-# of the script, goes to the root of the repository, and stops every process that it has started when the script ends.
+# The functions that the bench scripts share, over those of localstack/lib.sh. A script sources this file first.
 #
 # Every bench reads these variables:
 #   TALLY_TEST_BIN  the folder with the release programs of this commit. If it is not set they are built in target/release
@@ -18,14 +17,12 @@ if [[ ${1:-} == -h || ${1:-} == --help ]]; then
   sed -n '/^# Every bench/,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   exit
 fi
-TALLY_TEST_BIN=${TALLY_TEST_BIN:+$(cd "$TALLY_TEST_BIN" && pwd)}
 BEFORE=${BEFORE:+$(cd "$BEFORE" && pwd)}
 BEFORE_TABLES=${BEFORE_TABLES:+$(realpath "$BEFORE_TABLES")}
-cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+. "$(dirname "${BASH_SOURCE[0]}")/../localstack/lib.sh"
 ROUNDS=${ROUNDS:-3}
-SCRATCH=$(mktemp -d)
-COMMITS=() ENGINES=() STARTED=()
-declare -A BIN=() HELP=() LATENCY=() PIDS=() NAME=([this]='this commit' [before]=before)
+COMMITS=()
+declare -A BIN=() HELP=() LATENCY=() NAME=([this]='this commit' [before]=before)
 # What a topic of changes is created with. The ledger wants 27 hours.
 CHANGES_CONFIG=(--config=message.timestamp.type=LogAppendTime --config=retention.ms=97200000)
 # `localstack/engines env` exports some of these, and the programs would read them.
@@ -34,23 +31,9 @@ for variable in "${!TALLY_@}" "${!AWS_ENDPOINT_URL@}"; do
 done
 export AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any AWS_REGION=us-east-1 TALLY_ADMIN_LISTEN=off
 
-fail() {
-  echo "$0: $*" >&2
-  exit 1
-}
-# need PROGRAM..: fails if one is not installed.
-need() {
-  local program
-  for program in "$@"; do command -v "$program" >/dev/null || fail "$program is not installed"; done
-}
 say() { echo "round $round: $*" >&2; }
-need python3 curl
-# The numbers of $1 ports of the loopback that are free.
-free_ports() {
-  python3 -c 'import socket, sys
-held = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
-print(*(socket.getsockname()[1] for socket in held))' "$1"
-}
+need python3
+need curl
 
 # programs [CARGO WORDS..]: sets COMMITS and, for each, BIN. Builds this commit's programs, or what the words say.
 programs() {
@@ -80,66 +63,6 @@ latencies() {
   done
 }
 
-# start PROCESS COMMAND..: runs a command in the background. Its output goes to PROCESS.out and PROCESS.log.
-start() {
-  local process=$1
-  shift
-  "$@" >"$SCRATCH/$process.out" 2>"$SCRATCH/$process.log" &
-  PIDS[$process]=$! STARTED=("$process" "${STARTED[@]}")
-}
-# stop [PROCESS..]: stops these processes one after the other, or all of them, the last one that was started first. So a
-# service finds the store that it still writes to.
-stop() {
-  local process
-  (($#)) || set -- "${STARTED[@]}"
-  for process in "$@"; do
-    [[ -n ${PIDS[$process]:-} ]] || continue
-    kill "${PIDS[$process]}" 2>/dev/null || true
-    wait "${PIDS[$process]}" 2>/dev/null || true
-    unset "PIDS[$process]"
-  done
-}
-# alive [PROCESS..]: fails with the end of its log if one of these processes, or of all, has ended.
-alive() {
-  local process
-  (($#)) || set -- "${!PIDS[@]}"
-  for process in "$@"; do
-    kill -0 "${PIDS[$process]}" 2>/dev/null || fail "$process ended: $(tail -n 5 "$SCRATCH/$process.log")"
-  done
-}
-# alive_or_done PROCESS: fails if the process has failed. Forgets it if it has ended well.
-alive_or_done() {
-  if [[ -z ${PIDS[$1]:-} ]] || kill -0 "${PIDS[$1]}" 2>/dev/null; then return; fi
-  wait "${PIDS[$1]}" || fail "$1 failed: $(tail -n 5 "$SCRATCH/$1.log")"
-  unset "PIDS[$1]"
-}
-# await PROCESS COMMAND..: repeats a command until it succeeds, for ten minutes and while the process runs.
-await() {
-  local process=$1 deadline=$((SECONDS + 600))
-  shift
-  until "$@"; do
-    alive "$process"
-    ((SECONDS < deadline)) || fail "waited ten minutes for: $*"
-    sleep 0.05
-  done
-}
-# A script that has more to end defines at_end.
-finish() {
-  local folder
-  stop
-  if declare -F at_end >/dev/null; then at_end || true; fi
-  for folder in "${ENGINES[@]}"; do localstack/engines down --folder "$folder" 2>/dev/null || true; done
-  rm -rf "$SCRATCH"
-}
-trap finish EXIT
-
-# engines NAME FLAG..: starts engines in a folder of this name. Sets BROKERS and REDIS.
-engines() {
-  ENGINES+=("$SCRATCH/$1")
-  localstack/engines up --folder "$SCRATCH/$1" --any-ports "${@:2}" >"$SCRATCH/$1.env" 2>"$SCRATCH/$1.log" ||
-    fail "$(tail "$SCRATCH/$1.log")"
-  BROKERS=$(sed -n 's/^export TALLY_BROKERS=//p' "$SCRATCH/$1.env") REDIS=$(sed -n 's/^export TALLY_REDIS=//p' "$SCRATCH/$1.env")
-}
 # new_topic ENGINES TOPIC PARTITIONS [FLAG..]: an empty topic, in place of the one that had its name.
 new_topic() {
   local topics=(localstack/engines topics --folder "$SCRATCH/$1") log=$SCRATCH/topics.log
@@ -167,19 +90,7 @@ changes_flags() {
 
 # likes EVENTS POSTS USERS FILE: events about random posts, the same for the same numbers. With 0 users each event is a like of
 # another user; otherwise the users are random, and three of ten events are unlikes.
-likes() {
-  python3 - "$1" "$2" "$3" >"$4" <<'PY'
-import random, sys
-events, posts, users = map(int, sys.argv[1:])
-random.seed(posts)
-print("post_id,user_id,action,ts")
-for n in range(events):
-    post, user, action = random.randrange(posts), n, "like"
-    if users:
-        user, action = random.randrange(users), "unlike" if random.random() < 0.3 else "like"
-    print(f"post-{post},user-{user},{action},{1500000000000 + n}")
-PY
-}
+likes() { lib likes "$1" "$2" "$3" >"$4"; }
 # import FILE TOPIC: sends a file of events to a topic, with this commit's program.
 import() {
   rm -f "$1.progress" "$1.rejected"
@@ -195,30 +106,8 @@ store() {
   export AWS_ENDPOINT_URL=http://127.0.0.1:$port
   start "store-$1" "${BIN[$1]}/tally-emulator" --port "$port" "${@:2}"
   await "store-$1" curl -s -o /dev/null "$AWS_ENDPOINT_URL"
-  python3 - "$AWS_ENDPOINT_URL" "$tables" <<'PY'
-import json, sys, urllib.request
-endpoint, tables = sys.argv[1:]
-for table in json.load(open(tables)):
-    table["TableName"] = table["TableName"].replace("${TablePrefix}", "")
-    table.pop("TimeToLiveSpecification", None)
-    if "StreamSpecification" in table:
-        table["StreamSpecification"]["StreamEnabled"] = True
-    headers = {"x-amz-target": "DynamoDB_20120810.CreateTable", "authorization": "Credential=any/20260101/us-east-1/dynamodb/aws4_request"}
-    urllib.request.urlopen(urllib.request.Request(endpoint, json.dumps(table).encode(), headers)).read()
-PY
+  lib tables "$AWS_ENDPOINT_URL" "" "$tables"
 }
-# stack COMMIT FLAG..: starts a local stack as the process `stack`. Sets API, ADMIN and STORE to its addresses.
-stack() {
-  local ports
-  # Not from a pipe: the ports are held until python3 has ended.
-  read -ra ports <<<"$(free_ports 3)"
-  API=http://127.0.0.1:${ports[0]} ADMIN=127.0.0.1:${ports[1]} STORE=http://127.0.0.1:${ports[2]}
-  start stack env -u AWS_ENDPOINT_URL "${BIN[$1]}/tally-localstack" --api-port "${ports[0]}" --admin-listen "$ADMIN" \
-    --dynamodb-port "${ports[2]}" --kafka-port 0 "${@:2}"
-  await stack shows_metrics "$ADMIN"
-}
-shows_metrics() { curl -fs -o /dev/null "http://$1/metrics"; }
-ready() { curl -fs -o /dev/null "http://$1/readyz"; }
 # own_load COMMIT RATE SECONDS [FLAG..]: a local stack under its own load. Every row and every count is compared at the end.
 own_load() {
   env -u AWS_ENDPOINT_URL "${BIN[$1]}/tally-localstack" --api-port 0 --kafka-port 0 --dynamodb-port 0 --rate "$2" --duration "$3s" \
@@ -232,13 +121,6 @@ staleness() {
     fail "the local stack printed no staleness"
 }
 
-# metric ADMIN NAME [LABEL]: the sum of a metric over its labels, or over those with this one. Fails if there is none.
-metric() {
-  curl -fsS "http://$1/metrics" | awk -v name="$2" -v label="${3:-}" '
-    { split($1, part, "{") }
-    part[1] == name && (label == "" || index($0, label)) { sum += $NF; found = 1 }
-    END { if (!found) exit 1; printf "%.0f\n", sum }' || fail "there is no metric $2 at http://$1/metrics"
-}
 # moved NUMBER: fails if this number has not grown for two minutes.
 moved() {
   if (($1 > HIGHEST)); then HIGHEST=$1 GREW=$SECONDS; fi
@@ -259,24 +141,6 @@ until_taken() {
     ((taken < $3)) || break
   done
 }
-# counted ENDPOINT TABLE: the sum of all counts.
-counted() {
-  python3 - "$@" <<'PY'
-import json, sys, urllib.request
-endpoint, table = sys.argv[1:]
-total, start = 0, None
-while True:
-    body = {"TableName": table, "ProjectionExpression": "likes", "ConsistentRead": True}
-    body |= {"ExclusiveStartKey": start} if start else {}
-    headers = {"x-amz-target": "DynamoDB_20120810.Scan", "authorization": "Credential=any/20260101/us-east-1/dynamodb/aws4_request"}
-    page = json.load(urllib.request.urlopen(urllib.request.Request(endpoint, json.dumps(body).encode(), headers)))
-    total += sum(int(item["likes"]["N"]) for item in page["Items"] if "likes" in item)
-    start = page.get("LastEvaluatedKey")
-    if not start:
-        break
-print(total)
-PY
-}
 # until_counted LIKES ENDPOINT [PREFIX]: waits until the counts come to so many likes. A scan of the counts costs the store as much as
 # many writes, so the next one comes after half of the time that is left at the pace since BEGAN. Sets SCANS, and ENDED to the end of
 # the last scan.
@@ -284,7 +148,7 @@ until_counted() {
   local sum=0
   SCANS=0 HIGHEST=-1
   while :; do
-    sum=$(counted "$2" "${3:-}like_counts") SCANS=$((SCANS + 1))
+    sum=$(lib counted "$2" "${3:-}like_counts") SCANS=$((SCANS + 1))
     ENDED=${EPOCHREALTIME/[.,]/}
     ((sum < $1)) || break
     moved "$sum"

@@ -11,7 +11,7 @@ set -euo pipefail
 ROUNDS=${ROUNDS:-1}
 . "$(dirname "$0")/../e2e/bench-lib.sh"
 read -ra PARTS <<<"${*:-fold keys replay start redis}"
-need taskset redis-server redis-cli
+for program in taskset redis-server redis-cli; do need $program; done
 programs bench -p tally-trends --bench lists --no-run
 declare -A BENCH=()
 for commit in "${COMMITS[@]}"; do

@@ -4,10 +4,11 @@
 The expected outcome of each case follows from how the case is built and from the contract for producers and clients,
 never from running the code under test. The same cases come out every time:
 
-    python3 e2e/bad_input/generate.py          # rewrites events.jsonl and http.jsonl
-    python3 e2e/bad_input/generate.py --check  # fails if they are not what this script writes
+    e2e/bad_input/generate.py          # rewrites events.jsonl and http.jsonl
+    e2e/bad_input/generate.py --check  # fails if they are not what this script writes
 """
 
+import argparse
 import base64
 import itertools
 import json
@@ -397,6 +398,9 @@ def http_headers():
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
     for write in [malformed_json, wrong_types, missing_fields, sizes, encodings, bad_ids, good_ids, actions, timestamps, envelopes, headers, structures, mutations]:
         write()
     for write in [http_paths, http_bodies, http_headers]:
@@ -405,7 +409,7 @@ def main():
     for name, cases in [("events.jsonl", events), ("http.jsonl", http)]:
         lines = "".join(json.dumps(case, separators=(",", ":")) + "\n" for case in cases)
         path = HERE / name
-        if "--check" in sys.argv:
+        if options.check:
             if not path.exists() or path.read_text() != lines:
                 stale.append(name)
         else:

@@ -5,9 +5,8 @@ import json
 import socket
 from collections import Counter
 
-from load import counts_of
-from murmur2 import murmur2
-from world import CHANGES, Http, Wrong
+from lib import Wrong, partition_of
+from world import CHANGES, counts_of
 
 LISTED = 10
 VIEWS = "\x1f+views"  # what counters of views have behind the post
@@ -106,11 +105,11 @@ def counts_wrong(posts, shards, counters):
 
 
 def answers_wrong(api, posts, likes, views):
-    link, answers = Http(api), {}
+    answers = {}
     for first in range(0, len(posts), 100):
         page = posts[first : first + 100]
-        answers |= {count["post_id"]: (count["likes"], count["exact"]) for count in counts_of(link, page)}
-        for count in counts_of(link, page, "counters", counters=["views"]) if views else []:
+        answers |= {count["post_id"]: (count["likes"], count["exact"]) for count in counts_of(api, page)}
+        for count in counts_of(api, page, "counters", counters=["views"]) if views else []:
             answers[count["post_id"] + VIEWS] = count["value"], count["exact"]
     expected = {post: (likes[post], True) for post in posts} | {counter: (sum, True) for counter, sum in views.items()}
     yield from differences("answer", expected, answers)
@@ -130,7 +129,7 @@ def cache_wrong(world, posts, likes, counters):
 
         standings = [get(f"{{{partition}}}") for partition in range(CHANGES)]
         for post in posts:
-            partition = (murmur2(post.encode()) & 0x7FFFFFFF) % CHANGES
+            partition = partition_of(post, CHANGES)
             held = get(f"{{{partition}}}likes:{post}")
             if held[0] != "2" or held[:2] != standings[partition][:2]:
                 continue

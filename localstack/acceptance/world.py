@@ -1,39 +1,43 @@
-"""What a scenario runs on: real engines and the services over them, each a process of its own, all gone at its end."""
+"""What a scenario runs on: real engines and the services over them, all gone at its end. What is said, by Kafka's own producer; who
+reads meanwhile; and how late the counts are, seen from outside."""
 
-import http.client
+import contextlib
 import json
-import os
+import random
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from lib import ROOT, Processes, Store, Wrong, ask, clean, free_port, run, until
+
 ENGINES = ROOT / "localstack/engines"
 SERVICES = ("tally-consumer", "tally-change-streamer", "tally-batch-recount", "tally-count-api")
 BINARIES = (*SERVICES, "tally-emulator", "tally-localstack", "tally")
 CHANGES = 12  # partitions of the log of changes
 READY_WITHIN = 120  # seconds
 QUIET_WITHIN = 900
-STOPPED_WITHIN = 40
+POLL = 0.02  # seconds between two questions of a probe
+GIVE_UP = 120
+UNLIKES = 0.3
+REPEATED = 0.05
+HOT = 0.1
+# Acknowledged by all, in order, and tried for as long as the broker is away.
+PRODUCER = ("retries=2147483647", "delivery.timeout.ms=2147483647", "linger.ms=5")
 
 
-class Wrong(Exception):
-    """What a scenario found."""
-
-
-class World:
+class World(Processes):
     """Apache Kafka, Redis alone or as a cluster, and the emulator or ministack; with tables, and without services."""
 
     binaries = Path()
 
     def __init__(self, partitions=12, cluster=False, ministack=False):
-        self.folder = Path(tempfile.mkdtemp(prefix="tally-acceptance-"))
-        self.processes, self.producers = {}, []
+        super().__init__(Path(tempfile.mkdtemp(prefix="tally-acceptance-")))
+        self.producers, self.wrong = [], []
         try:
             only = "kafka,ministack" if ministack else "kafka"
             only += "" if cluster else ",redis"
@@ -42,15 +46,14 @@ class World:
             said = dict(line.removeprefix("export ").split("=", 1) for line in exports.splitlines() if "export " in line)
             self.brokers = said["TALLY_BROKERS"]
             self.redis = said["TALLY_TEST_REDIS_CLUSTER" if cluster else "TALLY_REDIS"]
-            endpoint = said["TALLY_DYNAMODB_ENDPOINT"] if ministack else self.emulator()
-            self.store = Store(endpoint)
+            self.store = Store(said["TALLY_DYNAMODB_ENDPOINT"] if ministack else self.emulator())
             self.environment = {
-                "AWS_ENDPOINT_URL": endpoint,
+                "AWS_ENDPOINT_URL": self.store.endpoint,
                 "AWS_REGION": "us-east-1",
                 "AWS_ACCESS_KEY_ID": "test",
                 "AWS_SECRET_ACCESS_KEY": "test",
             }
-            self.create_tables(endpoint)
+            self.store.create_tables()
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
@@ -62,61 +65,61 @@ class World:
         """Ends everything. How each process ended is part of what a scenario judges."""
         for producer in self.producers:
             producer.kill()
-        ends = [process.stop() for process in reversed(list(self.processes.values()))]
+        self.end()
         self.engines("down")
-        wrong = [end for end in ends if end]
-        if any(failure) or wrong:
-            print("\n".join([f"logs are in {self.folder}", *wrong]), flush=True)
+        if any(failure) or self.wrong:
+            print("\n".join([f"logs are in {self.folder}", *self.wrong]), flush=True)
         else:
             shutil.rmtree(self.folder)
-        if wrong and not any(failure):
-            raise Wrong(f"{len(wrong)} processes ended as they should not")
+        if self.wrong and not any(failure):
+            raise Wrong(f"{len(self.wrong)} processes ended as they should not")
 
-    def engines(self, command, *arguments, **options):
+    def stop(self, name):
+        self.wrong += filter(None, [super().stop(name)])
+
+    def engines(self, command, *arguments):
         """One of the engines' commands; what it printed."""
-        return run([ENGINES, command, "--folder", self.folder / "engines", *arguments], **options)
+        return run(ENGINES, command, "--folder", self.folder / "engines", *arguments)
 
     def emulator(self):
         port = free_port()
-        self.start("tally-emulator", "--control", "--port", port, environment={}, ready=lambda _: listens(port))
+        self.start("tally-emulator", self.binaries / "tally-emulator", "--control", "--port", port)
+        until("the emulator", lambda: ask(f"http://127.0.0.1:{port}")[0])
         return f"http://127.0.0.1:{port}"
 
-    def create_tables(self, endpoint):
-        """The local stack creates the tables that it does not find."""
-        ports = [word for name in ("kafka", "dynamodb", "api") for word in (f"--{name}-port", "0")]
-        command = [self.binaries / "tally-localstack", *ports, "--admin-listen", "off", "--no-load", "--duration", "1s"]
-        run([*command, "--brokers", self.brokers, "--dynamodb-endpoint", endpoint])
+    def slow(self, milliseconds):
+        """Has rows take so long from now on."""
+        latency = {"fault": {"latency": {"min_ms": milliseconds, "max_ms": milliseconds}}, "table": "likes"}
+        self.store.control("fault", {"rules": [{**latency, "operation": "BatchExecuteStatement"}]})
 
-    def start(self, binary, *arguments, name=None, environment=None, ready=None):
-        """A process, once it is ready."""
-        name, admin = name or binary, free_port()
-        if environment is None:
-            environment = self.environment
-            arguments = (*arguments, "--admin-listen", f"127.0.0.1:{admin}", "--log-format", "json")
-        command = [self.binaries / binary, *arguments]
-        if self.processes.get(name) and not self.processes[name].was_killed:
+    def service(self, program, *arguments, name=None, ready=None):
+        """A service, once it is ready."""
+        name, port = name or program, free_port()
+        if name in self.running:
             raise Wrong(f"there is a {name} already")
-        process = self.processes[name] = Process(command, self.folder / f"{name}.log", environment, admin)
-        until(f"{name}, whose log is {process.log}", lambda: (ready or Process.is_ready)(process), READY_WITHIN)
-        return process
+        arguments = [*arguments, "--admin-listen", f"127.0.0.1:{port}", "--log-format", "json"]
+        self.start(name, self.binaries / program, *arguments, environment=self.environment)
+        service = Service(self, name, f"http://127.0.0.1:{port}")
+        until(f"{name}, whose log is {self.log(name)}", lambda: (ready or Service.is_ready)(service), READY_WITHIN)
+        return service
 
     def consumer(self, name, ready=None):
-        return self.start("tally-consumer", "--brokers", self.brokers, name=name, ready=ready)
+        return self.service("tally-consumer", "--brokers", self.brokers, name=name, ready=ready)
 
     def streamer(self, name):
-        return self.start("tally-change-streamer", "--brokers", self.brokers, "--redis", self.redis, name=name)
+        return self.service("tally-change-streamer", "--brokers", self.brokers, "--redis", self.redis, name=name)
 
     def recount(self):
         """Everything, once."""
         command = [self.binaries / "tally-batch-recount", "--brokers", self.brokers, "--admin-listen", "off"]
-        run(command, env={**os.environ, **self.environment})
+        run(*command, env=clean(self.environment))
 
     def api(self):
-        """The API; its port."""
+        """The API; where it is."""
         port = free_port()
         arguments = ["--brokers", self.brokers, "--redis", self.redis, "--listen", f"127.0.0.1:{port}", "--write-rate", "0"]
-        self.start("tally-count-api", *arguments)
-        return port
+        self.service("tally-count-api", *arguments)
+        return f"http://127.0.0.1:{port}"
 
     def ends(self):
         """Where the log of each partition ends."""
@@ -157,133 +160,139 @@ class World:
         until("every change to be counted", current, QUIET_WITHIN)
 
 
-class Process:
-    """One of our binaries; ended by its own id."""
+class Service:
+    """One of our programs, by its name and its admin port."""
 
-    def __init__(self, command, log, environment, admin):
-        self.log, self.admin, self.was_killed = log, admin, False
-        with log.open("ab") as file:
-            words = [str(word) for word in command]
-            self.child = subprocess.Popen(words, env={**os.environ, **environment}, stdout=file, stderr=file)
+    def __init__(self, world, name, admin):
+        self.world, self.name, self.admin = world, name, admin
 
-    def get(self, path):
-        return Http(self.admin).get(path)
+    def readiness(self):
+        """Status and text."""
+        status, said = ask(f"{self.admin}/readyz")
+        return status, str(said)
 
     def is_ready(self):
-        if self.child.poll() is not None:
-            raise Wrong(f"it ended with {self.child.returncode}; its log is {self.log}")
-        try:
-            return self.get("/readyz")[0] == 200
-        except OSError:
-            return False
-
-    def kill(self):
-        if self.child.poll() is not None:
-            raise Wrong(f"it had ended with {self.child.returncode} before it was killed; its log is {self.log}")
-        self.was_killed = True
-        self.child.send_signal(signal.SIGKILL)
-        self.child.wait()
+        if (code := self.world.running[self.name].poll()) is not None:
+            raise Wrong(f"it ended with {code}; its log is {self.world.log(self.name)}")
+        return self.readiness()[0] == 200
 
     def stop(self):
-        """What is wrong with how it ended; one that was killed may have ended as it did."""
-        if self.was_killed:
-            return None
-        if self.child.poll() is None:
-            self.child.terminate()
-            try:
-                self.child.wait(STOPPED_WITHIN)
-            except subprocess.TimeoutExpired:
-                self.child.kill()
-                self.child.wait()
-                return f"{self.log} does not end within {STOPPED_WITHIN} s"
-        return f"{self.log} ends with {self.child.returncode}" if self.child.returncode else None
+        self.world.stop(self.name)
 
 
-class Http:
-    """A connection to a port of this machine, made again when it was lost."""
+class Load:
+    """Likes and unlikes of random users, one in ten about the first post; one in twenty is said again a little later."""
 
-    def __init__(self, port, timeout=30):
-        self.link = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    def __init__(self, world, events, rate, posts, users, seed=1):
+        self.world, self.rate, self.posts, self.users = world, rate, posts, users
+        self.left, self.said, self.draw = events, 0, random.Random(seed)
+        self.recent = []
+        options = [word for option in PRODUCER for word in ("--command-property", option)]
+        options += ["--reader-property", "parse.key=true", "--reader-property", "key.separator=\t"]
+        command = [ENGINES, "produce", "--folder", world.folder / "engines", "--topic", "likes", *options]
+        self.log = (world.folder / "producer.log").open("wb")
+        words = [str(word) for word in command]
+        self.producer = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self.log, stderr=self.log)
+        world.producers.append(self.producer)
+        self.began = time.monotonic()
 
-    def get(self, path):
-        return self.ask("GET", path)
+    def say(self, count=None):
+        """Says so many of what is left, or all of it, at the rate; a producer that falls behind is not made to catch up."""
+        count = min(self.left, count or self.left)
+        began, first, batch = time.monotonic(), self.said, max(1, self.rate // 20)
+        while self.said < first + count:
+            for _ in range(min(batch, first + count - self.said)):
+                self.producer.stdin.write(self.event())
+                self.said += 1
+            self.producer.stdin.flush()
+            time.sleep(max(0.0, began + (self.said - first) / self.rate - time.monotonic()))
+        self.left -= count
 
-    def ask(self, method, path, body=None, headers=None):
-        """Status and text; an `OSError` where there was no answer."""
-        try:
-            self.link.request(method, path, body, headers or {})
-            answer = self.link.getresponse()
-            return answer.status, answer.read().decode()
-        except (http.client.HTTPException, OSError) as error:
-            self.link.close()
-            raise ConnectionError(error) from error
+    def event(self):
+        if self.recent and self.draw.random() < REPEATED:
+            return self.draw.choice(self.recent)
+        post = f"post-{1 if self.draw.random() < HOT else self.draw.randint(1, self.posts)}"
+        action = "unlike" if self.draw.random() < UNLIKES else "like"
+        user, at = f"user-{self.draw.randint(1, self.users)}", time.time_ns() // 1_000_000
+        event = {"post_id": post, "user_id": user, "action": action, "ts": at, "event_id": str(self.said)}
+        line = f"{post}\t{json.dumps(event)}\n".encode()
+        self.recent = [*self.recent[-50:], line]
+        return line
 
-
-class Store:
-    """DynamoDB's protocol and the emulator's control routes, as far as a scenario needs them."""
-
-    SIGNED = "AWS4-HMAC-SHA256 Credential=test/20240101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
-
-    def __init__(self, endpoint):
-        self.port = int(endpoint.rsplit(":", 1)[1])
-
-    def control(self, route, **request):
-        status, text = Http(self.port).ask("POST", f"/_control/{route}", json.dumps(request), {"content-type": "application/json"})
-        if status != 200:
-            raise Wrong(f"the emulator answers {status} to {route}: {text}")
-        return json.loads(text)
-
-    def slow(self, milliseconds):
-        """Has rows take so long from now on."""
-        latency = {"fault": {"latency": {"min_ms": milliseconds, "max_ms": milliseconds}}, "table": "likes"}
-        self.control("fault", rules=[{**latency, "operation": "BatchExecuteStatement"}])
-
-    def scan(self, table):
-        """Every item, read consistently."""
-        link, request = Http(self.port, timeout=120), {"TableName": table, "ConsistentRead": True}
-        headers = {"content-type": "application/x-amz-json-1.0", "x-amz-target": "DynamoDB_20120810.Scan"}
-        while request:
-            status, text = link.ask("POST", "/", json.dumps(request), {**headers, "authorization": self.SIGNED})
-            page = json.loads(text)
-            if status != 200:
-                raise Wrong(f"{table} cannot be read: {text}")
-            for item in page["Items"]:
-                yield {name: next(iter(value.values())) for name, value in item.items()}
-            after = page.get("LastEvaluatedKey")
-            request = {**request, "ExclusiveStartKey": after} if after else None
+    def finish(self):
+        """Waits until the producer has written everything."""
+        self.producer.stdin.close()
+        if self.producer.wait():
+            raise Wrong(f"the producer failed: {self.log.name}")
 
 
-def build():
-    """Builds the binaries; the folder they are in."""
-    packages = [word for name in BINARIES for word in ("-p", "tally-cli" if name == "tally" else name)]
-    subprocess.run(["cargo", "build", "--quiet", "--release", "--locked", *packages, "--bins"], cwd=ROOT, check=True)
-    about = run(["cargo", "metadata", "--format-version", "1", "--no-deps"])
-    return Path(json.loads(about)["target_directory"]) / "release"
+class Beside:
+    """Works in threads of their own, until the block ends; whatever went wrong in one is raised then."""
+
+    def __init__(self, *works):
+        self.works, self.over, self.pool = works, threading.Event(), ThreadPoolExecutor(len(works))
+
+    def __enter__(self):
+        self.under_way = [self.pool.submit(work, self.over) for work in self.works]
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        for work in self.under_way:
+            work.result()
 
 
-def run(command, expected=0, **options):
-    words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, **options)
-    if done.returncode != expected:
-        raise Wrong(f"{Path(command[0]).name} {command[1]} ended with {done.returncode}:\n{done.stdout}{done.stderr}".strip())
-    return done.stdout
+def reader(api, posts):
+    """Asks for counts of random posts, so that the cache has them; an answer that is late or refused is asked for again."""
+
+    def work(over):
+        draw = random.Random(2)
+        while not over.wait(0.2):
+            with contextlib.suppress(Wrong):
+                counts_of(api, [f"post-{draw.randint(1, posts)}" for _ in range(100)])
+
+    return work
 
 
-def until(what, done, within):
-    deadline = time.monotonic() + within
-    while not done():
-        if time.monotonic() > deadline:
-            raise Wrong(f"waited {within} s for {what}")
-        time.sleep(0.1)
+def counts_of(api, ids, of="likes", **more):
+    """What the API answers for some posts: their likes, or other counters."""
+    status, said = ask(f"{api}/v1/{of}:batchGet", "POST", {"post_ids": ids, **more})
+    if status != 200:
+        raise Wrong(f"the API answers {status}: {said}")
+    return said["counts"]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+class Probes:
+    """Each has a post of its own: likes or unlikes it through the API, and asks, from Kafka's acknowledgement on, until
+    the count shows it."""
 
+    def __init__(self, api, count):
+        self.api, self.spans = api, []
+        self.works = [lambda over, post=f"probe-{n}": self.probe(post, over) for n in range(1, count + 1)]
 
-def listens(port):
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    def probe(self, post, over):
+        liked, url = False, f"{self.api}/v1/posts/{post}/likes"
+        while not over.wait(random.uniform(0.5, 1.5)):
+            liked = not liked
+            while not over.is_set() and ask(f"{url}/probe", "PUT" if liked else "DELETE")[0] != 202:
+                time.sleep(0.1)
+            if over.is_set():
+                return
+            acknowledged = time.monotonic()
+            while not self.shows(url, liked):
+                if time.monotonic() - acknowledged > GIVE_UP:
+                    raise Wrong(f"{post} does not show within {GIVE_UP} s what Kafka acknowledged")
+                time.sleep(POLL)
+            self.spans.append(time.monotonic() - acknowledged)
+
+    @staticmethod
+    def shows(url, liked):
+        status, said = ask(url)
+        return status == 200 and said["likes"] == int(liked)
+
+    def __str__(self):
+        spans = sorted(self.spans)
+        if not spans:
+            return "never measured"
+        at = lambda share: spans[min(len(spans) - 1, int(share * len(spans)))] * 1000
+        return f"p50 {at(0.5):.0f} ms, p99 {at(0.99):.0f} ms, longest {at(1):.0f} ms ({len(spans)} samples)"

@@ -1,11 +1,16 @@
 //! What tests start: the tables of a deployment in an emulated DynamoDB, in this process and without sockets, so that paused
-//! time gives the same run each time.
+//! time gives the same run each time; and programs as processes of their own, over the same tables on a port.
+
+mod engines;
+pub mod http;
+pub mod process;
+mod redis;
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use ::http::Request;
 use bytes::Bytes;
-use http::Request;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Confirmed;
@@ -16,7 +21,15 @@ use tally_core::fold::Stated;
 use tally_core::register::{Attempt, Write};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+
+pub use engines::Engines;
+pub use process::Process;
+pub use redis::Redis;
+
+/// Long enough for anything on a machine that is busy with other tests: joining a group of the in-process Kafka takes several
+/// rebalances of nine seconds and more.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// When every test begins, by the clocks of the store and of its clients.
 pub const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
@@ -124,11 +137,33 @@ impl Store {
     /// All items of a table, in no order.
     ///
     /// # Panics
-    /// The request is refused, or there are more than a page has.
+    /// A request is refused.
     pub async fn items(&self, table: &str) -> Vec<Value> {
-        let mut page = self.call("Scan", json!({"TableName": table, "ConsistentRead": true})).await;
-        assert!(page["LastEvaluatedKey"].is_null(), "{table} has more items than a page");
-        serde_json::from_value(page["Items"].take()).expect("a page has items")
+        let (mut scan, mut items) = (json!({"TableName": table, "ConsistentRead": true}), Vec::new());
+        loop {
+            let mut page = self.call("Scan", scan.clone()).await;
+            items.append(page["Items"].as_array_mut().expect("a scan has items"));
+            match page["LastEvaluatedKey"].take() {
+                Value::Null => return items,
+                last => scan["ExclusiveStartKey"] = last,
+            }
+        }
+    }
+
+    /// Puts an item of plain JSON, as no service would.
+    ///
+    /// # Panics
+    /// The request is refused.
+    pub async fn put(&self, table: &str, plain: &Value) {
+        self.call("PutItem", json!({"TableName": table, "Item": typed(plain)})).await;
+    }
+
+    /// Deletes the item under a key of plain JSON.
+    ///
+    /// # Panics
+    /// The request is refused.
+    pub async fn delete(&self, table: &str, plain: &Value) {
+        self.call("DeleteItem", json!({"TableName": table, "Key": typed(plain)})).await;
     }
 
     /// Sets one attribute of an item by hand, or removes it where `value` is null.
@@ -146,6 +181,19 @@ impl Store {
         }
         self.call("UpdateItem", request).await;
     }
+}
+
+/// Attributes of plain JSON, as they are in requests: texts, numbers, and lists of numbers, which are sets.
+fn typed(plain: &Value) -> Value {
+    let fields = plain.as_object().expect("attributes have names").iter().map(|(name, value)| {
+        let value = match value {
+            Value::String(text) => json!({"S": text}),
+            Value::Array(set) => json!({"NS": set.iter().map(Value::to_string).collect::<Vec<_>>()}),
+            number => json!({"N": number.to_string()}),
+        };
+        (name.clone(), value)
+    });
+    Value::Object(fields.collect())
 }
 
 /// How clients are set up that send a request up to so many times.
@@ -168,4 +216,35 @@ pub async fn stand(changes: &Changes, partition: u32, standing: &StandingAt) -> 
             return true;
         }
     }
+}
+
+/// How long it took until `holds`.
+///
+/// # Errors
+/// It did not within `limit`.
+pub async fn until(what: &str, limit: Duration, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    while !holds().await {
+        anyhow::ensure!(began.elapsed() <= limit, "waited {limit:?} in vain: {what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+    Ok(began.elapsed())
+}
+
+/// Waits, in whatever time rules, until `holds`.
+///
+/// # Panics
+/// It never does.
+pub async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
+    if let Err(error) = until(what, PATIENCE, holds).await {
+        panic!("{error}");
+    }
+}
+
+/// A number that a run may be given by a variable, to make it longer than it is by default.
+///
+/// # Panics
+/// It is no number.
+pub fn sized(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().map_or(default, |text| text.parse().expect("a number"))
 }

@@ -1,5 +1,6 @@
 //! How fast changes are folded into lists, beside what is simpler, and what a key takes of memory.
-//! `trends/bench.sh` and `trends/acceptance.sh limit` run it: `lists fold|keys|start|redis=PORT|limit`.
+//! `trends/bench.sh` runs it: `lists fold|keys|start|redis=PORT`. `cargo bench -p tally-trends --bench lists -- limit`
+//! takes some minutes and 1.5 GB.
 //!
 //! Sizes: `TALLY_BENCH_KEYS` and `TALLY_BENCH_CHANGES`.
 

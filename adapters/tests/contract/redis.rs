@@ -16,12 +16,13 @@ use tally_adapters::redis::{PartitionCache, Settings};
 use tally_core::cached::{Cache, TakeOver, Told};
 use tally_core::ids::{CachePrefix, CounterId, CounterKind, CounterName};
 use tally_core::ports::Outcome;
+use tally_testkit::{PATIENCE, eventually};
 use tokio::time::Instant;
 
 use crate::likes::post;
 use crate::partitions::{at, contract, fill, got, take_over, value};
 
-use server::{DEADLINE, Server, eventually, three_nodes};
+use server::{Server, three_nodes};
 
 /// The environment variable that names nodes of a cluster that others use, too: URLs, separated by commas.
 const CLUSTER: &str = "TALLY_TEST_REDIS_CLUSTER";
@@ -37,14 +38,14 @@ fn cache_over(nodes: &[Server]) -> PartitionCache {
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn one_server_keeps_the_contract() {
-    let server = Server::start(false);
+    let server = Server::start(false).await;
     contract(&PartitionCache::new(&server.settings()).unwrap(), 0).await;
 }
 
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_cluster_keeps_the_contract() {
-    let server = Server::start(true);
+    let server = Server::start(true).await;
     contract(&PartitionCache::new(&server.settings()).unwrap(), 0).await;
 }
 
@@ -69,7 +70,7 @@ async fn goes_on(cache: &dyn Cache, partition: u32, hold: &mut TakeOver, post: &
 
 /// The same until the servers answer.
 async fn goes_on_at_last(cache: &dyn Cache, partition: u32, hold: &mut TakeOver, post: &CounterId, place: u64) {
-    let deadline = Instant::now() + DEADLINE;
+    let deadline = Instant::now() + PATIENCE;
     while let Err(fault) = goes_on(cache, partition, hold, post, place).await {
         assert!(fault.is_retryable() && Instant::now() < deadline, "no node takes it: {fault}");
     }
@@ -78,7 +79,7 @@ async fn goes_on_at_last(cache: &dyn Cache, partition: u32, hold: &mut TakeOver,
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn three_nodes_keep_the_contract_and_a_dead_one_takes_only_its_own_along() {
-    let mut nodes = three_nodes(false);
+    let mut nodes = three_nodes(false).await;
     let (cache, post) = (cache_over(&nodes), post("p"));
     contract(&cache, 0).await;
     let mut holds = BTreeMap::new();
@@ -96,7 +97,7 @@ async fn three_nodes_keep_the_contract_and_a_dead_one_takes_only_its_own_along()
         }
     }
     assert!((1..holds.len()).contains(&away.len()), "{} are away", away.len());
-    nodes[1].restart();
+    nodes[1].restart().await;
     for (partition, hold) in &mut holds {
         goes_on_at_last(&cache, *partition, hold, &post, 3).await;
         let expected = (!away.contains(partition)).then(|| value(3));
@@ -107,7 +108,7 @@ async fn three_nodes_keep_the_contract_and_a_dead_one_takes_only_its_own_along()
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn behind_a_failover_no_value_is_older_than_its_standing() {
-    let mut nodes = three_nodes(true);
+    let mut nodes = three_nodes(true).await;
     let (cache, post) = (cache_over(&nodes), post("p"));
     let mut holds = BTreeMap::new();
     for partition in PARTITIONS {
@@ -128,17 +129,18 @@ async fn behind_a_failover_no_value_is_older_than_its_standing() {
         assert_eq!(stated, Some(at(place + 1)));
         assert!(found.is_none_or(|found| found == value(place + 1)), "{found:?}");
     }
-    nodes[1].restart();
-    eventually("the node that was dead is a replica", || {
+    nodes[1].restart().await;
+    eventually("the node that was dead is a replica", async || {
         let role: String = redis::cmd("INFO").arg("replication").query(&mut nodes[1].raw()).unwrap();
         role.contains("role:slave")
-    });
+    })
+    .await;
 }
 
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_server_that_lost_its_scripts_is_taught_them() {
-    let server = Server::start(false);
+    let server = Server::start(false).await;
     let (cache, post) = (PartitionCache::new(&server.settings()).unwrap(), post("p"));
     let flush = || redis::cmd("SCRIPT").arg("FLUSH").query::<()>(&mut server.raw()).unwrap();
     let mut hold = take_over(&cache, 7, 1).await;
@@ -155,14 +157,14 @@ async fn a_server_that_lost_its_scripts_is_taught_them() {
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_server_that_was_gone_is_used_again() {
     for cluster in [false, true] {
-        let mut server = Server::start(cluster);
+        let mut server = Server::start(cluster).await;
         let (cache, post) = (PartitionCache::new(&server.settings()).unwrap(), post("p"));
         let mut hold = take_over(&cache, 7, 1).await;
         server.kill();
         let asked = Instant::now();
         assert!(goes_on(&cache, 7, &mut hold, &post, 2).await.is_err_and(|fault| fault.is_retryable()));
         assert!(asked.elapsed() < Duration::from_secs(6), "it took {:?} to fail", asked.elapsed());
-        server.restart();
+        server.restart().await;
         goes_on_at_last(&cache, 7, &mut hold, &post, 3).await;
         fill(&cache, 7, &post, value(3)).await;
         assert_eq!(got(&cache, 7, &post).await, (Some(at(3)), Some(value(3))), "the server keeps nothing");
@@ -173,7 +175,7 @@ async fn a_server_that_was_gone_is_used_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_replica_takes() {
-    let mut nodes = three_nodes(true);
+    let nodes = three_nodes(true).await;
     let cache = PartitionCache::new(&Settings::at(nodes.iter().map(Server::url).collect())).unwrap();
     let (killed, told) = tokio::sync::watch::channel(false);
     let written = Arc::new(AtomicU64::new(0));
@@ -191,7 +193,7 @@ async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_repl
             goes_on_at_last(&cache, partition, &mut hold, &post, place + 1).await;
         }));
     }
-    eventually("many updates were written", || written.load(Ordering::Relaxed) > 100);
+    eventually("many updates were written", async || written.load(Ordering::Relaxed) > 100).await;
     nodes[1].kill();
     killed.send_replace(true);
     for writer in writers {
@@ -202,7 +204,7 @@ async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_repl
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn what_is_evicted_is_missed_and_no_fold_brings_it_back() {
-    let server = Server::start(false);
+    let server = Server::start(false).await;
     let cache = PartitionCache::new(&server.settings()).unwrap();
     let mut hold = take_over(&cache, 7, 1).await;
     let memory: redis::InfoDict = redis::cmd("INFO").arg("memory").query(&mut server.raw()).unwrap();
@@ -233,7 +235,7 @@ async fn what_is_evicted_is_missed_and_no_fold_brings_it_back() {
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn ids_are_arguments_and_never_commands() {
-    let server = Server::start(false);
+    let server = Server::start(false).await;
     let cache = PartitionCache::new(&server.settings()).unwrap();
     take_over(&cache, 7, 1).await;
     for id in ["a b", "\"'); redis.call('FLUSHALL') --", "x y $5 FLUSHALL", "{}", "{", "\u{2028}\u{1f44d}"] {
@@ -254,7 +256,7 @@ async fn an_address_that_is_none_is_refused_without_repeating_it() {
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn keys_expire_within_their_times() {
-    let server = Server::start(false);
+    let server = Server::start(false).await;
     let settings = Settings { ttl: Duration::from_secs(100), fill: Duration::from_secs(5), ..server.settings() };
     let (cache, filled, filling) = (PartitionCache::new(&settings).unwrap(), post("filled"), post("filling"));
     let left = |key: &str| server.raw().pttl::<_, i64>(key).unwrap();
@@ -274,7 +276,7 @@ async fn keys_expire_within_their_times() {
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn deployments_and_partitions_share_a_server_and_no_key() {
-    let server = Server::start(false);
+    let server = Server::start(false).await;
     let views = CounterName::new("views", CounterKind::Sum).unwrap();
     let counters = [post("p"), CounterId { name: views, ..post("p") }];
     for tables in ["", "a-"] {
@@ -298,7 +300,7 @@ async fn deployments_and_partitions_share_a_server_and_no_key() {
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_text_of_another_form_is_as_good_as_none() {
-    let server = Server::start(false);
+    let server = Server::start(false).await;
     let (cache, post) = (PartitionCache::new(&server.settings()).unwrap(), post("p"));
     for text in ["", "1:7:3:1:99", "3:ab:7:1:-:-:", "2:ab", "2:xyz:0:9:-:-:"] {
         let () = server.raw().set("{7}", text).unwrap();
@@ -315,7 +317,7 @@ async fn a_text_of_another_form_is_as_good_as_none() {
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_token_names_the_sequence_number_at_which_it_was_given() {
-    let server = Server::start(false);
+    let server = Server::start(false).await;
     let (cache, post) = (PartitionCache::new(&server.settings()).unwrap(), post("p"));
     let mut hold = take_over(&cache, 7, 1).await;
     for place in 2..5 {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::TimeToLiveSpecification;
+use serde_json::json;
 use tally_adapters::dynamodb::{Checkpoints, ensure_tables};
 use tally_core::ids::{CounterId, RowKey, ShardCount};
 use tally_core::ports::TopicReader;
 use tally_core::topic::Offset;
 
 use crate::changes::File;
-use crate::stage::{Said, Stage, number, partition, text, version};
+use crate::stage::{Said, Stage, partition, version};
 
 const YES: [&str; 3] = ["--yes", "--why", "a test"];
 /// Members of one post: under another number of shards some are elsewhere.
@@ -21,7 +21,7 @@ async fn adopted(stage: &Stage, args: &[&str]) -> Said {
 }
 
 async fn row(stage: &Stage, key: &str, user: &str) {
-    stage.put("likes", &[("pk", text(key)), ("user_id", text(user)), ("liked_at", number(5))]).await;
+    stage.store().put("likes", &json!({"pk": key, "user_id": user, "liked_at": 5})).await;
 }
 
 fn home(counter: &CounterId, member: &str, shards: u64) -> String {
@@ -39,18 +39,14 @@ async fn lost(stage: &Stage) -> File {
         row(stage, &home(&likes, &member, 4), &member).await;
     }
     for (index, n, to) in [(0, 7, version(3, 1)), (1, 2, version(1, 0))] {
-        let key = [("pk", text(&format!("a#+views.{index}"))), ("user_id", text(&format!("\u{1}cell/likes/{index}")))];
-        stage.put("likes", &[&key[..], &[("n", number(n)), ("to", to)]].concat()).await;
+        let [pk, user] = [format!("a#+views.{index}"), format!("\u{1}cell/likes/{index}")];
+        stage.store().put("likes", &json!({"pk": pk, "user_id": user, "n": n, "to": to})).await;
     }
     stage.consumers().mark(&partition(0), Offset(2)).await.unwrap();
     // Of the third generation of the log.
-    let version = number(3 << 48 | 5);
-    stage.put("like_counts", &[("post_id", text("a")), ("likes", number(0)), ("version", version)]).await;
-    let all = stage.client().scan().table_name("checkpoints").consistent_read(true).send().await.unwrap();
-    for item in all.items() {
-        let delete = stage.client().delete_item().table_name("checkpoints").key("id", item["id"].clone());
-        delete.send().await.unwrap();
-    }
+    let counter = json!({"post_id": "a", "likes": 0, "version": 3_u64 << 48 | 5});
+    stage.store().put("like_counts", &counter).await;
+    stage.delete_all("checkpoints", "id").await;
     file
 }
 
@@ -64,12 +60,11 @@ async fn a_table_that_is_another_one_is_gone_on_with_after_a_loss_was_opened() {
     let whole = adopted(&stage, &YES).await;
     assert!(whole.code == Some(0) && whole.out.contains("nothing to do"), "{whole:?}");
     assert!(!whole.out.contains("tombstones"), "they expire: {whole:?}");
-    stage.client().delete_table().table_name("like_counts").send().await.unwrap();
+    stage.store().call("DeleteTable", json!({"TableName": "like_counts"})).await;
     ensure_tables(&stage.connection).await.unwrap();
     let status = stage.tally(&["status"]).await;
     assert!(status.code == Some(1) && status.out.contains("table like_counts is another one"), "{status:?}");
-    let off = TimeToLiveSpecification::builder().enabled(false).attribute_name("gone").build().unwrap();
-    stage.client().update_time_to_live().table_name("likes").time_to_live_specification(off).send().await.unwrap();
+    stage.expire("likes", "gone", false).await;
     let dry = adopted(&stage, &[]).await;
     assert!(dry.out.contains("table likes: nothing expires by `gone`, so tombstones stay for ever"), "{dry:?}");
     assert!(

@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use serde_json::json;
 use tally_core::ports::TopicReader;
 
-use crate::stage::{Said, Stage, number, partition, text};
+use crate::stage::{Said, Stage, partition};
 
 const YES: [&str; 3] = ["--yes", "--why", "a test"];
 
@@ -45,8 +46,8 @@ async fn without_yes_nothing_is_changed_and_with_it_a_reason_is_needed() {
     stage.put_aside(5).await;
     stage.say("likes", 0, b"{}", &[], std::time::Duration::ZERO).await;
     let file = File::of("dry.toml", COUNTERS);
-    let like = [("pk", text("p#2")), ("user_id", text("u")), ("post_id", text("p")), ("liked_at", number(5))];
-    stage.put("likes", &like).await;
+    let like = json!({"pk": "p#2", "user_id": "u", "post_id": "p", "liked_at": 5});
+    stage.store().put("likes", &like).await;
     let events = File::of("dry.ndjson", EVENTS);
     let before = stage.everything().await;
     let lines: [&[&str]; 9] = [
@@ -93,7 +94,7 @@ async fn a_change_that_fails_is_on_the_ledger_too() {
     let stage = Stage::set().await;
     stage.say("likes", 0, b"{}", &[], std::time::Duration::ZERO).await;
     let refused = tally_emulator::Rule::new(tally_emulator::Fault::InternalError { applied: Some(false) });
-    stage.emulator.set_faults(vec![refused.on("UpdateItem")]);
+    stage.store().faults([refused.on("UpdateItem")]);
     let said = made(&stage, &["topic", "skip", "--partition", "0", "--to", "1"]).await;
     assert_eq!(said.code, Some(69), "{said:?}");
     let line = stage.recounts.operations(9).await.unwrap().remove(0);
@@ -190,8 +191,8 @@ async fn what_is_erased_is_produced_and_no_row_is_touched() {
     let stage = Stage::set().await;
     for (pk, user) in [("p#2", "u"), ("p#1", "v"), ("q#2", "u")] {
         let post = pk.split('#').next().unwrap();
-        let like = [("pk", text(pk)), ("user_id", text(user)), ("post_id", text(post)), ("liked_at", number(5))];
-        stage.put("likes", &like).await;
+        let like = json!({"pk": pk, "user_id": user, "post_id": post, "liked_at": 5});
+        stage.store().put("likes", &like).await;
     }
     let rows = stage.everything().await["likes"].clone();
     let said = made(&stage, &["user", "erase", "u"]).await;

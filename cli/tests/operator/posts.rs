@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use serde_json::json;
 use tally_core::audit::QueueReason;
 use tally_core::audit::{AuditRun, Cause, Drift, RunRecord, RunScope, Summary};
 use tally_core::changes::Standing;
 
-use crate::stage::{Said, Stage, number, text};
+use crate::stage::{Said, Stage};
 
 async fn explained(stage: &Stage, id: &str) -> (Said, Vec<String>) {
     let said = stage.tally(&["post", "show", id, "--explain", "-o", "json"]).await;
@@ -18,15 +18,14 @@ async fn explained(stage: &Stage, id: &str) -> (Said, Vec<String>) {
 }
 
 async fn counter(stage: &Stage, id: &str, likes: i64, shards: &[(&str, i64)]) {
-    let mut item = vec![("post_id", text(id)), ("likes", number(likes)), ("version", number(3))];
-    item.extend(shards.iter().map(|(name, rows)| (*name, number(*rows))));
-    stage.put("like_counts", &item).await;
+    let mut item = json!({"post_id": id, "likes": likes, "version": 3});
+    shards.iter().for_each(|(name, rows)| item[name] = json!(rows));
+    stage.store().put("like_counts", &item).await;
 }
 
 async fn doubtful(stage: &Stage, id: &str) {
-    let doubt = AttributeValue::Ns(vec!["1".to_owned()]);
-    let item = [("post_id", text(id)), ("likes", number(2)), ("version", number(3)), ("s1", number(2))];
-    stage.put("like_counts", &[&item[..], &[("doubt", doubt)]].concat()).await;
+    let item = json!({"post_id": id, "likes": 2, "version": 3, "s1": 2, "doubt": [1]});
+    stage.store().put("like_counts", &item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,8 +49,7 @@ async fn each_of_the_reasons_is_said() {
     counter(&stage, "negative", -1, &[("s0", -3), ("s1", 2)]).await;
     doubtful(&stage, "doubt").await;
     doubtful(&stage, "quarantined").await;
-    let row = [("pk", text("quarantined#1")), ("user_id", text("u")), ("n", text("many"))];
-    stage.put("likes", &row).await;
+    stage.store().put("likes", &json!({"pk": "quarantined#1", "user_id": "u", "n": "many"})).await;
     counter(&stage, "withheld", 5_000, &[("s2", 5_000)]).await;
     let drift = Drift { key: "withheld#2".to_owned(), before: 5_000, after: 2, cause: Cause::Drift };
     let run = RunRecord {
@@ -84,11 +82,7 @@ async fn a_number_that_may_miss_changes_is_not_fresh_and_an_absent_one_of_anothe
     let said = stage.tally(&["post", "show", "p", "--fresh-within", "1ms", "--explain"]).await;
     assert!(said.code == Some(1) && said.out.contains("likes: late: partition "), "{said:?}");
     assert!(said.out.contains("likes    0      yes    no"), "{said:?}");
-    let reserved = stage.client().scan().table_name("like_counts").send().await.unwrap();
-    for item in reserved.items() {
-        let delete = stage.client().delete_item().table_name("like_counts").key("post_id", item["post_id"].clone());
-        delete.send().await.unwrap();
-    }
+    stage.delete_all("like_counts", "post_id").await;
     let (said, why) = explained(&stage, "p").await;
     assert_eq!((said.code, why), (Some(1), vec!["lost".to_owned()]), "{said:?}");
     assert_eq!(said.json()["counters"][0]["exact"], false);
@@ -111,8 +105,7 @@ async fn a_number_is_no_fresher_than_the_rows_it_counts_and_not_exact_where_noth
         (&false.into(), &true.into())
     );
     for key in ["claim/likes/0", "claim/likes/1"] {
-        let delete = stage.client().delete_item().table_name("checkpoints").key("id", text(key));
-        delete.send().await.unwrap();
+        stage.store().delete("checkpoints", &json!({"id": key})).await;
     }
     let (said, why) = explained(&stage, "p").await;
     assert_eq!((said.code, why), (Some(1), vec!["unknown".to_owned()]), "{said:?}");
@@ -122,8 +115,7 @@ async fn a_number_is_no_fresher_than_the_rows_it_counts_and_not_exact_where_noth
 #[tokio::test(flavor = "multi_thread")]
 async fn a_counter_behind_a_loss_that_its_standing_has_not_heard_of_is_not_exact() {
     let stage = Stage::set().await;
-    let item = [("post_id", text("p")), ("likes", number(0)), ("version", number(9)), ("gap", number(8))];
-    stage.put("like_counts", &item).await;
+    stage.store().put("like_counts", &json!({"post_id": "p", "likes": 0, "version": 9, "gap": 8})).await;
     let (said, why) = explained(&stage, "p").await;
     assert_eq!((said.code, why), (Some(1), vec!["behind".to_owned()]), "{said:?}");
 }

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{Connection, Consistency};
-use tally_adapters::kafka;
 use tally_change_streamer as streamer;
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
 use tally_core::ids::CounterId;
@@ -14,12 +13,12 @@ use tally_emulator::Config;
 use tally_service::{Host, Running};
 
 use crate::changes::File;
-use crate::stage::{Stage, number, text};
+use crate::stage::Stage;
 
 const YES: [&str; 3] = ["--yes", "--why", "a test"];
 
 fn streamer_of(stage: &Stage) -> Running {
-    let kafka = kafka::Settings::plaintext(&stage.brokers());
+    let kafka = stage.engines.kafka();
     let connection: &Connection = &stage.connection;
     let log = streamer::LogPorts::over(&kafka, "changes", &streamer::group_of(""), connection).unwrap();
     let config = streamer::Config {
@@ -37,16 +36,11 @@ fn streamer_of(stage: &Stage) -> Running {
 /// Waits until the likes of `id` are so many.
 async fn counted(stage: &Stage, id: &CounterId, likes: i64) {
     let counters = Counters::new(&stage.connection);
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    loop {
+    tally_testkit::eventually(&format!("{id} has {likes} likes"), async || {
         let read = counters.read(std::slice::from_ref(id), Consistency::Strong).await.unwrap();
-        let found = read.counters.get(id).map(|counter| counter.as_ref().unwrap().likes);
-        if found == Some(likes) {
-            return;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{id} has {found:?} likes, not {likes}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        read.counters.get(id).map(|counter| counter.as_ref().unwrap().likes) == Some(likes)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,12 +65,12 @@ async fn a_count_that_was_edited_by_hand_is_shown_without_yes_and_right_with_it(
     let streamer = streamer_of(&stage);
     let id: CounterId = "p".parse().unwrap();
     for user in ["u", "v"] {
-        stage.put("likes", &[("pk", text("p#1")), ("user_id", text(user)), ("liked_at", number(5))]).await;
+        stage.store().put("likes", &json!({"pk": "p#1", "user_id": user, "liked_at": 5})).await;
     }
     counted(&stage, &id, 2).await;
-    let edited = stage.client().update_item().table_name("like_counts").key("post_id", text("p"));
-    let edited = edited.update_expression("SET likes = :n, s1 = :n").expression_attribute_values(":n", number(7));
-    edited.send().await.unwrap();
+    for attribute in ["likes", "s1"] {
+        stage.store().edit("like_counts", json!({"post_id": {"S": "p"}}), attribute, json!({"N": "7"})).await;
+    }
 
     let file = File::of("wrong.txt", "p\n");
     let dry = stage.tally(&["recount", "--file", file.name()]).await;
@@ -107,15 +101,15 @@ fn others_run() -> RunRecord {
 async fn a_recount_answers_with_one_document_of_its_own_run() {
     let stage = Stage::unfollowed(Config { shards: 2, ..Config::default() }).await;
     let streamer = streamer_of(&stage);
-    stage.put("likes", &[("pk", text("p#1")), ("user_id", text("u")), ("liked_at", number(5))]).await;
+    stage.store().put("likes", &json!({"pk": "p#1", "user_id": "u", "liked_at": 5})).await;
     counted(&stage, &"p".parse().unwrap(), 1).await;
     stage.recounts.put_run(&others_run()).await.unwrap();
     let dry = stage.tally(&["recount", "p", "-o", "json"]).await;
-    let answer: Value = serde_json::from_str(&dry.out).unwrap_or_else(|error| panic!("{error}: {dry:?}"));
+    let answer = dry.json();
     assert_eq!((&answer["dry_run"], &answer["summary"]["corrected"]), (&json!(true), &json!(0)), "{answer}");
     assert_eq!((dry.code, &answer["summary"]["posts"]), (Some(0), &json!(1)), "{answer}");
     let said = stage.tally(&[&["recount", "p", "-o", "json"][..], &YES].concat()).await;
-    let answer: Value = serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    let answer = said.json();
     let outcome = answer["outcome"].as_str().unwrap();
     assert!(said.code == Some(0) && outcome.contains("nothing differed"), "{said:?}");
     streamer.stop(Duration::from_secs(10)).await;

@@ -3,10 +3,11 @@
 use std::net::TcpListener;
 use std::process::Command;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use serde_json::json;
 use tally_emulator::{Config, Policies};
+use tally_testkit::process::run;
 
-use crate::stage::{Said, Stage, number, run, text};
+use crate::stage::{Said, Stage};
 
 fn is_one_line(said: &Said) -> bool {
     said.out.is_empty() && said.err.starts_with("tally: ") && said.err.lines().count() == 1
@@ -15,7 +16,7 @@ fn is_one_line(said: &Said) -> bool {
 async fn with(stage: &Stage, args: &[&str], change: impl FnOnce(&mut Command)) -> Said {
     let mut command = stage.command(args);
     change(&mut command);
-    run(command).await
+    run(&mut command).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,15 +56,13 @@ async fn each_mistake_is_one_clear_line() {
 async fn a_format_that_is_not_known_and_a_configuration_that_is_lost_are_refused() {
     let stage = Stage::set().await;
     for (format, named) in [(1, "format 1"), (7, "format 7")] {
-        let config = [("id", text("config")), ("shards", number(4)), ("format", number(format))];
-        stage.put("checkpoints", &config).await;
+        stage.store().put("checkpoints", &json!({"id": "config", "shards": 4, "format": format})).await;
         let said = stage.tally(&["status"]).await;
         assert_eq!(said.code, Some(78), "{said:?}");
         let why = format!("the deployment is written in {named}, this build knows 2: see docs/upgrading.md");
         assert!(is_one_line(&said) && said.err.contains(&why), "{said:?}");
     }
-    let key = AttributeValue::S("config".to_owned());
-    stage.client().delete_item().table_name("checkpoints").key("id", key).send().await.unwrap();
+    stage.store().delete("checkpoints", &json!({"id": "config"})).await;
     let said = stage.tally(&["status"]).await;
     assert!(is_one_line(&said) && said.err.contains("has no `config`"), "{said:?}");
     assert_eq!(said.code, Some(78), "{said:?}");
@@ -74,11 +73,11 @@ async fn what_is_not_permitted_is_named() {
     let arn = |table: &str| format!("arn:aws:dynamodb:*:*:table/{table}");
     let grant = |actions: &[&str], resource: String| {
         let actions: Vec<String> = actions.iter().map(|action| format!("dynamodb:{action}")).collect();
-        serde_json::json!({"Effect": "Allow", "Action": actions, "Resource": resource})
+        json!({"Effect": "Allow", "Action": actions, "Resource": resource})
     };
     let role = |statements: Vec<serde_json::Value>| {
-        let document = serde_json::json!({"Version": "2012-10-17", "Statement": statements});
-        serde_json::json!({"Type": "AWS::IAM::Role", "Properties": {"Policies": [{"PolicyName": "p", "PolicyDocument": document}]}})
+        let document = json!({"Version": "2012-10-17", "Statement": statements});
+        json!({"Type": "AWS::IAM::Role", "Properties": {"Policies": [{"PolicyName": "p", "PolicyDocument": document}]}})
     };
     let tables = ["likes", "like_counts", "checkpoints", "recounts"];
     let reader =
@@ -88,7 +87,7 @@ async fn what_is_not_permitted_is_named() {
     let updates = tables[1..].iter().map(|table| grant(&["UpdateItem"], arn(table)));
     let writes: Vec<_> = updates.chain([grant(&["BatchWriteItem"], arn("likes"))]).collect();
     let operator = [&reader[..], &writes].concat();
-    let template = serde_json::json!({"Resources": {
+    let template = json!({"Resources": {
         "Reader": role(reader), "Operator": role(operator), "Stranger": role(stranger)
     }});
     let policies = Some(Policies::of(&template).unwrap());

@@ -1,33 +1,26 @@
 //! `tally restore`: the tables of a moment, under another prefix.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use serde_json::{Value, json};
 use tally_adapters::dynamodb::{Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_core::ports::TopicReader;
 use tally_core::topic::Offset;
 
-use crate::stage::{Said, Stage, number, partition, text};
+use crate::stage::{Said, Stage, partition};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const YES: [&str; 5] = ["--yes", "--why", "a test", "--table-prefix", "r-"];
 
-type Items = Vec<HashMap<String, AttributeValue>>;
-
-async fn items(stage: &Stage, table: &str) -> Items {
-    stage.client().scan().table_name(table).consistent_read(true).send().await.unwrap().items.unwrap_or_default()
-}
-
 /// What the store's restore does: each table as it was, under another name.
-async fn restore(stage: &Stage, tables: [(&str, Items); 4]) {
-    let connection = Connection::in_process(&Settings::local("r-"), stage.emulator.http_client(), stage.clock.now());
+async fn restore(stage: &Stage, tables: Vec<(&str, Vec<Value>)>) {
+    let client = stage.store().emulator.http_client();
+    let connection = Connection::in_process(&Settings::local("r-"), client, stage.clock.now());
     ensure_tables(&connection).await.unwrap();
     for (table, items) in tables {
         for item in items {
-            let put = stage.client().put_item().table_name(format!("r-{table}")).set_item(Some(item));
-            put.send().await.unwrap();
+            stage.store().call("PutItem", json!({"TableName": format!("r-{table}"), "Item": item})).await;
         }
     }
 }
@@ -72,14 +65,14 @@ async fn tables_of_a_moment_are_good_once_reading_begins_before_it() {
         stage.say("likes", 0, b"{}", &[], age).await;
     }
     // What the moment an hour ago had: one event was applied. The checkpoints, a minute later, have two.
-    let like = [("pk", text("p#2")), ("user_id", text("u")), ("post_id", text("p")), ("liked_at", number(5))];
-    stage.put("likes", &like).await;
+    let like = json!({"pk": "p#2", "user_id": "u", "post_id": "p", "liked_at": 5});
+    stage.store().put("likes", &like).await;
     stage.come_to(0, 2, stage.clock.now()).await;
     let mut tables = Vec::new();
     for table in ["likes", "like_counts", "checkpoints", "recounts"] {
-        tables.push((table, items(&stage, table).await));
+        tables.push((table, stage.store().items(table).await));
     }
-    restore(&stage, tables.try_into().unwrap()).await;
+    restore(&stage, tables).await;
 
     let moment = stage.clock.now().minus(HOUR).0.to_string();
     let check =
@@ -95,8 +88,7 @@ async fn tables_of_a_moment_are_good_once_reading_begins_before_it() {
     let adopted = stage.tally(&[&["adopt", "tables"][..], &YES].concat()).await;
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
     // What Kafka's own tool does.
-    let consumers = kafka::Settings::plaintext(&stage.brokers());
-    let consumers = kafka::TopicReader::new(&consumers, "r-tally-consumer", "likes").unwrap();
+    let consumers = kafka::TopicReader::new(&stage.engines.kafka(), "r-tally-consumer", "likes").unwrap();
     consumers.mark(&partition(0), Offset(1)).await.unwrap();
     let said = check().await;
     let good = ["likes/0", "likes/1", "exactness", "tables: ids", "log of changes"];

@@ -1,17 +1,15 @@
 //! What the tests run on: a deployment that is well, the means to make it unwell, and the command with its answer.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-use aws_sdk_dynamodb::types::AttributeValue;
 use rdkafka::config::ClientConfig;
-use rdkafka::mocking::MockCluster;
-use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
+use rdkafka::producer::{FutureProducer, FutureRecord};
+use serde_json::json;
 use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
 use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::{self, Connection, Settings, ensure_tables};
+use tally_adapters::dynamodb::{self, Connection};
 use tally_adapters::kafka;
 use tally_core::cached::StandingAt;
 use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
@@ -22,9 +20,12 @@ use tally_core::register::{Kept, Topic, Version};
 use tally_core::relay::Fed;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
-use tally_emulator::{Config, Emulator};
-use tally_service::{Clock, Host, Stage as Step};
-use tokio::net::TcpListener;
+use tally_emulator::Config;
+use tally_service::{Clock, Host};
+use tally_testkit::process::run;
+use tally_testkit::{Engines, Store};
+
+pub(crate) use tally_testkit::process::Done as Said;
 
 pub(crate) const PARTITIONS: u32 = 2;
 /// A deployment of few shards, so that what is said of a post is short.
@@ -32,33 +33,15 @@ const SHARDS: u64 = 4;
 /// How long tombstones are kept.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What a run of the command came to.
-#[derive(Debug)]
-pub(crate) struct Said {
-    pub(crate) code: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl Said {
-    /// The answer, of a command that was told `-o json`.
-    pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-}
-
 pub(crate) struct Stage {
-    cluster: MockCluster<'static, DefaultProducerContext>,
-    pub(crate) emulator: Emulator,
+    pub(crate) engines: Engines,
     pub(crate) connection: Connection,
-    pub(crate) endpoint: String,
     pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) changes: Changes,
     pub(crate) recounts: dynamodb::Recounts,
     pub(crate) claims: Claims,
     producer: FutureProducer,
     pub(crate) clock: Clock,
-    _server: Host,
 }
 
 impl Stage {
@@ -75,37 +58,21 @@ impl Stage {
 
     /// The same, whose log of changes no change-streamer has set up yet.
     pub(crate) async fn unfollowed(config: Config) -> Self {
-        let cluster = MockCluster::new(1).unwrap();
-        cluster.create_topic("likes", i32::try_from(PARTITIONS).unwrap(), 1).unwrap();
-        cluster.create_topic("likes.dlq", 1, 1).unwrap();
-        cluster.create_topic("changes", i32::try_from(PARTITIONS).unwrap(), 1).unwrap();
-        let emulator = Emulator::new(config);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let host = Host::new("stage");
-        let served = emulator.clone();
-        host.worker(Step::Support, "emulator", move |stop: tally_service::Stop| async move {
-            served.serve(listener, async move { stop.requested().await }).await?;
-            Ok(())
-        });
-        let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), host.clock().now());
-        ensure_tables(&connection).await.unwrap();
-        let producer = ClientConfig::new().set("bootstrap.servers", cluster.bootstrap_servers()).create().unwrap();
-        let shards = ShardCount::new(SHARDS).unwrap();
+        let topics = [("likes", PARTITIONS), ("likes.dlq", 1), ("changes", PARTITIONS)];
+        let engines = Engines::start(config, &topics).await;
+        let (connection, clock) = (engines.store.repeating(5), Host::new("stage").clock());
+        let producer = ClientConfig::new().set("bootstrap.servers", &engines.brokers).create().unwrap();
         let checkpoints = dynamodb::Checkpoints::new(&connection);
-        checkpoints.config(Some(shards)).await.unwrap();
+        checkpoints.config(Some(ShardCount::new(SHARDS).unwrap())).await.unwrap();
         let stage = Self {
             checkpoints,
             changes: Changes::new(&connection),
             recounts: dynamodb::Recounts::new(&connection),
-            claims: Claims::new(&connection, host.clock()),
-            clock: host.clock(),
-            cluster,
-            emulator,
+            claims: Claims::new(&connection, clock),
+            clock,
+            engines,
             connection,
-            endpoint,
             producer,
-            _server: host,
         };
         let logs = stage.reader("likes").logs().await.unwrap();
         let begins = logs.iter().map(|(_, log)| log.end).collect();
@@ -115,6 +82,10 @@ impl Stage {
             stage.come_to(index, log.end.0, stage.clock.now()).await;
         }
         stage
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.engines.store
     }
 
     pub(crate) async fn topic(&self) -> Topic {
@@ -143,7 +114,7 @@ impl Stage {
 
     /// What the group of consumers has committed.
     pub(crate) fn consumers(&self) -> kafka::TopicReader {
-        kafka::TopicReader::new(&kafka::Settings::plaintext(&self.brokers()), "tally-consumer", "likes").unwrap()
+        kafka::TopicReader::new(&self.engines.kafka(), "tally-consumer", "likes").unwrap()
     }
 
     /// Sets the log of changes up: every shard of the stream is in it, and all of it is counted, up to `at`.
@@ -188,12 +159,8 @@ impl Stage {
         number
     }
 
-    pub(crate) fn brokers(&self) -> String {
-        self.cluster.bootstrap_servers()
-    }
-
     pub(crate) fn reader(&self, topic: &str) -> kafka::TopicReader {
-        kafka::TopicReader::new(&kafka::Settings::plaintext(&self.brokers()), "tally-dlq-replay", topic).unwrap()
+        kafka::TopicReader::new(&self.engines.kafka(), "tally-dlq-replay", topic).unwrap()
     }
 
     /// Writes a record as of so long ago.
@@ -210,8 +177,8 @@ impl Stage {
 
     /// A dead letter of the record at `offset`, which would be an event now.
     pub(crate) async fn put_aside(&self, offset: u64) {
-        let ours = self.client().describe_table().table_name("likes").send().await.unwrap();
-        self.put_aside_of(ours.table().unwrap().table_arn().unwrap(), offset).await;
+        let ours = self.store().call("DescribeTable", json!({"TableName": "likes"})).await;
+        self.put_aside_of(ours["Table"]["TableArn"].as_str().unwrap(), offset).await;
     }
 
     /// The same, which `deployment` wrote.
@@ -229,33 +196,25 @@ impl Stage {
         self.say("likes.dlq", 0, event, &headers, Duration::ZERO).await;
     }
 
-    /// A client of any table.
-    pub(crate) fn client(&self) -> aws_sdk_dynamodb::Client {
-        let config = aws_sdk_dynamodb::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new("us-east-1"))
-            .endpoint_url(&self.endpoint)
-            .credentials_provider(Credentials::new("local", "local", None, None, "local"))
-            .http_client(self.emulator.http_client());
-        aws_sdk_dynamodb::Client::from_conf(config.build())
+    /// Has items of a table expire by an attribute, or not any more.
+    pub(crate) async fn expire(&self, table: &str, by: &str, on: bool) {
+        let wanted = json!({"Enabled": on, "AttributeName": by});
+        let update = json!({"TableName": table, "TimeToLiveSpecification": wanted});
+        self.store().call("UpdateTimeToLive", update).await;
     }
 
-    /// Puts an item as no service would.
-    pub(crate) async fn put(&self, table: &str, attributes: &[(&str, AttributeValue)]) {
-        let put = self.client().put_item().table_name(table);
-        let put = attributes.iter().fold(put, |put, (name, value)| put.item(*name, value.clone()));
-        put.send().await.unwrap();
+    /// Deletes every item of a table whose key is one attribute.
+    pub(crate) async fn delete_all(&self, table: &str, key: &str) {
+        for item in self.store().items(table).await {
+            self.store().call("DeleteItem", json!({"TableName": table, "Key": {key: item[key]}})).await;
+        }
     }
 
     /// All that is stored, in the tables and in Kafka: to be compared with itself.
     pub(crate) async fn everything(&self) -> BTreeMap<String, Vec<String>> {
         let mut all = BTreeMap::new();
         for table in ["likes", "like_counts", "checkpoints", "recounts"] {
-            let found = self.client().scan().table_name(table).consistent_read(true).send().await.unwrap();
-            let item = |item: &std::collections::HashMap<String, AttributeValue>| {
-                format!("{:?}", item.iter().map(|(name, value)| (name, shown(value))).collect::<BTreeMap<_, _>>())
-            };
-            let mut items: Vec<String> = found.items().iter().map(item).collect();
+            let mut items: Vec<String> = self.store().items(table).await.iter().map(ToString::to_string).collect();
             items.sort();
             all.insert(table.to_owned(), items);
         }
@@ -272,62 +231,22 @@ impl Stage {
 
     /// The command with this deployment's settings in its environment, and none of the test's own.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
-        let settings = std::env::vars_os().map(|(name, _)| name);
-        let ours = |name: &std::ffi::OsString| {
-            let name = name.to_string_lossy();
-            name.starts_with("TALLY_") || name.starts_with("AWS_")
-        };
-        settings.filter(ours).for_each(|name| _ = command.env_remove(name));
-        command
-            .args(args)
-            .env("TALLY_BROKERS", self.brokers())
-            .env("TALLY_OPERATOR", "anna")
-            .env("AWS_ENDPOINT_URL", &self.endpoint)
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ACCESS_KEY_ID", "local")
-            .env("AWS_SECRET_ACCESS_KEY", "local")
-            .env("AWS_EC2_METADATA_DISABLED", "true")
-            .stdin(Stdio::null());
+        let mut command = self.engines.command(env!("CARGO_BIN_EXE_tally"));
+        command.args(args).env("TALLY_OPERATOR", "anna");
         command
     }
 
     /// Runs the command to its end.
     pub(crate) async fn tally(&self, args: &[&str]) -> Said {
-        run(self.command(args)).await
+        run(&mut self.command(args)).await
     }
 }
 
 /// The version of the routed record at `offset`, as it is stored.
-pub(crate) fn version(generation: u16, offset: u64) -> AttributeValue {
-    AttributeValue::N(Version::new(generation, true, Offset(offset)).to_string())
-}
-
-/// A value as text, with the entries of maps in order.
-fn shown(value: &AttributeValue) -> String {
-    match value {
-        AttributeValue::M(map) => {
-            format!("{:?}", map.iter().map(|(name, value)| (name, shown(value))).collect::<BTreeMap<_, _>>())
-        }
-        AttributeValue::L(list) => format!("{:?}", list.iter().map(shown).collect::<Vec<_>>()),
-        value => format!("{value:?}"),
-    }
-}
-
-pub(crate) async fn run(mut command: Command) -> Said {
-    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { code: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
+pub(crate) fn version(generation: u16, offset: u64) -> u64 {
+    Version::new(generation, true, Offset(offset)).to_string().parse().unwrap()
 }
 
 pub(crate) fn partition(index: u32) -> Partition {
     Partition { topic: "likes".into(), index }
-}
-
-pub(crate) fn text(text: &str) -> AttributeValue {
-    AttributeValue::S(text.to_owned())
-}
-
-pub(crate) fn number(number: i64) -> AttributeValue {
-    AttributeValue::N(number.to_string())
 }

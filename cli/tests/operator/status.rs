@@ -1,13 +1,14 @@
 //! `tally status` and `tally doctor`.
 
-use aws_sdk_dynamodb::types::{PointInTimeRecoverySpecification, TimeToLiveSpecification};
 use std::net::TcpListener;
 use std::time::Duration;
 
+use serde_json::json;
 use tally_core::audit::QueueReason;
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
 use tally_core::changes::Standing;
 use tally_core::time::UnixMillis;
+use tally_testkit::process::run;
 
 use crate::stage::Stage;
 
@@ -100,9 +101,7 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
 async fn without_brokers_the_tables_alone_are_looked_at() {
     let stage = Stage::set().await;
     stage.put_aside(5).await;
-    let mut command = stage.command(&["status"]);
-    command.env_remove("TALLY_BROKERS");
-    let said = crate::stage::run(command).await;
+    let said = run(stage.command(&["status"]).env_remove("TALLY_BROKERS")).await;
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.out.contains("not looked at: say --brokers"), "{said:?}");
 }
@@ -110,9 +109,9 @@ async fn without_brokers_the_tables_alone_are_looked_at() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_not_say() {
     let stage = Stage::set().await;
-    let kept = PointInTimeRecoverySpecification::builder().point_in_time_recovery_enabled(true).build().unwrap();
-    let keep = stage.client().update_continuous_backups().table_name("like_counts");
-    keep.point_in_time_recovery_specification(kept).send().await.unwrap();
+    let kept = json!({"PointInTimeRecoveryEnabled": true});
+    let keep = json!({"TableName": "like_counts", "PointInTimeRecoverySpecification": kept});
+    stage.store().call("UpdateContinuousBackups", keep).await;
     let before = stage.everything().await;
     let said = stage.tally(&["doctor", "-o", "json"]).await;
     assert_eq!(stage.everything().await, before, "permissions were tried, and nothing was changed");
@@ -140,21 +139,13 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
         assert_eq!(verdict(what), expected, "{what}: {said:?}");
     }
     assert_eq!(said.code, Some(1), "deletion protection is off");
-    let expiry = |table: &str, by: &str, on: bool| {
-        let wanted = TimeToLiveSpecification::builder().enabled(on).attribute_name(by).build().unwrap();
-        stage.client().update_time_to_live().table_name(table).time_to_live_specification(wanted).send()
-    };
     // Kafka is not asked again.
-    let tables = async || {
-        let mut command = stage.command(&["doctor"]);
-        command.env_remove("TALLY_BROKERS");
-        crate::stage::run(command).await
-    };
-    expiry("likes", "gone", false).await.unwrap();
+    let tables = async || run(stage.command(&["doctor"]).env_remove("TALLY_BROKERS")).await;
+    stage.expire("likes", "gone", false).await;
     let said = tables().await;
     assert!(said.out.contains("nothing expires: switch on expiry by `gone`"), "{said:?}");
-    expiry("likes", "liked_at", true).await.unwrap();
-    expiry("like_counts", "updated_at", true).await.unwrap();
+    stage.expire("likes", "liked_at", true).await;
+    stage.expire("like_counts", "updated_at", true).await;
     let said = tables().await;
     assert!(said.out.contains("items expire by `liked_at`: switch on expiry by `gone`"), "{said:?}");
     assert!(said.out.contains("items expire by `updated_at`: what has no other copy would vanish"), "{said:?}");
@@ -169,8 +160,7 @@ async fn a_log_of_changes_that_is_another_one_or_was_never_set_up_is_found() {
     assert!(said.code == Some(1) && said.out.contains("log replaced"), "{said:?}");
     let said = stage.tally(&["doctor"]).await;
     assert!(said.out.contains("or another id than it was set up with"), "{said:?}");
-    let delete = stage.client().delete_item().table_name("checkpoints");
-    delete.key("id", crate::stage::text("changes/config")).send().await.unwrap();
+    stage.store().delete("checkpoints", &json!({"id": "changes/config"})).await;
     let said = stage.tally(&["status"]).await;
     assert!(said.code == Some(1) && said.out.contains("no log of changes"), "{said:?}");
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tally_core::ports::TopicReader;
 use tally_core::register::{Generation, Topic};
 use tally_core::topic::{Offset, TopicId};
 
 use crate::changes::File;
-use crate::stage::{Said, Stage, number, partition, text, version};
+use crate::stage::{Said, Stage, partition, version};
 
 const YES: [&str; 5] = ["--settle", "0s", "--yes", "--why", "a test"];
 const VIEWS: &str = "[[counters]]\nname = \"views\"\nkind = \"sum\"\nadd = \"view\"\n";
@@ -138,14 +139,12 @@ async fn a_topic_that_has_grown_is_adopted_once_it_is_drained() {
 async fn a_topic_of_which_nothing_is_known_any_more_gets_a_generation_above_every_version_in_the_table() {
     let stage = Stage::set().await;
     for key in ["topic/likes", "claim/likes/0", "claim/likes/1"] {
-        let delete = stage.client().delete_item().table_name("checkpoints").key("id", text(key));
-        delete.send().await.unwrap();
+        stage.store().delete("checkpoints", &json!({"id": key})).await;
     }
     assert!(done(&stage, &["adopt"]).await.out.contains("nothing to do"), "a consumer begins with it");
-    let row = [("pk", text("p#1")), ("user_id", text("u")), ("liked_at", number(5)), ("v", version(6, 90))];
-    stage.put("likes", &row).await;
-    let cell = [("pk", text("p#+views.0")), ("user_id", text("\u{1}cell/likes/0")), ("n", number(1))];
-    stage.put("likes", &[&cell[..], &[("to", version(7, 3))]].concat()).await;
+    stage.store().put("likes", &json!({"pk": "p#1", "user_id": "u", "liked_at": 5, "v": version(6, 90)})).await;
+    let cell = json!({"pk": "p#+views.0", "user_id": "\u{1}cell/likes/0", "n": 1, "to": version(7, 3)});
+    stage.store().put("likes", &cell).await;
     let said = done(&stage, &["adopt"]).await;
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(stage.topic().await.current().number, 8);

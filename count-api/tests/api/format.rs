@@ -1,7 +1,6 @@
 //! A deployment in a format that the API does not know: it does not start there, and stops when the format changes.
 
 use crate::engines::Tables;
-use crate::harness::DEADLINE;
 use crate::process::Process;
 
 const NAMED: &str = "the deployment is written in format 7, this build knows 2: see docs/upgrading.md";
@@ -19,9 +18,8 @@ macro_rules! write_in {
 }
 
 /// How it ended, and how many lines name the format.
-async fn ended(mut process: Process) -> (Option<i32>, usize) {
-    let code = tokio::time::timeout(DEADLINE, process.child.wait()).await.expect("it ends").unwrap().code();
-    (code, process.lines().iter().filter(|line| line.contains(NAMED)).count())
+async fn ended(process: Process) -> (Option<i32>, usize) {
+    (process.code().await, process.lines().iter().filter(|line| line.contains(NAMED)).count())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

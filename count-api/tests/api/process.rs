@@ -2,41 +2,43 @@
 
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::process::Stdio;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use tally_adapters::dynamodb;
 use tally_core::ids::ShardCount;
 use tally_emulator::Policies;
 use tally_service::Host;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, Command};
+use tally_testkit::process;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use crate::engines::Tables;
-use crate::harness::{DEADLINE, eventually, get};
+use crate::harness::{eventually, get};
 
-/// The binary, running, with every line it has logged.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-count-api");
+const LISTENING: [&str; 6] = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"];
+
+/// The program, running.
 pub(crate) struct Process {
-    pub(crate) child: Child,
+    process: tally_testkit::Process,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
-    lines: Arc<Mutex<Vec<String>>>,
-    _reading: JoinSet<()>,
 }
 
 pub(crate) fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tally-count-api"));
-    command.args(args);
-    surrounded(command)
+    surrounded(process::command(PROGRAM), args)
 }
 
 /// With the variables that every process has here.
-fn surrounded(mut command: Command) -> Command {
-    command.kill_on_drop(true).stdin(Stdio::null());
-    command.env_remove("TALLY_REDIS").env("AWS_REGION", "us-east-1");
+fn surrounded(mut command: Command, args: &[&str]) -> Command {
+    command.args(args).env("AWS_REGION", "us-east-1");
     command.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "canary-aws-secret");
     command
+}
+
+/// What the program says that does not come to serve.
+async fn refused(mut command: Command, tables: &Tables) -> process::Done {
+    process::run(command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address))).await
 }
 
 impl Process {
@@ -47,70 +49,65 @@ impl Process {
 
     /// The same, not waited for.
     pub(crate) fn launch(tables: &Tables, args: &[&str]) -> Self {
-        let always = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"];
-        Self::spawn(tables, command(&[&always, args].concat()))
+        Self::spawn(tables, command(&[&LISTENING, args].concat()))
     }
 
     /// The same with at most `files` open files.
     fn limited(tables: &Tables, files: u32) -> Self {
         let script = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
-        let mut limited = Command::new("sh");
-        limited.args(["-c", &script, env!("CARGO_BIN_EXE_tally-count-api")]);
-        limited.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"]);
-        Self::spawn(tables, surrounded(limited))
+        let mut limited = process::command("sh");
+        limited.args(["-c", &script, PROGRAM]);
+        Self::spawn(tables, surrounded(limited, &LISTENING))
     }
 
     fn spawn(tables: &Tables, mut command: Command) -> Self {
         command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = Arc::<Mutex<Vec<String>>>::default();
-        let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (kept, mut reading) = (Arc::clone(&lines), JoinSet::new());
-        reading.spawn(async move {
-            while let Ok(Some(line)) = said.next_line().await {
-                kept.lock().unwrap().push(line);
-            }
-        });
+        let process = tally_testkit::Process::start("api", &mut command).unwrap();
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self { child, address: nowhere, admin: nowhere, lines, _reading: reading }
+        Self { process, address: nowhere, admin: nowhere }
     }
 
     pub(crate) async fn ready(mut self) -> Self {
-        eventually("it listens", async || self.said("listening").is_some()).await;
+        self.process.ready().await.unwrap();
         let address = |message: &str| self.said(message).unwrap()["address"].as_str().unwrap().parse().unwrap();
         (self.address, self.admin) = (address("listening"), address("admin listening"));
-        eventually("it is ready", async || get(self.admin, "/readyz").await.status == 200).await;
         self
     }
 
     /// Every line so far.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.lines.lock().unwrap().clone()
+        self.process.log().lines().map(str::to_owned).collect()
     }
 
     /// Every line about a request or a connection.
     pub(crate) fn accesses(&self) -> Vec<Value> {
-        let lines =
-            self.lines().into_iter().map(|line| serde_json::from_str(&line).expect("a line is one JSON object"));
-        lines.filter(|line: &Value| line["target"] == "tally_count_api::access").collect()
+        let (log, mut lines) = (self.process.log(), Vec::new());
+        // The last line may be half there.
+        for line in log.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+            lines.push(serde_json::from_str(line).expect("a line is one JSON object"));
+        }
+        lines.retain(|line: &Value| line["target"] == "tally_count_api::access");
+        lines
     }
 
     pub(crate) fn said(&self, message: &str) -> Option<Value> {
-        let lines = self.lines();
-        let mut lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        lines.find(|line| line["message"] == message)
+        self.process.event(message)
     }
 
     /// What it counts.
     pub(crate) async fn metrics(&self) -> String {
-        String::from_utf8(get(self.admin, "/metrics").await.body.to_vec()).unwrap()
+        self.process.get("/metrics").await.unwrap().body
+    }
+
+    /// Its exit code when it ends by itself.
+    pub(crate) async fn code(&self) -> Option<i32> {
+        self.process.code().await
     }
 
     /// Asks it to end, and waits for its exit code.
     pub(crate) async fn end(&mut self) -> Option<i32> {
-        let id = self.child.id().expect("it runs").to_string();
-        std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap();
-        tokio::time::timeout(DEADLINE, self.child.wait()).await.expect("it ends in time").unwrap().code()
+        self.process.signal(process::Signal::TERM).unwrap();
+        self.code().await
     }
 }
 
@@ -157,12 +154,9 @@ async fn a_table_of_another_shape_is_refused_by_name_at_the_start() {
         "KeySchema":[{"AttributeName":"id","KeyType":"HASH"}],
         "AttributeDefinitions":[{"AttributeName":"id","AttributeType":"S"}]}"#;
     tables.call("CreateTable", other).await;
-    let mut command = command(&["--listen", "127.0.0.1:0", "--admin-listen", "off"]);
-    command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
-    let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("table like_counts") && said.contains("post_id"), "{said}");
+    let said = refused(command(&["--listen", "127.0.0.1:0", "--admin-listen", "off"]), &tables).await;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("table like_counts") && said.err.contains("post_id"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,9 +177,8 @@ async fn a_deployment_not_created_yet_is_waited_for_and_never_created() {
 #[tokio::test]
 async fn bad_settings_are_named_and_checked_without_a_connection() {
     let check = async |args: &[&str]| {
-        let output = command(&[&["--check"], args].concat()).output().await.unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8(said).unwrap())
+        let said = process::run(&mut command(&[&["--check"], args].concat())).await;
+        (said.code, said.out + &said.err)
     };
     assert_eq!(check(&[]).await.0, Some(0));
     assert_eq!(check(&["--brokers", "b:9092", "--redis", "redis://:canary@r:1"]).await.0, Some(0));
@@ -218,9 +211,9 @@ async fn bad_variables_are_named_and_checked_without_a_connection() {
         ("AWS_SECRET_ACCESS_KEY", ""),
         ("TALLY_LISTENN", "canary"),
     ] {
-        let output = command(&["--check"]).env(name, value).output().await.unwrap();
-        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        assert_eq!(output.status.code(), Some(78), "{name}={value}: {said}");
+        let done = process::run(command(&["--check"]).env(name, value)).await;
+        let said = done.out + &done.err;
+        assert_eq!(done.code, Some(78), "{name}={value}: {said}");
         assert!(said.contains(name) && !said.contains("canary") && said.lines().count() == 1, "{said}");
     }
 }
@@ -232,14 +225,13 @@ async fn no_region_and_no_credentials_are_said_by_name_in_one_line() {
         // Without the instance it cannot be known either, before the first request.
         for check in [&[][..], &["--check"]] {
             let mut command = command(&[&["--listen", "127.0.0.1:0", "--admin-listen", "off"], check].concat());
-            command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address)).env("HOME", "/nowhere");
+            command.env("HOME", "/nowhere");
             command.env_remove("AWS_DEFAULT_REGION").env_remove(missing).env("AWS_EC2_METADATA_DISABLED", "true");
             if missing == "AWS_ACCESS_KEY_ID" {
                 command.env_remove("AWS_SECRET_ACCESS_KEY");
             }
-            let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();
-            let said = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(78), "{said}");
+            let process::Done { code, err: said, .. } = refused(command, &tables).await;
+            assert_eq!(code, Some(78), "{said}");
             assert!(said.contains(&format!("{named}: missing")) && said.lines().count() == 1, "{said}");
         }
     }
@@ -291,7 +283,7 @@ async fn it_is_not_ready_while_it_may_not_read_the_counts_table() {
     let denied = [("*", "likes*"), ("*", "checkpoints"), ("*", "recounts"), ("DescribeTable", "like_counts")];
     let roles = json!({"Resources": {"local": role(&[("*", "*")]), "Denied": role(&denied)}});
     let tables = Tables::under(Policies::of(&roles).unwrap()).await;
-    let mut command = command(&["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"]);
+    let mut command = command(&LISTENING);
     command.env("AWS_ACCESS_KEY_ID", "Denied");
     let mut process = Process::spawn(&tables, command).ready().await;
     eventually("it is not ready", async || {
@@ -330,15 +322,14 @@ async fn what_the_instance_does_not_know_either_is_said_by_name_in_one_line() {
     for instance in ["http://127.0.0.1:1".to_owned(), format!("http://{forbidding}")] {
         for missing in ["AWS_REGION", "AWS_ACCESS_KEY_ID"] {
             let mut command = command(&["--listen", "127.0.0.1:0", "--admin-listen", "off"]);
-            command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address)).env("HOME", "/nowhere");
+            command.env("HOME", "/nowhere");
             command.env_remove("AWS_DEFAULT_REGION").env_remove("AWS_EC2_METADATA_DISABLED").env_remove(missing);
             command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &instance);
             if missing == "AWS_ACCESS_KEY_ID" {
                 command.env_remove("AWS_SECRET_ACCESS_KEY");
             }
-            let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();
-            let said = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(78), "{said}");
+            let process::Done { code, err: said, .. } = refused(command, &tables).await;
+            assert_eq!(code, Some(78), "{said}");
             let aloud: Vec<&str> = said.lines().filter(|line| !line.contains(" INFO ")).collect();
             assert_eq!(aloud.len(), 1, "{said}");
             assert!(aloud[0].contains(&format!("{missing}: missing")), "{said}");
@@ -371,12 +362,10 @@ async fn with_few_open_files_fewer_connections_are_taken_aloud_and_the_probes_ar
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_number_of_shards_than_the_deployments_is_refused_and_both_are_named() {
     let tables = Tables::deployed(ShardCount::new(8).ok()).await;
-    let mut command = command(&["--shards", "16", "--listen", "127.0.0.1:0", "--admin-listen", "off"]);
-    command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
-    let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(78), "{said}");
-    assert!(said.contains("--shards is 16") && said.contains("created with 8"), "{said}");
+    let command = command(&["--shards", "16", "--listen", "127.0.0.1:0", "--admin-listen", "off"]);
+    let said = refused(command, &tables).await;
+    assert_eq!(said.code, Some(78), "{said:?}");
+    assert!(said.err.contains("--shards is 16") && said.err.contains("created with 8"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! A canary in every credential: it is seen nowhere.
 
 use http_body_util::Full;
+use tally_testkit::process::run;
 
 use crate::engines::{RedisServer, Tables};
 use crate::harness::{get, request, send};
@@ -51,15 +52,15 @@ async fn none_is_seen(host: &str) {
     for path in ["/metrics", "/readyz"] {
         seen += &String::from_utf8_lossy(&get(process.admin, path).await.body);
     }
-    let check = command(&[&["--check"], &args[..]].concat()).output().await.unwrap();
-    assert!(check.status.success());
-    let bad = command(&["--check", "--redis", "canary-address", "--local-ttl", "canary"]).output().await.unwrap();
-    let help = command(&["--help"]).env("TALLY_REDIS", &redis).env("TALLY_SASL_PASSWORD", "canary").output();
-    let nowhere = command(&[&["--check"], &login[..]].concat()).output();
-    for output in [check, help.await.unwrap(), nowhere.await.unwrap()] {
-        seen += &String::from_utf8_lossy(&[output.stdout, output.stderr].concat());
+    let check = run(&mut command(&[&["--check"], &args[..]].concat())).await;
+    assert_eq!(check.code, Some(0));
+    let bad = run(&mut command(&["--check", "--redis", "canary-address", "--local-ttl", "canary"])).await;
+    assert_eq!(bad.code, Some(78));
+    let help = run(command(&["--help"]).env("TALLY_REDIS", &redis).env("TALLY_SASL_PASSWORD", "canary")).await;
+    let nowhere = run(&mut command(&[&["--check"], &login[..]].concat())).await;
+    for done in [check, help, nowhere] {
+        seen += &(done.out + &done.err);
     }
-    assert_eq!(bad.status.code(), Some(78));
     assert_eq!(process.end().await, Some(0));
     seen += &process.lines().join("\n");
     assert!(seen.len() > 1_000, "something was seen");

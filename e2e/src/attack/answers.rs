@@ -5,8 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::ensure;
-
-use super::http::Answer;
+use tally_testkit::http::Answer;
 
 /// Answers by status, and the first of those that no client may ever be given.
 #[derive(Debug, Default)]
@@ -73,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_busy_api_is_in_order_and_any_other_failure_is_not() {
-        let answer = |status| Some(Answer { status, body: String::new() });
+        let answer = |status| Some(Answer { status, head: String::new(), body: String::new() });
         let answers = Answers::default();
         answers.hear(answer(503));
         assert!(answers.judge().is_err(), "not one count was given");

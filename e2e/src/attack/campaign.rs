@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
+use tally_testkit::process::GRACE;
 use tokio::time::Instant;
 
 use super::figures::Recoveries;
-use super::process::GRACE;
 use super::recounts::Attempts;
 use super::service::Service;
 use super::stage::{Judgement, Load, Setting, Stage, Table};

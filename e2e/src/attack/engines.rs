@@ -19,10 +19,10 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
 use tally_service::{Clock, Host, Stage, Stop};
+use tally_testkit::Redis;
 use tokio::net::TcpListener;
 
 use super::proxy::{Mode, Protocol, Proxy};
-use super::redis::Redis;
 use crate::simulation::history::History;
 use crate::undisturbed;
 
@@ -143,11 +143,11 @@ impl Engines {
             served.serve(listener, async move { stop.requested().await }).await?;
             Ok(())
         });
-        let redis = Redis::start().await?;
         ensure!(
-            redis.is_some() || !needs_redis,
+            Redis::is_installed() || !needs_redis,
             "there is no redis-server here: install one, or name it by TALLY_REDIS_SERVER"
         );
+        let redis = if Redis::is_installed() { Some(Redis::start(&[]).await?) } else { None };
         let mut proxies = BTreeMap::new();
         proxies.insert(Dependency::Kafka, Proxy::start(host, broker, Protocol::Kafka).await?);
         proxies.insert(Dependency::DynamoDb, Proxy::start(host, tables, Protocol::Any).await?);
@@ -255,7 +255,7 @@ impl Engines {
     /// Waits out requests that are done after their clients have given up.
     pub(crate) async fn without_ghosts(&self) -> anyhow::Result<()> {
         let landed = async || self.emulator.stats().ghosts_pending == 0;
-        super::wait::until("every late request to land", Duration::from_secs(330), landed).await?;
+        tally_testkit::until("every late request to land", Duration::from_secs(330), landed).await?;
         Ok(())
     }
 

@@ -2,15 +2,17 @@
 //! filled again by the campaign that empties it.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use tally_testkit::Process;
+use tally_testkit::process::command;
 
 use super::engines::{Dependency, Engines};
 use super::operator::Operator;
-use super::process::Process;
 use super::redis;
 use super::service::Service;
 
@@ -77,17 +79,14 @@ impl Launcher {
         });
         args.extend(more);
         let endpoint = if service == Service::Api { &self.api_endpoint } else { &self.endpoint };
-        let mut environment = vec![
-            ("AWS_ENDPOINT_URL", endpoint.as_str()),
-            ("AWS_REGION", "us-east-1"),
-            ("AWS_ACCESS_KEY_ID", service.role()),
-            ("AWS_SECRET_ACCESS_KEY", "local"),
-        ];
+        let mut command = command(program);
+        command.arg0(service.binary()).args(args).env("AWS_ENDPOINT_URL", endpoint).env("AWS_REGION", "us-east-1");
+        command.env("AWS_ACCESS_KEY_ID", service.role()).env("AWS_SECRET_ACCESS_KEY", "local");
         // An older build refuses to start with a setting that it does not know.
         if program == self.program {
-            environment.extend(settings.iter().map(|(name, value)| (*name, value.as_str())));
+            command.envs(settings);
         }
-        Process::start(program, service, &args, &environment)
+        Process::start(&service.to_string(), &mut command)
     }
 }
 

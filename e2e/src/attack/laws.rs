@@ -10,12 +10,12 @@ use tally_core::cached::{Cache as _, Value};
 use tally_core::event::partition_of;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RESERVED, RowKey, ShardCount};
+use tally_testkit::{http, until};
 
 use super::engines::Engines;
 use super::fleet::Fleet;
-use super::http;
 use super::ledger::{Truth, Weights, all_counters};
-use super::wait::until;
+use super::redis;
 use crate::simulation::laws::{Quiet, exact};
 
 /// How long the cache and the API may take to say what the counters say: they follow.
@@ -121,7 +121,7 @@ async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Count
 /// What is cached is the count as it stands; how many are.
 async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<usize> {
     let Some(redis) = engines.redis() else { return Ok(0) };
-    let (ports, cache) = (engines.ports(), redis.cache(&engines.ports().prefix)?);
+    let (ports, cache) = (engines.ports(), redis::cache(&redis, &engines.ports().prefix)?);
     let partitions = ports.log.config().await?.context("there is no log of changes")?.partitions;
     let (mut cached, mut stale) = (0, None);
     let fresh = until("the cache to follow", FOLLOW, async || {

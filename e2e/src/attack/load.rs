@@ -10,12 +10,12 @@ use tally_core::definitions::Definitions;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, Producer as _};
 use tally_service::{Chance, Stop};
+use tally_testkit::http;
 use tokio::time::sleep;
 
 use super::answers::Answers;
 use super::engines::{Engines, TOPIC};
 use super::fleet::Fleet;
-use super::http;
 use super::ledger::{Ledger, Saying, behind};
 use super::stage::Load;
 use crate::crowd::Crowd;

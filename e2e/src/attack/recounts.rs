@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
+use tally_testkit::Process;
 use tokio::time::Instant;
 
 use super::figures::Recoveries;
 use super::fleet::Launcher;
-use super::process::Process;
 use super::service::Service;
 use super::stage::Stage;
 use crate::simulation::chance::Draws;

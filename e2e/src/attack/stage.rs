@@ -10,6 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use tally_core::definitions::Definitions;
 use tally_service::{Chance, Clock, Host, Stop, Worker};
+use tally_testkit::process::GRACE;
+use tally_testkit::until;
 
 use super::answers::Answers;
 use super::engines::{Engines, Roles};
@@ -19,10 +21,8 @@ use super::laws::{self, Compared};
 use super::ledger::{AMOUNTS, CROWD, behind, definitions};
 use super::load::Shared;
 use super::load::{read, speak};
-use super::process::GRACE;
 use super::recounts::{self, Found};
 use super::service::Service;
-use super::wait::until;
 use crate::crowd::Crowd;
 use crate::simulation::laws::{Count, Honesty};
 

@@ -9,15 +9,15 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use serde_json::{Value, json};
 use tally_core::ids::ShardCount;
+use tally_testkit::process::{Done, Signal};
+use tally_testkit::until;
 
 use super::{Story, by_hand};
 use crate::attack::engines::ANEW;
-use crate::attack::operator::{Done, Operator};
-use crate::attack::process::Signal;
+use crate::attack::operator::Operator;
 use crate::attack::recounts;
 use crate::attack::service::Service;
 use crate::attack::stage::{Setting, Stage};
-use crate::attack::wait::until;
 
 /// How long a process may take to see that it must not start.
 const REFUSED: Duration = Duration::from_secs(120);
@@ -45,12 +45,12 @@ async fn relive(stage: &mut Stage, story: &mut Story, file: &Path, is_own_kafka:
     let operator = stage.fleet.launcher.operator();
     stage.changed(200).await?;
     let defined = operator.must(&["counters", "list", "-o", "json"]).await?;
-    std::fs::write(file, listed(&defined.json()?)).context("cannot keep the counters")?;
+    std::fs::write(file, listed(&defined.json())).context("cannot keep the counters")?;
     stage.fall_silent().await;
     stage.caught_up(Service::Consumer).await?;
     stage.caught_up(Service::Streamer).await?;
     for slot in stage.fleet.slots() {
-        slot.process().signal(Signal::Kill)?;
+        slot.process().signal(Signal::KILL)?;
         slot.process().exit(REFUSED).await?;
     }
     let lost = lose(stage).await?;

@@ -9,13 +9,13 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
 use tally_core::time::UnixMillis;
+use tally_testkit::until;
 use tokio::time::Instant;
 
 use super::restore::none_is_exact;
 use super::{Story, by_hand};
 use crate::attack::service::Service;
 use crate::attack::stage::{Setting, Stage};
-use crate::attack::wait::until;
 use crate::crowd;
 
 /// Rows of one request, and rows that may be put before the last of them is counted.

@@ -14,9 +14,9 @@ use tally_core::time::UnixMillis;
 use super::{Story, TABLES, by_hand, keep};
 use crate::attack::engines::{ANEW, Roles};
 use crate::attack::ledger::{all_counters, definitions};
+use crate::attack::recounts;
 use crate::attack::service::Service;
 use crate::attack::stage::{Setting, Stage};
-use crate::attack::{http, recounts};
 
 const PREFIX: &str = "restored-";
 
@@ -53,7 +53,7 @@ async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duratio
 
     let moment = to.0.to_string();
     let plan = operator.must(&["restore", "plan", "--to-time", &moment, "--to-prefix", PREFIX, "-o", "json"]).await?;
-    let steps: Vec<String> = serde_json::from_value(plan.json()?["steps"].clone()).context("a plan without steps")?;
+    let steps: Vec<String> = serde_json::from_value(plan.json()["steps"].clone()).context("a plan without steps")?;
     // What is restored of the checkpoints is from before the pause.
     stage.clock.sleep(Duration::from_secs(2)).await;
     let before = stage.engines.history.changes();
@@ -76,7 +76,7 @@ async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duratio
     // What the log of before says of what came after the moment is not so any more.
     stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);
     let check = ["restore", "check", "--to-time", &moment, "--table-prefix", PREFIX];
-    let refused = operator.run(&check).await?;
+    let refused = operator.run(&check).await;
     ensure!(refused.code == Some(1), "a restore was called good before the group was set: {refused:?}");
     operator.change(&["adopt", "tables", "--table-prefix", PREFIX]).await?;
     set_back(stage, &steps, has_times).await?;
@@ -120,7 +120,7 @@ pub(super) async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
     let mut asked = 0;
     for id in all_counters(stage.crowd, &definitions()) {
         let path = format!("/v1/posts/{}/counters/{}", id.post, id.name);
-        let answer = http::get(address, &path).await.with_context(|| format!("no answer to {path}"))?;
+        let answer = tally_testkit::http::get(address, &path).await.with_context(|| format!("no answer to {path}"))?;
         let body: Value = serde_json::from_str(&answer.body).with_context(|| format!("{path}: {answer:?}"))?;
         ensure!(body["exact"] == false, "{path} is called exact before an audit: {answer:?}");
         asked += 1;

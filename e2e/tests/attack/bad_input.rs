@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::{Connection, Rows, Settings, ensure_tables};
+use tally_adapters::dynamodb::{Connection, Rows};
 use tally_adapters::kafka;
 use tally_consumer as consumer;
 use tally_core::ports::log::{Header, Outgoing};
@@ -21,14 +21,13 @@ use tally_core::ports::{Producer, TopicReader};
 use tally_core::topic::Offset;
 use tally_count_api as api;
 use tally_e2e::fuzz::http::serve;
-use tally_emulator::Emulator;
 use tally_service::{Exit, Host, Running};
+use tally_testkit::{Engines, PATIENCE, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 const PARTITIONS: u32 = 12;
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Bytes as the corpus has them: base64, and how often it is repeated.
 #[derive(Deserialize)]
@@ -70,26 +69,19 @@ fn corpus<T: for<'de> Deserialize<'de>>(text: &str) -> Vec<T> {
 async fn every_event_is_applied_or_a_dead_letter_for_its_reason() {
     let events: Vec<Event> = corpus(include_str!("../../bad_input/events.jsonl"));
     assert!(events.len() >= 2_000 && events.iter().map(|event| &event.class).collect::<BTreeSet<_>>().len() >= 12);
-    let cluster = kafka::Embedded::start(&[("likes", PARTITIONS), ("likes.dlq", 2)]).unwrap();
-    let settings = kafka::Settings::plaintext(cluster.bootstrap());
-    let emulator = Emulator::new(tally_emulator::Config::default());
-    let host = Host::new("consumer");
-    let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), host.clock().now());
-    ensure_tables(&connection).await.unwrap();
+    let topics = [("likes", PARTITIONS), ("likes.dlq", 2)];
+    let engines = Engines::start(tally_emulator::Config::default(), &topics).await;
+    let (settings, connection, host) = (engines.kafka(), engines.store.repeating(5), Host::new("consumer"));
     let claims = Claims::new(&connection, host.clock());
     let sent = produce(&settings, &events).await;
 
     let running = Running::start(consume(&settings, &connection), host);
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually("every event is finished", async || {
         let claims = claims.all("likes", PARTITIONS).await.unwrap();
         let reached: Vec<_> = claims.iter().map(|claim| claim.kept.as_ref().map(|kept| kept.safe.0)).collect();
-        if sent.keys().all(|(partition, offset)| reached[*partition as usize].is_some_and(|safe| safe > *offset)) {
-            break;
-        }
-        assert!(Instant::now() < deadline, "the consumer stands still: {reached:?}");
-        sleep(Duration::from_millis(50)).await;
-    }
+        sent.keys().all(|(partition, offset)| reached[*partition as usize].is_some_and(|safe| safe > *offset))
+    })
+    .await;
     assert!(running.stop(Duration::from_secs(10)).await.exit() == Exit::CLEAN);
 
     let letters = letters(&settings).await;
@@ -110,7 +102,7 @@ async fn every_event_is_applied_or_a_dead_letter_for_its_reason() {
     let rows = rows(&Rows::new(&connection)).await;
     let found: BTreeSet<(&str, &str)> = rows.iter().map(|(post, user)| (post.as_str(), user.as_str())).collect();
     assert_eq!(found, expected, "each accepted like is a row, and nothing else is");
-    assert_eq!(emulator.stats().panics, 0);
+    assert_eq!(engines.store.emulator.stats().panics, 0);
     println!("{} events: {applied} applied, {} dead letters", events.len(), letters.len());
 }
 

@@ -5,19 +5,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::call;
+use crate::raw::{call, kind, table};
 
 const ON_DEMAND: &str = "PAY_PER_REQUEST";
 
 /// Ten units a second for each key, of both kinds.
 async fn started(billing: &str) -> Emulator {
     let emulator = Emulator::new(Config { key_write_units: Some(10), key_read_units: Some(10), ..Config::default() });
-    let mut request = json!({
-        "TableName": "rows", "BillingMode": billing,
-        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}, {"AttributeName": "s", "AttributeType": "S"}],
-        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "s", "KeyType": "RANGE"}],
-    });
+    let mut request = table("rows", &[("p", "S"), ("s", "S")]);
     if billing != ON_DEMAND {
+        request["BillingMode"] = json!(billing);
         request["ProvisionedThroughput"] = json!({"ReadCapacityUnits": 9, "WriteCapacityUnits": 9});
     }
     call(&emulator, "CreateTable", request).await.unwrap();
@@ -40,10 +37,6 @@ async fn heat(emulator: &Emulator, p: &str) -> (usize, Value) {
         }
     }
     unreachable!("a key takes a write")
-}
-
-fn kind(refused: &Value) -> &str {
-    refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
 }
 
 fn puts(keys: &[&str]) -> Value {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tally_emulator::{Config, Emulator, Latency};
+use tally_emulator::{Config, Latency};
 use tokio::time::Instant;
 
-use crate::raw::call;
+use crate::raw::{call, with_rows};
 
 fn between(least: u64, most: u64) -> Option<Latency> {
     Latency::new(Duration::from_millis(least), Duration::from_millis(most))
@@ -14,18 +14,13 @@ fn between(least: u64, most: u64) -> Option<Latency> {
 
 #[tokio::test(start_paused = true)]
 async fn every_answer_takes_its_time() {
-    let emulator = Emulator::new(Config {
+    let config = Config {
         transaction_latency: between(20, 40),
         batch_latency: between(9, 18),
         latency: between(3, 8),
         ..Config::default()
-    });
-    let request = json!({
-        "TableName": "rows", "BillingMode": "PAY_PER_REQUEST",
-        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
-        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}],
-    });
-    call(&emulator, "CreateTable", request).await.unwrap();
+    };
+    let emulator = with_rows(config, &[("p", "S")]).await;
     let item = json!({"p": {"S": "a"}});
     let put = json!({"TableName": "rows", "Item": item});
     let transaction = json!({"TransactItems": [{"Put": put}]});

@@ -8,16 +8,11 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::call;
+use crate::raw::{call, table};
 use crate::reader;
 
-async fn create(emulator: &Emulator, with_index: bool) {
-    let mut request = json!({
-        "TableName": "rows", "BillingMode": "PAY_PER_REQUEST",
-        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}, {"AttributeName": "s", "AttributeType": "N"}],
-        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "s", "KeyType": "RANGE"}],
-        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-    });
+pub(crate) async fn create(emulator: &Emulator, with_index: bool) {
+    let mut request = table("rows", &[("p", "S"), ("s", "N")]);
     if with_index {
         request["AttributeDefinitions"]
             .as_array_mut()

@@ -6,9 +6,11 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tally_testkit::http::send;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+
+use crate::raw::table;
 
 /// A served emulator. Dropping it ends the server.
 struct Server {
@@ -36,12 +38,7 @@ impl Server {
         let served = emulator.clone();
         tasks.spawn(async move { served.serve(listener, std::future::pending()).await });
         let server = Self { emulator, address, _tasks: tasks };
-        let create = json!({
-            "TableName": "rows", "BillingMode": "PAY_PER_REQUEST",
-            "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}, {"AttributeName": "s", "AttributeType": "N"}],
-            "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "s", "KeyType": "RANGE"}],
-            "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-        });
+        let create = table("rows", &[("p", "S"), ("s", "N")]);
         assert_eq!(server.send("DynamoDB_20120810.CreateTable", create.to_string().as_bytes()).await.status, 200);
         server
     }
@@ -52,22 +49,12 @@ impl Server {
 
     /// One request on a connection of its own.
     async fn request(&self, headers: &str, body: &[u8]) -> Answer {
-        let exchange = async {
-            let mut connection = TcpStream::connect(self.address).await.unwrap();
-            let head = format!(
-                "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
-                body.len()
-            );
-            connection.write_all(head.as_bytes()).await.unwrap();
-            connection.write_all(body).await.unwrap();
-            let mut answer = Vec::new();
-            connection.read_to_end(&mut answer).await.unwrap();
-            String::from_utf8(answer).unwrap()
-        };
-        let answer = tokio::time::timeout(Duration::from_secs(30), exchange).await.expect("every request is answered");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head and a body");
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { status, head: head.to_lowercase(), body: serde_json::from_str(body).expect("a body is JSON") }
+        let headers = format!("Host: localhost\r\n{headers}");
+        let sent = send(self.address, "POST /", &headers, body);
+        let answer = tokio::time::timeout(Duration::from_secs(30), sent).await.expect("every request is answered");
+        let answer = answer.expect("an answer has a head and a body");
+        let body = serde_json::from_str(&answer.body).expect("a body is JSON");
+        Answer { status: answer.status, head: answer.head.to_lowercase(), body }
     }
 
     async fn lives(&self) {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, retry::RetryConfig};
 use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;
 use aws_sdk_dynamodb::types::{
     AttributeValue, BatchStatementRequest, BatchStatementResponse, ReturnConsumedCapacity,
@@ -12,8 +11,9 @@ use aws_sdk_dynamodb::types::{
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::call;
+use crate::raw::{call, table as table_of};
 use crate::reader;
+use crate::sdk::client_config;
 
 pub(crate) const INSERT: &str = r#"INSERT INTO "likes" VALUE {'pk': ?, 'user_id': ?, 'v': ?}"#;
 pub(crate) const UPDATE: &str = r#"UPDATE "likes" SET v = ? WHERE pk = ? AND user_id = ? AND v < ?"#;
@@ -23,21 +23,10 @@ pub(crate) const SELECT: &str = r#"SELECT * FROM "likes" WHERE pk = ? AND user_i
 /// An emulator with the tables `likes` and `counts`, and a client that does not repeat what failed.
 pub(crate) async fn started(config: Config) -> (Emulator, Client) {
     let emulator = Emulator::new(config);
-    let client = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new("any", "any", None, None, "test"))
-        .endpoint_url("http://emulator")
-        .retry_config(RetryConfig::disabled())
-        .http_client(emulator.http_client());
+    let client = client_config().http_client(emulator.http_client());
     for table in ["likes", "counts"] {
-        let request = json!({
-            "TableName": table, "BillingMode": "PAY_PER_REQUEST",
-            "AttributeDefinitions": [{"AttributeName": "pk", "AttributeType": "S"}, {"AttributeName": "user_id", "AttributeType": "S"}],
-            "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "user_id", "KeyType": "RANGE"}],
-            "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-        });
-        call(&emulator, "CreateTable", request).await.unwrap();
+        let keys = [("pk", "S"), ("user_id", "S")];
+        call(&emulator, "CreateTable", table_of(table, &keys)).await.unwrap();
     }
     (emulator, Client::from_conf(client.build()))
 }

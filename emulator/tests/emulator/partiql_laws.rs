@@ -8,22 +8,14 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
+use crate::laws::create;
 use crate::raw::call;
 use crate::reader;
 
 async fn started(seed: u64) -> Emulator {
     let epoch = Some(std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
     let emulator = Emulator::new(Config { seed, epoch, ..Config::default() });
-    let request = json!({
-        "TableName": "rows", "BillingMode": "PAY_PER_REQUEST",
-        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}, {"AttributeName": "s", "AttributeType": "N"},
-            {"AttributeName": "i", "AttributeType": "S"}],
-        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "s", "KeyType": "RANGE"}],
-        "LocalSecondaryIndexes": [{"IndexName": "by-i", "Projection": {"ProjectionType": "ALL"},
-            "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "i", "KeyType": "RANGE"}]}],
-        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-    });
-    call(&emulator, "CreateTable", request).await.unwrap();
+    create(&emulator, true).await;
     emulator
 }
 

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::Request;
-use serde_json::Value;
-use tally_emulator::Emulator;
+use serde_json::{Value, json};
+use tally_emulator::{Config, Emulator};
 
 /// One request, which must be answered: with a result, or with the body of a refusal.
 pub(crate) async fn call(emulator: &Emulator, operation: &str, body: Value) -> Result<Value, Value> {
@@ -19,4 +19,28 @@ pub(crate) async fn call(emulator: &Emulator, operation: &str, body: Value) -> R
     let response = emulator.handle(request).await.expect("no fault may lose this request");
     let body: Value = serde_json::from_slice(response.body()).unwrap();
     if response.status().is_success() { Ok(body) } else { Err(body) }
+}
+
+/// A request for a table with a stream, whose keys are these attributes, each of its type.
+pub(crate) fn table(name: &str, keys: &[(&str, &str)]) -> Value {
+    let attribute = |(name, kind): &(&str, &str)| json!({"AttributeName": name, "AttributeType": kind});
+    let schema =
+        keys.iter().zip(["HASH", "RANGE"]).map(|((name, _), kind)| json!({"AttributeName": name, "KeyType": kind}));
+    json!({
+        "TableName": name, "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": keys.iter().map(attribute).collect::<Vec<_>>(), "KeySchema": schema.collect::<Vec<_>>(),
+        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+    })
+}
+
+/// An emulator with such a table `rows`.
+pub(crate) async fn with_rows(config: Config, keys: &[(&str, &str)]) -> Emulator {
+    let emulator = Emulator::new(config);
+    call(&emulator, "CreateTable", table("rows", keys)).await.unwrap();
+    emulator
+}
+
+/// What kind of refusal it is.
+pub(crate) fn kind(refused: &Value) -> &str {
+    refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
 }

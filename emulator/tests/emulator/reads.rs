@@ -5,18 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::call;
+use crate::raw::{call, kind, with_rows};
 
 /// An emulator with a table `rows` of keys `p` and `s`.
 async fn started(config: Config) -> Emulator {
-    let emulator = Emulator::new(config);
-    let request = json!({
-        "TableName": "rows", "BillingMode": "PAY_PER_REQUEST",
-        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}, {"AttributeName": "s", "AttributeType": "S"}],
-        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "s", "KeyType": "RANGE"}],
-    });
-    call(&emulator, "CreateTable", request).await.unwrap();
-    emulator
+    with_rows(config, &[("p", "S"), ("s", "S")]).await
 }
 
 fn item(sort: &str, value: u32) -> Value {
@@ -25,10 +18,6 @@ fn item(sort: &str, value: u32) -> Value {
 
 async fn put(emulator: &Emulator, sort: &str, value: u32) {
     call(emulator, "PutItem", json!({"TableName": "rows", "Item": item(sort, value)})).await.unwrap();
-}
-
-fn kind(refused: &Value) -> &str {
-    refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
 }
 
 fn key(sort: &str) -> Value {

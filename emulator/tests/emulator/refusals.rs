@@ -7,32 +7,18 @@ use http::Request;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::call;
+use crate::raw::{call, kind, table};
 
-fn table(name: &str, sort_key: bool) -> Value {
-    let mut attributes = vec![json!({"AttributeName": "p", "AttributeType": "S"})];
-    let mut keys = vec![json!({"AttributeName": "p", "KeyType": "HASH"})];
-    if sort_key {
-        attributes.push(json!({"AttributeName": "s", "AttributeType": "N"}));
-        keys.push(json!({"AttributeName": "s", "KeyType": "RANGE"}));
-    }
-    json!({
-        "TableName": name, "BillingMode": "PAY_PER_REQUEST", "AttributeDefinitions": attributes, "KeySchema": keys,
-        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-    })
-}
+const HASH: [(&str, &str); 1] = [("p", "S")];
+const BOTH: [(&str, &str); 2] = [("p", "S"), ("s", "N")];
 
 /// An emulator with a table `hash` of key `p` and a table `rows` of keys `p` and `s`.
 async fn started(config: Config) -> Emulator {
     let emulator = Emulator::new(config);
-    for (name, sort_key) in [("hash", false), ("rows", true)] {
-        call(&emulator, "CreateTable", table(name, sort_key)).await.unwrap();
+    for (name, keys) in [("hash", &HASH[..]), ("rows", &BOTH)] {
+        call(&emulator, "CreateTable", table(name, keys)).await.unwrap();
     }
     emulator
-}
-
-fn kind(refused: &Value) -> &str {
-    refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
 }
 
 /// The request is refused with a `ValidationException` that says these words.
@@ -96,18 +82,18 @@ async fn key_attributes_are_defined_once_and_have_short_names() {
     let emulator = started(Config::default()).await;
     let too_long = "n".repeat(256);
     for second in ["S", "N"] {
-        let mut twice = table("made", false);
+        let mut twice = table("made", &HASH);
         let again = json!({"AttributeName": "p", "AttributeType": second});
         twice["AttributeDefinitions"].as_array_mut().unwrap().push(again);
         invalid(&emulator, "CreateTable", twice, "Attribute Name is duplicated: p").await;
     }
     for (list, name) in [("AttributeDefinitions", "attributeDefinitions"), ("KeySchema", "keySchema")] {
-        let mut long = table("made", false);
+        let mut long = table("made", &HASH);
         long[list][0]["AttributeName"] = json!(too_long);
         invalid(&emulator, "CreateTable", long, &format!("{name}.attributeName")).await;
     }
     let projecting = |names: Value| {
-        let mut request = table("made", true);
+        let mut request = table("made", &BOTH);
         let of_index = json!({"AttributeName": "i", "AttributeType": "S"});
         request["AttributeDefinitions"].as_array_mut().unwrap().push(of_index);
         request["LocalSecondaryIndexes"] = json!([{
@@ -229,7 +215,7 @@ async fn a_query_for_one_item_has_one_page() {
 async fn a_member_that_is_not_there_is_invalid() {
     let emulator = started(Config::default()).await;
     let with = |member: &str, value: Value| {
-        let mut request = table("made", false);
+        let mut request = table("made", &HASH);
         request[member] = value;
         request
     };
@@ -267,7 +253,7 @@ async fn what_is_served_otherwise_or_not_at_all_is_refused_by_name() {
     let put = |sort: &str| json!({"PutRequest": {"Item": {"p": {"S": "a"}, "s": {"N": sort}}}});
     let twice = json!({"RequestItems": {"rows": [put("1000"), put("1e3")]}});
     invalid(&emulator, "BatchWriteItem", twice, "contains duplicates").await;
-    let mut encrypted = table("made", false);
+    let mut encrypted = table("made", &HASH);
     encrypted["SSESpecification"] = json!({"Enabled": true});
     invalid(&emulator, "CreateTable", encrypted, "The parameter SSESpecification is not supported").await;
     let refused = call(&emulator, "DescribeEndpoints", json!({})).await.unwrap_err();

@@ -5,20 +5,17 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::call;
+use crate::raw::{call, kind, table};
 
 async fn started() -> Emulator {
     let emulator = Emulator::new(Config::default());
+    let mut request = table("rows", &[("p", "S"), ("s", "S")]);
     let names = ["p", "s", "pin"].map(|name| json!({"AttributeName": name, "AttributeType": "S"}));
+    request["AttributeDefinitions"] = json!(names);
     let key = |name: &str, kind: &str| json!({"AttributeName": name, "KeyType": kind});
-    let request = json!({
-        "TableName": "rows", "BillingMode": "PAY_PER_REQUEST", "AttributeDefinitions": names,
-        "KeySchema": [key("p", "HASH"), key("s", "RANGE")],
-        "LocalSecondaryIndexes": [{
-            "IndexName": "pin", "KeySchema": [key("p", "HASH"), key("pin", "RANGE")], "Projection": {"ProjectionType": "KEYS_ONLY"},
-        }],
-        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-    });
+    request["LocalSecondaryIndexes"] = json!([{
+        "IndexName": "pin", "KeySchema": [key("p", "HASH"), key("pin", "RANGE")], "Projection": {"ProjectionType": "KEYS_ONLY"},
+    }]);
     call(&emulator, "CreateTable", request).await.unwrap();
     emulator
 }
@@ -53,10 +50,6 @@ async fn restore(emulator: &Emulator, to: &str, at_ms: u64) -> Result<Value, Val
     let seconds = at_ms as f64 / 1000.0;
     let request = json!({"SourceTableName": "rows", "TargetTableName": to, "RestoreDateTime": seconds});
     call(emulator, "RestoreTableToPointInTime", request).await
-}
-
-fn kind(refused: &Value) -> &str {
-    refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
 }
 
 #[tokio::test(start_paused = true)]

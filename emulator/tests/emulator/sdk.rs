@@ -20,7 +20,8 @@ use tokio::sync::oneshot;
 
 const TABLE: &str = "counts";
 
-fn client_config() -> aws_sdk_dynamodb::config::Builder {
+/// A client that does not repeat what failed.
+pub(crate) fn client_config() -> aws_sdk_dynamodb::config::Builder {
     ClientConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))

@@ -5,21 +5,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tally_emulator::{Config, ControlError, Emulator};
 
-use crate::raw::call;
+use crate::raw::{call, kind, with_rows};
 use crate::reader;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// An emulator with a table `rows` of hash key `p`, and its stream.
 async fn started(config: Config) -> (Emulator, String) {
-    let emulator = Emulator::new(config);
-    let request = json!({
-        "TableName": "rows", "BillingMode": "PAY_PER_REQUEST",
-        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
-        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}],
-        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-    });
-    call(&emulator, "CreateTable", request).await.unwrap();
+    let emulator = with_rows(config, &[("p", "S")]).await;
     let arn = reader::stream_arn(&emulator, "rows").await;
     (emulator, arn)
 }
@@ -58,10 +51,6 @@ fn values(answer: &Value) -> Vec<&str> {
 
 fn sequence(answer: &Value, nth: usize) -> &Value {
     &answer["Records"][nth]["dynamodb"]["SequenceNumber"]
-}
-
-fn kind(refused: &Value) -> &str {
-    refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,19 +3,13 @@
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::call;
+use crate::raw::{call, kind, with_rows};
 use crate::reader;
 
 /// An emulator with a table `rows` of hash key `p`, and its stream.
 async fn started() -> (Emulator, String) {
-    let emulator = Emulator::new(Config { shards: 1, roll_after: None, ..Config::default() });
-    let request = json!({
-        "TableName": "rows", "BillingMode": "PAY_PER_REQUEST",
-        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
-        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}],
-        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-    });
-    call(&emulator, "CreateTable", request).await.unwrap();
+    let config = Config { shards: 1, roll_after: None, ..Config::default() };
+    let emulator = with_rows(config, &[("p", "S")]).await;
     let arn = reader::stream_arn(&emulator, "rows").await;
     (emulator, arn)
 }
@@ -37,10 +31,6 @@ fn update(key: &str, expression: &str) -> Value {
         update["ExpressionAttributeValues"] = json!({":s": {"SS": ["a"]}});
     }
     update
-}
-
-fn kind(refused: &Value) -> &str {
-    refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
 }
 
 fn codes(refused: &Value) -> Vec<&str> {

@@ -1,75 +1,66 @@
 //! A real browser over the whole pipeline: `check.py` looks, and this starts what it looks at and ends it.
 
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tally_testkit::process::{Signal, command};
+use tally_testkit::{Process, until};
 use tokio::time::Instant;
 
 /// What an interrupt may take.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// A process that does not outlive its test.
-struct Process(Child);
+/// What all checks may take together.
+const AT_LAST: Duration = Duration::from_secs(1_800);
 
-impl Process {
-    fn start(command: &mut Command) -> (Self, Lines<BufReader<ChildStdout>>) {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
-        let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
-        (Self(child), lines)
+/// A script that checks the page.
+struct Check(Process);
+
+impl Check {
+    fn start(command: &mut Command) -> Self {
+        Self(Process::start("check", command).expect("the script starts"))
     }
 
-    /// As Ctrl-C does; whether that could be.
-    fn ask_to_end(&self) -> bool {
-        Command::new("kill").args(["-INT", &self.0.id().to_string()]).status().is_ok_and(|sent| sent.success())
+    async fn prints(&self, text: &str) {
+        let printed = async || self.0.printed().contains(text) || !self.0.is_running();
+        until(text, AT_LAST, printed).await.expect("it goes on");
+        assert!(self.0.printed().contains(text), "it ended early: {}", self.0.log());
     }
 
-    fn wait(&mut self) -> ExitStatus {
-        self.0.wait().expect("it is our child")
+    /// What it has printed when it has ended.
+    async fn end(&self) -> String {
+        let code = self.0.exit(AT_LAST).await.expect("it ends");
+        println!("{}", self.0.printed());
+        assert_eq!(code, Some(0), "see above: {}", self.0.log());
+        self.0.printed()
     }
 }
 
-impl Drop for Process {
+impl Drop for Check {
     #[expect(clippy::disallowed_methods, reason = "this thread does nothing else")]
     fn drop(&mut self) {
         // Asked first: one that is killed leaves what it started behind, a browser for one.
-        if matches!(self.0.try_wait(), Ok(None)) && self.ask_to_end() {
+        if self.0.signal(Signal::INT).is_ok() {
             let asked = Instant::now();
-            while matches!(self.0.try_wait(), Ok(None)) && asked.elapsed() < AT_ONCE {
+            while self.0.is_running() && asked.elapsed() < AT_ONCE {
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
 /// A stack whose page is at `port`, and its URL.
-fn stack(port: &str) -> (Process, String) {
-    let (stack, mut printed) = Process::start(&mut command(port));
-    let url = page(&mut printed);
-    // A full pipe would stop it.
-    std::thread::spawn(move || printed.map_while(Result::ok).for_each(drop));
-    (stack, url)
-}
-
-fn command(port: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tally-localstack"));
-    let tally = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_"));
-    tally.for_each(|(name, _)| _ = command.env_remove(name));
+async fn stack(port: &str) -> (Process, String) {
+    let mut command = command(env!("CARGO_BIN_EXE_tally-localstack"));
     command.args(["--api-port", port, "--kafka-port", "0", "--dynamodb-port", "0", "--admin-listen", "127.0.0.1:0"]);
     // Few posts: a recount of what changes all the time opens a window on every row key, one after the other.
     command.args(["--rate", "100", "--posts", "8", "--milestones", "3"]);
-    command
-}
-
-/// The page's URL, as it is printed.
-fn page(lines: &mut Lines<BufReader<ChildStdout>>) -> String {
-    let mut lines = lines.map_while(Result::ok);
-    let url = lines.find_map(|line| line.trim().strip_prefix("page").map(|url| url.trim().to_owned()));
-    url.expect("it prints where the page is")
+    let stack = Process::start("stack", &mut command).expect("the stack starts");
+    let line = stack.prints("page ").await;
+    (stack, line.split_whitespace().last().expect("it prints where the page is").to_owned())
 }
 
 /// A free port, below those that a system hands out by itself: a second stack takes it when the first is gone.
@@ -81,7 +72,7 @@ fn port_to_come_back_to() -> String {
 
 /// The script that checks the page at `url`.
 fn check(url: &str) -> Command {
-    let mut command = Command::new("python3");
+    let mut command = command("python3");
     command.args(["-B", "tests/page/check.py", url]);
     command
 }
@@ -92,40 +83,36 @@ const RECOUNTS: &str = "drift_is_found_by_a_recount";
 /// The checks around it: services that were killed and a stream that was split before, and the page with corrections after.
 const AROUND: [&str; 4] = ["services_are_killed", "a_split_grows", "every_text_can_be_read", "wider_than_a_phone"];
 
-#[test]
+#[tokio::test]
 #[ignore = "needs Chromium and its driver; .ci/night runs it"]
-fn a_person_with_a_browser_sees_a_recount_find_drift() {
-    let (_stack, url) = stack("0");
+async fn a_person_with_a_browser_sees_a_recount_find_drift() {
+    let (_stack, url) = stack("0").await;
     let only = AROUND.iter().chain([&RECOUNTS]).flat_map(|name| ["--only", name]);
-    let (mut checking, said) = Process::start(check(&url).args(only));
-    let said: Vec<_> = said.map_while(Result::ok).inspect(|line| println!("{line}")).collect();
-    assert!(checking.wait().success(), "see above");
-    assert_eq!(said.len(), AROUND.len() + 1, "each name is of one check: {said:?}");
+    let said = Check::start(check(&url).args(only)).end().await;
+    assert_eq!(said.lines().count(), AROUND.len() + 1, "each name is of one check: {said}");
 }
 
-#[test]
+#[tokio::test]
 #[ignore = "needs Chromium and its driver; .ci/night runs it"]
-fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
-    let (mut first, url) = stack(&port_to_come_back_to());
+async fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
+    let (first, url) = stack(&port_to_come_back_to()).await;
 
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
     std::fs::create_dir_all(&folder).expect("the folder can be made");
     let skip = AROUND[..2].iter().chain([&RECOUNTS]).flat_map(|name| ["--skip", name]);
-    let (mut looking, mut said) =
-        Process::start(check(&url).arg(&folder).arg("--leave").args(skip).stdin(Stdio::piped()));
-    let mut said = said.by_ref().map_while(Result::ok).inspect(|line| println!("{line}"));
-    assert!(said.any(|line| line == "watching"), "the script ended early");
+    let mut looking = check(&url);
+    let looking = Check::start(looking.arg(&folder).arg("--leave").args(skip).stdin(Stdio::piped()));
+    looking.prints("watching").await;
 
     let asked = Instant::now();
-    assert!(first.ask_to_end());
-    assert!(first.wait().success(), "the stack ends well while a page is open");
+    first.signal(Signal::INT).unwrap();
+    assert_eq!(first.code().await, Some(0), "the stack ends well while a page is open");
     assert!(asked.elapsed() < AT_ONCE, "it took {:?}", asked.elapsed());
-    let mut stdin = looking.0.stdin.take().expect("stdin is piped");
+    let mut stdin = looking.0.child().stdin.take().expect("stdin is piped");
     stdin.write_all(b"gone\n").expect("the script listens");
-    assert!(said.any(|line| line.contains("the_stack_is_gone")), "the page has not noticed");
-    let (_second, same) = stack(url.trim_end_matches('/').rsplit(':').next().expect("a URL with a port"));
+    looking.prints("the_stack_is_gone").await;
+    let (_second, same) = stack(url.trim_end_matches('/').rsplit(':').next().expect("a URL with a port")).await;
     assert_eq!(same, url);
     stdin.write_all(b"back\n").expect("the script listens");
-    said.for_each(drop);
-    assert!(looking.wait().success(), "see above; screenshots are in {}", folder.display());
+    looking.end().await;
 }

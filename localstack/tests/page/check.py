@@ -553,15 +553,51 @@ def portraits(driver, url, folder, history):
         browser.screenshot(folder / "phone.png", whole=True)
 
 
+# Answers a promise, which WebDriver waits for.
+AXE = """
+return axe.run(document).then(({violations, passes}) => ({
+  passes: passes.length,
+  violations: violations.map(({id, impact, help, nodes}) => ({id, impact, help, nodes: nodes.map(({target}) => target.join(" "))})),
+}));
+"""
+
+
+def axe(url, script):
+    """What axe-core finds wrong with the page, as people with several devices and wishes have it."""
+    wrong = passed = 0
+    with Driver() as driver:
+        for name, size, phone, scheme in (
+            ("desk, light", (1280, 900), False, "light"),
+            ("desk, dark", (1280, 900), False, "dark"),
+            ("phone, light", (390, 844), True, "light"),
+            ("phone, dark", (390, 844), True, "dark"),
+        ):
+            with driver.browser(*size, phone=phone) as browser:
+                browser.media(prefers_color_scheme=scheme)
+                browser.open(url)
+                live(browser)
+                browser.run(script)
+                found = browser.run(AXE)
+            passed += found["passes"]
+            for violation in found["violations"]:
+                wrong += 1
+                print(f"{name}: {violation['impact']}: {violation['id']}: {violation['help']}: {violation['nodes'][:5]}")
+    print(f"axe: {passed} rules passed in 4 views, {wrong} violations")
+    return 1 if wrong or not passed else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
     parser.add_argument("--leave", action="store_true")
+    parser.add_argument("--axe", type=pathlib.Path, help="axe-core's axe.min.js, which alone is then asked")
     parser.add_argument("--history", type=float, default=3, help="seconds before the screenshots are taken")
     parser.add_argument("--only", action="append", default=[], help="checks with this in their name; may be given more than once")
     parser.add_argument("--skip", action="append", default=[], help="no check with this in its name; may be given more than once")
     asked = parser.parse_args()
+    if asked.axe:
+        sys.exit(axe(asked.url, asked.axe.read_text()))
 
     def is_asked_for(check):
         has = lambda names: any(name in check.__name__ for name in names)  # noqa: E731

@@ -188,8 +188,8 @@ async fn agree(server: &Server, partition: u32, sequence: &[Happening]) -> Vec<S
 #[ignore = "needs redis-server; .ci/night runs it"]
 fn the_scripts_do_what_the_rules_of_the_core_say() {
     use proptest::test_runner::{Config, TestRunner};
-    let server = Server::start(false);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = runtime.block_on(Server::start(false));
     let cases = Config { cases: 400, failure_persistence: None, ..Config::default() };
     let (partitions, met) = (std::cell::Cell::new(0), std::cell::RefCell::new(BTreeMap::new()));
     let drawn = TestRunner::new(cases).run(&vec(happening(), 1..60), |sequence| {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_core::register::Topic;
 use tally_emulator::{Fault as Injected, Rule};
+use tally_testkit::eventually;
 
-use super::world::{TOMBSTONES, TOPIC, World, eventually, partition};
+use super::world::{TOMBSTONES, TOPIC, World, partition};
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_topic_is_written_to_no_more_once_its_claims_are_raised() {

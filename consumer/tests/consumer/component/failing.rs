@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_emulator::{Fault as Injected, Rule};
+use tally_testkit::eventually;
 
-use super::world::{GROUP, World, eventually};
+use super::world::{GROUP, World};
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_store_is_waited_for() {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_core::fault::Fault;
 use tally_emulator::{Fault as Injected, Rule};
+use tally_testkit::eventually;
 use tokio::time::Instant;
 
-use super::world::{GROUP, World, eventually};
+use super::world::{GROUP, World};
 
 /// Requests of rows that are given up on after half a minute, and carried out later.
 fn late() -> Rule {

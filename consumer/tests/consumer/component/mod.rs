@@ -11,8 +11,9 @@ use std::time::Duration;
 use serde_json::json;
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_emulator::{Fault as Injected, Rule};
+use tally_testkit::eventually;
 
-use self::world::{DLQ, World, eventually, version};
+use self::world::{DLQ, World, version};
 
 #[tokio::test(start_paused = true)]
 async fn likes_and_unlikes_end_as_the_last_event_of_each_member() {

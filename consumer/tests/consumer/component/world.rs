@@ -21,9 +21,8 @@ use tally_core::register::{Topic, Version};
 use tally_core::topic::{Offset, Partition};
 use tally_emulator::Config;
 use tally_service::{Chance, Clock, Exit, Host, Running};
-use tally_testkit::{BEGAN, Store};
+use tally_testkit::{BEGAN, Store, eventually};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 pub(crate) const TOPIC: &str = "likes";
 pub(crate) const DLQ: &str = "likes.dlq";
@@ -261,13 +260,4 @@ impl World {
 
 pub(crate) fn partition(index: u32) -> Partition {
     Partition { topic: TOPIC.into(), index }
-}
-
-/// Waits, in whatever time rules, until `holds`.
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(600);
-    while !holds().await {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

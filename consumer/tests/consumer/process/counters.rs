@@ -1,12 +1,10 @@
 //! Sums through kills, lost replies and ghosts: every record counts once.
 
-use std::io::Write as _;
-use std::process::Stdio;
-
-use tally_adapters::dynamodb::Segment;
+use tally_testkit::process::{input, run};
+use tally_testkit::{eventually, sized};
 
 use super::faults;
-use super::stage::{READING, Stage, eventually, sized};
+use super::stage::{READING, Stage};
 
 const DEFINED: &str = r#"
 [[counters]]
@@ -24,34 +22,21 @@ remove = "unview"
 
 /// Runs `counters apply -` with `text` as its input; what it said.
 async fn apply(stage: &Stage, text: &str) -> (Option<i32>, String) {
-    let mut command = stage.command(&["counters", "apply", "-"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
-    (
-        output.status.code(),
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)),
-    )
+    let said = run(stage.command(&["counters", "apply", "-"]).stdin(input(text))).await;
+    (said.code, said.out + &said.err)
 }
 
 /// What all cells and all retweets weigh.
 async fn weighed(stage: &Stage) -> (i64, i64) {
-    let (mut views, mut retweets, mut after) = (0, 0, None);
-    loop {
-        let page = stage.rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
-        for row in &page.items {
-            let weight = row.weight().unwrap().get();
-            match row.pk.rsplit('#').next().unwrap().split_once('.') {
-                Some(("+views", _)) => views += weight,
-                Some(("retweets", _)) => retweets += weight,
-                _ => {}
-            }
-        }
-        after = page.next;
-        if after.is_none() {
-            return (views, retweets);
+    let (mut views, mut retweets) = (0, 0);
+    for row in stage.engines.store.items("likes").await {
+        match row["pk"]["S"].as_str().unwrap().rsplit('#').next().unwrap().split_once('.') {
+            Some(("+views", _)) => views += row["n"]["N"].as_str().unwrap().parse::<i64>().unwrap(),
+            Some(("retweets", _)) => retweets += i64::from(row.get("gone").is_none()),
+            _ => {}
         }
     }
+    (views, retweets)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,7 +55,7 @@ async fn each_event_of_a_sum_is_added_exactly_once_whatever_is_killed_and_lost()
     stage.emulator.set_faults(faults());
     let (mut expected, mut running) = (0, Some(first));
     for round in 0..=sized("TALLY_TEST_KILLS", 2) {
-        let mut consumer = running.take().unwrap_or_else(|| stage.consumer(&[]));
+        let consumer = running.take().unwrap_or_else(|| stage.consumer(&[]));
         for n in 0..240 {
             let (post, amount) = (n % 7, 1 + (n * 31 + round) % 100);
             let (action, sign) = if n % 11 == 3 { ("unview", -1) } else { ("view", 1) };
@@ -80,8 +65,7 @@ async fn each_event_of_a_sum_is_added_exactly_once_whatever_is_killed_and_lost()
         }
         let left = stage.behind().await.saturating_sub(80 * (round + 1));
         eventually("as much is written", async || stage.behind().await <= left).await;
-        consumer.signal("KILL");
-        assert_eq!(consumer.exit().await, None);
+        consumer.kill().await.unwrap();
     }
     for user in ["a", "b", "a"] {
         let value = format!(r#"{{"post_id":"p-1","user_id":"{user}","action":"retweet"}}"#);
@@ -92,5 +76,5 @@ async fn each_event_of_a_sum_is_added_exactly_once_whatever_is_killed_and_lost()
     eventually("every ghost has landed", async || stage.emulator.stats().ghosts_pending == 0).await;
     assert_eq!(weighed(&stage).await, (expected, 2));
     assert_eq!(stage.rows().await.len(), 2, "and the retweets are its only members");
-    last.stop().await;
+    last.stop().await.unwrap();
 }

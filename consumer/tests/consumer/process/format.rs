@@ -1,6 +1,8 @@
 //! A deployment in a format that the consumer does not know: it does not start there, and stops when the format changes.
 
-use super::stage::{READING, Stage, eventually};
+use tally_testkit::eventually;
+
+use super::stage::{READING, Stage};
 
 const NAMED: &str = "the deployment is written in format 7, this build knows 2: see docs/upgrading.md";
 
@@ -8,23 +10,23 @@ const NAMED: &str = "the deployment is written in format 7, this build knows 2: 
 #[ignore = "night: real processes over the in-process Kafka"]
 async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_process() {
     let mut stage = Stage::set().await;
-    let mut one = stage.consumer(&[]);
+    let one = stage.consumer(&[]);
     one.says(READING).await;
     stage.write_in("7").await;
-    assert_eq!(one.exit().await, Some(78));
-    let mut two = stage.consumer(&[]);
-    assert_eq!(two.exit().await, Some(78));
+    assert_eq!(one.code().await, Some(78));
+    let two = stage.consumer(&[]);
+    assert_eq!(two.code().await, Some(78));
     for consumer in [&one, &two] {
         assert_eq!(consumer.log().matches(NAMED).count(), 1, "{}", consumer.log());
     }
     let command = stage.run(&["fence", "show"]).await;
-    assert_eq!(command.status.code(), Some(78), "{command:?}");
+    assert_eq!(command.code, Some(78), "{command:?}");
     stage.write_in("2").await;
     stage.say(300).await;
     let three = stage.consumer(&[]);
     stage.caught_up().await;
     stage.check().await;
-    three.stop().await;
+    three.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -38,5 +40,5 @@ async fn a_store_that_does_not_answer_for_the_format_ends_nothing() {
     // The client itself asks three times for each look.
     eventually("several looks have failed", async || stage.emulator.stats().fired("throttle") >= 9).await;
     stage.emulator.set_faults(vec![]);
-    consumer.stop().await;
+    consumer.stop().await.unwrap();
 }

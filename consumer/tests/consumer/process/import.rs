@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use tally_core::time::UnixMillis;
+use tally_testkit::eventually;
 
-use super::stage::{Likes, Stage, eventually};
+use super::stage::{Likes, Stage};
 
 const LINES: u64 = 4_000;
 
@@ -53,19 +54,18 @@ async fn an_import_that_was_killed_goes_on_and_its_rows_are_those_of_the_file_wi
     let stage = Stage::set().await;
     let (csv, likes) = Csv::new();
     let consumer = stage.consumer(&[]);
-    let mut first = stage.consumer(&["import", csv.path(), "--rate", "1500"]);
+    let first = stage.consumer(&["import", csv.path(), "--rate", "1500"]);
     eventually("some of it is noted", async || csv.beside("progress").exists()).await;
-    first.signal("KILL");
-    assert_eq!(first.exit().await, None);
+    first.kill().await.unwrap();
     let rest = stage.run(&["import", csv.path(), "--rate", "100000"]).await;
-    assert!(rest.status.success(), "{rest:?}");
-    let said = String::from_utf8_lossy(&rest.stdout).into_owned();
+    assert!(rest.code == Some(0), "{rest:?}");
+    let said = rest.out.clone();
     assert!(said.starts_with(&format!("lines\t{}\nsent\t{LINES}\n", LINES + 1)), "{said}");
-    assert!(String::from_utf8_lossy(&rest.stderr).contains("going on behind"), "{rest:?}");
+    assert!(rest.err.contains("going on behind"), "{rest:?}");
     eventually("its rows are there", async || stage.rows().await == likes).await;
     let again = stage.run(&["import", csv.path()]).await;
-    assert_eq!(String::from_utf8_lossy(&again.stdout), said, "nothing is left to do");
-    consumer.stop().await;
+    assert_eq!(again.out, said, "nothing is left to do");
+    consumer.stop().await.unwrap();
     assert_eq!(stage.rows().await, likes);
 }
 
@@ -73,12 +73,12 @@ async fn an_import_that_was_killed_goes_on_and_its_rows_are_those_of_the_file_wi
 async fn an_import_is_refused_before_it_begins_where_there_is_nothing_to_read_or_nowhere_to_send() {
     let stage = Stage::set().await;
     let missing = stage.run(&["import", "/nowhere/likes.csv"]).await;
-    assert_eq!(missing.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&missing.stderr).contains("cannot open `/nowhere/likes.csv`"), "{missing:?}");
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.err.contains("cannot open `/nowhere/likes.csv`"), "{missing:?}");
     // Standard input is empty here.
     let empty = stage.run(&["import", "-"]).await;
-    assert_eq!(String::from_utf8_lossy(&empty.stdout), "lines\t0\nsent\t0\nblank\t0\nrejected\t0\n", "{empty:?}");
-    assert!(empty.status.success());
+    assert_eq!(empty.out, "lines\t0\nsent\t0\nblank\t0\nrejected\t0\n", "{empty:?}");
+    assert!(empty.code == Some(0));
     let unnamed = stage.run(&["import", "-", "--format", "csv"]).await;
-    assert!(String::from_utf8_lossy(&unnamed.stderr).contains("the first line has to name"), "{unnamed:?}");
+    assert!(unnamed.err.contains("the first line has to name"), "{unnamed:?}");
 }

@@ -14,8 +14,11 @@ use std::time::Duration;
 
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tally_emulator::{Fault, Rule};
+use tally_testkit::process::{Signal, command, run};
+use tally_testkit::{eventually, sized};
+use tokio::time::Instant;
 
-use self::stage::{Stage, checked, eventually, eventually_after, sized};
+use self::stage::{PROGRAM, Stage, kafka_errors};
 
 /// A backlog of records that compress so well that the in-process cluster keeps all of them.
 const BACKLOG: u64 = 40_000;
@@ -24,6 +27,12 @@ const PADDING: usize = 4_000;
 const REFUSED: u64 = 108;
 /// What a consumer of twelve partitions may hold of it, and itself.
 const MEMORY: u64 = 144 << 20;
+
+/// Waits until `holds`, and for `span` at least: zero unless a longer run is asked for.
+async fn eventually_after(span: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    eventually(what, async || holds().await && began.elapsed() >= span).await;
+}
 
 fn faults() -> Vec<Rule> {
     let requests = |fault| Rule::new(fault).on("BatchExecuteStatement");
@@ -43,7 +52,7 @@ async fn events_become_rows_and_dead_letters_and_sigterm_ends_it_with_0() {
     stage.say(600).await;
     stage.caught_up().await;
     stage.check().await;
-    consumer.stop().await;
+    consumer.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +66,7 @@ async fn rows_equal_the_fold_while_consumers_come_and_go_and_faults_are_on() {
     let two = stage.consumer(&[]);
     stage.say_paced(events / 3).await;
     two.says("assigned").await;
-    one.stop().await;
+    one.stop().await.unwrap();
     stage.say_paced(events - 2 * (events / 3)).await;
     stage.caught_up().await;
     // Ghosts land after everything else.
@@ -67,7 +76,7 @@ async fn rows_equal_the_fold_while_consumers_come_and_go_and_faults_are_on() {
         assert!(stats.fired(fault) > 0, "{fault} never fired");
     }
     stage.check().await;
-    two.stop().await;
+    two.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,13 +90,13 @@ async fn a_zombie_that_wakes_up_changes_no_row() {
     stage.say(4_000).await;
     eventually("a flush is under way", async || stage.emulator.stats().requests.contains_key("BatchExecuteStatement"))
         .await;
-    one.signal("STOP");
+    one.signal(Signal::STOP).unwrap();
     stage.emulator.set_faults(vec![]);
     let two = stage.consumer(&[]);
     stage.caught_up().await;
     stage.check().await;
     let rows = stage.rows().await;
-    one.signal("CONT");
+    one.signal(Signal::CONT).unwrap();
     // It learns that it was given up on, by whichever answer reaches it first: that the group is being shared out anew
     // (its partitions are revoked) or that it is no member any more (they are lost). Then it joins again.
     one.says("asked back").await;
@@ -95,8 +104,8 @@ async fn a_zombie_that_wakes_up_changes_no_row() {
     stage.say(500).await;
     stage.caught_up().await;
     stage.check().await;
-    two.stop().await;
-    one.stop().await;
+    two.stop().await.unwrap();
+    one.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,19 +114,18 @@ async fn a_consumer_that_is_killed_again_and_again_leaves_exact_rows() {
     let mut stage = Stage::set().await;
     stage.emulator.set_faults(faults());
     for kill in 0..sized("TALLY_TEST_KILLS", 2) {
-        let mut consumer = stage.consumer(&[]);
+        let consumer = stage.consumer(&[]);
         consumer.says(stage::READING).await;
         stage.say(1_500).await;
         // Each time further into the work: before it, amid it, and with little left.
         let left = stage.behind().await.saturating_sub(kill % 5 * 300);
         eventually("as much is written", async || stage.behind().await <= left).await;
-        consumer.signal("KILL");
-        assert_eq!(consumer.exit().await, None);
+        consumer.kill().await.unwrap();
     }
     let last = stage.consumer(&[]);
     stage.caught_up().await;
     stage.check().await;
-    last.stop().await;
+    last.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,7 +136,7 @@ async fn a_whole_topic_read_by_a_group_without_offsets_writes_nothing() {
     stage.say(3_000).await;
     stage.caught_up().await;
     stage.check().await;
-    one.stop().await;
+    one.stop().await.unwrap();
     let written = || stage.emulator.stats().tables["likes"].stream.as_ref().map(|stream| stream.records);
     let (rows, records) = (stage.rows().await, written());
     let two = stage.consumer(&["--group", "another"]);
@@ -137,7 +145,7 @@ async fn a_whole_topic_read_by_a_group_without_offsets_writes_nothing() {
         two.log().matches(stage::READING).count() >= stage::PARTITIONS as usize
     })
     .await;
-    two.stop().await;
+    two.stop().await.unwrap();
     assert_eq!((stage.rows().await, written()), (rows, records));
 }
 
@@ -150,7 +158,7 @@ async fn a_bad_record_of_three_mebibytes_becomes_a_dead_letter_and_holds_nothing
     stage.say(300).await;
     stage.caught_up().await;
     stage.check().await;
-    consumer.stop().await;
+    consumer.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,25 +166,25 @@ async fn a_bad_record_of_three_mebibytes_becomes_a_dead_letter_and_holds_nothing
 async fn a_broker_that_is_down_is_waited_for_by_name() {
     let outage = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
     let mut stage = Stage::set().await;
-    stage.broker_down();
-    let mut consumer = stage.consumer(&[]);
+    stage.engines.broker_down();
+    let consumer = stage.consumer(&[]);
     consumer.says(r#""dependency":"kafka""#).await;
-    assert!(consumer.get("/readyz").contains("503"), "{}", consumer.get("/readyz"));
-    eventually_after(outage, "the outage is felt", async || consumer.kafka_errors() > 0).await;
+    assert_eq!(consumer.get("/readyz").await.unwrap().status, 503);
+    eventually_after(outage, "the outage is felt", async || kafka_errors(&consumer).await > 0).await;
     assert!(consumer.is_running());
-    stage.broker_up();
+    stage.engines.broker_up();
     stage.say(500).await;
     stage.caught_up().await;
-    assert!(consumer.get("/readyz").starts_with("HTTP/1.1 200"));
-    let errors = consumer.kafka_errors();
-    stage.broker_down();
-    eventually_after(outage, "the outage is felt", async || consumer.kafka_errors() > errors).await;
+    assert_eq!(consumer.get("/readyz").await.unwrap().status, 200);
+    let errors = kafka_errors(&consumer).await;
+    stage.engines.broker_down();
+    eventually_after(outage, "the outage is felt", async || kafka_errors(&consumer).await > errors).await;
     assert!(consumer.is_running());
-    stage.broker_up();
+    stage.engines.broker_up();
     stage.say(500).await;
     stage.caught_up().await;
     stage.check().await;
-    consumer.stop().await;
+    consumer.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -187,6 +195,7 @@ async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_na
     let throttle = Rule::new(Fault::Throttle).table("likes").chance(0.8);
     stage.say(4_000).await;
     stage
+        .engines
         .cluster
         .request_errors(RDKafkaApiKey::Produce, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED; 40]);
     stage.emulator.set_faults(vec![throttle]);
@@ -196,7 +205,7 @@ async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_na
     eventually_after(span, "many are throttled", async || stage.emulator.stats().fired("throttle") >= 100).await;
     stage.emulator.set_faults(vec![]);
     stage.caught_up().await;
-    let metrics = consumer.get("/metrics");
+    let metrics = consumer.get("/metrics").await.unwrap().body;
     for metric in [
         r#"tally_consumer_retries_total{call="write",class="throttled"}"#,
         "tally_consumer_dead_letter_retries_total",
@@ -205,9 +214,9 @@ async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_na
     ] {
         assert!(metrics.contains(metric), "{metric} in {metrics}");
     }
-    stage.cluster.clear_request_errors(RDKafkaApiKey::Produce);
+    stage.engines.cluster.clear_request_errors(RDKafkaApiKey::Produce);
     stage.check().await;
-    consumer.stop().await;
+    consumer.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -231,7 +240,7 @@ async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
     stage.emulator.set_faults(vec![]);
     stage.caught_up().await;
     stage.check().await;
-    consumer.stop().await;
+    consumer.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -241,20 +250,19 @@ async fn dead_letters_are_listed_by_reason_and_those_that_still_fail_are_not_rep
     stage.say(1_000).await;
     let consumer = stage.consumer(&[]);
     stage.caught_up().await;
-    consumer.stop().await;
+    consumer.stop().await.unwrap();
     let listed = stage.run(&["dlq", "list", "--limit", "1"]).await;
-    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let text = &listed.out;
     assert!(text.contains(&format!("not_json\t{}", stage.poison.len())), "{listed:?}");
     assert_eq!(text.lines().filter(|line| line.starts_with('{')).count(), 1, "{text}");
     let replayed = stage.run(&["dlq", "replay"]).await;
-    let text = String::from_utf8_lossy(&replayed.stdout).into_owned();
     assert_eq!(
-        text,
+        replayed.out,
         format!("replayed\t0\nskipped\t{}\nof other topics or deployments\t0\n", stage.poison.len()),
         "{replayed:?}"
     );
     let again = stage.run(&["dlq", "replay"]).await;
-    assert_eq!(String::from_utf8_lossy(&again.stdout), "replayed\t0\nskipped\t0\nof other topics or deployments\t0\n");
+    assert_eq!(again.out, "replayed\t0\nskipped\t0\nof other topics or deployments\t0\n");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,7 +272,7 @@ async fn sigterm_at_any_moment_exits_0_inside_the_grace() {
     stage.emulator.set_faults(faults());
     for stop in 0..sized("TALLY_TEST_STOPS", 6) {
         stage.say(300).await;
-        let mut consumer = stage.consumer(&["--shutdown-grace", "15s"]);
+        let consumer = stage.consumer(&["--shutdown-grace", "15s"]);
         let waiting = stage.behind().await;
         match stop % 6 {
             0 => consumer.says("starting").await,
@@ -274,15 +282,12 @@ async fn sigterm_at_any_moment_exits_0_inside_the_grace() {
             4 => eventually("something is written", async || stage.behind().await < waiting).await,
             _ => stage.caught_up().await,
         }
-        let began = tokio::time::Instant::now();
-        consumer.signal("TERM");
-        assert_eq!(consumer.exit().await, Some(0), "{}", consumer.log());
-        assert!(began.elapsed() < Duration::from_secs(15));
+        assert!(consumer.stop().await.unwrap() < Duration::from_secs(15));
     }
     let last = stage.consumer(&[]);
     stage.caught_up().await;
     stage.check().await;
-    last.stop().await;
+    last.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -291,11 +296,11 @@ async fn a_table_without_its_stream_is_waited_for_by_name() {
     stage.switch_stream_off().await;
     let consumer = stage.consumer(&[]);
     consumer.says("table likes has no stream: it has to carry NEW_AND_OLD_IMAGES").await;
-    consumer.stop().await;
+    consumer.stop().await.unwrap();
 }
 
-#[test]
-fn a_wrong_setting_exits_78_and_is_named() {
+#[tokio::test]
+async fn a_wrong_setting_exits_78_and_is_named() {
     let wrong: [(&[&str], &str); 7] = [
         (&[], "--brokers (TALLY_BROKERS): missing"),
         (&["--brokers", "b:9092", "--batch-rows", "26"], "--batch-rows"),
@@ -305,12 +310,11 @@ fn a_wrong_setting_exits_78_and_is_named() {
         (&["--brokers", "b:9092", "--sasl-user", "u"], "contradicts"),
         (&["--brokers", "b:9092", "--tombstones", "5m"], "--tombstones"),
     ];
+    let check = async |args: &[&str]| run(command(PROGRAM).arg("--check").args(args)).await;
     for (args, named) in wrong {
-        let output = checked(args);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(78), "{args:?}: {said}");
-        assert!(said.contains(named), "{args:?}: {said}");
+        let said = check(args).await;
+        assert!(said.code == Some(78) && said.err.contains(named), "{args:?}: {said:?}");
     }
-    let good = checked(&["--brokers", "b:9092"]);
-    assert_eq!(good.status.code(), Some(0), "{good:?}");
+    let good = check(&["--brokers", "b:9092"]).await;
+    assert_eq!(good.code, Some(0), "{good:?}");
 }

@@ -19,7 +19,7 @@ async fn misrouted_events_are_applied_counted_and_warned_about_once_with_what_th
         stage.caught_up().await;
     }
     assert_eq!(stage.rows().await.len(), 4);
-    let metrics = consumer.get("/metrics");
+    let metrics = consumer.get("/metrics").await.unwrap().body;
     assert!(metrics.contains("tally_consumer_misrouted_records_total 3"), "{metrics}");
     consumer.says("events lie in another partition").await;
     let log = consumer.log();
@@ -28,5 +28,5 @@ async fn misrouted_events_are_applied_counted_and_warned_about_once_with_what_th
     for said in ["murmur2_random", "/mobile/backend", "post-7", "likes/8"] {
         assert!(warnings[0].contains(said), "{said} in {}", warnings[0]);
     }
-    consumer.stop().await;
+    consumer.stop().await.unwrap();
 }

@@ -12,15 +12,14 @@ use serde_json::json;
 use tally_adapters::kafka;
 use tally_core::ids::{CounterId, PostId};
 use tally_service::{Stop, Switch};
+use tally_testkit::{Process, until};
 use tokio::time::{Instant, sleep};
 
+use super::super::engines::Engines;
 use super::super::figures::Recoveries;
 use super::super::load::utter;
-use super::super::process::Process;
 use super::super::service::Service;
 use super::super::stage::{SETTLES, Stage};
-use super::super::wait::until;
-use super::super::{engines::Engines, http};
 use super::{Deeds, Extent};
 use crate::crowd;
 use crate::simulation::chance::Draws;
@@ -215,7 +214,7 @@ impl Reader<'_> {
     async fn ask(&self, id: &CounterId) -> anyhow::Result<()> {
         let address = self.api.public().context("the api listens nowhere")?;
         let (asked, since) = (Instant::now(), self.corrections.since(id));
-        let answer = http::get(address, &format!("/v1/posts/{}/likes", id.post)).await;
+        let answer = tally_testkit::http::get(address, &format!("/v1/posts/{}/likes", id.post)).await;
         // An API that is busy claims nothing.
         let Some(answer) = answer.filter(|answer| answer.status == 200) else { return Ok(()) };
         let count = serde_json::from_str(&answer.body).with_context(|| format!("no count: {answer:?}"))?;
@@ -275,7 +274,7 @@ async fn probe(stage: &Stage, nth: u64, ages: &Ages, over: Stop) -> anyhow::Resu
 /// The likes of a post as the API answers them; none while it does not answer.
 async fn counted(stage: &Stage, post: &PostId) -> u64 {
     let Some(address) = stage.fleet.api().public() else { return 0 };
-    let answer = http::get(address, &format!("/v1/posts/{post}/likes")).await;
+    let answer = tally_testkit::http::get(address, &format!("/v1/posts/{post}/likes")).await;
     let count = answer.and_then(|answer| serde_json::from_str::<serde_json::Value>(&answer.body).ok());
     count.and_then(|count| count["likes"].as_u64()).unwrap_or(0)
 }

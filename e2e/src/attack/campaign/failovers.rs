@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tally_core::cached::Cache as _;
+use tally_testkit::until;
 use tokio::time::Instant;
 
+use super::super::redis;
 use super::super::stage::Stage;
-use super::super::wait::until;
 use super::{Deeds, Extent};
 use crate::simulation::chance::Draws;
 
@@ -32,14 +33,15 @@ async fn failover(stage: &Stage, patience: Duration) -> anyhow::Result<Duration>
     let engines = &stage.engines;
     let primary =
         engines.redis().context("failovers need a redis-server: install one, or name it by TALLY_REDIS_SERVER")?;
-    let replica = primary.replica().await?;
+    let replica = redis::replica(&primary).await?;
     stage.clock.sleep(stage.chance.millis(0, FOLLOWS)).await;
     // From here on what the primary is told is lost with it.
-    replica.detach().await?;
+    redis::detach(&replica).await?;
     stage.clock.sleep(stage.chance.millis(50, ALONE)).await;
     engines.fail_over(primary, replica).await?;
     let (began, since) = (Instant::now(), stage.clock.now());
-    let cache = engines.redis().context("the replica took over")?.cache(&engines.ports().prefix)?;
+    let taken_over = engines.redis().context("the replica took over")?;
+    let cache = redis::cache(&taken_over, &engines.ports().prefix)?;
     let partitions = engines.ports().log.config().await?.context("there is no log of changes")?.partitions;
     until("the cache to say what is true now", patience, async || {
         for partition in 0..partitions {

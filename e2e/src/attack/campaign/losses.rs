@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use tally_testkit::process::Signal;
+use tally_testkit::until;
 use tokio::time::Instant;
 
-use super::super::process::Signal;
 use super::super::proxy::Mode;
 use super::super::recounts;
 use super::super::service::Service;
 use super::super::stage::Stage;
-use super::super::wait::until;
 use super::{Deeds, Extent};
 use crate::simulation::chance::Draws;
 
@@ -65,10 +65,10 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
         let Some(nap) = nap else { return Ok(()) };
         // Before the loss is recorded, or after.
         stage.clock.sleep(stage.chance.millis(0, 12_000)).await;
-        api.signal(Signal::Stop)?;
+        api.signal(Signal::STOP)?;
         stage.clock.sleep(nap).await;
         ensure!(api.is_stopped() != Some(false), "the api did not stand still");
-        api.signal(Signal::Cont)
+        api.signal(Signal::CONT)
     };
     let losing = async {
         match trimmed {
@@ -94,11 +94,11 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
 /// Trims what was written while the streamers stood still.
 async fn trim(stage: &Stage) -> anyhow::Result<()> {
     let streamers: Vec<_> = stage.fleet.of(Service::Streamer).map(|slot| slot.process()).collect();
-    streamers.iter().try_for_each(|streamer| streamer.signal(Signal::Stop))?;
+    streamers.iter().try_for_each(|streamer| streamer.signal(Signal::STOP))?;
     stage.changed(LOST).await?;
     let trimmed = stage.engines.trim().await?;
     ensure!(trimmed > 0, "there was nothing to trim");
-    streamers.iter().try_for_each(|streamer| streamer.signal(Signal::Cont))
+    streamers.iter().try_for_each(|streamer| streamer.signal(Signal::CONT))
 }
 
 /// Switches the stream off while rows change, and on again.

@@ -54,7 +54,7 @@ async fn weather(
     }
     // Idle connections feel nothing: there may have to be a request first.
     let felt = async || proxy.bites().since(before).felt(mode);
-    super::super::wait::until("the weather to be felt", Duration::from_secs(20), felt).await?;
+    tally_testkit::until("the weather to be felt", Duration::from_secs(20), felt).await?;
     proxy.calm();
     let bites = proxy.bites().since(before);
     ensure!(bites.felt(mode), "{} never felt {kind}: {bites:?}", dependency.name());

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use tally_testkit::until;
 
 use super::super::engines::Dependency;
 use super::super::proxy::Mode;
 use super::super::service::Service;
 use super::super::stage::Stage;
-use super::super::wait::until;
 use super::{Deeds, Extent};
 
 pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {

@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::ensure;
 use futures_util::future::try_join_all;
 use tally_service::{Chance, Stop, Switch};
+use tally_testkit::process::Signal;
 
 use super::super::figures::Recoveries;
 use super::super::fleet::Slot;
-use super::super::process::Signal;
 use super::super::recounts::Attempts;
 use super::super::schedule::{Nap, naps};
 use super::super::service::Service;
@@ -63,10 +63,10 @@ async fn sleeper(stage: &Stage, slot: &Slot, waiting: &Waiting) -> anyhow::Resul
     while let Some(nap) = next() {
         stage.clock.sleep(stage.chance.millis(0, AWAKE)).await;
         let process = slot.process();
-        process.signal(Signal::Stop)?;
+        process.signal(Signal::STOP)?;
         stage.clock.sleep(nap.span).await;
         ensure!(process.is_stopped() != Some(false), "the {} did not stand still", slot.service);
-        process.signal(Signal::Cont)?;
+        process.signal(Signal::CONT)?;
         recoveries.add(stage.caught_up(slot.service).await?);
     }
     Ok(recoveries)

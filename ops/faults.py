@@ -1,13 +1,20 @@
 """The faults, each with the alerts that it makes fire, and how it is taken back."""
 
+import signal
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from drilling.world import BOARDS, CHANGES, COUNTS, LIKES, Wrong, until
+from lib import metrics, until
+
+# The Kafka is that of a local stack, whose own consumer has the group without a prefix, and whose own lists have topics without one.
+PREFIX = "drill-"
+LIKES, COUNTS, CHANGES, BOARDS = (f"{PREFIX}{name}" for name in ("likes", "like_counts", "changes", "boards"))
 
 # How long an alert may take from its fault, and from the end of its fault, in seconds.
 FIRES, ENDS = 150, 240
+# A fault that is in force may be for a request past all services, too.
+TRIES = 50
 # Alerts that no fault here makes fire, each with the reason.
 NOT_HERE = {
     "TallyWriteQuotaNear": "it takes 28,000 rows a second; its unit tests have them",
@@ -62,19 +69,19 @@ def stream_cannot_be_read(world):
 
 def switch_stream(world, on):
     specification = {"StreamEnabled": on} | ({"StreamViewType": "NEW_AND_OLD_IMAGES"} if on else {})
-    world.root("UpdateTable", {"TableName": LIKES, "StreamSpecification": specification})
+    world.store.ask("UpdateTable", {"TableName": LIKES, "StreamSpecification": specification}, TRIES)
 
 
 def put_what_is_no_row(world):
-    world.root("PutItem", {"TableName": LIKES, "Item": {"pk": {"S": "no row key"}, "user_id": {"S": "u"}, "liked_at": {"N": "1"}}})
+    world.store.ask("PutItem", {"TableName": LIKES, "Item": {"pk": {"S": "no row key"}, "user_id": {"S": "u"}, "liked_at": {"N": "1"}}}, TRIES)
 
 
 def lose_stream(world):
     """The streamer is away while likes go on and the stream is trimmed; the recount stands still, so that the loss stays open."""
     world.kill("change-streamer")
-    world.freeze("batch-recount")
+    world.signal("batch-recount", signal.SIGSTOP)
     time.sleep(2)
-    world.control("trim", {"table": LIKES})
+    world.store.control("trim", {"table": LIKES})
     world.start_service("change-streamer")
 
 
@@ -83,15 +90,17 @@ def lose_stream(world):
 
 def known_post(world):
     """A post with a count."""
-    for item in world.root("Scan", {"TableName": COUNTS})["Items"]:
-        if item["post_id"]["S"].startswith("post-") and int(item.get("likes", {"N": "0"})["N"]) > 5:
-            return item["post_id"]["S"]
-    raise Wrong("no post has been liked")
+
+    def liked():
+        counts = world.store.scan("like_counts")
+        return next((item["post_id"] for item in counts if item["post_id"].startswith("post-") and int(item.get("likes", 0)) > 5), None)
+
+    return until("a post to be liked", liked)
 
 
 def put_a_count_wrong(world, by=3):
     world.wrong = known_post(world)
-    world.drift(world.wrong, by)
+    world.store.drift(world.wrong, by, TRIES)
     recount_it(world)
 
 
@@ -99,13 +108,12 @@ def put_a_count_wrong_again(world):
     """After its correction was found right, and before the look a minute later."""
 
     def repaired():
-        lines = [line for line in world.metrics("batch-recount").splitlines() if line.startswith('tally_recount_keys_total{outcome="repaired"}')]
-        return sum(float(line.split()[-1]) for line in lines)
+        return sum(value for name, value in metrics(world.admin_of("batch-recount")) if name == 'tally_recount_keys_total{outcome="repaired"}')
 
     before = repaired()
     put_a_count_wrong(world)
     until("the correction to be found right", lambda: repaired() > before)
-    world.drift(world.wrong, 2)
+    world.store.drift(world.wrong, 2, TRIES)
 
 
 def recount_it(world):
@@ -165,12 +173,12 @@ FAULTS = [
     Fault("writes of likes are throttled", ("TallyConsumerLag", "TallyRetentionNear", "TallyThrottling"), throttle_rows, no_fault),
     Fault("the consumer is killed", ("TallyLagMissing",), lambda world: world.kill("consumer"), lambda world: world.start_service("consumer")),
     Fault("the topic is paused, and resumed", ("TallyPartitionHalted",), pause, resume),
-    Fault("Kafka stands still", ("TallyKafkaErrors", "TallyChangesBehind"), lambda world: world.freeze("kafka"), lambda world: world.thaw("kafka")),
+    Fault("Kafka stands still", ("TallyKafkaErrors", "TallyChangesBehind"), lambda world: world.signal("kafka", signal.SIGSTOP), lambda world: world.signal("kafka", signal.SIGCONT)),
     Fault(
         "the consumer stands still",
         ("TallyCanaryFails",),
-        lambda world: world.freeze("consumer"),
-        lambda world: world.thaw("consumer"),
+        lambda world: world.signal("consumer", signal.SIGSTOP),
+        lambda world: world.signal("consumer", signal.SIGCONT),
     ),
     Fault("three records are no events", ("TallyDeadLetters",), say_no_json),
     Fault("a like is in another partition than its key's", ("TallyMisroutedEvents",), say_elsewhere),
@@ -191,7 +199,7 @@ FAULTS = [
         "stream is trimmed unread, and the recount stands still",
         ("TallyGapOpen", "TallyGapsBurn", "TallyListsLoss"),
         lose_stream,
-        lambda world: world.thaw("batch-recount"),
+        lambda world: world.signal("batch-recount", signal.SIGCONT),
     ),
     Fault(
         "the recount is killed",
@@ -199,9 +207,9 @@ FAULTS = [
         lambda world: world.kill("batch-recount"),
         lambda world: world.start_service("batch-recount"),
     ),
-    Fault("Redis is killed", ("TallyCacheAway",), lambda world: world.kill("redis"), lambda world: world.start_redis()),
+    Fault("Redis is killed", ("TallyCacheAway",), lambda world: world.kill("redis"), lambda world: world.start_service("redis")),
     Fault("reads of like_counts take 200 ms", ("TallyReadsBurn (page)", "TallyReadsBurn (ticket)"), slow_reads, quick_reads),
-    Fault("tally-trends stands still", ("TallyListsBehind",), lambda world: world.freeze("trends"), lambda world: world.thaw("trends")),
+    Fault("tally-trends stands still", ("TallyListsBehind",), lambda world: world.signal("trends", signal.SIGSTOP), lambda world: world.signal("trends", signal.SIGCONT)),
     Fault("tally-trends is killed", ("TallyListsPartial",), lambda world: world.kill("trends"), lambda world: world.start_service("trends")),
     Fault("a record of the boards is no board", ("TallyBoardsUnreadable",), say_no_board),
     Fault("12,000 posts are liked, with room for 10,000", ("TallyKeysShed",), flood),

@@ -1,0 +1,126 @@
+# Every task of a developer: `just` lists them, `just TASK --help` explains one. Each is a command that runs without just, too.
+
+set positional-arguments
+
+_default:
+    @{{ just_executable() }} --list --unsorted
+
+# the gate, which every change has to pass; needs no engine
+gate *args:
+    .ci/run "$@"
+
+# as much of the rest as fits into so many minutes: seeds, real engines, kills, browsers
+night *args:
+    .ci/night "$@"
+
+# the tests of every crate
+test *args:
+    cargo test --workspace "$@"
+
+# the tests of the crates at the sizes that a release is held to
+full-size *args:
+    .ci/night 60 --only 'full size' "$@"
+
+# lengths of files, words, tests that are not run, links
+shape *args:
+    .ci/shape "$@"
+
+# the whole pipeline in one process, with a page
+stack *args:
+    cargo run --release -- "$@"
+
+# Apache Kafka, Redis and ministack on this machine, without containers
+engines *args:
+    localstack/engines "$@"
+
+# the contracts on real engines
+engines-test *args:
+    localstack/engines-test "$@"
+
+# the pipeline as processes on real engines while things break: just acceptance NAME
+acceptance *args:
+    localstack/acceptance/run "$@"
+
+# the local stack in containers, as it is shipped
+containers *args:
+    localstack/containers "$@"
+
+# images for containers where none can be pulled
+stand-ins *args:
+    localstack/stand-ins "$@"
+
+# what the documents say, tried: just docs [NAME ..]
+docs *args:
+    docs/check "$@"
+
+# every answer of the API compared with a file of likes
+verify *args:
+    docs/examples/verify "$@"
+
+# ten minutes with a real AWS account
+smoke-aws *args:
+    docs/smoke-aws.sh "$@"
+
+# templates, local stack, image, scripts and workflows by their linters and our rules
+infra *args:
+    infra/check "$@"
+
+# the services and the operators' commands under the policies of infra/roles.yaml
+permissions *args:
+    infra/permissions "$@"
+
+# the stacks of an environment, created or changed: just deploy ENV --plan
+deploy *args:
+    infra/deploy "$@"
+
+# a deployment as on AWS, on one machine
+rehearse *args:
+    infra/rehearse "$@"
+
+# the services' images, built and tried
+images *args:
+    infra/images "$@"
+
+# the archive of a release for one target
+archive *args:
+    .ci/archive "$@"
+
+# alerts, their tests and mutants, runbooks and dashboards
+ops *args:
+    ops/check "$@"
+
+# each alert made to fire
+drill *args:
+    ops/drill "$@"
+
+# the corpus of bad input, written anew
+bad-input *args:
+    e2e/bad_input/generate.py "$@"
+
+# throughput of the whole pipeline and the age of its counts
+bench-conditions *args:
+    e2e/bench-conditions "$@"
+
+# likes for a second of a core
+bench-cores *args:
+    e2e/bench-cores "$@"
+
+# one post that goes viral
+bench-heat *args:
+    e2e/bench-heat "$@"
+
+# the API under wrk
+bench-api *args:
+    count-api/bench.sh "$@"
+
+# how fast lists are made
+bench-trends *args:
+    trends/bench.sh "$@"
+
+# how fast lists are served, and how soon they show a like
+bench-top *args:
+    trends/bench-top "$@"
+
+# the figures of README.md
+figures *args:
+    docs/figures "$@"

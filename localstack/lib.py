@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""What scripts share: processes, ports, requests, tables without an SDK, topics, and checks by name. As a command, for shell scripts:
+
+  localstack/lib.py ports COUNT                     as many free ports of the loopback
+  localstack/lib.py likes EVENTS POSTS USERS        random events as CSV, the same for the same numbers: three of ten are unlikes;
+                                                    with 0 USERS each is a like of another user
+  localstack/lib.py tables ENDPOINT [PREFIX [FILE]] creates the tables of FILE, without it those of this commit
+  localstack/lib.py counted ENDPOINT TABLE          the sum of the likes of all counts
+  localstack/lib.py landed [--keys] PARTITIONS COUNT FILE
+                                                    whether what Kafka's console consumer printed into FILE are COUNT events, in the
+                                                    partitions of murmur2 and in order; with --keys only counts those elsewhere
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tally"
+TABLES = ROOT / "adapters/src/dynamodb/tables.json"
+STOPPED_WITHIN = 40  # seconds
+
+
+class Wrong(Exception):
+    """What was found; the message says it."""
+
+
+class Skipped(Exception):
+    """The machine cannot do it; the message says what it lacks."""
+
+
+def until(what, done, within=60):
+    """Repeats `done` until it is true; what it then is."""
+    deadline = time.monotonic() + within
+    while not (found := done()):
+        if time.monotonic() > deadline:
+            raise Wrong(f"waited {within} s for {what}")
+        time.sleep(0.1)
+    return found
+
+
+# ---- processes ---------------------------------------------------------------------------------------------------------
+
+
+def run(*command, good=(0,), **options):
+    """A command from its start to its end; what it printed."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
+    if done.returncode not in good:
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-20:])
+        raise Wrong(f"{' '.join(words[:8])} ended with {done.returncode}:\n{tail}")
+    return done.stdout
+
+
+def clean(environment=None):
+    """This environment without variables that the programs read, and with those that are given."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("TALLY_", "AWS_"))} | (environment or {})
+
+
+def programs(*profile):
+    """The folder with the programs, which are built where TALLY_TEST_BIN does not name it."""
+    if folder := os.environ.get("TALLY_TEST_BIN"):
+        return Path(folder)
+    subprocess.run(["cargo", "build", "--locked", "--workspace", "--bins", *profile], cwd=ROOT, check=True)
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / ("release" if profile else "debug")
+
+
+class Processes:
+    """Programs by name, each with a log in one folder, and ended by their own ids."""
+
+    def __init__(self, folder):
+        self.folder, self.running = folder, {}
+
+    def start(self, name, *command, environment=None):
+        words = [str(word) for word in command]
+        with self.log(name).open("ab") as log:
+            self.running[name] = subprocess.Popen(words, env=clean(environment), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def log(self, name):
+        return self.folder / f"{name}.log"
+
+    def signal(self, name, number):
+        self.running[name].send_signal(number)
+
+    def kill(self, name):
+        """As a crash would."""
+        process = self.running.pop(name)
+        if process.poll() is not None:
+            raise Wrong(f"{name} had ended with {process.returncode} before it was killed; its log is {self.log(name)}")
+        process.kill()
+        process.wait()
+
+    def stop(self, name):
+        """Tells a process to end; what is wrong with how it did."""
+        process = self.running.pop(name)
+        if process.poll() is None:
+            process.terminate()
+            # One that stands still is not told before it goes on.
+            process.send_signal(signal.SIGCONT)
+        try:
+            code = process.wait(STOPPED_WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return f"{self.log(name)} does not end within {STOPPED_WITHIN} s"
+        return f"{self.log(name)} ends with {code}" if code else None
+
+    def end(self):
+        """Stops every process, the last one that was started first: what others write to goes last."""
+        return list(filter(None, map(self.stop, reversed(list(self.running)))))
+
+
+# ---- ports and requests ------------------------------------------------------------------------------------------------
+
+
+def free_ports(count):
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+def free_port():
+    return free_ports(1)[0]
+
+
+def ask(url, method="GET", body=None, headers=None, timeout=30):
+    """Status and answer, which is JSON where it looks so; 0 where there is none."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json", **(headers or {})}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            text = answer.read()
+            return answer.status, json.loads(text) if text[:1] in (b"[", b"{") else text.decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError as error:
+        return 0, str(error)
+
+
+def metrics(admin):
+    """(name with labels, value) of each series of a service."""
+    status, text = ask(f"{admin}/metrics")
+    lines = text.splitlines() if status == 200 else []
+    return [(name, float(value)) for name, _, value in (line.rpartition(" ") for line in lines if line and line[0] != "#")]
+
+
+class Store:
+    """DynamoDB's protocol, and the control routes of the emulator."""
+
+    def __init__(self, endpoint, prefix=""):
+        self.endpoint, self.prefix = endpoint, prefix
+
+    def ask(self, operation, body, tries=1):
+        signed = "AWS4-HMAC-SHA256 Credential=root/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
+        headers = {"x-amz-target": f"DynamoDB_20120810.{operation}", "authorization": signed}
+        status, said = ask(self.endpoint, "POST", body, headers, timeout=120)
+        if status == 200:
+            return json.loads(said) if isinstance(said, str) and said else said
+        if tries == 1:
+            raise Wrong(f"{operation}: {status} {said}")
+        time.sleep(0.1)
+        return self.ask(operation, body, tries - 1)
+
+    def create(self, table):
+        table = json.loads(json.dumps(table).replace("${TablePrefix}", self.prefix))
+        expiry = table.pop("TimeToLiveSpecification", None)
+        if "StreamSpecification" in table:
+            table["StreamSpecification"]["StreamEnabled"] = True
+        self.ask("CreateTable", table)
+        if expiry:
+            self.ask("UpdateTimeToLive", {"TableName": table["TableName"], "TimeToLiveSpecification": expiry})
+
+    def create_tables(self, file=TABLES):
+        for table in json.loads(Path(file).read_text()):
+            self.create(table)
+
+    def scan(self, table, **more):
+        """Every item of a table, read consistently, each attribute without its type."""
+        request = {"TableName": self.prefix + table, "ConsistentRead": True, **more}
+        while request:
+            page = self.ask("Scan", request)
+            for item in page["Items"]:
+                yield {name: next(iter(value.values())) for name, value in item.items()}
+            after = page.get("LastEvaluatedKey")
+            request = {**request, "ExclusiveStartKey": after} if after else None
+
+    def drift(self, post, by, tries=1):
+        """Makes a count wrong, as no service would."""
+        key = {"TableName": f"{self.prefix}like_counts", "Key": {"post_id": {"S": post}}}
+        item = self.ask("GetItem", {**key, "ConsistentRead": True}, tries)["Item"]
+        shard = next(name for name in item if name.startswith("s") and name[1:].isdigit())
+        update = {"UpdateExpression": f"ADD {shard} :by, likes :by", "ExpressionAttributeValues": {":by": {"N": str(by)}}}
+        self.ask("UpdateItem", {**key, **update}, tries)
+
+    def control(self, route, body=None):
+        status, said = ask(f"{self.endpoint}/_control/{route}", "GET" if body is None else "POST", body)
+        if status != 200:
+            raise Wrong(f"/_control/{route}: {status} {said}")
+        return said
+
+
+def create_topics(brokers, *names):
+    """Asks the local stack's Kafka what topics it has (Metadata, version 4): those that are named and not there are created."""
+    named = b"".join(struct.pack(">h", len(name)) + name.encode() for name in names)
+    request = struct.pack(">hhih6si", 3, 4, 1, 6, b"script", len(names)) + named + b"\x01"
+    host, _, port = brokers.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as kafka:
+        kafka.sendall(struct.pack(">i", len(request)) + request)
+        kafka.recv(4)
+
+
+def murmur2(key):
+    """Kafka's default partitioner from its published constants, for judges that rely on no code of this project."""
+    m, h = 0x5BD1E995, 0x9747B28C ^ len(key)
+    whole = len(key) - len(key) % 4
+    for at in range(0, whole, 4):
+        k = int.from_bytes(key[at : at + 4], "little") * m & 0xFFFFFFFF
+        h = (h * m ^ (k ^ k >> 24) * m) & 0xFFFFFFFF
+    if whole < len(key):
+        h = (h ^ int.from_bytes(key[whole:], "little")) * m & 0xFFFFFFFF
+    h = (h ^ h >> 13) * m & 0xFFFFFFFF
+    return h ^ h >> 15
+
+
+assert murmur2(b"foobar") == -790332482 & 0xFFFFFFFF and murmur2(b"abc") == 479470107
+
+
+def partition_of(key, partitions):
+    return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
+
+
+# ---- checks ------------------------------------------------------------------------------------------------------------
+
+
+def tools(name, packages):
+    """The folder with the commands of these packages of PyPI, which are fetched once."""
+    folder = CACHE / name
+    stamp = folder / "complete"
+    if not stamp.exists() or stamp.read_text().split() != packages:
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            run(sys.executable, "-m", "venv", folder)
+            run(folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", *packages)
+        except Wrong as error:
+            raise Skipped(str(error).splitlines()[-1]) from None
+        stamp.write_text("\n".join(packages))
+    return folder / "bin"
+
+
+def check_all(checks, words=()):
+    """Runs the checks whose names have one of the words, all without any; the exit code. What a check returns is shown."""
+    count = {"passed": 0, "failed": 0, "skipped": 0}
+    for check in checks:
+        name, began, said = check.__name__.replace("_", " "), time.monotonic(), ""
+        if words and not any(word in name for word in words):
+            continue
+        try:
+            outcome, said = "passed", check() or ""
+        except Skipped as error:
+            outcome, said = "skipped", error
+        except Wrong as error:
+            outcome, said = "failed", f"\n{error}"
+        count[outcome] += 1
+        print(f"{outcome} {name}{f': {said}' if str(said) else ''} ({time.monotonic() - began:.1f} s)", flush=True)
+    print(", ".join(f"{number} {outcome}" for outcome, number in count.items()))
+    return 1 if count["failed"] or not any(count.values()) else 0
+
+
+# ---- the commands ------------------------------------------------------------------------------------------------------
+
+
+def likes(events, posts, users):
+    draw = random.Random(posts)
+    yield "post_id,user_id,action,ts"
+    for n in range(events):
+        post, user, action = draw.randrange(posts), n, "like"
+        if users:
+            user, action = draw.randrange(users), "unlike" if draw.random() < 0.3 else "like"
+        yield f"post-{post},user-{user},{action},{1500000000000 + n}"
+
+
+def landed(file, partitions, keys):
+    """How many events there are, in another partition than murmur2's, and out of the order of their user's."""
+    events, misplaced, disordered, last = 0, 0, 0, {}
+    for line in filter(lambda line: line.startswith("Partition:"), file):
+        where, key, value = line.rstrip("\n").split("\t", 2)
+        events += 1
+        misplaced += int(where.removeprefix("Partition:")) != partition_of(key, partitions)
+        if keys:
+            continue
+        event = json.loads(value)
+        assert set(event) == {"post_id", "user_id", "action", "ts"}, event
+        assert event["action"] in ("like", "unlike") and isinstance(event["ts"], int), event
+        assert event["post_id"] == key, (key, event)
+        pair = event["post_id"], event["user_id"]
+        disordered += last.get(pair, 0) > event["ts"]
+        last[pair] = event["ts"]
+    return events, misplaced, disordered
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["ports", "likes", "tables", "counted", "landed"])
+    parser.add_argument("--keys", action="store_true")
+    parser.add_argument("words", nargs="*", metavar="ARGUMENT")
+    options = parser.parse_args()
+    words = options.words
+    if options.command == "ports":
+        print(*free_ports(int(words[0])))
+    elif options.command == "likes":
+        for line in likes(*map(int, words)):
+            print(line)
+    elif options.command == "tables":
+        Store(*words[:2]).create_tables(*words[2:])
+    elif options.command == "counted":
+        print(sum(int(item["likes"]) for item in Store(words[0]).scan(words[1], ProjectionExpression="likes") if "likes" in item))
+    else:
+        with open(words[2], encoding="utf-8") as file:
+            events, misplaced, disordered = landed(file, int(words[0]), options.keys)
+        print(f"{events} events, {misplaced} in another partition than murmur2's, {disordered} out of order")
+        return int(events != int(words[1]) or not options.keys and misplaced + disordered > 0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

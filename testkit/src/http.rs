@@ -1,0 +1,69 @@
+//! One request over a connection of its own: as much HTTP as asking a service takes.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio::time::timeout;
+
+/// How long an answer may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its first line, and its headers.
+    pub head: String,
+    /// Its body.
+    pub body: String,
+}
+
+/// Asks `address` for `path`; `None` where there was no whole answer.
+pub async fn get(address: impl ToSocketAddrs + Display, path: &str) -> Option<Answer> {
+    get_within(address, path, LIMIT).await
+}
+
+/// The same, where the answer may take this long.
+pub async fn get_within(address: impl ToSocketAddrs + Display, path: &str, limit: Duration) -> Option<Answer> {
+    let host = format!("host: {address}\r\n");
+    timeout(limit, send(address, &format!("GET {path}"), &host, "")).await.ok()?
+}
+
+/// Sends a request of a method and a path, with these headers, each ended by `\r\n`.
+pub async fn send(address: impl ToSocketAddrs, line: &str, headers: &str, body: impl AsRef<[u8]>) -> Option<Answer> {
+    let body = body.as_ref();
+    let length = body.len();
+    let head = format!("{line} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n");
+    exchange(address, [head.as_bytes(), body].concat()).await
+}
+
+/// Sends these bytes; the answer to them.
+pub async fn exchange(address: impl ToSocketAddrs, request: impl AsRef<[u8]>) -> Option<Answer> {
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    stream.write_all(request.as_ref()).await.ok()?;
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).await.ok()?;
+    parsed(&said)
+}
+
+fn parsed(said: &[u8]) -> Option<Answer> {
+    let (head, body) = std::str::from_utf8(said).ok()?.split_once("\r\n\r\n")?;
+    let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+    Some(Answer { status, head: head.to_owned(), body: body.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_a_status_and_a_body_and_half_an_answer_is_none() {
+        let whole = parsed(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n\r\n{}").unwrap();
+        assert_eq!((whole.status, whole.body.as_str()), (503, "{}"));
+        assert_eq!(parsed(b"HTTP/1.1 200 OK\r\n"), None);
+        assert_eq!(parsed(b""), None);
+    }
+}

@@ -1,0 +1,363 @@
+//! Programs as processes of their own: what they are told, what they say, and how they end.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Seek as _, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use rustix::process::{Pid, kill_process};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::http::{self, Answer};
+use crate::{PATIENCE, until};
+
+pub use rustix::process::Signal;
+
+/// How long a service may drain.
+pub const GRACE: Duration = Duration::from_secs(25);
+
+/// Lines of a log that are worth showing.
+const TAIL: usize = 25;
+
+/// Held while a process is begun: until its program is loaded, a child shares every open socket.
+static SPAWNING: Mutex<()> = Mutex::new(());
+
+/// No process begins while this is held.
+pub(crate) fn no_spawning() -> MutexGuard<'static, ()> {
+    SPAWNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A program that is given nothing of this process's input, nor of its settings for Tally and AWS.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    let names = std::env::vars_os().map(|(name, _)| name);
+    let ours = names.filter(|name| ["TALLY_", "AWS_"].iter().any(|its| name.to_string_lossy().starts_with(its)));
+    ours.for_each(|name| _ = command.env_remove(name));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// An input that holds `text`.
+///
+/// # Panics
+/// No file can be made.
+pub fn input(text: &str) -> Stdio {
+    let mut file = scratch().expect("a temporary file can be made");
+    file.write_all(text.as_bytes()).and_then(|()| file.rewind()).expect("it can be written");
+    file.into()
+}
+
+/// A file that is gone with its last handle.
+fn scratch() -> io::Result<File> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("tally-testkit-{}-{nth}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    fs::remove_file(path)?;
+    Ok(file)
+}
+
+/// All there is in a file that another process appends to.
+fn contents(file: &File) -> String {
+    let mut bytes = vec![0; file.metadata().map_or(0, |it| usize::try_from(it.len()).unwrap_or_default())];
+    let read = file.read_at(&mut bytes, 0).unwrap_or_default();
+    String::from_utf8_lossy(&bytes[..read]).into_owned()
+}
+
+/// What a program came to that ran to its end.
+#[derive(Debug)]
+pub struct Done {
+    /// Its exit code; a process that was killed has none.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub out: String,
+    /// What it logged.
+    pub err: String,
+}
+
+impl Done {
+    /// Its answer, of a program that prints JSON.
+    ///
+    /// # Panics
+    /// It printed something else.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// Runs a program to its end.
+///
+/// # Panics
+/// It does not begin, or does not end.
+pub async fn run(command: &mut Command) -> Done {
+    let process = Process::start("program", command).expect("the program begins");
+    let code = process.exit(PATIENCE).await.expect("the program ends");
+    Done { code, out: process.printed(), err: process.log() }
+}
+
+/// A program that runs; killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    id: Pid,
+    child: Mutex<Child>,
+    out: File,
+    log: File,
+    admin: OnceLock<SocketAddr>,
+    public: OnceLock<SocketAddr>,
+}
+
+impl Process {
+    /// Begins a program, and keeps what it prints and logs.
+    ///
+    /// # Errors
+    /// There is no such program, or no room.
+    pub fn start(name: &str, command: &mut Command) -> anyhow::Result<Self> {
+        let (out, log) = (scratch()?, scratch()?);
+        command.stdout(out.try_clone()?).stderr(log.try_clone()?);
+        Self::begin(name, command, out, log)
+    }
+
+    /// Begins a program whose log goes to a place of its own.
+    ///
+    /// # Errors
+    /// There is no such program, or no room.
+    pub fn logging_to(log: impl Into<Stdio>, name: &str, command: &mut Command) -> anyhow::Result<Self> {
+        let out = scratch()?;
+        command.stdout(out.try_clone()?).stderr(log);
+        Self::begin(name, command, out, scratch()?)
+    }
+
+    fn begin(name: &str, command: &mut Command, out: File, log: File) -> anyhow::Result<Self> {
+        let held = no_spawning();
+        let child = command.spawn().with_context(|| format!("cannot start the {name}"))?;
+        drop(held);
+        let (name, id, child) = (name.to_owned(), Pid::from_child(&child), Mutex::new(child));
+        Ok(Self { name, id, child, out, log, admin: OnceLock::new(), public: OnceLock::new() })
+    }
+
+    /// The process itself, for its pipes.
+    pub fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// It has ended before.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        ensure!(self.is_running(), "the {} was gone before it could be signalled\n{}", self.name, self.tail());
+        kill_process(self.id, signal).with_context(|| format!("cannot signal the {}", self.name))
+    }
+
+    /// Whether it has ended, and with which code; a process that was killed has none.
+    fn ended(&self) -> Option<Option<i32>> {
+        self.child().try_wait().ok().flatten().map(|status| status.code())
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&self) -> bool {
+        self.ended().is_none()
+    }
+
+    /// Waits for its exit code, `None` for one that was killed.
+    ///
+    /// # Errors
+    /// It does not end within `limit`.
+    pub async fn exit(&self, limit: Duration) -> anyhow::Result<Option<i32>> {
+        let what = format!("the {} to end", self.name);
+        until(&what, limit, async || !self.is_running()).await.with_context(|| self.tail())?;
+        Ok(self.ended().flatten())
+    }
+
+    /// Waits for its exit code.
+    ///
+    /// # Panics
+    /// It does not end.
+    pub async fn code(&self) -> Option<i32> {
+        self.exit(PATIENCE).await.expect("it ends")
+    }
+
+    /// Ends it as an out-of-memory killer would.
+    ///
+    /// # Errors
+    /// It ended by itself before.
+    pub async fn kill(&self) -> anyhow::Result<()> {
+        self.signal(Signal::KILL)?;
+        let code = self.exit(GRACE).await?;
+        ensure!(code.is_none(), "the {} ended by itself before it was killed: {code:?}\n{}", self.name, self.tail());
+        Ok(())
+    }
+
+    /// Ends it in order; how long it drained.
+    ///
+    /// # Errors
+    /// It had ended before, does not end within its grace, or ends with another code than 0.
+    pub async fn stop(&self) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        self.signal(Signal::TERM)?;
+        let code = self.exit(GRACE + Duration::from_secs(1)).await?;
+        ensure!(code == Some(0), "the {} ended with {code:?} when it was stopped\n{}", self.name, self.tail());
+        Ok(began.elapsed())
+    }
+
+    /// Waits until it says that it is ready; how long that took.
+    ///
+    /// # Errors
+    /// It ends before, or takes too long.
+    pub async fn ready(&self) -> anyhow::Result<Duration> {
+        let what = format!("the {} to be ready", self.name);
+        self.comes_to(&what, async || self.get("/readyz").await.is_some_and(|answer| answer.status == 200)).await
+    }
+
+    /// Waits until it has logged `text`.
+    ///
+    /// # Panics
+    /// It ends before, or takes too long.
+    pub async fn says(&self, text: &str) {
+        let what = format!("the {} to say {text}", self.name);
+        self.comes_to(&what, async || self.log().contains(text)).await.expect("it says so");
+    }
+
+    /// Waits for an event with this message, of a program that logs JSON.
+    ///
+    /// # Panics
+    /// It ends before, or takes too long.
+    pub async fn logs(&self, message: &str) -> Value {
+        let mut found = None;
+        let what = format!("the {} to log {message:?}", self.name);
+        let logs = async || {
+            found = self.event(message);
+            found.is_some()
+        };
+        self.comes_to(&what, logs).await.expect("it logs that");
+        found.expect("it was found")
+    }
+
+    /// Waits for a line that contains `text`, among those it prints.
+    ///
+    /// # Panics
+    /// It ends before, or takes too long.
+    pub async fn prints(&self, text: &str) -> String {
+        let mut found = None;
+        let what = format!("the {} to print {text:?}", self.name);
+        let prints = async || {
+            found = self.printed().lines().find(|line| line.contains(text)).map(str::to_owned);
+            found.is_some()
+        };
+        self.comes_to(&what, prints).await.expect("it prints that");
+        found.expect("it was found")
+    }
+
+    /// Waits until `holds`, while it runs.
+    async fn comes_to(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<Duration> {
+        let mut held = false;
+        let took = until(what, PATIENCE, async || {
+            let has_ended = !self.is_running();
+            held = holds().await;
+            held || has_ended
+        });
+        let took = took.await.with_context(|| self.tail())?;
+        ensure!(held, "waited in vain: {what}: it has ended\n{}", self.tail());
+        Ok(took)
+    }
+
+    /// What its admin listener answers; `None` where there is no whole answer.
+    pub async fn get(&self, path: &str) -> Option<Answer> {
+        http::get(self.listening(&self.admin, "admin listening")?, path).await
+    }
+
+    /// Where the public is served, once it is.
+    pub fn public(&self) -> Option<SocketAddr> {
+        self.listening(&self.public, "listening")
+    }
+
+    fn listening(&self, known: &OnceLock<SocketAddr>, message: &str) -> Option<SocketAddr> {
+        if let Some(address) = known.get() {
+            return Some(*address);
+        }
+        let address = self.event(message)?["address"].as_str()?.parse().ok()?;
+        Some(*known.get_or_init(|| address))
+    }
+
+    /// The events it has logged, of a program that logs JSON.
+    pub fn events(&self) -> Vec<Value> {
+        self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// The first event with this message.
+    pub fn event(&self, message: &str) -> Option<Value> {
+        let log = self.log();
+        let mut events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.find(|event| event["message"] == message)
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        contents(&self.log)
+    }
+
+    /// What it has printed so far.
+    pub fn printed(&self) -> String {
+        contents(&self.out)
+    }
+
+    /// The most memory it ever had, in bytes, where the system tells.
+    pub fn peak_memory(&self) -> Option<u64> {
+        let status = self.proc("status")?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        Some(peak.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+    }
+
+    /// What it has used of the processors so far, by itself and for it, where the system tells.
+    pub fn processor_time(&self) -> Option<Duration> {
+        /// The kernel's unit of time in this file.
+        const TICK: Duration = Duration::from_millis(10);
+        let ticks = |field: usize| self.stat(field)?.parse::<u32>().ok();
+        Some(TICK * (ticks(11)? + ticks(12)?))
+    }
+
+    /// Whether it stands still, where the system tells.
+    pub fn is_stopped(&self) -> Option<bool> {
+        Some(self.stat(0)? == "T")
+    }
+
+    /// A field of what the system tells of it, counted from behind its name.
+    fn stat(&self, field: usize) -> Option<String> {
+        let stat = self.proc("stat")?;
+        let (_, after_name) = stat.rsplit_once(')')?;
+        after_name.split_whitespace().nth(field).map(str::to_owned)
+    }
+
+    fn proc(&self, file: &str) -> Option<String> {
+        fs::read_to_string(format!("/proc/{}/{file}", self.id.as_raw_nonzero())).ok()
+    }
+
+    /// The end of its log.
+    pub fn tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
+        format!("--- the end of the log of a {}:\n{tail}\n---", self.name)
+    }
+}
+
+impl Drop for Process {
+    #[expect(clippy::print_stdout, reason = "a test that fails shows it")]
+    fn drop(&mut self) {
+        // Already gone unless a test failed; one that stands still ends by this too.
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = child.kill();
+        let _ = child.wait();
+        if std::thread::panicking() {
+            println!("{}", self.tail());
+        }
+    }
+}
