@@ -38,12 +38,7 @@ impl Progress {
     /// the run reads, if it reads them whole.
     pub(crate) fn new(tables: Option<u64>, clock: Clock, prints: bool) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| bar(tables.unwrap_or_default()));
-        Self { bar, prints, tables, ..Self::silent(clock) }
-    }
-
-    /// Shows nothing: for the recounts of a watching process.
-    pub(crate) fn silent(clock: Clock) -> Self {
-        Self { clock, began: clock.reading().at, bar: None, prints: false, tables: None, doubted: Mutex::default() }
+        Self { clock, began: clock.reading().at, bar, prints, tables, doubted: Mutex::default() }
     }
 
     /// Says how far things are: what this process has found.
@@ -150,7 +145,7 @@ mod tests {
     use super::*;
 
     fn audit(items: u64, clock: Clock) -> Progress {
-        Progress { tables: Some(items), ..Progress::silent(clock) }
+        Progress::new(Some(items), clock, false)
     }
 
     fn left(progress: &Progress, rows: u64, (settled, doubted): (u64, u64)) -> serde_json::Value {
@@ -180,7 +175,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_run_of_some_posts_expects_no_rows_of_the_whole_table() {
         let clock = Clock::starting_at(UnixMillis(0));
-        let progress = Progress::silent(clock);
+        let progress = Progress::new(None, clock, false);
         assert_eq!(left(&progress, 12, (0, 4)), json!(null), "no row key is settled yet");
         clock.sleep(Duration::from_secs(6)).await;
         assert_eq!(left(&progress, 12, (3, 4)), json!(2.0));

@@ -24,7 +24,7 @@ use super::expression::Aliases;
 use super::fault::fault;
 use super::item::{Item, Reader, flag, item, number, text};
 use super::items::Items;
-use super::names::recounts::{ASKED, AT, DONE, ENDED, REASON};
+use super::names::recounts::{ASKED, AT, CURSOR, DONE, ENDED, REASON, TTL, UNSETTLED};
 use super::names::{PK, SK};
 use super::put;
 
@@ -53,19 +53,6 @@ pub struct Queued {
     pub reason: QueueReason,
     /// How often it was asked for: a recount of fewer requests leaves it queued.
     pub asked: u64,
-}
-
-/// How far one segment of an audit has come.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AuditSegment {
-    /// The segment, from 0.
-    pub index: u32,
-    /// Where the scan goes on.
-    pub cursor: Option<Cursor>,
-    /// Row keys that are neither proved nor repaired yet.
-    pub unsettled: u64,
-    /// Whether all of it was scanned.
-    pub done: bool,
 }
 
 /// The recounts table. Cloning it is cheap.
@@ -107,19 +94,11 @@ impl Recounts {
             .consistent_read(true)
     }
 
-    /// Every item of one partition, in order.
-    async fn all(&self, pk: &str) -> Outcome<Vec<Item>> {
-        let mut found = Vec::new();
-        let mut start = None;
-        loop {
-            let query = self.query(pk).set_exclusive_start_key(start);
-            let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
-            found.extend(reply.items.unwrap_or_default());
-            start = reply.last_evaluated_key;
-            if start.is_none() {
-                return Ok(found);
-            }
-        }
+    /// The last items of one partition, the last one first.
+    async fn latest<T>(&self, pk: &str, limit: u32, decode: impl Fn(&Reader<'_>) -> Outcome<T>) -> Outcome<Vec<T>> {
+        let query = self.query(pk).scan_index_forward(false).limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
+        reply.items().iter().map(|item| decode(&Reader::new(self.table(), item))).collect()
     }
 }
 
@@ -127,8 +106,9 @@ fn key(pk: &str, sk: &str) -> Item {
     item([(PK, text(pk)), (SK, text(sk))])
 }
 
-fn segments_of(run: AuditRun) -> String {
-    format!("segment#{run}")
+/// Where it is kept how far an audit has come.
+fn progress_of(run: AuditRun) -> Item {
+    key(&format!("segment#{run}"), &padded(0))
 }
 
 impl Recounts {
@@ -156,9 +136,7 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn runs(&self, limit: u32) -> Outcome<Vec<RunRecord>> {
-        let latest = self.query(RUNS).scan_index_forward(false).limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let reply = latest.send().await.map_err(|error| fault(self.table(), &error))?;
-        reply.items().iter().map(|found| codec::run(&Reader::new(self.table(), found))).collect()
+        self.latest(RUNS, limit, codec::run).await
     }
 
     /// Queues a row key. Safe to repeat: a key is queued once, for the reason first given, and one request more costs a
@@ -245,25 +223,39 @@ impl Recounts {
 }
 
 impl Recounts {
-    /// Puts how far a segment of an audit has come. Safe to repeat, by any process: a segment that is done stays as it is.
+    /// Puts how far an audit has come, with the row keys that it has left by now. Safe to repeat, by any process: one that is
+    /// done stays as it is.
     ///
     /// # Errors
     /// The table takes no write.
-    pub async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
+    pub async fn put_audit_progress(
+        &self,
+        run: AuditRun,
+        progress: &str,
+        left: u64,
+        is_done: bool,
+        now: UnixMillis,
+    ) -> Outcome<()> {
         let mut say = Aliases::default();
         let (done, yes) = (say.name(DONE), say.value(flag(true)));
         let condition = format!("attribute_not_exists({done}) OR {done}<>{yes}");
-        let item = codec::segment_item(&segments_of(run), segment, now);
-        self.items().put_if(item, say, condition).await.map(|_| ())
+        let mut stored = progress_of(run);
+        stored.extend(item([
+            (CURSOR, text(progress)),
+            (UNSETTLED, number(left)),
+            (DONE, flag(is_done)),
+            (TTL, expiry(now, WEEK)),
+        ]));
+        self.items().put_if(stored, say, condition).await.map(|_| ())
     }
 
-    /// The segments of an audit.
+    /// How far an audit has come.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
-    pub async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>> {
-        let found = self.all(&segments_of(run)).await?;
-        found.iter().map(|found| codec::segment(&Reader::new(self.table(), found))).collect()
+    pub async fn audit_progress(&self, run: AuditRun) -> Outcome<Option<String>> {
+        let found = self.items().get(progress_of(run)).await?;
+        found.map(|found| Ok(Reader::new(self.table(), &found).required_text(CURSOR)?.to_owned())).transpose()
     }
 }
 
@@ -273,10 +265,7 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
-        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let query = self.query(&ledger::of(counter)).scan_index_forward(false).limit(limit);
-        let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
-        reply.items().iter().map(|line| ledger::decode(counter, &Reader::new(self.table(), line))).collect()
+        self.latest(&ledger::of(counter), limit, |line| ledger::decode(counter, line)).await
     }
 }
 

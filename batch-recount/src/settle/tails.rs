@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tally_core::backoff::Backoff;
-use tally_core::changes::{DeploymentId, Entry, Filter, Item, Message, Place};
+use tally_core::changes::{Entry, Filter, Item, Message, Place};
 use tally_core::fault::Fault;
 use tally_core::fold::{Mark, Position, ReadTo};
-use tally_core::ports::log::{Record, Records};
+use tally_core::ids::RowKey;
+use tally_core::ports::log::Record;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
 use tally_service::Host;
@@ -20,9 +21,12 @@ const LOG: &str = "changes";
 const CATCHING_UP: Backoff = Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(30) };
 
 /// Tails of some partitions, which are read together.
-pub(super) struct Tails<'a> {
+pub(super) struct Tails<'a, T> {
     of: &'a Recount,
     tails: BTreeMap<u32, Tail>,
+    /// What is made of what the tails accept.
+    pub(super) taken: T,
+    take: fn(&mut T, Place, &Entry),
 }
 
 /// The tail of one partition.
@@ -49,18 +53,23 @@ pub(super) struct Reached {
     pub(super) is_whole: bool,
 }
 
-impl<'a> Tails<'a> {
+impl<'a, T: Send> Tails<'a, T> {
     /// Begins where the folds of these partitions are stored, as soon as that is behind the announcement of every loss that is
     /// open.
     ///
     /// # Errors
     /// The folds do not get there in time, or the log is in another topic by now.
-    pub(super) async fn begin(of: &'a Recount, partitions: &BTreeSet<u32>) -> anyhow::Result<Self> {
-        let deadline = of.calls.clock().reading().at + of.rules.patience;
+    pub(super) async fn begin(
+        of: &'a Recount,
+        partitions: &BTreeSet<u32>,
+        taken: T,
+        take: fn(&mut T, Place, &Entry),
+    ) -> anyhow::Result<Self> {
+        let deadline = of.calls.after(of.rules.patience);
         loop {
-            match Self::begun(of, partitions).await? {
-                Ok(tails) => return Ok(Self { of, tails }),
-                Err(reason) if of.calls.clock().reading().at >= deadline => {
+            match of.tails(partitions).await? {
+                Ok(tails) => return Ok(Self { of, tails, taken, take }),
+                Err(reason) if of.calls.is_past(deadline) => {
                     return Err(Behind(format!("a recount cannot begin: {reason}")).into());
                 }
                 Err(reason) => {
@@ -72,48 +81,14 @@ impl<'a> Tails<'a> {
         }
     }
 
-    /// The tails, or why they cannot begin yet.
-    async fn begun(of: &Recount, partitions: &BTreeSet<u32>) -> anyhow::Result<Result<BTreeMap<u32, Tail>, String>> {
-        let changes = &of.ports.changes;
-        let losses = of.calls.persist("read losses", || changes.losses()).await?;
-        let logs = of.logs().await?;
-        let mut tails = BTreeMap::new();
-        for index in partitions {
-            let position = of.calls.persist("read a position", || changes.position(*index)).await?;
-            of.calls.read_items(1);
-            let at = Place::new(of.config.generation, Offset(0));
-            let position = position.unwrap_or_else(|| Position { at, ..Position::default() });
-            let (last, Position { at: place, filter, .. }) = (position.read_to(), position);
-            let partition = Partition { topic: of.ports.log.topic.as_str().into(), index: *index };
-            if let Some((loss, _)) = losses.open().find(|(loss, _)| !filter.knows(*loss)) {
-                return Ok(Err(format!("the fold of {partition} has not read the announcement of loss {loss}")));
-            }
-            if filter.loss().is_some() && filter.standing().as_of.is_none() {
-                // What an ended stream shard had unread may still come, behind later entries of the same rows in its children.
-                return Ok(Err(format!("the fold of {partition} does not know all stream shards")));
-            }
-            let tail = Tail { partition, place, loss: filter.loss(), filter, torn: false };
-            let log = logs.get(index).filter(|log| tail.is_in(of, Some(log)));
-            let is_there = match log {
-                Some(log) => of.finds(&tail.partition, last, log).await?,
-                None => false,
-            };
-            if !is_there {
-                return Ok(Err(format!("the fold of {} is at {place}, which is not in the log", tail.partition)));
-            }
-            tails.insert(*index, tail);
-        }
-        Ok(Ok(tails))
-    }
-
-    /// Reads every tail up to where its log ends now; `each` is given what is accepted.
+    /// Reads every tail up to where its log ends now.
     ///
     /// # Errors
     /// A message that cannot be read.
-    pub(super) async fn read_on(&mut self, each: &mut (dyn FnMut(Place, &Entry) + Send)) -> anyhow::Result<()> {
+    pub(super) async fn read_on(&mut self) -> anyhow::Result<()> {
         let (of, logs) = (self.of, self.of.logs().await?);
         for (index, tail) in &mut self.tails {
-            let Some(log) = logs.get(index).filter(|log| tail.is_in(of, Some(log))) else {
+            let Some(log) = logs.get(index).filter(|log| tail.is_in(of, log)) else {
                 tail.torn = true;
                 continue;
             };
@@ -124,24 +99,49 @@ impl<'a> Tails<'a> {
                     Ok(records) => records,
                     Err(fault) => {
                         // The log may be another one by now.
-                        of.calls.pause("read the log", fault, &mut 0).await?;
+                        of.calls.pause("read the log", fault).await?;
                         break;
                     }
                 };
-                tail.take(&of.config.deployment, &records, each)?;
+                for record in records.iter() {
+                    let at = Place::new(tail.place.generation(), record.offset);
+                    let message = Message::read(record.value.unwrap_or_default(), &of.config.deployment);
+                    let message = message.with_context(|| format!("{partition}, offset {}", record.offset))?;
+                    tail.filter.take(at, record.at, &message, |item, _| {
+                        if let Item::Entry(entry) = item {
+                            (self.take)(&mut self.taken, at, entry);
+                        }
+                    });
+                    tail.place = at.next();
+                }
             }
         }
         Ok(())
     }
 
-    /// How far the tail of a partition is.
-    pub(super) fn reached(&self, partition: u32) -> Option<Reached> {
-        self.tails.get(&partition).map(Tail::reached)
+    /// Reads on until something `is_there`, or patience ends; whether it is.
+    pub(super) async fn follow(&mut self, is_there: impl Fn(&Self) -> bool + Send) -> anyhow::Result<bool> {
+        let calls = &self.of.calls;
+        let deadline = calls.after(self.of.rules.patience);
+        while !is_there(self) {
+            self.read_on().await?;
+            match is_there(self) {
+                false if calls.is_past(deadline) => return Ok(false),
+                false => calls.wait(POLL).await?,
+                true => {}
+            }
+        }
+        Ok(true)
     }
 
-    /// The last announcement of a loss before the tail of a partition began.
-    pub(super) fn loss(&self, partition: u32) -> Option<Place> {
-        self.tails.get(&partition)?.loss
+    /// How far the tail of a row key is.
+    pub(super) fn reached(&self, key: &RowKey) -> Reached {
+        self.tails[&self.of.partition(key)].reached()
+    }
+
+    /// The last announcement of a loss before the tail of a row key began.
+    pub(super) fn loss(&self, key: &RowKey) -> Option<Place> {
+        self.tails[&self.of.partition(key)].loss
     }
 
     /// How far each tail is.
@@ -152,36 +152,15 @@ impl<'a> Tails<'a> {
 
 impl Tail {
     /// Whether the tail goes on in this log.
-    fn is_in(&self, of: &Recount, log: Option<&Log>) -> bool {
-        let (place, config) = (self.place, &of.config);
-        let holds = |log: &Log| log.topic == config.topic && (log.start..=log.end).contains(&place.offset());
+    fn is_in(&self, of: &Recount, log: &Log) -> bool {
+        let holds = log.topic == of.config.topic && (log.start..=log.end).contains(&self.place.offset());
         // A partition that lost its end has gone on in a later generation than the topic's.
-        !self.torn && place.generation() >= config.generation && log.is_some_and(holds)
+        !self.torn && self.place.generation() >= of.config.generation && holds
     }
 
     fn reached(&self) -> Reached {
         let is_whole = !self.torn && self.filter.loss() == self.loss;
         Reached { place: self.place, as_of: self.filter.standing().as_of, is_whole }
-    }
-
-    fn take(
-        &mut self,
-        of: &DeploymentId,
-        records: &Records,
-        each: &mut dyn FnMut(Place, &Entry),
-    ) -> anyhow::Result<()> {
-        for record in records.iter() {
-            let at = Place::new(self.place.generation(), record.offset);
-            let message = Message::read(record.value.unwrap_or_default(), of);
-            let message = message.with_context(|| format!("{}, offset {}", self.partition, record.offset))?;
-            self.filter.take(at, record.at, &message, |item, _| {
-                if let Item::Entry(entry) = item {
-                    each(at, entry);
-                }
-            });
-            self.place = at.next();
-        }
-        Ok(())
     }
 }
 
@@ -201,6 +180,37 @@ impl Recount {
         host.wait_for(LOG, CATCHING_UP, look).await?
     }
 
+    /// The tails, or why they cannot begin yet.
+    async fn tails(&self, partitions: &BTreeSet<u32>) -> anyhow::Result<Result<BTreeMap<u32, Tail>, String>> {
+        let (open, logs, changes) = (self.open_losses().await?, self.logs().await?, &self.ports.changes);
+        let mut tails = BTreeMap::new();
+        for index in partitions {
+            let position = self.calls.read("read a position", 1, || changes.position(*index)).await?;
+            let at = Place::new(self.config.generation, Offset(0));
+            let position = position.unwrap_or_else(|| Position { at, ..Position::default() });
+            let (last, Position { at: place, filter, .. }) = (position.read_to(), position);
+            let partition = Partition { topic: self.ports.log.topic.as_str().into(), index: *index };
+            if let Some(loss) = open.iter().find(|loss| !filter.knows(**loss)) {
+                return Ok(Err(format!("the fold of {partition} has not read the announcement of loss {loss}")));
+            }
+            if filter.loss().is_some() && filter.standing().as_of.is_none() {
+                // What an ended stream shard had unread may still come, behind later entries of the same rows in its children.
+                return Ok(Err(format!("the fold of {partition} does not know all stream shards")));
+            }
+            let tail = Tail { partition, place, loss: filter.loss(), filter, torn: false };
+            let log = logs.get(index).filter(|log| tail.is_in(self, log));
+            let is_there = match log {
+                Some(log) => self.finds(&tail.partition, last, log).await?,
+                None => false,
+            };
+            if !is_there {
+                return Ok(Err(format!("the fold of {} is at {place}, which is not in the log", tail.partition)));
+            }
+            tails.insert(*index, tail);
+        }
+        Ok(Ok(tails))
+    }
+
     /// Whether the message that a fold read last is the one that stands there. One that was deleted since is taken for it.
     async fn finds(&self, partition: &Partition, read: Option<ReadTo>, log: &Log) -> anyhow::Result<bool> {
         let Some(ReadTo { at, last }) = read.filter(|read| log.start < read.at.offset()) else { return Ok(true) };
@@ -214,11 +224,11 @@ impl Recount {
     async fn missing(&self, until: UnixMillis) -> anyhow::Result<Option<String>> {
         // The log may be in another topic by now.
         let of = self.anew(self.rules).await?;
-        let mut tails = match Tails::begun(&of, &(0..of.config.partitions).collect()).await? {
-            Ok(tails) => Tails { of: &of, tails },
+        let mut tails = match of.tails(&(0..of.config.partitions).collect()).await? {
+            Ok(tails) => Tails { of: &of, tails, taken: (), take: |(), _, _| () },
             Err(reason) => return Ok(Some(reason)),
         };
-        tails.read_on(&mut |_, _| {}).await?;
+        tails.read_on().await?;
         let late = tails.tails.values().find(|tail| {
             let reached = tail.reached();
             !reached.is_whole || reached.as_of < Some(until)

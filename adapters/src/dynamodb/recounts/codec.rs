@@ -1,4 +1,4 @@
-//! Runs, queued row keys and audit segments as items.
+//! Runs and queued row keys as items.
 
 use std::fmt::Display;
 
@@ -6,11 +6,10 @@ use tally_core::audit::{BadRecord, QueueReason, RunRecord};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
-use super::super::cursor::Cursor;
-use super::super::item::{Item, Reader, flag, item, number, text};
-use super::super::names::recounts::{ASKED, BEGAN, CURSOR, DONE, ENDED, REASON, SCOPE, SUMMARY, TTL, UNSETTLED};
+use super::super::item::{Item, Reader, item, number, text};
+use super::super::names::recounts::{ASKED, BEGAN, ENDED, REASON, SCOPE, SUMMARY, TTL};
 use super::super::names::{PK, SK};
-use super::{AuditSegment, Queued, SEASON, WEEK, expiry, padded};
+use super::{Queued, SEASON, expiry};
 
 pub(super) fn run_item(pk: &str, record: &RunRecord) -> Item {
     let mut encoded = item([
@@ -56,25 +55,4 @@ pub(super) fn reason_text(reason: QueueReason) -> &'static str {
 fn parse_reason(text: &str) -> Option<QueueReason> {
     let reasons = [QueueReason::Drift, QueueReason::Negative, QueueReason::Doubt, QueueReason::Asked];
     reasons.into_iter().find(|reason| reason_text(*reason) == text)
-}
-
-pub(super) fn segment_item(pk: &str, segment: &AuditSegment, now: UnixMillis) -> Item {
-    let mut encoded = item([
-        (PK, text(pk)),
-        (SK, text(padded(segment.index.into()))),
-        (UNSETTLED, number(segment.unsettled)),
-        (DONE, flag(segment.done)),
-        (TTL, expiry(now, WEEK)),
-    ]);
-    encoded.extend(segment.cursor.as_ref().map(|cursor| (CURSOR.to_owned(), text(cursor.0.as_str()))));
-    encoded
-}
-
-pub(super) fn segment(reader: &Reader<'_>) -> Outcome<AuditSegment> {
-    Ok(AuditSegment {
-        index: reader.required(SK)?,
-        cursor: reader.text(CURSOR)?.map(|cursor| Cursor(cursor.to_owned())),
-        unsettled: reader.required_number(UNSETTLED)?,
-        done: reader.flag(DONE)?,
-    })
 }
