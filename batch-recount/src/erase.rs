@@ -21,8 +21,8 @@ use tally_service::{Chance, Clock, Exit, Stop};
 
 use crate::calls::{Calls, at_once};
 use crate::config::{EraseConfig, Subject};
-use crate::counters::{chosen, defined};
 use crate::metrics;
+use crate::settle::{chosen, defined};
 
 /// Events under way at once.
 const AT_ONCE: usize = 256;

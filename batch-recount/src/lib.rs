@@ -5,7 +5,6 @@ mod args;
 mod budget;
 mod calls;
 mod config;
-mod counters;
 mod erase;
 mod findings;
 mod metrics;

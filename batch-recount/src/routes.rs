@@ -16,7 +16,7 @@ use tally_core::ids::PostId;
 use tally_service::Clock;
 
 use crate::calls::at_once;
-use crate::counters::{chosen, row_keys};
+use crate::settle::{chosen, row_keys};
 
 /// Runs listed.
 const LISTED: u32 = 100;

@@ -77,19 +77,15 @@ impl Run {
         self.carried_out(work).await.map(|(exit, ())| exit)
     }
 
-    /// Settles what is queued and does not wait; the row keys that are to be looked at once more.
-    pub(crate) async fn drain(self, waiting: &mut Waiting) -> anyhow::Result<(Recount, Vec<Open>)> {
-        let work = Box::pin(self.recount.queue(waiting));
-        let (_, corrected) = Box::pin(self.carried_out(work)).await?;
-        Ok((self.recount, corrected))
-    }
-
-    /// Audits everything; what the audit came to, and the row keys that are to be looked at once more.
-    pub(crate) async fn audit(self) -> anyhow::Result<(Exit, Recount, Vec<Open>)> {
+    /// Does the work once, for a process that stays: what it came to, and the row keys that are to be looked at once more.
+    pub(crate) async fn once(self, waiting: &mut Waiting) -> anyhow::Result<(Exit, Recount, Vec<Open>)> {
         let work = Box::pin(async {
-            let audited = self.recount.audit_once().await?;
+            let settled = match self.scope {
+                Scope::Queue => self.recount.queue(waiting).await?,
+                _ => self.recount.audit_once().await?,
+            };
             self.recount.enqueue(self.recount.left()).await?;
-            anyhow::Ok(audited)
+            anyhow::Ok(settled)
         });
         let (exit, corrected) = Box::pin(self.carried_out(work)).await?;
         Ok((exit, self.recount, corrected))

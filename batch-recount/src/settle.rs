@@ -13,7 +13,6 @@ mod rounds;
 mod sums;
 mod tails;
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ use crate::calls::Calls;
 use crate::findings::Findings;
 
 pub(crate) use audit::Due;
-pub(crate) use named::Waiting;
+pub(crate) use named::{Waiting, chosen, defined, row_keys};
 pub(crate) use rounds::Open;
 pub(crate) use sums::Part;
 
@@ -118,16 +117,9 @@ pub struct Recount {
 }
 
 /// Why a recount cannot go on: the log stands still, or is another one. The caller may begin again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}: is the change-streamer running?")]
 pub(crate) struct Behind(String);
-
-impl fmt::Display for Behind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: is the change-streamer running?", self.0)
-    }
-}
-
-impl std::error::Error for Behind {}
 
 /// How often something that others bring about is looked at.
 const POLL: Duration = Duration::from_millis(200);

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::config::Scope;
 use crate::metrics;
 use crate::run::Run;
-use crate::settle::{Behind, Due, Open, Part, Recount, Waiting};
+use crate::settle::{Behind, Due, Part, Recount, Waiting};
 
 /// How long before an audit is tried again that has left something, unless there is another reason for one.
 const AUDIT_AGAIN: Duration = Duration::from_secs(600);
@@ -43,36 +43,11 @@ pub(crate) async fn watch(of: &Recount, host: &Host) -> anyhow::Result<Exit> {
 async fn queues(of: &Recount, host: &Host, rechecks: mpsc::Sender<Recheck>) -> anyhow::Result<Infallible> {
     let mut waiting = Waiting::default();
     loop {
-        if of.is_queued(&waiting).await? {
-            let drained = async { Run::silent(of, &Scope::Queue, None).await?.drain(&mut waiting).await };
-            match unless_behind(Box::pin(drained).await)? {
-                Some((recount, keys)) => recheck(recount, keys, &rechecks).await,
-                None => of.caught_up(host).await?,
-            }
+        if of.is_queued(&waiting).await? && run(of, &Scope::Queue, &mut waiting, &rechecks).await?.is_none() {
+            of.caught_up(host).await?;
         }
         of.calls.wait(of.rules.watch).await?;
     }
-}
-
-/// Makes second looks while queue and audits go on: a loss that was opened meanwhile need not wait.
-async fn all_made(mut rechecks: mpsc::Receiver<Recheck>) -> anyhow::Result<Infallible> {
-    let rechecks = stream::poll_fn(|context| rechecks.poll_recv(context)).buffer_unordered(CORRECTED);
-    rechecks.try_for_each(|()| std::future::ready(Ok(()))).await?;
-    std::future::pending().await
-}
-
-/// Has what a run has corrected looked at once more. What that leaves unsettled is queued again.
-async fn recheck(recount: Recount, keys: Vec<Open>, rechecks: &mpsc::Sender<Recheck>) {
-    if keys.is_empty() {
-        return;
-    }
-    let recheck = async move {
-        let all = keys.iter().map(|open| open.key().clone()).collect();
-        let left = unless_behind(recount.recheck(keys, Some(Part::ALL)).await)?.map_or(all, |_| recount.left());
-        recount.enqueue(left).await
-    };
-    // The other end is there as long as this one.
-    _ = rechecks.send(recheck.boxed()).await;
 }
 
 /// Runs an audit when something asks for one: a loss that is open, or a person.
@@ -83,11 +58,9 @@ async fn audits(of: &Recount, host: &Host, rechecks: mpsc::Sender<Recheck>) -> a
         let waits = failed.as_ref().is_some_and(|(known, until)| *known == due && !of.calls.is_past(*until));
         if !due.is_empty() && !waits {
             failed = None;
-            let audited = async { Run::silent(of, &Scope::Audit, None).await?.audit().await };
-            match unless_behind(Box::pin(audited).await)? {
-                Some((exit, recount, keys)) => {
+            match run(of, &Scope::Audit, &mut Waiting::default(), &rechecks).await? {
+                Some(exit) => {
                     behind = 0;
-                    recheck(recount, keys, &rechecks).await;
                     if !exit.is_clean() {
                         tracing::warn!(again = ?AUDIT_AGAIN, "the audit has left row keys unproved: losses stay open");
                         failed = Some((due, of.calls.after(AUDIT_AGAIN)));
@@ -106,7 +79,36 @@ async fn audits(of: &Recount, host: &Host, rechecks: mpsc::Sender<Recheck>) -> a
     }
 }
 
-/// What a run came to; `None` where the log did not go on.
+/// What a run comes to; `None` where the log did not go on. What it has corrected is to be looked at once more, and what that
+/// leaves unsettled is queued again.
+async fn run(
+    of: &Recount,
+    scope: &Scope,
+    waiting: &mut Waiting,
+    rechecks: &mpsc::Sender<Recheck>,
+) -> anyhow::Result<Option<Exit>> {
+    let run = async { Run::silent(of, scope, None).await?.once(waiting).await };
+    let Some((exit, recount, corrected)) = unless_behind(Box::pin(run).await)? else { return Ok(None) };
+    if !corrected.is_empty() {
+        let recheck = async move {
+            let all = corrected.iter().map(|open| open.key.clone()).collect();
+            let rechecked = recount.recheck(corrected, Some(Part::ALL)).await;
+            recount.enqueue(unless_behind(rechecked)?.map_or(all, |_| recount.left())).await
+        };
+        // The other end is there as long as this one.
+        _ = rechecks.send(recheck.boxed()).await;
+    }
+    Ok(Some(exit))
+}
+
+/// Makes second looks while queue and audits go on: a loss that was opened meanwhile need not wait.
+async fn all_made(mut rechecks: mpsc::Receiver<Recheck>) -> anyhow::Result<Infallible> {
+    let rechecks = stream::poll_fn(|context| rechecks.poll_recv(context)).buffer_unordered(CORRECTED);
+    rechecks.try_for_each(|()| std::future::ready(Ok(()))).await?;
+    std::future::pending().await
+}
+
+/// What something came to; `None` where the log did not go on.
 fn unless_behind<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match result {
         Err(error) if error.is::<Behind>() => {

@@ -1,21 +1,22 @@
-//! Row keys by name: those of posts that were named, and those that wait in the queue.
+//! Row keys by name: those of posts and counters that were named, and those that wait in the queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use futures_util::FutureExt;
 use futures_util::stream::{BoxStream, TryStreamExt};
-use tally_adapters::dynamodb::{Cursor, Queued};
+use tally_adapters::dynamodb::{Checkpoints, Cursor, Queued};
 use tally_core::audit::QueueReason;
-use tally_core::ids::{PostId, RowKey};
+use tally_core::definitions::{Definition, Definitions};
+use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
 
 use super::look::WRITES;
 use super::pass::keys_of;
 use super::rounds::Open;
 use super::{Ended, Recount};
-use crate::calls::at_once;
-use crate::counters::{chosen, defined, row_keys};
+use crate::calls::{Calls, at_once};
 
 /// Row keys of the queue that are settled together: so few that all of them are remembered if they are left.
 const QUEUED: usize = 4_096;
@@ -136,4 +137,30 @@ impl Recount {
         let mut pages = self.calls.pages("look for a row", page).try_filter(|page| ready(!page.is_empty()));
         Ok(pages.try_next().await?.is_some())
     }
+}
+
+/// The deployment's counters, in the order in which they were defined.
+pub(crate) async fn defined(calls: &Calls, deployment: &Checkpoints) -> anyhow::Result<Definitions> {
+    calls.read("read the counters", 1, || deployment.definitions()).await
+}
+
+/// Every row key of the counters `named` of `posts`, each once.
+pub(crate) fn row_keys(posts: &[PostId], named: &[Definition], shards: ShardCount) -> Vec<RowKey> {
+    let counters = posts.iter().flat_map(|post| named.iter().map(|of| (post.clone(), of.name.clone())));
+    let counters: BTreeSet<CounterId> = counters.map(|(post, name)| CounterId { post, name }).collect();
+    counters.iter().flat_map(|counter| RowKey::all(counter, shards)).collect()
+}
+
+/// Those of `names`, or all where none is named.
+///
+/// # Errors
+/// A name that none of them has.
+pub(crate) fn chosen(defined: &Definitions, names: &[String]) -> anyhow::Result<Vec<Definition>> {
+    if names.is_empty() {
+        return Ok(defined.iter().cloned().collect());
+    }
+    names
+        .iter()
+        .map(|name| defined.named(name).cloned().with_context(|| format!("there is no counter {name}")))
+        .collect()
 }

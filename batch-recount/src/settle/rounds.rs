@@ -33,7 +33,7 @@ const BY: &str = "tally-batch-recount";
 
 /// A row key that is not settled.
 pub(crate) struct Open {
-    key: RowKey,
+    pub(crate) key: RowKey,
     /// Looks that have not settled it.
     looks: u32,
     /// A correction of it was sent.
@@ -44,12 +44,6 @@ pub(crate) struct Open {
     is_withheld: bool,
     /// Why it differs, once its count was called doubtful before it is corrected.
     doubted: Option<Cause>,
-}
-
-impl Open {
-    pub(crate) fn key(&self) -> &RowKey {
-        &self.key
-    }
 }
 
 /// What becomes of a row key after a look.

@@ -67,16 +67,13 @@ impl<'a, T: Send> Tails<'a, T> {
     ) -> anyhow::Result<Self> {
         let deadline = of.calls.after(of.rules.patience);
         loop {
-            match of.tails(partitions).await? {
-                Ok(tails) => return Ok(Self { of, tails, taken, take }),
-                Err(reason) if of.calls.is_past(deadline) => {
-                    return Err(Behind(format!("a recount cannot begin: {reason}")).into());
-                }
-                Err(reason) => {
+            match of.tails(partitions).await {
+                Err(behind) if behind.is::<Behind>() && !of.calls.is_past(deadline) => {
                     of.require_same_log().await?;
-                    tracing::debug!(reason, "a recount waits");
+                    tracing::debug!(%behind, "a recount waits");
                     of.calls.wait(5 * POLL).await?;
                 }
+                tails => return Ok(Self { of, tails: tails?, taken, take }),
             }
         }
     }
@@ -170,18 +167,32 @@ impl Recount {
     pub(crate) async fn caught_up(&self, host: &Host) -> anyhow::Result<()> {
         let until = self.calls.now().plus(self.rules.guard);
         let look = || async {
-            match self.missing(until).await {
-                Ok(Some(missing)) => Err(Fault::Transient(missing)),
-                Ok(None) => Ok(Ok(())),
+            match self.has_all_before(until).await {
+                Err(behind) if behind.is::<Behind>() => Err(Fault::Transient(behind.to_string())),
                 // What a call does not get over is no reason to wait.
-                Err(error) => Ok(Err(error)),
+                result => Ok(result),
             }
         };
         host.wait_for(LOG, CATCHING_UP, look).await?
     }
 
-    /// The tails, or why they cannot begin yet.
-    async fn tails(&self, partitions: &BTreeSet<u32>) -> anyhow::Result<Result<BTreeMap<u32, Tail>, String>> {
+    /// Fails if a recount cannot begin, or the log does not have all changes of before `until`.
+    async fn has_all_before(&self, until: UnixMillis) -> anyhow::Result<()> {
+        // The log may be in another topic by now.
+        let of = self.anew(self.rules).await?;
+        let tails = of.tails(&(0..of.config.partitions).collect()).await?;
+        let mut tails = Tails { of: &of, tails, taken: (), take: |(), _, _| () };
+        tails.read_on().await?;
+        let is_late = |reached: Reached| !reached.is_whole || reached.as_of < Some(until);
+        match tails.tails.values().find(|tail| is_late(tail.reached())) {
+            Some(tail) => Err(Behind(format!("{} does not have all changes of before {until}", tail.partition)).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The tails, unless they cannot begin yet.
+    async fn tails(&self, partitions: &BTreeSet<u32>) -> anyhow::Result<BTreeMap<u32, Tail>> {
+        let behind = |why: String| Err(Behind(format!("a recount cannot begin: {why}")).into());
         let (open, logs, changes) = (self.open_losses().await?, self.logs().await?, &self.ports.changes);
         let mut tails = BTreeMap::new();
         for index in partitions {
@@ -191,11 +202,11 @@ impl Recount {
             let (last, Position { at: place, filter, .. }) = (position.read_to(), position);
             let partition = Partition { topic: self.ports.log.topic.as_str().into(), index: *index };
             if let Some(loss) = open.iter().find(|loss| !filter.knows(**loss)) {
-                return Ok(Err(format!("the fold of {partition} has not read the announcement of loss {loss}")));
+                return behind(format!("the fold of {partition} has not read the announcement of loss {loss}"));
             }
             if filter.loss().is_some() && filter.standing().as_of.is_none() {
                 // What an ended stream shard had unread may still come, behind later entries of the same rows in its children.
-                return Ok(Err(format!("the fold of {partition} does not know all stream shards")));
+                return behind(format!("the fold of {partition} does not know all stream shards"));
             }
             let tail = Tail { partition, place, loss: filter.loss(), filter, torn: false };
             let log = logs.get(index).filter(|log| tail.is_in(self, log));
@@ -204,11 +215,11 @@ impl Recount {
                 None => false,
             };
             if !is_there {
-                return Ok(Err(format!("the fold of {} is at {place}, which is not in the log", tail.partition)));
+                return behind(format!("the fold of {} is at {place}, which is not in the log", tail.partition));
             }
             tails.insert(*index, tail);
         }
-        Ok(Ok(tails))
+        Ok(tails)
     }
 
     /// Whether the message that a fold read last is the one that stands there. One that was deleted since is taken for it.
@@ -218,22 +229,6 @@ impl Recount {
         let records = self.calls.persist("read the log", || reader.read(partition, from, at.offset())).await?;
         let mark = |record: Record<'_>| Mark::of(record.at, record.value.unwrap_or_default());
         Ok(records.iter().next().is_some_and(|record| record.offset == from && mark(record) == last))
-    }
-
-    /// Why a recount cannot begin, or up to when the log has the changes; `None` if it has all of before `until`.
-    async fn missing(&self, until: UnixMillis) -> anyhow::Result<Option<String>> {
-        // The log may be in another topic by now.
-        let of = self.anew(self.rules).await?;
-        let mut tails = match of.tails(&(0..of.config.partitions).collect()).await? {
-            Ok(tails) => Tails { of: &of, tails, taken: (), take: |(), _, _| () },
-            Err(reason) => return Ok(Some(reason)),
-        };
-        tails.read_on().await?;
-        let late = tails.tails.values().find(|tail| {
-            let reached = tail.reached();
-            !reached.is_whole || reached.as_of < Some(until)
-        });
-        Ok(late.map(|tail| format!("{} does not have all changes of before {until}", tail.partition)))
     }
 
     /// The logs of the partitions as they are now.
