@@ -97,9 +97,8 @@ pub(crate) async fn erase_and_report(
     for (counter, members) in &erased.left {
         tracing::error!(counter, members, "cannot be erased from: no action takes a member out of it");
     }
-    let exit = if erased.left.is_empty() { Exit::CLEAN } else { Exit::FAILED };
     erasing.print(&erased);
-    Ok(exit)
+    Ok(if erased.left.is_empty() { Exit::CLEAN } else { Exit::FAILED })
 }
 
 impl<'a> Erasing<'a> {
@@ -127,7 +126,7 @@ impl<'a> Erasing<'a> {
                 let mut pages = self.calls.pages("read rows", page);
                 while let Some(rows) = pages.try_next().await? {
                     let rows = rows.into_iter().map(|MemberRow { user, gone }| (set, post.clone(), user, gone));
-                    erased.add(self.take_out(rows.collect()).await?);
+                    self.take_out(rows.collect(), &mut erased).await?;
                 }
             }
         }
@@ -145,31 +144,37 @@ impl<'a> Erasing<'a> {
                 let set = self.sets.iter().find(|set| set.name == counter.name)?;
                 Some((set, counter.post, user.clone(), row.gone))
             });
-            erased.add(self.take_out(rows.collect()).await?);
+            self.take_out(rows.collect(), &mut erased).await?;
         }
         Ok(erased)
     }
 
     /// Produces what takes each member out that is not gone. Safe to repeat: taking one out again changes nothing.
-    async fn take_out(&self, rows: Vec<(&Definition, PostId, UserId, Option<u64>)>) -> anyhow::Result<Erased> {
-        let (mut erased, mut taken) = (Erased::default(), Vec::new());
+    async fn take_out(
+        &self,
+        rows: Vec<(&Definition, PostId, UserId, Option<u64>)>,
+        erased: &mut Erased,
+    ) -> anyhow::Result<()> {
+        let mut taken = Vec::new();
         for (set, subject, member, gone) in rows {
             if gone.is_some() {
-                erased.tombstones.add(Tombstones { rows: 1, until: gone });
+                erased.tombstones.rows += 1;
+                erased.tombstones.until = erased.tombstones.until.max(gone);
             } else if set.remove.is_some() {
                 taken.push((set, subject, member));
             } else {
                 *erased.left.entry(set.name.to_string()).or_default() += 1;
             }
         }
-        erased.found = taken.len() as u64;
-        let Some(producer) = self.producer.as_deref() else { return Ok(erased) };
+        erased.found += taken.len() as u64;
+        let Some(producer) = self.producer.as_deref() else { return Ok(()) };
         let events = taken
             .into_iter()
             .map(|(set, subject, member)| async move { self.produce(producer, set, &subject, &member).await }.boxed());
-        erased.produced = at_once(AT_ONCE, events).await?.len() as u64;
-        metrics::UNLIKES.counter(&[]).increment(erased.produced);
-        Ok(erased)
+        let produced = at_once(AT_ONCE, events).await?.len() as u64;
+        erased.produced += produced;
+        metrics::UNLIKES.counter(&[]).increment(produced);
+        Ok(())
     }
 
     async fn produce(
@@ -214,23 +219,7 @@ impl<'a> Erasing<'a> {
     }
 }
 
-impl Erased {
-    fn add(&mut self, other: Self) {
-        self.found += other.found;
-        self.produced += other.produced;
-        for (counter, members) in other.left {
-            *self.left.entry(counter).or_default() += members;
-        }
-        self.tombstones.add(other.tombstones);
-    }
-}
-
 impl Tombstones {
-    fn add(&mut self, other: Self) {
-        self.rows += other.rows;
-        self.until = self.until.max(other.until);
-    }
-
     /// How many keep an id, and for how long, for people; nothing where there are none.
     pub fn stay(self, now: UnixMillis) -> Option<String> {
         let Self { rows, until } = self;

@@ -40,8 +40,6 @@ pub(crate) struct Open {
     is_corrected: bool,
     /// It was settled after that, and is looked at once more.
     is_rechecked: bool,
-    /// A large correction of it was withheld, and the count called doubtful instead.
-    is_withheld: bool,
     /// Why it differs, once its count was called doubtful before it is corrected.
     doubted: Option<Cause>,
 }
@@ -93,8 +91,7 @@ impl Recount {
         self.findings.so_far().doubted += keys.len() as u64;
         // Those of one counter are best looked at together: they are corrected together.
         keys.sort_unstable();
-        let open =
-            |key| Open { key, looks: 0, is_corrected: false, is_rechecked: false, is_withheld: false, doubted: None };
+        let open = |key| Open { key, looks: 0, is_corrected: false, is_rechecked: false, doubted: None };
         self.rounds(keys.into_iter().map(open).collect(), part, true).await
     }
 
@@ -215,7 +212,13 @@ impl Recount {
                 let Drift { before, after, cause, .. } = drift;
                 let is_large = cause != Cause::Total && is_large(before, after.saturating_sub(before));
                 if is_large && !self.rules.force && !is_lossy {
-                    self.withhold(open, correction, drift, sends)
+                    tracing::warn!(%key, before, after, "a large correction was withheld: run with --force");
+                    self.findings.withheld(drift);
+                    // The count is called doubtful until an operator runs with it.
+                    if cause != Cause::Suspect {
+                        sends.doubt(correction);
+                    }
+                    self.leave(key)
                 } else if !is_lossy && looks_exact(cause) {
                     let is_late = open.doubted.replace(cause).is_some();
                     let left = is_late.then(|| self.again(open, "it is not called doubtful yet")).flatten();
@@ -226,20 +229,6 @@ impl Recount {
                 }
             }
         }
-    }
-
-    /// Leaves a correction that is too large unwritten; the count is called doubtful until an operator runs with `--force`.
-    fn withhold(&self, open: &mut Open, correction: Correction, drift: Drift, sends: &mut Sends) -> Next {
-        let (key, is_doubted) = (&open.key, drift.cause == Cause::Suspect);
-        if !std::mem::replace(&mut open.is_withheld, true) {
-            let Drift { before, after, .. } = drift;
-            tracing::warn!(%key, before, after, "a large correction was withheld: run with --force");
-            self.findings.withheld(drift);
-            if !is_doubted {
-                return sends.doubt(correction);
-            }
-        }
-        self.leave(key)
     }
 
     fn differs(&self, open: &mut Open, correction: Correction, drift: Drift, sends: &mut Sends) -> Next {
