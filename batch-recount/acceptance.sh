@@ -10,7 +10,7 @@ whole() { # 1 M rows in a hot post, 100,000 small posts, 1,000 writes a second o
         cargo test --release -p tally-batch-recount --test recount a_hot_post_and_many_small_ones -- --include-ignored --nocapture
 }
 
-kills() { # kill -9 at 50 random points, two processes at once
+kills() { # kill -9 at 50 random points
     RECOUNT_KILLS="${RECOUNT_KILLS:-50}" \
         cargo test --release -p tally-batch-recount --test recount processes:: -- --include-ignored --test-threads 1 --nocapture
 }

@@ -172,7 +172,7 @@ impl tally_service::App for App {
                         let of = Recount::new(*ports, shards, config.rules, by, stop).await?;
                         match config.scope {
                             Scope::Watch => watch(&of, &watching).await,
-                            scope => Box::pin(Run::begin(&of, &scope, caller).await?.finish()).await,
+                            scope => Box::pin(Run::shown(&of, &scope, caller).await?.finish()).await,
                         }
                     }
                     Work::Erase(ports, config) => {

@@ -56,7 +56,7 @@ async fn list(State(desk): State<Desk>) -> Result<Json<Value>, Problem> {
 }
 
 async fn one(State(desk): State<Desk>, Path(run): Path<String>) -> Result<Json<Value>, Problem> {
-    let run: AuditRun = run.parse().map_err(|_| Problem::bad("a run id is 32 lower-case hexadecimal digits"))?;
+    let run: AuditRun = run.parse().map_err(|_| Problem::bad(&"a run id is 32 lower-case hexadecimal digits"))?;
     let record = desk.recounts.run(run).await?;
     let missing = || Problem(StatusCode::NOT_FOUND, "there is no such run".to_owned());
     Ok(Json(shown(&record.ok_or_else(missing)?)))
@@ -69,14 +69,14 @@ async fn ask(
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let Json(asked) = asked.map_err(|rejection| Problem(rejection.status(), rejection.body_text()))?;
     if asked.post_ids.len() > POSTS || (asked.post_ids.is_empty() && !asked.audit) {
-        return Err(Problem::bad("ask for 1 to 100 post_ids, or for an audit"));
+        return Err(Problem::bad(&"ask for 1 to 100 post_ids, or for an audit"));
     }
     let posts = asked.post_ids.iter().map(|post| PostId::new(post)).collect::<Result<Vec<_>, _>>();
-    let posts = posts.map_err(|error| Problem::bad(format!("a post id: {error}")))?;
+    let posts = posts.map_err(|error| Problem::bad(&format!("a post id: {error}")))?;
     let (shards, now) = (desk.deployment.deployed().await?, desk.clock.now());
     let missing = || Problem(StatusCode::SERVICE_UNAVAILABLE, "the deployment is not created yet".to_owned());
     let shards = shards.ok_or_else(missing)?;
-    let named = chosen(&desk.deployment.definitions().await?, &asked.counters).map_err(Problem::bad)?;
+    let named = chosen(&desk.deployment.definitions().await?, &asked.counters).map_err(|error| Problem::bad(&error))?;
     let enqueue = |key| {
         let queue = desk.recounts.clone();
         async move { queue.enqueue(&key, QueueReason::Asked, now).await }.boxed()
@@ -103,7 +103,7 @@ fn shown(record: &RunRecord) -> Value {
 struct Problem(StatusCode, String);
 
 impl Problem {
-    fn bad(detail: impl ToString) -> Self {
+    fn bad(detail: &impl ToString) -> Self {
         Self(StatusCode::BAD_REQUEST, detail.to_string())
     }
 }

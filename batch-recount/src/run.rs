@@ -34,8 +34,8 @@ impl Run {
     ///
     /// # Errors
     /// A run to be continued that does not exist, is over, was no audit, or corrects where a dry run is asked for.
-    pub(crate) async fn begin(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
-        let run = Self::silent(of, scope, caller).await?;
+    pub(crate) async fn shown(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
+        let run = Self::begin(of, scope, caller).await?;
         let tables = match run.record.scope {
             RunScope::Audit => Some(expected_of(of, &run.record.summary).await?),
             RunScope::Since => Some(0),
@@ -47,8 +47,8 @@ impl Run {
     /// The same for a process that shows no progress.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin).
-    pub(crate) async fn silent(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
+    /// As [`shown`](Self::shown).
+    pub(crate) async fn begin(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
         let named = match scope {
             Scope::Resume(run) => return resumed(of, *run).await,
             Scope::Audit => RunScope::Audit,

@@ -1,6 +1,5 @@
 //! The recounts table: runs, what is queued for one, the ledgers of corrections and of operations, and milestones.
 
-mod codec;
 mod ledger;
 pub(super) mod milestone;
 mod operations;
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
-use tally_core::audit::{AuditRun, QueueReason, RunRecord};
+use tally_core::audit::{AuditRun, BadRecord, QueueReason, RunRecord};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::Outcome;
@@ -24,7 +23,7 @@ use super::expression::Aliases;
 use super::fault::fault;
 use super::item::{Item, Reader, flag, item, number, text};
 use super::items::Items;
-use super::names::recounts::{ASKED, AT, CURSOR, DONE, ENDED, REASON, TTL, UNSETTLED};
+use super::names::recounts::{ASKED, AT, BEGAN, CURSOR, DONE, ENDED, REASON, SCOPE, SUMMARY, TTL, UNSETTLED};
 use super::names::{PK, SK};
 use super::put;
 
@@ -119,7 +118,7 @@ impl Recounts {
     pub async fn put_run(&self, record: &RunRecord) -> Outcome<()> {
         let mut say = Aliases::default();
         let condition = format!("attribute_not_exists({})", say.name(ENDED));
-        self.items().put_if(codec::run_item(RUNS, record), say, condition).await.map(|_| ())
+        self.items().put_if(encode_run(record), say, condition).await.map(|_| ())
     }
 
     /// A run's record.
@@ -128,7 +127,7 @@ impl Recounts {
     /// The table cannot be read, or what was found in it.
     pub async fn run(&self, run: AuditRun) -> Outcome<Option<RunRecord>> {
         let found = self.items().get(key(RUNS, &run.to_string())).await?;
-        found.map(|found| codec::run(&Reader::new(self.table(), &found))).transpose()
+        found.map(|found| decode_run(&Reader::new(self.table(), &found))).transpose()
     }
 
     /// The latest runs, newest first: the ids of runs begin with their time.
@@ -136,7 +135,7 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn runs(&self, limit: u32) -> Outcome<Vec<RunRecord>> {
-        self.latest(RUNS, limit, codec::run).await
+        self.latest(RUNS, limit, decode_run).await
     }
 
     /// Queues a row key. Safe to repeat: a key is queued once, for the reason first given, and one request more costs a
@@ -147,7 +146,7 @@ impl Recounts {
     pub async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()> {
         let mut say = Aliases::default();
         let [why, at, asked] = say.names([REASON, AT, ASKED]);
-        let (given, now, one) = (say.text(codec::reason_text(reason)), say.number(now), say.number(1));
+        let (given, now, one) = (say.text(reason_text(reason)), say.number(now), say.number(1));
         let update = format!("SET {why}=if_not_exists({why},{given}),{at}=if_not_exists({at},{now}) ADD {asked} {one}");
         self.items().update(self::key(QUEUE, &key.to_string()), say, update).await.map(|_| ())
     }
@@ -161,7 +160,7 @@ impl Recounts {
         let query = self.query(QUEUE).set_exclusive_start_key(start);
         let query = query.return_consumed_capacity(aws_sdk_dynamodb::types::ReturnConsumedCapacity::Total);
         let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
-        let queued = reply.items().iter().map(|item| codec::queued(&Reader::new(self.table(), item)));
+        let queued = reply.items().iter().map(|item| decode_queued(&Reader::new(self.table(), item)));
         let items = queued.collect::<Outcome<_>>()?;
         let next = after_one(self.table(), SK, reply.last_evaluated_key())?;
         Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
@@ -299,6 +298,45 @@ impl Recounts {
     pub async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>> {
         let found = self.items().get(key(&milestone::of(counter), &milestone::place(n))).await?;
         found.map(|found| milestone::decode(&Reader::new(self.table(), &found))).transpose()
+    }
+}
+
+fn encode_run(record: &RunRecord) -> Item {
+    let mut encoded = item([
+        (PK, text(RUNS)),
+        (SK, text(record.run.to_string())),
+        (BEGAN, number(record.began)),
+        (SCOPE, text(record.scope_text())),
+        (SUMMARY, text(record.to_stored())),
+        (TTL, expiry(record.began, SEASON)),
+    ]);
+    encoded.extend(record.ended.map(|ended| (ENDED.to_owned(), number(ended))));
+    encoded
+}
+
+fn decode_run(reader: &Reader<'_>) -> Outcome<RunRecord> {
+    let times = (UnixMillis(reader.required_number(BEGAN)?), reader.number(ENDED)?.map(UnixMillis));
+    let (run, scope, record) = (reader.required(SK)?, reader.required_text(SCOPE)?, reader.required_text(SUMMARY)?);
+    RunRecord::from_stored(run, times, scope, record).map_err(|error| match &error {
+        BadRecord::Scope(_) => reader.malformed(SCOPE, error),
+        BadRecord::Malformed(_) => reader.malformed(SUMMARY, error),
+    })
+}
+
+fn decode_queued(reader: &Reader<'_>) -> Outcome<Queued> {
+    let reason = reader.required_text(REASON)?;
+    let reasons = [QueueReason::Drift, QueueReason::Negative, QueueReason::Doubt, QueueReason::Asked];
+    let known = reasons.into_iter().find(|known| reason_text(*known) == reason);
+    let reason = known.ok_or_else(|| reader.malformed(REASON, format!("{reason:?} is no reason")))?;
+    Ok(Queued { key: reader.required(SK)?, reason, asked: reader.required_number(ASKED)? })
+}
+
+fn reason_text(reason: QueueReason) -> &'static str {
+    match reason {
+        QueueReason::Drift => "drift",
+        QueueReason::Negative => "negative",
+        QueueReason::Doubt => "doubt",
+        QueueReason::Asked => "asked",
     }
 }
 

@@ -22,6 +22,7 @@ use tally_core::ids::{CounterId, MemberKey, ReservedKey, RowKey, Shard};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
+use super::rounds::Open;
 use super::sums::{Part, Sums};
 use super::tails::Tails;
 use super::{Behind, POLL, Recount};
@@ -65,15 +66,16 @@ struct Seen {
 }
 
 impl Recount {
-    /// Those of row keys that a pass over `part` does not prove.
-    pub(super) async fn unproved(&self, keys: Set<RowKey>, part: Part) -> anyhow::Result<Set<RowKey>> {
-        let (mut parts, mut keys) = (vec![part], keys);
+    /// Those of row keys that passes over `part` prove, and the others.
+    pub(super) async fn proved(&self, open: Vec<Open>, part: Part) -> anyhow::Result<(Vec<Open>, Vec<Open>)> {
+        let mut keys: Set<RowKey> = open.iter().map(|open| open.key.clone()).collect();
+        let mut parts = vec![part];
         while let Some(part) = parts.pop().filter(|_| !keys.is_empty()) {
             let passed = self.pass(part, Some(keys)).await?;
             keys = passed.unproved.unwrap_or_default();
             parts.extend(passed.rest);
         }
-        Ok(keys)
+        Ok(open.into_iter().partition(|open| !keys.contains(&open.key)))
     }
 
     /// Carries out a pass over the posts of `part`, or over as many of them as there is room for; for the sake of the `wanted` row

@@ -125,12 +125,6 @@ impl Recount {
         Ok(self.rounds(again.into(), None, false).await?.0)
     }
 
-    /// Those of row keys that a pass over `part` proves, and the others.
-    async fn proved(&self, open: Vec<Open>, part: Part) -> anyhow::Result<(Vec<Open>, Vec<Open>)> {
-        let unproved = self.unproved(open.iter().map(|open| open.key.clone()).collect(), part).await?;
-        Ok(open.into_iter().partition(|open| !unproved.contains(&open.key)))
-    }
-
     /// Rounds over row keys until each is settled or left; also those that were corrected and found equal, by looks, or by
     /// passes while there are many. Progress counts them the first time.
     async fn rounds(
@@ -164,8 +158,9 @@ impl Recount {
             self.write_down(sends.lines).await?;
             self.send(sends.corrections).await?;
             if let Some(part) = by_pass.filter(|_| todo.is_empty()) {
-                let (proved, others) = self.proved(std::mem::take(&mut sent), part).await?;
+                let (mut proved, others) = self.proved(std::mem::take(&mut sent), part).await?;
                 settled += proved.len() as u64;
+                proved.retain(|open| open.is_corrected);
                 metrics::KEYS.counter(&["repaired"]).increment(proved.len() as u64);
                 corrected.extend(proved);
                 todo.extend(others);

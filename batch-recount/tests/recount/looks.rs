@@ -213,7 +213,7 @@ async fn a_look_that_a_loss_is_announced_in_is_made_again_behind_it() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         world.relays.store(false, Ordering::Relaxed);
         world.put(&post(0), &user(50), true).await;
-        world.lose().await;
+        Box::pin(world.lose()).await;
         world.relays.store(true, Ordering::Relaxed);
     })
     .await;

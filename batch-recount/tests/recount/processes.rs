@@ -164,7 +164,7 @@ async fn killed(kills: u64, seed: u64) {
         let _streamer = served.streamer("s").await;
         served.fill(POSTS, 12).await;
         let before = served.answered();
-        let mut drifted = [0; POSTS as usize];
+        let mut drifted: Vec<usize> = (0..POSTS).map(|_| 0).collect();
         // How many requests a whole recount makes.
         let mut length = None;
         for _ in 0..=kills {
