@@ -44,7 +44,7 @@ pub use get::Consistency;
 pub use likes::{Like, Markers, MemberRow, Remains, Rows, ScannedRow};
 pub use names::Tables;
 pub use put::PUTS;
-pub use recounts::{AuditSegment, LedgerEntry, Operation, Queued, Recorded, Recounts};
+pub use recounts::{LedgerEntry, Operation, Queued, Recorded, Recounts};
 pub use settings::{Access, Settings};
 pub use streams::Streams;
 pub use table_ids::{SeenTables, TableIds};

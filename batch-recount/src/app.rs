@@ -10,14 +10,15 @@ use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::audit::AuditRun;
 use tally_core::backoff::Backoff;
+use tally_core::ids::ShardCount;
 use tally_core::ports::Producer;
 use tally_core::ports::log::TopicReader;
 use tally_service::metrics::Catalogue;
-use tally_service::{Exit, Host, Invalid, Listen, Program};
+use tally_service::{Host, Invalid, Listen, Program};
 
 use crate::args::Args;
 use crate::calls::Calls;
-use crate::config::{Config, Job, RecountConfig, Scope};
+use crate::config::{Config, EraseConfig, Job, RecountConfig, Scope};
 use crate::erase::{ErasePorts, erase_and_report};
 use crate::metrics;
 use crate::routes::{Desk, routes};
@@ -86,15 +87,15 @@ impl LogPorts {
 
 /// A job and the ports it works on.
 pub struct App {
-    config: Config,
-    ports: Wired,
+    shards: Option<ShardCount>,
+    work: Work,
     /// The id of the run, where a caller has given it.
     caller: Option<AuditRun>,
 }
 
-enum Wired {
-    Recount(Box<Ports>),
-    Erase(Box<ErasePorts>),
+enum Work {
+    Recount(Box<Ports>, RecountConfig),
+    Erase(ErasePorts, EraseConfig),
 }
 
 impl App {
@@ -103,33 +104,33 @@ impl App {
     /// # Errors
     /// Settings that librdkafka does not take.
     pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let settings =
-            dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
-        let connection = dynamodb::Connection::open(&settings).await;
-        let ports = match &config.job {
-            Job::Recount(recount) => {
-                let log = LogPorts::open(config.kafka.as_ref(), &recount.topic)?;
-                Wired::Recount(Box::new(Ports::over(&connection, log)))
+        let Config { table_prefix, shards, kafka, job } = config;
+        let settings = dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() };
+        let tables = dynamodb::Connection::open(&settings).await;
+        let work = match job {
+            Job::Recount(config) => {
+                let ports = Ports::over(&tables, LogPorts::open(kafka.as_ref(), &config.topic)?);
+                Work::Recount(Box::new(ports), config)
             }
-            Job::Erase(_) => {
-                let producer = config.kafka.as_ref().map(kafka::Producer::new).transpose();
+            Job::Erase(config) => {
+                let producer = kafka.as_ref().map(kafka::Producer::new).transpose();
                 let producer = producer.context("cannot set up the producer")?.map(|producer| Arc::new(producer) as _);
-                Wired::Erase(Box::new(ErasePorts { tables: connection, producer }))
+                Work::Erase(ErasePorts { tables, producer }, config)
             }
         };
-        Ok(Self { config, ports, caller: None })
+        Ok(Self { shards, work, caller: None })
     }
 
     /// A job over `ports`, whatever is behind them. Where the job is an erasure, its events go where the log is.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
-        let ports = match &config.job {
-            Job::Recount(_) => Wired::Recount(Box::new(ports)),
-            Job::Erase(_) => {
-                let producer = config.kafka.as_ref().map(|_| ports.log.producer);
-                Wired::Erase(Box::new(ErasePorts { tables: ports.tables, producer }))
+        let work = match config.job {
+            Job::Recount(config) => Work::Recount(Box::new(ports), config),
+            Job::Erase(job) => {
+                let producer = config.kafka.map(|_| ports.log.producer);
+                Work::Erase(ErasePorts { tables: ports.tables, producer }, job)
             }
         };
-        Self { config, ports, caller: None }
+        Self { shards: config.shards, work, caller: None }
     }
 
     /// The same for a program that carries out a recount and has its own answer to print: the run has this id, by which it is
@@ -142,53 +143,48 @@ impl App {
 
 impl tally_service::App for App {
     fn routes(&self, host: &Host) -> Router {
-        match &self.ports {
-            Wired::Recount(ports) => {
-                let Ports { recounts, deployment, .. } = Ports::clone(ports);
-                routes(Desk { recounts, deployment, clock: host.clock() })
-            }
-            Wired::Erase(_) => Router::new(),
+        match &self.work {
+            Work::Recount(ports, _) => routes(Desk {
+                recounts: ports.recounts.clone(),
+                deployment: ports.deployment.clone(),
+                clock: host.clock(),
+            }),
+            Work::Erase(..) => Router::new(),
         }
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { config, ports, caller } = self;
-        let tables = match &ports {
-            Wired::Recount(ports) => &ports.tables,
-            Wired::Erase(ports) => &ports.tables,
+        let Self { shards, work, caller } = self;
+        let tables = match &work {
+            Work::Recount(ports, _) => &ports.tables,
+            Work::Erase(ports, _) => &ports.tables,
         };
         // A recount creates nothing: a process that writes rows says what the deployment is.
-        let shards = Deployment { tables, shards: config.shards }.join(&host).await?;
-        if let Wired::Recount(ports) = &ports {
+        let shards = Deployment { tables, shards }.join(&host).await?;
+        if let Work::Recount(ports, _) = &work {
             host.wait_for("changes", Backoff::STORE, || begun(&ports.changes)).await?;
         }
         let (by, watching) = ((host.clock(), host.chance().clone()), host.clone());
         host.job("recount", move |stop| {
             async move {
-                match (ports, config.job) {
-                    (Wired::Recount(ports), Job::Recount(config)) => {
+                match work {
+                    Work::Recount(ports, config) => {
                         let of = Recount::new(*ports, shards, config.rules, by, stop).await?;
-                        run(&of, &config, caller, &watching).await
+                        match config.scope {
+                            Scope::Watch => watch(&of, &watching).await,
+                            scope => Box::pin(Run::shown(&of, &scope, caller).await?.finish()).await,
+                        }
                     }
-                    (Wired::Erase(ports), Job::Erase(config)) => {
+                    Work::Erase(ports, config) => {
                         let calls = Calls::new(config.read_units, by, stop);
-                        erase_and_report(*ports, shards, calls, &config).await
+                        erase_and_report(ports, shards, calls, &config).await
                     }
-                    _ => unreachable!("the ports are those of the job"),
                 }
             }
             .boxed()
         });
         Ok(())
     }
-}
-
-async fn run(of: &Recount, config: &RecountConfig, caller: Option<AuditRun>, host: &Host) -> anyhow::Result<Exit> {
-    if config.scope == Scope::Watch {
-        return watch(of, host).await;
-    }
-    let run = Run::begin(of, &config.scope, caller).await?;
-    Box::pin(run.finish()).await
 }
 
 impl Program for App {

@@ -1,4 +1,4 @@
-//! How fast the store may be read: a bucket of read units that fills evenly, and slower after every throttled call.
+//! How fast the store may be read: so many read units a second, and fewer after every throttled call.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,21 +12,21 @@ const LEAST: f64 = 1.0 / 64.0;
 const RECOVERY: Duration = Duration::from_secs(5);
 /// What is assumed to be the rate where none is set and the store throttles.
 const ASSUMED: f64 = 12_000.0;
+/// What is saved up for, at most.
+const SAVED: Duration = Duration::from_secs(1);
 
-/// A budget of read units. A page's cost is known only afterwards, so the bucket may go below zero, and the next read
-/// waits until it is full again.
+/// A budget of read units. A page's cost is known only afterwards, so the next read waits until what was read is paid for.
 #[derive(Debug)]
 pub(crate) struct Budget {
     clock: Clock,
     rate: Option<f64>,
-    level: Mutex<Level>,
+    pace: Mutex<Pace>,
 }
 
 #[derive(Debug)]
-struct Level {
-    units: f64,
-    /// When the units were counted.
-    at: Duration,
+struct Pace {
+    /// When everything that was read is paid for.
+    paid: Duration,
     /// The part of the rate that is used.
     share: f64,
     /// When that part changed last.
@@ -37,63 +37,46 @@ impl Budget {
     /// `rate` units a second; as many as the store gives where none is set.
     pub(crate) fn new(rate: Option<u32>, clock: Clock) -> Self {
         let now = clock.reading().at;
-        let level = Level { units: 0.0, at: now, share: 1.0, changed: now };
-        Self { clock, rate: rate.map(f64::from), level: Mutex::new(level) }
+        Self { clock, rate: rate.map(f64::from), pace: Mutex::new(Pace { paid: now, share: 1.0, changed: now }) }
     }
 
     /// Completes when the next read may be made.
     pub(crate) async fn ready(&self) {
-        while let Some(wait) = self.wait() {
+        loop {
+            let wait = self.pace().paid.saturating_sub(self.clock.reading().at);
+            if wait.is_zero() {
+                return;
+            }
             self.clock.sleep(wait).await;
         }
     }
 
     /// Takes what a read has cost.
     pub(crate) fn spend(&self, half_units: u64) {
-        #[expect(clippy::cast_precision_loss, reason = "a page costs a few hundred units")]
-        let units = half_units as f64 / 2.0;
-        self.filled().units -= units;
+        let mut pace = self.pace();
+        let rate = self.rate.or((pace.share < 1.0).then_some(ASSUMED)).map(|rate| rate * pace.share);
+        if let Some(rate) = rate {
+            #[expect(clippy::cast_precision_loss, reason = "a page costs a few hundred units")]
+            let takes = Duration::from_secs_f64(half_units as f64 / 2.0 / rate);
+            pace.paid = pace.paid.max(self.clock.reading().at.saturating_sub(SAVED)) + takes;
+        }
     }
 
     /// Takes note of a call that failed: the store may have been asked for too much.
     pub(crate) fn failed(&self, fault: &Fault) {
         if matches!(fault, Fault::Throttled(_)) {
-            let mut level = self.filled();
-            level.share = (level.share / 2.0).max(LEAST);
-            level.changed = level.at;
-            level.units = level.units.min(0.0);
+            let (mut pace, now) = (self.pace(), self.clock.reading().at);
+            *pace = Pace { paid: pace.paid.max(now), share: (pace.share / 2.0).max(LEAST), changed: now };
         }
     }
 
-    fn wait(&self) -> Option<Duration> {
-        let level = self.filled();
-        let rate = self.rate_at(level.share)?;
-        (level.units < 0.0).then(|| Duration::from_secs_f64(-level.units / rate).max(Duration::from_millis(1)))
-    }
-
-    /// Units a second at `share`; `None` for no limit.
-    fn rate_at(&self, share: f64) -> Option<f64> {
-        match self.rate {
-            Some(rate) => Some(rate * share),
-            None => (share < 1.0).then_some(ASSUMED * share),
+    /// The pace as it is now.
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        let (mut pace, now) = (self.pace.lock().unwrap_or_else(PoisonError::into_inner), self.clock.reading().at);
+        if pace.share < 1.0 && now.saturating_sub(pace.changed) >= RECOVERY {
+            (pace.share, pace.changed) = ((pace.share * 2.0).min(1.0), now);
         }
-    }
-
-    /// The bucket as it is now: at most a second's units are saved up.
-    fn filled(&self) -> MutexGuard<'_, Level> {
-        let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.clock.reading().at;
-        let passed = now.saturating_sub(level.at).as_secs_f64();
-        match self.rate_at(level.share) {
-            Some(rate) => level.units = (level.units + rate * passed).min(rate),
-            None => level.units = 0.0,
-        }
-        level.at = now;
-        if level.share < 1.0 && now.saturating_sub(level.changed) >= RECOVERY {
-            level.share = (level.share * 2.0).min(1.0);
-            level.changed = now;
-        }
-        level
+        pace
     }
 }
 

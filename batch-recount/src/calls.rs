@@ -3,9 +3,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tally_adapters::dynamodb::Page;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use tally_adapters::dynamodb::{Cursor, Page, Segment};
 use tally_core::audit::Cost;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
@@ -13,8 +17,10 @@ use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Patience, Stop, Until};
 
 use crate::budget::Budget;
-use crate::cost::{ITEM, Spent};
 use crate::metrics;
+
+/// Half read units of one item of up to 4 KB that is read consistently.
+const ITEM: u64 = 2;
 
 /// How this process calls, reads and waits. Clones are the same.
 #[derive(Clone, Debug)]
@@ -22,7 +28,8 @@ pub(crate) struct Calls {
     patience: Patience,
     stop: Stop,
     budget: Arc<Budget>,
-    spent: Arc<Spent>,
+    /// Half read units, and write units.
+    spent: Arc<[AtomicU64; 2]>,
 }
 
 impl Calls {
@@ -31,7 +38,7 @@ impl Calls {
         let budget = Arc::new(Budget::new(read_units, clock));
         let throttled = Arc::clone(&budget);
         let patience = Patience::new(clock, chance).on_fault(move |_, fault, _| {
-            metrics::faulted(fault);
+            metrics::FAULTS.counter(&[fault.class()]).increment(1);
             throttled.failed(fault);
         });
         Self { patience, stop, budget, spent: Arc::default() }
@@ -52,6 +59,16 @@ impl Calls {
         self.clock().now()
     }
 
+    /// A span from now on, by the clock that only moves forward.
+    pub(crate) fn after(&self, span: Duration) -> Duration {
+        self.clock().reading().at + span
+    }
+
+    /// Whether a time by that clock has come.
+    pub(crate) fn is_past(&self, deadline: Duration) -> bool {
+        self.clock().reading().at >= deadline
+    }
+
     /// What `call` answers once it does. Only for calls that are safe to repeat.
     ///
     /// # Errors
@@ -63,57 +80,99 @@ impl Calls {
         self.patience.persist(what, Until::Requested(&self.stop), call).await
     }
 
-    /// Waits after a fault; `tries` counts them.
+    /// Waits after a fault.
     ///
     /// # Errors
     /// `fault` itself if waiting does not mend it; [`Stopped`](tally_service::Stopped) on request.
-    pub(crate) async fn pause(&self, what: &str, fault: Fault, tries: &mut u32) -> anyhow::Result<()> {
-        self.patience.pause(what, fault, tries, Until::Requested(&self.stop)).await
+    pub(crate) async fn pause(&self, what: &str, fault: Fault) -> anyhow::Result<()> {
+        self.patience.pause(what, fault, &mut 0, Until::Requested(&self.stop)).await
     }
 
     /// Waits for `span`.
     pub(crate) async fn wait(&self, span: Duration) -> anyhow::Result<()> {
-        self.unless_stopped(self.clock().sleep(span)).await
-    }
-
-    /// What `wait` comes to; only for what may be dropped half-way.
-    pub(crate) async fn unless_stopped<T>(&self, wait: impl Future<Output = T> + Send) -> anyhow::Result<T> {
-        Ok(self.stop.unless_requested(wait).await?)
+        Ok(self.stop.unless_requested(self.clock().sleep(span)).await?)
     }
 
     /// Waits until the budget allows a read.
     pub(crate) async fn allowed(&self) -> anyhow::Result<()> {
-        self.unless_stopped(self.budget.ready()).await
+        Ok(self.stop.unless_requested(self.budget.ready()).await?)
     }
 
-    /// One page of a long answer, inside the budget.
-    pub(crate) async fn page<T, Fut>(&self, what: &str, call: impl FnMut() -> Fut) -> anyhow::Result<Page<T>>
+    /// What `call` answers, which reads so many items one by one.
+    pub(crate) async fn read<T, Fut>(&self, what: &str, items: usize, call: impl FnMut() -> Fut) -> anyhow::Result<T>
     where
-        Fut: Future<Output = Outcome<Page<T>>>,
+        Fut: Future<Output = Outcome<T>>,
     {
-        self.allowed().await?;
-        let page = self.persist(what, call).await?;
-        self.paid(page.half_units);
-        Ok(page)
-    }
-
-    /// Takes note of `items` that were read one by one.
-    pub(crate) fn read_items(&self, items: usize) {
+        let answer = self.persist(what, call).await?;
         self.paid(ITEM * items as u64);
+        Ok(answer)
     }
 
-    /// Takes note of so many write units.
-    pub(crate) fn wrote(&self, units: u64) {
-        self.spent.wrote(units);
+    /// What `call` answers, which writes so many units.
+    pub(crate) async fn write<T, Fut>(&self, what: &str, units: u64, call: impl FnMut() -> Fut) -> anyhow::Result<T>
+    where
+        Fut: Future<Output = Outcome<T>>,
+    {
+        let answer = self.persist(what, call).await?;
+        self.spent[1].fetch_add(units, Ordering::Relaxed);
+        metrics::UNITS.counter(&["write"]).increment(units);
+        Ok(answer)
+    }
+
+    /// The parts of a long answer, one after the other, inside the budget.
+    pub(crate) fn pages<'a, T, Fut>(
+        &'a self,
+        what: &'a str,
+        call: impl Fn(Option<Cursor>) -> Fut + Copy + Send + Sync + 'a,
+    ) -> BoxStream<'a, anyhow::Result<Vec<T>>>
+    where
+        T: Send + 'a,
+        Fut: Future<Output = Outcome<Page<T>>> + Send + 'a,
+    {
+        let page = move |next: Option<Option<Cursor>>| async move {
+            let Some(after) = next else { return Ok(None) };
+            self.allowed().await?;
+            let Page { items, next, half_units } = self.persist(what, || call(after.clone())).await?;
+            self.paid(half_units);
+            Ok(Some((items, next.map(Some))))
+        };
+        stream::try_unfold(Some(None), page).boxed()
+    }
+
+    /// The parts of a scan by so many segments at once, in any order.
+    pub(crate) fn scan<'a, T, Fut>(
+        &'a self,
+        what: &'a str,
+        segments: u32,
+        call: impl Fn(Segment, Option<Cursor>) -> Fut + Copy + Send + Sync + 'a,
+    ) -> BoxStream<'a, anyhow::Result<Vec<T>>>
+    where
+        T: Send + 'a,
+        Fut: Future<Output = Outcome<Page<T>>> + Send + 'a,
+    {
+        let segments = (0..segments).map(move |index| Segment { index, of: segments });
+        let pages = segments.map(move |segment| self.pages(what, move |after| call(segment, after)));
+        stream::select_all(pages).boxed()
     }
 
     /// What was spent so far.
     pub(crate) fn cost(&self) -> Cost {
-        self.spent.so_far()
+        let [half_reads, write_units] = [0, 1].map(|kind: usize| self.spent[kind].load(Ordering::Relaxed));
+        Cost { read_units: half_reads.div_ceil(2), write_units }
     }
 
     fn paid(&self, half_units: u64) {
         self.budget.spend(half_units);
-        self.spent.read(half_units);
+        self.spent[0].fetch_add(half_units, Ordering::Relaxed);
+        metrics::UNITS.counter(&["read"]).increment(half_units.div_ceil(2));
     }
+}
+
+/// What all of `work` comes to, up to `most` at once and in any order, or the first error.
+pub(crate) fn at_once<'a, T: Send + 'a, E: Send + 'a>(
+    most: usize,
+    work: impl IntoIterator<Item = BoxFuture<'a, Result<T, E>>>,
+) -> BoxFuture<'a, Result<Vec<T>, E>> {
+    let work: Vec<_> = work.into_iter().collect();
+    stream::iter(work).buffer_unordered(most).try_collect().boxed()
 }

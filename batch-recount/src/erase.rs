@@ -5,24 +5,24 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
+use anyhow::bail;
 use futures_util::FutureExt;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
+use futures_util::stream::TryStreamExt;
 use serde::Serialize;
 use serde_json::json;
-use tally_adapters::dynamodb;
-use tally_adapters::dynamodb::{MemberRow, Segment};
-use tally_core::definitions::{Definition, Direction};
+use tally_adapters::dynamodb::{self, Cursor, MemberRow, Segment};
+use tally_core::definitions::{Definition, Definitions, Direction, MemberField, SubjectField};
 use tally_core::event::{Said, encode};
-use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
+use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Exit, Stop};
 
-use crate::calls::Calls;
+use crate::calls::{Calls, at_once};
 use crate::config::{EraseConfig, Subject};
-use crate::counters::{defined, sets};
 use crate::metrics;
+use crate::settle::{chosen, defined};
 
 /// Events under way at once.
 const AT_ONCE: usize = 256;
@@ -59,21 +59,14 @@ pub struct Tombstones {
     pub until: Option<u64>,
 }
 
-/// A member to be taken out of a set.
-struct Taken {
-    set: Arc<Definition>,
-    subject: PostId,
-    member: UserId,
-}
-
 /// An erasure under way.
-pub(crate) struct Erasing<'a> {
+struct Erasing<'a> {
     rows: dynamodb::Rows,
     producer: Option<Arc<dyn Producer>>,
     shards: ShardCount,
     calls: Calls,
     config: &'a EraseConfig,
-    sets: Vec<Arc<Definition>>,
+    sets: Vec<Definition>,
 }
 
 /// Erases, in a deployment of so many shards. Where `ports` has no producer, it counts what would be erased, and erases
@@ -104,9 +97,8 @@ pub(crate) async fn erase_and_report(
     for (counter, members) in &erased.left {
         tracing::error!(counter, members, "cannot be erased from: no action takes a member out of it");
     }
-    let exit = if erased.left.is_empty() { Exit::CLEAN } else { Exit::FAILED };
     erasing.print(&erased);
-    Ok(exit)
+    Ok(if erased.left.is_empty() { Exit::CLEAN } else { Exit::FAILED })
 }
 
 impl<'a> Erasing<'a> {
@@ -114,7 +106,7 @@ impl<'a> Erasing<'a> {
         let are_users = matches!(config.subject, Subject::User(_));
         let ErasePorts { tables, producer } = ports;
         let defined = defined(&calls, &dynamodb::Checkpoints::new(&tables)).await?;
-        let sets = sets(&defined, &config.counters, are_users)?.into_iter().map(Arc::new).collect();
+        let sets = sets(&defined, &config.counters, are_users)?;
         Ok(Self { rows: dynamodb::Rows::new(&tables), producer, shards, calls, config, sets })
     }
 
@@ -126,25 +118,15 @@ impl<'a> Erasing<'a> {
     }
 
     async fn of_post(&self, post: &PostId) -> anyhow::Result<Erased> {
-        let (calls, mut erased) = (&self.calls, Erased::default());
+        let mut erased = Erased::default();
         for set in &self.sets {
             let counter = CounterId { post: post.clone(), name: set.name.clone() };
-            for key in RowKey::all(&counter, self.shards) {
-                let mut after = None;
-                loop {
-                    let page = calls.page("read rows", || self.rows.users(&key, after.as_ref())).await?;
-                    let (members, gone) = page.items.into_iter().partition::<Vec<_>, _>(|row| row.gone.is_none());
-                    erased.tombstones.add(Tombstones {
-                        rows: gone.len() as u64,
-                        until: gone.iter().filter_map(|row| row.gone).max(),
-                    });
-                    let taken =
-                        |row: MemberRow| Taken { set: Arc::clone(set), subject: post.clone(), member: row.user };
-                    erased.add(self.take_out(members.into_iter().map(taken).collect()).await?);
-                    after = page.next;
-                    if after.is_none() {
-                        break;
-                    }
+            for key in &RowKey::all(&counter, self.shards).collect::<Vec<_>>() {
+                let page = |after: Option<Cursor>| async move { self.rows.users(key, after.as_ref()).await };
+                let mut pages = self.calls.pages("read rows", page);
+                while let Some(rows) = pages.try_next().await? {
+                    let rows = rows.into_iter().map(|MemberRow { user, gone }| (set, post.clone(), user, gone));
+                    self.take_out(rows.collect(), &mut erased).await?;
                 }
             }
         }
@@ -152,74 +134,68 @@ impl<'a> Erasing<'a> {
     }
 
     async fn of_user(&self, user: &UserId) -> anyhow::Result<Erased> {
-        let parts = (0..SEGMENTS).map(|index| Segment { index, of: SEGMENTS });
-        stream::iter(parts)
-            .map(|segment| self.in_segment(segment, user).boxed())
-            .buffer_unordered(SEGMENTS as usize)
-            .try_fold(Erased::default(), |mut sum, erased| {
-                sum.add(erased);
-                std::future::ready(Ok(sum))
-            })
-            .await
-    }
-
-    async fn in_segment(&self, segment: Segment, user: &UserId) -> anyhow::Result<Erased> {
-        let (mut erased, mut after) = (Erased::default(), None);
-        loop {
-            let scan = || self.rows.scan(segment, after.as_ref());
-            let page = self.calls.page("scan rows", scan).await?;
-            let theirs = page.items.iter().filter(|row| row.sort == user.as_str());
-            let mut taken = Vec::new();
-            for row in theirs {
-                let Ok(RowKey { counter, .. }) = row.pk.parse() else { continue };
-                let Some(set) = self.sets.iter().find(|set| set.name == counter.name) else { continue };
-                match row.gone {
-                    Some(gone) => erased.tombstones.add(Tombstones { rows: 1, until: Some(gone) }),
-                    None => {
-                        taken.push(Taken { set: Arc::clone(set), subject: counter.post, member: user.clone() });
-                    }
-                }
-            }
-            erased.add(self.take_out(taken).await?);
-            after = page.next;
-            if after.is_none() {
-                return Ok(erased);
-            }
-        }
-    }
-
-    /// Produces what takes each member out. Safe to repeat: taking one out again changes nothing.
-    async fn take_out(&self, taken: Vec<Taken>) -> anyhow::Result<Erased> {
         let mut erased = Erased::default();
-        let (taken, stay): (Vec<_>, Vec<_>) = taken.into_iter().partition(|taken| taken.set.remove.is_some());
-        for Taken { set, .. } in stay {
-            *erased.left.entry(set.name.to_string()).or_default() += 1;
+        let page =
+            |segment: Segment, after: Option<Cursor>| async move { self.rows.scan(segment, after.as_ref()).await };
+        let mut pages = self.calls.scan("scan rows", SEGMENTS, page);
+        while let Some(rows) = pages.try_next().await? {
+            let rows = rows.into_iter().filter(|row| row.sort == user.as_str()).filter_map(|row| {
+                let RowKey { counter, .. } = row.pk.parse().ok()?;
+                let set = self.sets.iter().find(|set| set.name == counter.name)?;
+                Some((set, counter.post, user.clone(), row.gone))
+            });
+            self.take_out(rows.collect(), &mut erased).await?;
         }
-        erased.found = taken.len() as u64;
-        let Some(producer) = self.producer.as_deref() else { return Ok(erased) };
-        erased.produced = stream::iter(taken)
-            .map(|taken| self.produce(taken, producer).boxed())
-            .buffer_unordered(AT_ONCE)
-            .try_fold(0, |sum, ()| std::future::ready(Ok(sum + 1)))
-            .await?;
-        metrics::unlikes(erased.produced);
         Ok(erased)
     }
 
-    async fn produce(&self, taken: Taken, producer: &dyn Producer) -> anyhow::Result<()> {
-        let (Taken { set, subject, member }, Self { calls, config, .. }) = (taken, self);
-        let event = encode(&set, &subject, Direction::Remove, Said::Member(&member), None, calls.now());
+    /// Produces what takes each member out that is not gone. Safe to repeat: taking one out again changes nothing.
+    async fn take_out(
+        &self,
+        rows: Vec<(&Definition, PostId, UserId, Option<u64>)>,
+        erased: &mut Erased,
+    ) -> anyhow::Result<()> {
+        let mut taken = Vec::new();
+        for (set, subject, member, gone) in rows {
+            if gone.is_some() {
+                erased.tombstones.rows += 1;
+                erased.tombstones.until = erased.tombstones.until.max(gone);
+            } else if set.remove.is_some() {
+                taken.push((set, subject, member));
+            } else {
+                *erased.left.entry(set.name.to_string()).or_default() += 1;
+            }
+        }
+        erased.found += taken.len() as u64;
+        let Some(producer) = self.producer.as_deref() else { return Ok(()) };
+        let events = taken
+            .into_iter()
+            .map(|(set, subject, member)| async move { self.produce(producer, set, &subject, &member).await }.boxed());
+        let produced = at_once(AT_ONCE, events).await?.len() as u64;
+        erased.produced += produced;
+        metrics::UNLIKES.counter(&[]).increment(produced);
+        Ok(())
+    }
+
+    async fn produce(
+        &self,
+        producer: &dyn Producer,
+        set: &Definition,
+        subject: &PostId,
+        member: &UserId,
+    ) -> anyhow::Result<()> {
+        let event = encode(set, subject, Direction::Remove, Said::Member(member), None, self.calls.now());
         let event = event.expect("sets without a remove action were left out");
         let send = || {
             producer.send(Outgoing {
-                topic: set.topic.as_deref().unwrap_or(&config.topic),
+                topic: set.topic.as_deref().unwrap_or(&self.config.topic),
                 partition: None,
                 key: Some(subject.as_bytes()),
                 value: Some(&event),
                 headers: &[],
             })
         };
-        calls.persist("produce what takes a member out", send).await.map(|_| ())
+        self.calls.persist("produce what takes a member out", send).await.map(|_| ())
     }
 
     fn print(&self, erased: &Erased) {
@@ -243,23 +219,7 @@ impl<'a> Erasing<'a> {
     }
 }
 
-impl Erased {
-    fn add(&mut self, other: Self) {
-        self.found += other.found;
-        self.produced += other.produced;
-        for (counter, members) in other.left {
-            *self.left.entry(counter).or_default() += members;
-        }
-        self.tombstones.add(other.tombstones);
-    }
-}
-
 impl Tombstones {
-    fn add(&mut self, other: Self) {
-        self.rows += other.rows;
-        self.until = self.until.max(other.until);
-    }
-
     /// How many keep an id, and for how long, for people; nothing where there are none.
     pub fn stay(self, now: UnixMillis) -> Option<String> {
         let Self { rows, until } = self;
@@ -271,4 +231,27 @@ impl Tombstones {
         };
         Some(format!("{rows} tombstones of members that were taken out before stay {span}"))
     }
+}
+
+/// The sets whose members of one subject, or of one user, can be found by their rows: those named, or all that there are.
+///
+/// # Errors
+/// A counter that is named and has no such members.
+fn sets(defined: &Definitions, names: &[String], are_users: bool) -> anyhow::Result<Vec<Definition>> {
+    let mut sets = Vec::new();
+    for definition in chosen(defined, names)? {
+        let unfit = if definition.kind() == CounterKind::Sum {
+            Some("it is a sum, which has no members")
+        } else {
+            (are_users && definition.member != MemberField::User).then_some("its members are no users")
+        };
+        match unfit {
+            // A hashtag may be called what a post is called.
+            None if names.is_empty() && !are_users && definition.subject != SubjectField::Post => {}
+            None => sets.push(definition),
+            Some(why) if !names.is_empty() => bail!("counter {} cannot be erased from: {why}", definition.name),
+            Some(why) => tracing::warn!(counter = %definition.name, why, "left as it is"),
+        }
+    }
+    Ok(sets)
 }

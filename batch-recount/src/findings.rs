@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tally_core::audit::{Cause, Drift, Summary};
+use tally_core::audit::{Cause, Cost, Drift, Summary};
 
-use crate::cost::dollars;
 use crate::metrics;
 
 /// A summary while it grows.
@@ -14,87 +13,75 @@ pub(crate) struct Findings(Mutex<Summary>);
 
 impl Findings {
     pub(crate) fn scanned(&self, rows: u64) {
-        self.lock().rows += rows;
-        metrics::rows(rows);
-    }
-
-    pub(crate) fn counters(&self, posts: u64) {
-        self.lock().posts += posts;
+        self.so_far().rows += rows;
+        metrics::ROWS.counter(&[]).increment(rows);
     }
 
     pub(crate) fn proved(&self, keys: u64) {
-        self.lock().proved += keys;
-        metrics::keys("proved", keys);
+        self.so_far().proved += keys;
+        metrics::KEYS.counter(&["proved"]).increment(keys);
     }
 
     pub(crate) fn corrected(&self, drift: Drift) {
         let correction = drift.after.saturating_sub(drift.before);
-        metrics::corrected(if drift.cause == Cause::Total { "total" } else { "shard" }, correction);
-        metrics::drift(drift.cause);
-        self.lock().corrected(drift);
+        let what = if drift.cause == Cause::Total { "total" } else { "shard" };
+        metrics::CORRECTED.counter(&[what]).increment(1);
+        let sign = if correction < 0 { "minus" } else { "plus" };
+        metrics::LIKES_CORRECTED.counter(&[sign]).increment(correction.unsigned_abs());
+        metrics::DRIFT_FOUND.counter(&[drift.cause.label()]).increment(1);
+        self.so_far().corrected(drift);
     }
 
     pub(crate) fn withheld(&self, drift: Drift) {
-        metrics::withheld();
-        metrics::drift(drift.cause);
-        let mut summary = self.lock();
-        summary.withheld += 1;
-        summary.differs(drift);
+        metrics::WITHHELD.counter(&[]).increment(1);
+        self.so_far().withheld += 1;
+        self.differs(drift);
     }
 
-    /// Row keys that are to be looked at: a comparison left them in doubt, or they were named.
-    pub(crate) fn doubted(&self, keys: u64) {
-        self.lock().doubted += keys;
-    }
-
-    /// Those of them that are settled, or left.
-    pub(crate) fn settled(&self, keys: u64) {
-        self.lock().settled += keys;
-    }
-
-    /// Something differs, and a dry run leaves it so.
+    /// Something differs, and is left so.
     pub(crate) fn differs(&self, drift: Drift) {
-        metrics::drift(drift.cause);
-        self.lock().differs(drift);
+        metrics::DRIFT_FOUND.counter(&[drift.cause.label()]).increment(1);
+        self.so_far().differs(drift);
     }
 
     pub(crate) fn alarm(&self) {
-        metrics::alarm();
-        self.lock().alarms += 1;
+        metrics::ALARMS.counter(&[]).increment(1);
+        self.so_far().alarms += 1;
     }
 
     pub(crate) fn misplaced(&self, row: impl FnOnce() -> String) {
-        metrics::misplaced(1);
-        self.lock().misplaced(row);
+        metrics::MISPLACED_ROWS.counter(&[]).increment(1);
+        self.so_far().misplaced(row);
     }
 
     pub(crate) fn loss_closed(&self) {
-        metrics::loss_closed();
-        self.lock().gaps_closed += 1;
+        metrics::LOSSES_CLOSED.counter(&[]).increment(1);
+        self.so_far().gaps_closed += 1;
     }
 
     /// What was found so far.
-    pub(crate) fn so_far(&self) -> Summary {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Summary> {
+    pub(crate) fn so_far(&self) -> MutexGuard<'_, Summary> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The list price of `cost` on demand in the cheapest regions, in dollars.
+#[expect(clippy::cast_precision_loss, reason = "a price is shown to the cent; units stay far below 2^52")]
+fn dollars(cost: Cost) -> f64 {
+    (cost.read_units as f64 * 0.125 + cost.write_units as f64 * 0.625) / 1e6
 }
 
 /// A summary as a table for people.
 pub(crate) struct Table<'a>(pub(crate) &'a Summary);
 
-impl Table<'_> {
-    /// The lines of the table, name and value.
-    fn lines(&self) -> Vec<(&'static str, String)> {
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let summary = self.0;
         let causes: Vec<String> = summary.drift.iter().map(|(cause, n)| format!("{} {n}", cause.label())).collect();
         let found =
             if causes.is_empty() { "0".to_owned() } else { format!("{} ({})", summary.found(), causes.join(", ")) };
         let corrected = format!("{} (+{} -{} likes)", summary.corrected, summary.likes_added, summary.likes_taken);
-        vec![
+        let lines = [
             ("posts", summary.posts.to_string()),
             ("rows", summary.rows.to_string()),
             ("row keys proved by the audit", summary.proved.to_string()),
@@ -109,30 +96,29 @@ impl Table<'_> {
             ("read units", summary.cost.read_units.to_string()),
             ("write units", summary.cost.write_units.to_string()),
             ("cost at list price", format!("${:.4}", dollars(summary.cost))),
-        ]
-    }
-}
-
-impl fmt::Display for Table<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, value) in self.lines() {
+        ];
+        for (name, value) in lines {
             writeln!(f, "{name:<30} {value}")?;
         }
-        for Drift { key, before, after, cause } in &self.0.examples {
+        for Drift { key, before, after, cause } in &summary.examples {
             writeln!(f, "  {key:?} {before} -> {after} ({})", cause.label())?;
         }
-        self.0.misplaced.iter().try_for_each(|row| writeln!(f, "  misplaced: {row}"))
+        summary.misplaced.iter().try_for_each(|row| writeln!(f, "  misplaced: {row}"))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tally_core::audit::Cost;
-
     use super::*;
 
     fn drift(cause: Cause, before: i64, after: i64) -> Drift {
         Drift { key: "p\n#0".to_owned(), before, after, cause }
+    }
+
+    #[test]
+    fn a_price_is_that_of_the_list() {
+        let million = Cost { read_units: 1_000_000, write_units: 2_000_000 };
+        assert!((dollars(million) - 1.375).abs() < 1e-9);
     }
 
     #[test]
@@ -145,7 +131,7 @@ mod tests {
         findings.corrected(drift(Cause::Total, 9, 7));
         findings.withheld(drift(Cause::MissingCounter, 0, 5_000));
         findings.misplaced(|| format!("{:?} in {:?}", "u\u{1b}", "p#3"));
-        let summary = Summary { cost: Cost { read_units: 12, write_units: 30 }, ..findings.lock().clone() };
+        let summary = Summary { cost: Cost { read_units: 12, write_units: 30 }, ..findings.so_far().clone() };
         assert_eq!((summary.found(), summary.likes_added, summary.likes_taken), (5, 3, 4));
         insta::assert_snapshot!(Table(&summary));
     }

@@ -5,8 +5,6 @@ mod args;
 mod budget;
 mod calls;
 mod config;
-mod cost;
-mod counters;
 mod erase;
 mod findings;
 mod metrics;

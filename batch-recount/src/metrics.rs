@@ -1,6 +1,5 @@
 //! What a recount measures: each name is here once, for the catalogue and for the calls.
 
-use tally_core::audit::Cause;
 use tally_core::fault::Fault;
 use tally_core::time::UnixMillis;
 use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
@@ -9,42 +8,44 @@ const fn count(name: &'static str, labels: &'static [Label], description: &'stat
     Metric { name, kind: Kind::Counter, unit: Unit::Count, labels, description }
 }
 
-const ROWS: Metric = count("tally_recount_rows_total", &[], "Rows counted by audits.");
-const KEYS: Metric = count(
+pub(crate) const ROWS: Metric = count("tally_recount_rows_total", &[], "Rows counted by audits.");
+pub(crate) const KEYS: Metric = count(
     "tally_recount_keys_total",
     &[Label::of("outcome", &["proved", "repaired", "left"])],
     "Row keys audited, by outcome: proved right as they were, repaired by a correction, left unsettled.",
 );
-const DRIFT_FOUND: Metric = count(
+pub(crate) const DRIFT_FOUND: Metric = count(
     "tally_recount_drift_found_total",
     &[Label::of("cause", CAUSES)],
     "Counts found to differ from their rows, by cause.",
 );
-const CORRECTED: Metric = count(
+pub(crate) const CORRECTED: Metric = count(
     "tally_recount_corrected_total",
     &[Label::of("what", &["shard", "total"])],
     "Corrections written: of a shard, of a total.",
 );
-const LIKES_CORRECTED: Metric = count(
+pub(crate) const LIKES_CORRECTED: Metric = count(
     "tally_recount_likes_corrected_total",
     &[Label::of("sign", &["plus", "minus"])],
     "Likes added and taken away by corrections.",
 );
-const WITHHELD: Metric = count("tally_recount_withheld_total", &[], "Large corrections not made for want of --force.");
-const ALARMS: Metric = count(
+pub(crate) const WITHHELD: Metric =
+    count("tally_recount_withheld_total", &[], "Large corrections not made for want of --force.");
+pub(crate) const ALARMS: Metric = count(
     "tally_recount_alarms_total",
     &[],
     "Counts that differed again after they had been corrected and found equal.",
 );
-const MISPLACED_ROWS: Metric =
+pub(crate) const MISPLACED_ROWS: Metric =
     count("tally_recount_misplaced_rows_total", &[], "Rows found outside their user's shard.");
-const LOSSES_CLOSED: Metric = count("tally_recount_gaps_closed_total", &[], "Losses that an audit has closed.");
-const UNITS: Metric =
+pub(crate) const LOSSES_CLOSED: Metric =
+    count("tally_recount_gaps_closed_total", &[], "Losses that an audit has closed.");
+pub(crate) const UNITS: Metric =
     count("tally_recount_units_total", &[Label::of("kind", &["read", "write"])], "Read and write units spent.");
-const FAULTS: Metric =
+pub(crate) const FAULTS: Metric =
     count("tally_recount_faults_total", &[Label::of("class", Fault::CLASSES)], "Failed calls that were tried again.");
-const UNLIKES: Metric = count("tally_recount_unlikes_total", &[], "Unlikes produced by erasures.");
-const LAST_SUCCESS: Metric = Metric {
+pub(crate) const UNLIKES: Metric = count("tally_recount_unlikes_total", &[], "Unlikes produced by erasures.");
+pub(crate) const LAST_SUCCESS: Metric = Metric {
     name: "tally_recount_last_success_timestamp_seconds",
     kind: Kind::Gauge,
     unit: Unit::Timestamp,
@@ -72,52 +73,7 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
     LAST_SUCCESS,
 ]);
 
-pub(crate) fn rows(count: u64) {
-    ROWS.counter(&[]).increment(count);
-}
-
-pub(crate) fn keys(outcome: &'static str, count: u64) {
-    KEYS.counter(&[outcome]).increment(count);
-}
-
-pub(crate) fn drift(cause: Cause) {
-    DRIFT_FOUND.counter(&[cause.label()]).increment(1);
-}
-
-pub(crate) fn corrected(what: &'static str, correction: i64) {
-    CORRECTED.counter(&[what]).increment(1);
-    let sign = if correction < 0 { "minus" } else { "plus" };
-    LIKES_CORRECTED.counter(&[sign]).increment(correction.unsigned_abs());
-}
-
-pub(crate) fn withheld() {
-    WITHHELD.counter(&[]).increment(1);
-}
-
-pub(crate) fn alarm() {
-    ALARMS.counter(&[]).increment(1);
-}
-
-pub(crate) fn misplaced(count: u64) {
-    MISPLACED_ROWS.counter(&[]).increment(count);
-}
-
-pub(crate) fn loss_closed() {
-    LOSSES_CLOSED.counter(&[]).increment(1);
-}
-
-pub(crate) fn units(kind: &'static str, units: u64) {
-    UNITS.counter(&[kind]).increment(units);
-}
-
-pub(crate) fn faulted(fault: &Fault) {
-    FAULTS.counter(&[fault.class()]).increment(1);
-}
-
-pub(crate) fn unlikes(count: u64) {
-    UNLIKES.counter(&[]).increment(count);
-}
-
+/// A recount of this scope has ended with no drift left.
 pub(crate) fn succeeded(scope: &'static str, at: UnixMillis) {
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 stay far below 2^52")]
     LAST_SUCCESS.gauge(&[scope]).set((at.0 / 1000) as f64);

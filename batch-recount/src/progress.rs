@@ -38,12 +38,7 @@ impl Progress {
     /// the run reads, if it reads them whole.
     pub(crate) fn new(tables: Option<u64>, clock: Clock, prints: bool) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| bar(tables.unwrap_or_default()));
-        Self { bar, prints, tables, ..Self::silent(clock) }
-    }
-
-    /// Shows nothing: for the recounts of a watching process.
-    pub(crate) fn silent(clock: Clock) -> Self {
-        Self { clock, began: clock.reading().at, bar: None, prints: false, tables: None, doubted: Mutex::default() }
+        Self { clock, began: clock.reading().at, bar, prints, tables, doubted: Mutex::default() }
     }
 
     /// Says how far things are: what this process has found.
@@ -83,7 +78,7 @@ impl Progress {
     }
 
     fn line(&self, own: &Summary) -> serde_json::Value {
-        let elapsed = self.elapsed().as_secs_f64();
+        let elapsed = self.clock.reading().at.saturating_sub(self.began).as_secs_f64();
         json!({"progress": {
             "elapsed_seconds": elapsed.round(),
             "rows": own.rows,
@@ -96,10 +91,6 @@ impl Progress {
         }})
     }
 
-    fn elapsed(&self) -> Duration {
-        self.clock.reading().at.saturating_sub(self.began)
-    }
-
     /// How long the run will take from now on; `None` while that cannot be told.
     fn seconds_left(&self, own: &Summary) -> Option<f64> {
         let now = self.clock.reading().at;
@@ -107,7 +98,7 @@ impl Progress {
             Some(0) => return None,
             Some(items) => {
                 let read = own.rows + own.posts;
-                at_the_pace_of(read, items.saturating_sub(read), self.elapsed())?
+                at_the_pace_of(read, items.saturating_sub(read), now.saturating_sub(self.began))?
             }
             None if own.doubted == 0 => return None,
             None => 0.0,
@@ -149,52 +140,28 @@ mod tests {
 
     use super::*;
 
-    fn audit(items: u64, clock: Clock) -> Progress {
-        Progress { tables: Some(items), ..Progress::silent(clock) }
-    }
-
     fn left(progress: &Progress, rows: u64, (settled, doubted): (u64, u64)) -> serde_json::Value {
         let summary = Summary { rows, doubted, settled, ..Summary::default() };
         progress.line(&summary)["progress"]["seconds_left"].clone()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_says_rate_and_time_left() {
+    async fn a_line_says_rate_and_time_left_once_that_can_be_told() {
         let clock = Clock::starting_at(UnixMillis(0));
-        let progress = audit(1_000, clock);
+        let (audit, posts) = (Progress::new(Some(1_000), clock, false), Progress::new(None, clock, false));
+        assert_eq!(left(&audit, 0, (0, 0)), json!(null), "nothing is read yet");
+        assert_eq!(left(&posts, 12, (0, 4)), json!(null), "no row key is settled yet");
         clock.sleep(Duration::from_secs(4)).await;
-        let line = progress.line(&Summary { rows: 200, ..Summary::default() });
-        let (rate, left) = (&line["progress"]["rows_per_second"], &line["progress"]["seconds_left"]);
-        assert_eq!((rate, left), (&json!(50.0), &json!(16.0)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nothing_is_said_of_the_time_left_before_anything_is_read() {
-        let clock = Clock::starting_at(UnixMillis(0));
-        let progress = audit(65_893, clock);
-        clock.sleep(Duration::from_secs(5)).await;
-        assert_eq!(left(&progress, 0, (0, 0)), json!(null));
-        assert_eq!(left(&audit(0, clock), 200, (0, 0)), json!(null), "no audit before this one");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_run_of_some_posts_expects_no_rows_of_the_whole_table() {
-        let clock = Clock::starting_at(UnixMillis(0));
-        let progress = Progress::silent(clock);
-        assert_eq!(left(&progress, 12, (0, 4)), json!(null), "no row key is settled yet");
-        clock.sleep(Duration::from_secs(6)).await;
-        assert_eq!(left(&progress, 12, (3, 4)), json!(2.0));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_run_that_has_read_everything_still_counts_the_looks_to_come() {
-        let clock = Clock::starting_at(UnixMillis(0));
-        let progress = audit(1_000, clock);
-        clock.sleep(Duration::from_secs(10)).await;
-        assert_eq!(left(&progress, 1_000, (0, 0)), json!(1.0));
-        assert_eq!(left(&progress, 1_000, (0, 40)), json!(null));
+        let line = audit.line(&Summary { rows: 200, ..Summary::default() });
+        assert_eq!(line["progress"]["rows_per_second"], json!(50.0));
+        assert_eq!(left(&audit, 200, (0, 0)), json!(16.0));
+        assert_eq!(left(&Progress::new(Some(0), clock, false), 200, (0, 0)), json!(null), "no audit before this one");
+        clock.sleep(Duration::from_secs(2)).await;
+        assert_eq!(left(&posts, 12, (3, 4)), json!(2.0), "some posts have no rows of the whole table");
+        assert_eq!(left(&audit, 1_000, (0, 0)), json!(1.0));
+        assert_eq!(left(&audit, 1_000, (0, 40)), json!(null), "looks are to come");
         clock.sleep(Duration::from_secs(60)).await;
-        assert_eq!(left(&progress, 1_000, (10, 40)), json!(180.0));
+        assert_eq!(left(&audit, 1_000, (10, 40)), json!(180.0));
     }
 
     #[test]

@@ -7,19 +7,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use futures_util::FutureExt;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb;
-use tally_core::audit::QueueReason;
-use tally_core::audit::{AuditRun, RunRecord};
+use tally_core::audit::{AuditRun, QueueReason, RunRecord};
 use tally_core::fault::Fault;
-use tally_core::ids::{PostId, RowKey};
-use tally_core::ports::Outcome;
-use tally_core::time::UnixMillis;
+use tally_core::ids::PostId;
 use tally_service::Clock;
 
-use crate::counters::{chosen, row_keys};
+use crate::calls::at_once;
+use crate::settle::{chosen, row_keys};
 
 /// Runs listed.
 const LISTED: u32 = 100;
@@ -59,9 +56,10 @@ async fn list(State(desk): State<Desk>) -> Result<Json<Value>, Problem> {
 }
 
 async fn one(State(desk): State<Desk>, Path(run): Path<String>) -> Result<Json<Value>, Problem> {
-    let run: AuditRun = run.parse().map_err(|_| Problem::bad("a run id is 32 lower-case hexadecimal digits"))?;
-    let record = desk.recounts.run(run).await?.ok_or(Problem::new(StatusCode::NOT_FOUND, "there is no such run"))?;
-    Ok(Json(shown(&record)))
+    let run: AuditRun = run.parse().map_err(|_| Problem::bad(&"a run id is 32 lower-case hexadecimal digits"))?;
+    let record = desk.recounts.run(run).await?;
+    let missing = || Problem(StatusCode::NOT_FOUND, "there is no such run".to_owned());
+    Ok(Json(shown(&record.ok_or_else(missing)?)))
 }
 
 /// Queues what is asked for; a watching process, or the next run of the queue, does it. Safe to repeat.
@@ -69,29 +67,25 @@ async fn ask(
     State(desk): State<Desk>,
     asked: Result<Json<Asked>, JsonRejection>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let Json(asked) = asked.map_err(|rejection| Problem::new(rejection.status(), &rejection.body_text()))?;
+    let Json(asked) = asked.map_err(|rejection| Problem(rejection.status(), rejection.body_text()))?;
     if asked.post_ids.len() > POSTS || (asked.post_ids.is_empty() && !asked.audit) {
-        return Err(Problem::bad("ask for 1 to 100 post_ids, or for an audit"));
+        return Err(Problem::bad(&"ask for 1 to 100 post_ids, or for an audit"));
     }
     let posts = asked.post_ids.iter().map(|post| PostId::new(post)).collect::<Result<Vec<_>, _>>();
     let posts = posts.map_err(|error| Problem::bad(&format!("a post id: {error}")))?;
     let (shards, now) = (desk.deployment.deployed().await?, desk.clock.now());
-    let shards = shards.ok_or(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the deployment is not created yet"))?;
-    let named = chosen(&desk.deployment.definitions().await?, &asked.counters);
-    let named = named.map_err(|error| Problem::bad(&error.to_string()))?;
-    let queued = enqueue(&desk.recounts, row_keys(&posts, &named, shards), now).await?;
+    let missing = || Problem(StatusCode::SERVICE_UNAVAILABLE, "the deployment is not created yet".to_owned());
+    let shards = shards.ok_or_else(missing)?;
+    let named = chosen(&desk.deployment.definitions().await?, &asked.counters).map_err(|error| Problem::bad(&error))?;
+    let enqueue = |key| {
+        let queue = desk.recounts.clone();
+        async move { queue.enqueue(&key, QueueReason::Asked, now).await }.boxed()
+    };
+    let queued = at_once(AT_ONCE, row_keys(&posts, &named, shards).into_iter().map(enqueue)).await?.len();
     if asked.audit {
         desk.recounts.enqueue_audit(now).await?;
     }
     Ok((StatusCode::ACCEPTED, Json(json!({"row_keys_queued": queued, "audit_queued": asked.audit}))))
-}
-
-async fn enqueue(queue: &dynamodb::Recounts, keys: Vec<RowKey>, now: UnixMillis) -> Outcome<u64> {
-    stream::iter(keys)
-        .map(|key| async move { queue.enqueue(&key, QueueReason::Asked, now).await }.boxed())
-        .buffer_unordered(AT_ONCE)
-        .try_fold(0, |queued, ()| std::future::ready(Ok(queued + 1)))
-        .await
 }
 
 fn shown(record: &RunRecord) -> Value {
@@ -104,20 +98,13 @@ fn shown(record: &RunRecord) -> Value {
     })
 }
 
-/// An error as `application/problem+json`.
+/// An error as `application/problem+json`: its status and what is wrong.
 #[derive(Debug)]
-struct Problem {
-    status: StatusCode,
-    detail: String,
-}
+struct Problem(StatusCode, String);
 
 impl Problem {
-    fn new(status: StatusCode, detail: &str) -> Self {
-        Self { status, detail: detail.to_owned() }
-    }
-
-    fn bad(detail: &str) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, detail)
+    fn bad(detail: &impl ToString) -> Self {
+        Self(StatusCode::BAD_REQUEST, detail.to_string())
     }
 }
 
@@ -126,14 +113,15 @@ impl From<Fault> for Problem {
         tracing::warn!(error = %fault, "a request about recounts failed");
         let status =
             if fault.is_retryable() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::INTERNAL_SERVER_ERROR };
-        Self::new(status, "the store did not answer")
+        Self(status, "the store did not answer".to_owned())
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let title = self.status.canonical_reason().unwrap_or("error");
-        let body = json!({"title": title, "status": self.status.as_u16(), "detail": self.detail});
-        (self.status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+        let Self(status, detail) = self;
+        let title = status.canonical_reason().unwrap_or("error");
+        let body = json!({"title": title, "status": status.as_u16(), "detail": detail});
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
     }
 }

@@ -1,12 +1,9 @@
 //! One run of the recount, from its entry in the table to its exit code.
 
 use std::convert::Infallible;
-use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use futures_util::FutureExt;
-use futures_util::future::{Either, select};
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
 use tally_core::time::UnixMillis;
 use tally_service::Exit;
@@ -27,7 +24,8 @@ pub(crate) struct Run {
     recount: Recount,
     record: RunRecord,
     scope: Scope,
-    progress: Progress,
+    /// Where its progress is shown to people.
+    progress: Option<Progress>,
 }
 
 impl Run {
@@ -36,22 +34,21 @@ impl Run {
     ///
     /// # Errors
     /// A run to be continued that does not exist, is over, was no audit, or corrects where a dry run is asked for.
-    pub(crate) async fn begin(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
-        let run = Self::new(of, scope, caller).await?;
+    pub(crate) async fn shown(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
+        let run = Self::begin(of, scope, caller).await?;
         let tables = match run.record.scope {
             RunScope::Audit => Some(expected_of(of, &run.record.summary).await?),
             RunScope::Since => Some(0),
             RunScope::Queue | RunScope::Posts => None,
         };
-        Ok(Self { progress: Progress::new(tables, of.calls.clock(), caller.is_none()), ..run })
+        Ok(Self { progress: Some(Progress::new(tables, of.calls.clock(), caller.is_none())), ..run })
     }
 
     /// The same for a process that shows no progress.
-    pub(crate) async fn silent(of: &Recount, scope: &Scope) -> anyhow::Result<Self> {
-        Self::new(of, scope, None).await
-    }
-
-    async fn new(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// As [`shown`](Self::shown).
+    pub(crate) async fn begin(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
         let named = match scope {
             Scope::Resume(run) => return resumed(of, *run).await,
             Scope::Audit => RunScope::Audit,
@@ -70,8 +67,8 @@ impl Run {
             dry_run: of.rules.dry_run,
             summary: Summary::default(),
         };
-        tracing::info!(run = %record.run, scope = record.scope_text(), "recount begins");
-        Ok(Self { progress: Progress::silent(of.calls.clock()), recount, record, scope: scope.clone() })
+        tracing::info!(%run, scope = record.scope_text(), "recount begins");
+        Ok(Self { progress: None, recount, record, scope: scope.clone() })
     }
 
     /// Does the work.
@@ -80,19 +77,15 @@ impl Run {
         self.carried_out(work).await.map(|(exit, ())| exit)
     }
 
-    /// Settles what is queued and does not wait; the row keys that are to be looked at once more.
-    pub(crate) async fn drain(self, waiting: &mut Waiting) -> anyhow::Result<(Recount, Vec<Open>)> {
-        let work = Box::pin(self.recount.queue(waiting));
-        let (_, corrected) = Box::pin(self.carried_out(work)).await?;
-        Ok((self.recount, corrected))
-    }
-
-    /// Audits everything; what the audit came to, and the row keys that are to be looked at once more.
-    pub(crate) async fn audit(self) -> anyhow::Result<(Exit, Recount, Vec<Open>)> {
+    /// Does the work once, for a process that stays: what it came to, and the row keys that are to be looked at once more.
+    pub(crate) async fn once(self, waiting: &mut Waiting) -> anyhow::Result<(Exit, Recount, Vec<Open>)> {
         let work = Box::pin(async {
-            let audited = self.recount.audit_once().await?;
+            let settled = match self.scope {
+                Scope::Queue => self.recount.queue(waiting).await?,
+                _ => self.recount.audit_once().await?,
+            };
             self.recount.enqueue(self.recount.left()).await?;
-            anyhow::Ok(audited)
+            anyhow::Ok(settled)
         });
         let (exit, corrected) = Box::pin(self.carried_out(work)).await?;
         Ok((exit, self.recount, corrected))
@@ -104,13 +97,16 @@ impl Run {
         work: impl Future<Output = anyhow::Result<(Ended, T)>> + Send,
     ) -> anyhow::Result<(Exit, T)> {
         self.put(None, 0).await?;
-        let (ended, result) = match select(pin!(work.boxed()), pin!(self.report())).await {
-            Either::Left((done, _)) => done?,
-            Either::Right((never, _)) => match never {},
+        let (ended, result) = tokio::select! {
+            biased;
+            done = work => done?,
+            never = self.report() => match never {},
         };
         let (left, at) = (ended.left + ended.doubtful, self.recount.calls.now());
         let summary = self.put(Some(at), left).await?;
-        self.progress.finish(self.record.run, &summary);
+        if let Some(progress) = &self.progress {
+            progress.finish(self.record.run, &summary);
+        }
         let differs = self.record.dry_run && summary.found() > 0;
         let exit = if left == 0 && !differs { Exit::CLEAN } else { Exit::FAILED };
         if exit.is_clean() && !self.record.dry_run {
@@ -125,12 +121,14 @@ impl Run {
         let recount = &self.recount;
         let ended = match &self.scope {
             Scope::Audit | Scope::Resume(_) => recount.audit().await?,
-            Scope::Since(since) => recount.changed_since(since.before(self.record.began)).await?,
             Scope::Posts { posts, counters } => recount.posts(posts, counters).await?,
+            Scope::Since(since) => {
+                let settled = recount.changed_since(since.before(self.record.began)).await?;
+                recount.rechecked(settled, None).await?
+            }
             Scope::Queue | Scope::Watch => {
-                let (mut ended, corrected) = recount.queue(&mut Waiting::default()).await?;
-                ended.add(recount.recheck(corrected, None).await?);
-                ended
+                let settled = recount.queue(&mut Waiting::default()).await?;
+                recount.rechecked(settled, None).await?
             }
         };
         // What a run of the queue has left is queued still, but for what was left when it was looked at once more.
@@ -142,7 +140,9 @@ impl Run {
     async fn report(&self) -> Infallible {
         loop {
             self.recount.calls.clock().sleep(REPORT).await;
-            self.progress.report(&self.recount.summary());
+            if let Some(progress) = &self.progress {
+                progress.report(&self.recount.summary());
+            }
             if let Err(error) = self.put(None, 0).await {
                 tracing::debug!(%error, "the run's record was not kept");
             }
@@ -154,8 +154,7 @@ impl Run {
         let (mut summary, calls) = (self.record.summary.clone(), &self.recount.calls);
         summary.add(self.recount.summary());
         let record = RunRecord { ended, summary: Summary { left, ..summary }, ..self.record.clone() };
-        calls.persist("keep the run's record", || self.recount.ports.recounts.put_run(&record)).await?;
-        calls.wrote(1);
+        calls.write("keep the run's record", 1, || self.recount.ports.recounts.put_run(&record)).await?;
         Ok(record.summary)
     }
 }
@@ -170,7 +169,7 @@ async fn resumed(of: &Recount, run: AuditRun) -> anyhow::Result<Run> {
     ensure!(may_continue, "run {run} makes corrections: it cannot be continued with --dry-run");
     let recount = of.anew(Rules { dry_run: record.dry_run, ..of.rules }).await?.continuing(run);
     tracing::info!(run = %record.run, scope = record.scope_text(), "recount goes on");
-    Ok(Run { progress: Progress::silent(of.calls.clock()), recount, record, scope: Scope::Resume(run) })
+    Ok(Run { progress: None, recount, record, scope: Scope::Resume(run) })
 }
 
 /// What the latest finished audit has met in the tables, but for what this run has read before.

@@ -7,16 +7,12 @@
 
 mod audit;
 mod look;
-mod losses;
-mod moved;
 mod named;
 mod pass;
-mod placed;
 mod rounds;
 mod sums;
 mod tails;
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,8 +31,8 @@ use crate::app::Ports;
 use crate::calls::Calls;
 use crate::findings::Findings;
 
-pub(crate) use losses::Due;
-pub(crate) use named::Waiting;
+pub(crate) use audit::Due;
+pub(crate) use named::{Waiting, chosen, defined, row_keys};
 pub(crate) use rounds::Open;
 pub(crate) use sums::Part;
 
@@ -121,16 +117,9 @@ pub struct Recount {
 }
 
 /// Why a recount cannot go on: the log stands still, or is another one. The caller may begin again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}: is the change-streamer running?")]
 pub(crate) struct Behind(String);
-
-impl fmt::Display for Behind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: is the change-streamer running?", self.0)
-    }
-}
-
-impl std::error::Error for Behind {}
 
 /// How often something that others bring about is looked at.
 const POLL: Duration = Duration::from_millis(200);
@@ -170,7 +159,7 @@ impl Recount {
 
     /// What was found and spent so far.
     pub fn summary(&self) -> Summary {
-        Summary { cost: self.calls.cost(), ..self.findings.so_far() }
+        Summary { cost: self.calls.cost(), ..self.findings.so_far().clone() }
     }
 
     /// The partition of the log that everything about a row key is in.
@@ -185,15 +174,13 @@ impl Recount {
 
     /// Puts markers beside the rows of keys. Safe to repeat, as [`Markers::mark`](tally_adapters::dynamodb::Markers::mark) is.
     async fn mark(&self, markers: &[(RowKey, Nonce)]) -> anyhow::Result<()> {
-        self.calls.persist("put markers", || self.ports.markers.mark(markers)).await?;
-        self.calls.wrote(markers.len() as u64);
-        Ok(())
+        self.calls.write("put markers", markers.len() as u64, || self.ports.markers.mark(markers)).await
     }
 
     /// Appends a message to a partition of the log; its offset. What is sent is safe to repeat: a correction holds once, and a
     /// loss that is repaired stays so.
     async fn append(&self, partition: u32, body: Body) -> anyhow::Result<Offset> {
-        let value = Message { read: self.calls.clock().now(), body }.write(&self.config.deployment);
+        let value = Message { read: self.calls.now(), body }.write(&self.config.deployment);
         let (topic, partition) = (self.ports.log.topic.as_str(), Some(partition));
         let send = || {
             let record = Outgoing { topic, partition, key: None, value: Some(&value), headers: &[] };

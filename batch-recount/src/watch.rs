@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::try_join4;
+use futures_util::future::{BoxFuture, try_join4};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tally_core::audit::{RunRecord, RunScope};
 use tally_core::backoff::Backoff;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::config::Scope;
 use crate::metrics;
 use crate::run::Run;
-use crate::settle::{Behind, Due, Open, Part, Recount, Waiting};
+use crate::settle::{Behind, Due, Part, Recount, Waiting};
 
 /// How long before an audit is tried again that has left something, unless there is another reason for one.
 const AUDIT_AGAIN: Duration = Duration::from_secs(600);
@@ -27,75 +27,43 @@ const RUNS_LOOKED_THROUGH: u32 = 1_000;
 /// Runs of the queue whose corrections wait to be looked at once more.
 const CORRECTED: usize = 100;
 
-/// Corrections that a run has made.
-struct Corrected {
-    recount: Recount,
-    keys: Vec<Open>,
-}
+/// A second look at what a run has corrected.
+type Recheck = BoxFuture<'static, anyhow::Result<()>>;
 
 /// Watches until asked to stop. What is waited for is a condition of `host`.
 pub(crate) async fn watch(of: &Recount, host: &Host) -> anyhow::Result<Exit> {
-    let (corrected, rechecked) = mpsc::channel(CORRECTED);
-    let (queues, rechecks) = (Box::pin(queues(of, host, corrected.clone())), Box::pin(rechecks(rechecked)));
-    let (audits, shows) = (Box::pin(audits(of, host, corrected)), Box::pin(shows_last_audit(of)));
-    let (never, ..) = try_join4(queues, rechecks, audits, shows).await?;
+    let (rechecks, made) = mpsc::channel(CORRECTED);
+    let (queues, made) = (Box::pin(queues(of, host, rechecks.clone())), Box::pin(all_made(made)));
+    let (audits, shows) = (Box::pin(audits(of, host, rechecks)), Box::pin(shows_last_audit(of)));
+    let (never, ..) = try_join4(queues, made, audits, shows).await?;
     match never {}
 }
 
 /// Drains the queue when there is something in it.
-async fn queues(of: &Recount, host: &Host, corrected: mpsc::Sender<Corrected>) -> anyhow::Result<Infallible> {
+async fn queues(of: &Recount, host: &Host, rechecks: mpsc::Sender<Recheck>) -> anyhow::Result<Infallible> {
     let mut waiting = Waiting::default();
     loop {
-        if of.is_queued(&waiting).await? {
-            match unless_behind(Box::pin(drained(of, &mut waiting)).await)? {
-                // The other end is there as long as this one.
-                Some((recount, keys)) if !keys.is_empty() => _ = corrected.send(Corrected { recount, keys }).await,
-                Some(_) => {}
-                None => of.caught_up(host).await?,
-            }
+        if of.is_queued(&waiting).await? && run(of, &Scope::Queue, &mut waiting, &rechecks).await?.is_none() {
+            of.caught_up(host).await?;
         }
         of.calls.wait(of.rules.watch).await?;
     }
 }
 
-async fn drained(of: &Recount, waiting: &mut Waiting) -> anyhow::Result<(Recount, Vec<Open>)> {
-    let run = Run::silent(of, &Scope::Queue).await?;
-    Box::pin(run.drain(waiting)).await
-}
-
-/// Looks once more at what was corrected, while queue and audits go on: a loss that was opened meanwhile need not wait.
-async fn rechecks(mut corrected: mpsc::Receiver<Corrected>) -> anyhow::Result<Infallible> {
-    let corrected = stream::poll_fn(|context| corrected.poll_recv(context));
-    let rechecks = corrected.map(|corrected| rechecked(corrected).boxed()).buffer_unordered(CORRECTED);
-    rechecks.try_for_each(|()| std::future::ready(Ok(()))).await?;
-    std::future::pending().await
-}
-
-/// What such a look leaves unsettled is queued again.
-async fn rechecked(Corrected { recount, keys }: Corrected) -> anyhow::Result<()> {
-    let all = keys.iter().map(|open| open.key().clone()).collect();
-    let left = unless_behind(recount.recheck(keys, Some(Part::ALL)).await)?.map_or(all, |_| recount.left());
-    recount.enqueue(left).await
-}
-
 /// Runs an audit when something asks for one: a loss that is open, or a person.
-async fn audits(of: &Recount, host: &Host, corrected: mpsc::Sender<Corrected>) -> anyhow::Result<Infallible> {
+async fn audits(of: &Recount, host: &Host, rechecks: mpsc::Sender<Recheck>) -> anyhow::Result<Infallible> {
     let (mut failed, mut behind) = (None::<(Due, Duration)>, 0);
     loop {
-        let (due, now) = (of.due().await?, of.calls.clock().reading().at);
-        let waits = failed.as_ref().is_some_and(|(known, until)| *known == due && now < *until);
+        let due = of.due().await?;
+        let waits = failed.as_ref().is_some_and(|(known, until)| *known == due && !of.calls.is_past(*until));
         if !due.is_empty() && !waits {
             failed = None;
-            match unless_behind(Box::pin(audited(of)).await)? {
-                Some((exit, recount, keys)) => {
+            match run(of, &Scope::Audit, &mut Waiting::default(), &rechecks).await? {
+                Some(exit) => {
                     behind = 0;
-                    if !keys.is_empty() {
-                        // The other end is there as long as this one.
-                        _ = corrected.send(Corrected { recount, keys }).await;
-                    }
                     if !exit.is_clean() {
                         tracing::warn!(again = ?AUDIT_AGAIN, "the audit has left row keys unproved: losses stay open");
-                        failed = Some((due, of.calls.clock().reading().at + AUDIT_AGAIN));
+                        failed = Some((due, of.calls.after(AUDIT_AGAIN)));
                     }
                 }
                 None => {
@@ -111,12 +79,36 @@ async fn audits(of: &Recount, host: &Host, corrected: mpsc::Sender<Corrected>) -
     }
 }
 
-async fn audited(of: &Recount) -> anyhow::Result<(Exit, Recount, Vec<Open>)> {
-    let run = Run::silent(of, &Scope::Audit).await?;
-    Box::pin(run.audit()).await
+/// What a run comes to; `None` where the log did not go on. What it has corrected is to be looked at once more, and what that
+/// leaves unsettled is queued again.
+async fn run(
+    of: &Recount,
+    scope: &Scope,
+    waiting: &mut Waiting,
+    rechecks: &mpsc::Sender<Recheck>,
+) -> anyhow::Result<Option<Exit>> {
+    let run = async { Run::begin(of, scope, None).await?.once(waiting).await };
+    let Some((exit, recount, corrected)) = unless_behind(Box::pin(run).await)? else { return Ok(None) };
+    if !corrected.is_empty() {
+        let recheck = async move {
+            let all = corrected.iter().map(|open| open.key.clone()).collect();
+            let rechecked = recount.recheck(corrected, Some(Part::ALL)).await;
+            recount.enqueue(unless_behind(rechecked)?.map_or(all, |_| recount.left())).await
+        };
+        // The other end is there as long as this one.
+        _ = rechecks.send(recheck.boxed()).await;
+    }
+    Ok(Some(exit))
 }
 
-/// What a run came to; `None` where the log did not go on.
+/// Makes second looks while queue and audits go on: a loss that was opened meanwhile need not wait.
+async fn all_made(mut rechecks: mpsc::Receiver<Recheck>) -> anyhow::Result<Infallible> {
+    let rechecks = stream::poll_fn(|context| rechecks.poll_recv(context)).buffer_unordered(CORRECTED);
+    rechecks.try_for_each(|()| std::future::ready(Ok(()))).await?;
+    std::future::pending().await
+}
+
+/// What something came to; `None` where the log did not go on.
 fn unless_behind<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match result {
         Err(error) if error.is::<Behind>() => {

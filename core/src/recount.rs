@@ -6,16 +6,13 @@
 //! Everything that happened to the key before its rows were read is in the tail then, however late the stream is. Then it
 //! reads the counter, and the tail on to the counter's `version`.
 
-mod rows;
-
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::changes::{Amend, Correction, Effect, Entry, Nonce, Place};
 use crate::fold::Counter;
 use crate::ids::{MemberKey, RowKey};
 use crate::weight::Weight;
-
-use rows::Rows;
 
 /// The least correction that may be large.
 const LARGE: u64 = 1000;
@@ -28,29 +25,19 @@ pub struct Key {
     key: RowKey,
     rows: Rows,
     /// What the tail has of each row, in the order of the log.
-    tail: BTreeMap<MemberKey, Vec<(Place, Weighed)>>,
+    tail: BTreeMap<MemberKey, Vec<Weighed>>,
     marker: Option<Nonce>,
     seen: bool,
     /// The last announcement of a loss before the tail began.
     loss: Option<Place>,
 }
 
-/// What one entry says of one row.
+/// What one entry says of one row; `None` where the weight cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Weighed {
+    at: Place,
     before: Option<i64>,
     after: Option<i64>,
-}
-
-/// What a look at a key found.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Finding {
-    /// The counter has what the rows have, and adds up; or it says already that a weight cannot be read.
-    Equal,
-    /// It has not, or its total is not the sum of its parts.
-    Differs(Correction),
-    /// A weight cannot be read, and the counter does not say so.
-    Doubtful(Correction),
 }
 
 impl Key {
@@ -64,14 +51,9 @@ impl Key {
         &self.key
     }
 
-    /// How many rows were read.
-    pub fn rows(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// A row was read; `None` if its weight cannot be read. The store gives the rows of a key in order, which costs least.
+    /// A row was read; `None` if its weight cannot be read. Rows come in the order of their sort keys, as the store gives them.
     pub fn row(&mut self, member: MemberKey, weight: Option<Weight>) {
-        self.rows.insert(member, weight);
+        self.rows.push(member, weight);
     }
 
     /// All rows are read, the guard time has passed, and this marker is being put beside them.
@@ -81,17 +63,12 @@ impl Key {
 
     /// The tail accepted an entry of this key.
     pub fn entry(&mut self, at: Place, entry: &Entry) {
-        match &entry.effect {
-            Effect::Weighed { member, before, after, .. } => {
-                let weighed = Weighed { before: Some(before.weight), after: Some(after.weight) };
-                self.tail.entry(member.clone()).or_default().push((at, weighed));
-            }
-            Effect::Unreadable { member } => {
-                let weighed = Weighed { before: None, after: None };
-                self.tail.entry(member.clone()).or_default().push((at, weighed));
-            }
-            Effect::Marked(nonce) => self.seen |= self.marker == Some(*nonce),
-        }
+        let (member, before, after) = match &entry.effect {
+            Effect::Weighed { member, before, after, .. } => (member, Some(before.weight), Some(after.weight)),
+            Effect::Unreadable { member } => (member, None, None),
+            Effect::Marked(nonce) => return self.seen |= self.marker == Some(*nonce),
+        };
+        self.tail.entry(member.clone()).or_default().push(Weighed { at, before, after });
     }
 
     /// Whether the tail has everything that happened before the rows were read: the counter may be read now.
@@ -102,42 +79,81 @@ impl Key {
     /// What the rows came to at the place `version`; `None` if a weight cannot be read, or the sum has more than 64 bits. The
     /// tail must have been read up to there.
     pub fn sum(&self, version: Place) -> Option<i64> {
-        let (mut sum, mut unreadable) = (self.rows.total(), self.rows.unreadable());
+        let unreadable = self.rows.others.values().filter(|weight| weight.is_none()).count();
+        let (mut sum, mut unreadable) = (self.rows.total, unreadable);
         for (member, entries) in &self.tail {
             match self.rows.weight(member) {
                 Some(Some(as_read)) => sum -= i128::from(as_read.get()),
                 Some(None) => unreadable -= 1,
                 None => {}
             }
-            let last = entries.iter().rev().find(|(at, _)| *at < version);
-            let weight = last.map_or(entries[0].1.before, |(_, weighed)| weighed.after);
+            let last = entries.iter().rev().find(|entry| entry.at < version);
+            let weight = last.map_or(entries[0].before, |entry| entry.after);
             sum += i128::from(weight?);
         }
         if unreadable == 0 { i64::try_from(sum).ok() } else { None }
     }
 
-    /// Compares with the counter, which was read once the key was complete.
-    pub fn compare(&self, counter: &Counter) -> Finding {
-        self.compare_behind(counter, Place::default())
-    }
-
-    /// The same where it was known before the counter was read that everything before `passed` is in the counters. So a counter
-    /// that says less of itself has lost something, as one does that was deleted or restored.
-    pub fn compare_behind(&self, counter: &Counter, passed: Place) -> Finding {
+    /// What sets the counter right, which was read once the key was complete: it has not what the rows have, its total is not
+    /// the sum of its parts, or a weight cannot be read and the counter does not say so.
+    ///
+    /// It was known before the counter was read that everything before `passed` is in the counters. So a counter that says less
+    /// of itself has lost something, as one does that was deleted or restored.
+    pub fn compare(&self, counter: &Counter, passed: Place) -> Option<Correction> {
         let shard = self.key.shard;
-        let correction = |amend| Correction {
+        let doubted = counter.doubt.contains(&shard);
+        let amend = match self.sum(counter.version.max(passed)).map(|sum| sum.saturating_sub(counter.part(shard))) {
+            None if doubted => return None,
+            None => Amend::Doubt,
+            Some(0) if !doubted && counter.adds_up() => return None,
+            Some(add) => Amend::Add(add),
+        };
+        Some(Correction {
             counter: self.key.counter.clone(),
             parts: BTreeMap::from([(shard, amend)]),
             seen: counter.corrections,
             loss: self.loss,
-        };
-        let doubted = counter.doubt.contains(&shard);
-        match self.sum(counter.version.max(passed)).map(|sum| sum.saturating_sub(counter.part(shard))) {
-            None if doubted => Finding::Equal,
-            None => Finding::Doubtful(correction(Amend::Doubt)),
-            Some(0) if !doubted && counter.adds_up() => Finding::Equal,
-            Some(add) => Finding::Differs(correction(Amend::Add(add))),
+        })
+    }
+}
+
+/// Rows as they were read: a key may have millions, so each takes little more than its sort key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Rows {
+    /// The sort keys in order, one right behind the other.
+    text: String,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+    /// The weights that are not 1; `None` where it cannot be read.
+    others: BTreeMap<MemberKey, Option<Weight>>,
+    /// What the readable rows weigh together.
+    total: i128,
+}
+
+impl Rows {
+    /// Adds a row behind all others.
+    fn push(&mut self, member: MemberKey, weight: Option<Weight>) {
+        self.text.push_str(member.as_str());
+        self.ends.push(self.text.len());
+        self.total += weight.map_or(0, |weight| weight.get().into());
+        if weight != Some(Weight::ONE) {
+            self.others.insert(member, weight);
         }
+    }
+
+    /// What the row weighs; `None` where there is none.
+    fn weight(&self, member: &MemberKey) -> Option<Option<Weight>> {
+        let (mut low, mut high) = (0, self.ends.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let start = middle.checked_sub(1).map_or(0, |before| self.ends[before]);
+            match self.text[start..self.ends[middle]].cmp(member.as_str()) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Some(self.others.get(member).copied().unwrap_or(Some(Weight::ONE))),
+            }
+        }
+        None
     }
 }
 
@@ -184,9 +200,9 @@ mod tests {
         look
     }
 
-    /// What becomes of the only shard.
-    fn amended(correction: &Correction) -> Amend {
-        *correction.parts.values().next().expect("a shard")
+    /// What becomes of the only shard, where everything before `passed` is in the counters.
+    fn amended(look: &Key, counter: &Counter, passed: u64) -> Option<Amend> {
+        look.compare(counter, at(passed)).map(|correction| correction.parts[&Shard::FIRST])
     }
 
     #[test]
@@ -203,32 +219,31 @@ mod tests {
     fn a_row_whose_weight_cannot_be_read_leaves_the_key_in_doubt() {
         let look = looked(&[("u", None), ("v", Some(1))], &[]);
         let fine = Counter::default();
-        assert!(matches!(look.compare(&fine), Finding::Doubtful(correction) if amended(&correction) == Amend::Doubt));
+        assert_eq!(amended(&look, &fine, 0), Some(Amend::Doubt));
         let doubted = Counter { doubt: [Shard::FIRST].into(), ..Counter::default() };
-        assert_eq!(look.compare(&doubted), Finding::Equal);
+        assert_eq!(amended(&look, &doubted, 0), None);
     }
 
     #[test]
     fn a_doubt_that_the_rows_do_not_give_any_more_is_taken_away_by_a_correction_of_nothing() {
         let doubted = Counter { doubt: [Shard::FIRST].into(), corrections: 4, ..Counter::default() };
-        let Finding::Differs(correction) = looked(&[], &[]).compare(&doubted) else { panic!("the doubt stays") };
-        assert_eq!((amended(&correction), correction.seen), (Amend::Add(0), 4));
+        let look = looked(&[], &[]);
+        assert_eq!(amended(&look, &doubted, 0), Some(Amend::Add(0)));
+        assert_eq!(look.compare(&doubted, at(0)).unwrap().seen, 4);
     }
 
     #[test]
     fn a_counter_that_lost_what_it_had_is_not_taken_for_one_that_is_behind() {
         let look = looked(&[("u", Some(1))], &[(3, changed("u", 0, 1))]);
         let none = Counter::default();
-        assert_eq!(look.compare_behind(&none, at(3)), Finding::Equal, "it is still to be folded");
-        let Finding::Differs(correction) = look.compare_behind(&none, at(4)) else { panic!("it was folded") };
-        assert_eq!(amended(&correction), Amend::Add(1));
+        assert_eq!(amended(&look, &none, 3), None, "it is still to be folded");
+        assert_eq!(amended(&look, &none, 4), Some(Amend::Add(1)), "it was folded");
     }
 
     #[test]
     fn a_total_that_is_not_the_sum_of_its_parts_is_set_right_by_a_correction_of_nothing() {
         let edited = Counter { likes: 3, parts: [(Shard::FIRST, 1)].into(), ..Counter::default() };
-        let Finding::Differs(correction) = looked(&[("u", Some(1))], &[]).compare(&edited) else { panic!("it stays") };
-        assert_eq!(amended(&correction), Amend::Add(0));
+        assert_eq!(amended(&looked(&[("u", Some(1))], &[]), &edited, 0), Some(Amend::Add(0)));
     }
 
     #[test]
@@ -266,5 +281,18 @@ mod tests {
         assert!(!look.is_complete());
         look.entry(at(3), &marked(7));
         assert!(look.is_complete());
+    }
+
+    #[test]
+    fn rows_are_what_a_map_of_them_is() {
+        let weights = [None, Weight::new(-7), Some(Weight::ONE), Some(Weight::ONE)];
+        let names: std::collections::BTreeSet<String> = (0..300).map(|n| format!("{:x}", n * 7)).collect();
+        let map: BTreeMap<_, _> = names.iter().map(|name| member(name)).zip(weights.into_iter().cycle()).collect();
+        let mut rows = Rows::default();
+        map.iter().for_each(|(member, weight)| rows.push(member.clone(), *weight));
+        assert_eq!(rows.total, map.values().flatten().map(|weight| i128::from(weight.get())).sum());
+        for member in (0..2_200).map(|n| member(&format!("{n:x}"))) {
+            assert_eq!(rows.weight(&member), map.get(&member).copied(), "{member}");
+        }
     }
 }

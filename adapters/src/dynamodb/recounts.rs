@@ -1,6 +1,5 @@
 //! The recounts table: runs, what is queued for one, the ledgers of corrections and of operations, and milestones.
 
-mod codec;
 mod ledger;
 pub(super) mod milestone;
 mod operations;
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
-use tally_core::audit::{AuditRun, QueueReason, RunRecord};
+use tally_core::audit::{AuditRun, BadRecord, QueueReason, RunRecord};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::Outcome;
@@ -24,7 +23,7 @@ use super::expression::Aliases;
 use super::fault::fault;
 use super::item::{Item, Reader, flag, item, number, text};
 use super::items::Items;
-use super::names::recounts::{ASKED, AT, DONE, ENDED, REASON};
+use super::names::recounts::{ASKED, AT, BEGAN, CURSOR, DONE, ENDED, REASON, SCOPE, SUMMARY, TTL, UNSETTLED};
 use super::names::{PK, SK};
 use super::put;
 
@@ -53,19 +52,6 @@ pub struct Queued {
     pub reason: QueueReason,
     /// How often it was asked for: a recount of fewer requests leaves it queued.
     pub asked: u64,
-}
-
-/// How far one segment of an audit has come.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AuditSegment {
-    /// The segment, from 0.
-    pub index: u32,
-    /// Where the scan goes on.
-    pub cursor: Option<Cursor>,
-    /// Row keys that are neither proved nor repaired yet.
-    pub unsettled: u64,
-    /// Whether all of it was scanned.
-    pub done: bool,
 }
 
 /// The recounts table. Cloning it is cheap.
@@ -107,19 +93,11 @@ impl Recounts {
             .consistent_read(true)
     }
 
-    /// Every item of one partition, in order.
-    async fn all(&self, pk: &str) -> Outcome<Vec<Item>> {
-        let mut found = Vec::new();
-        let mut start = None;
-        loop {
-            let query = self.query(pk).set_exclusive_start_key(start);
-            let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
-            found.extend(reply.items.unwrap_or_default());
-            start = reply.last_evaluated_key;
-            if start.is_none() {
-                return Ok(found);
-            }
-        }
+    /// The last items of one partition, the last one first.
+    async fn latest<T>(&self, pk: &str, limit: u32, decode: impl Fn(&Reader<'_>) -> Outcome<T>) -> Outcome<Vec<T>> {
+        let query = self.query(pk).scan_index_forward(false).limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
+        reply.items().iter().map(|item| decode(&Reader::new(self.table(), item))).collect()
     }
 }
 
@@ -127,8 +105,9 @@ fn key(pk: &str, sk: &str) -> Item {
     item([(PK, text(pk)), (SK, text(sk))])
 }
 
-fn segments_of(run: AuditRun) -> String {
-    format!("segment#{run}")
+/// Where it is kept how far an audit has come.
+fn progress_of(run: AuditRun) -> Item {
+    key(&format!("segment#{run}"), &padded(0))
 }
 
 impl Recounts {
@@ -139,7 +118,7 @@ impl Recounts {
     pub async fn put_run(&self, record: &RunRecord) -> Outcome<()> {
         let mut say = Aliases::default();
         let condition = format!("attribute_not_exists({})", say.name(ENDED));
-        self.items().put_if(codec::run_item(RUNS, record), say, condition).await.map(|_| ())
+        self.items().put_if(encode_run(record), say, condition).await.map(|_| ())
     }
 
     /// A run's record.
@@ -148,7 +127,7 @@ impl Recounts {
     /// The table cannot be read, or what was found in it.
     pub async fn run(&self, run: AuditRun) -> Outcome<Option<RunRecord>> {
         let found = self.items().get(key(RUNS, &run.to_string())).await?;
-        found.map(|found| codec::run(&Reader::new(self.table(), &found))).transpose()
+        found.map(|found| decode_run(&Reader::new(self.table(), &found))).transpose()
     }
 
     /// The latest runs, newest first: the ids of runs begin with their time.
@@ -156,9 +135,7 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn runs(&self, limit: u32) -> Outcome<Vec<RunRecord>> {
-        let latest = self.query(RUNS).scan_index_forward(false).limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let reply = latest.send().await.map_err(|error| fault(self.table(), &error))?;
-        reply.items().iter().map(|found| codec::run(&Reader::new(self.table(), found))).collect()
+        self.latest(RUNS, limit, decode_run).await
     }
 
     /// Queues a row key. Safe to repeat: a key is queued once, for the reason first given, and one request more costs a
@@ -169,7 +146,7 @@ impl Recounts {
     pub async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()> {
         let mut say = Aliases::default();
         let [why, at, asked] = say.names([REASON, AT, ASKED]);
-        let (given, now, one) = (say.text(codec::reason_text(reason)), say.number(now), say.number(1));
+        let (given, now, one) = (say.text(reason_text(reason)), say.number(now), say.number(1));
         let update = format!("SET {why}=if_not_exists({why},{given}),{at}=if_not_exists({at},{now}) ADD {asked} {one}");
         self.items().update(self::key(QUEUE, &key.to_string()), say, update).await.map(|_| ())
     }
@@ -183,7 +160,7 @@ impl Recounts {
         let query = self.query(QUEUE).set_exclusive_start_key(start);
         let query = query.return_consumed_capacity(aws_sdk_dynamodb::types::ReturnConsumedCapacity::Total);
         let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
-        let queued = reply.items().iter().map(|item| codec::queued(&Reader::new(self.table(), item)));
+        let queued = reply.items().iter().map(|item| decode_queued(&Reader::new(self.table(), item)));
         let items = queued.collect::<Outcome<_>>()?;
         let next = after_one(self.table(), SK, reply.last_evaluated_key())?;
         Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
@@ -245,25 +222,39 @@ impl Recounts {
 }
 
 impl Recounts {
-    /// Puts how far a segment of an audit has come. Safe to repeat, by any process: a segment that is done stays as it is.
+    /// Puts how far an audit has come, with the row keys that it has left by now. Safe to repeat, by any process: one that is
+    /// done stays as it is.
     ///
     /// # Errors
     /// The table takes no write.
-    pub async fn put_segment(&self, run: AuditRun, segment: &AuditSegment, now: UnixMillis) -> Outcome<()> {
+    pub async fn put_audit_progress(
+        &self,
+        run: AuditRun,
+        progress: &str,
+        left: u64,
+        is_done: bool,
+        now: UnixMillis,
+    ) -> Outcome<()> {
         let mut say = Aliases::default();
         let (done, yes) = (say.name(DONE), say.value(flag(true)));
         let condition = format!("attribute_not_exists({done}) OR {done}<>{yes}");
-        let item = codec::segment_item(&segments_of(run), segment, now);
-        self.items().put_if(item, say, condition).await.map(|_| ())
+        let mut stored = progress_of(run);
+        stored.extend(item([
+            (CURSOR, text(progress)),
+            (UNSETTLED, number(left)),
+            (DONE, flag(is_done)),
+            (TTL, expiry(now, WEEK)),
+        ]));
+        self.items().put_if(stored, say, condition).await.map(|_| ())
     }
 
-    /// The segments of an audit.
+    /// How far an audit has come.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
-    pub async fn segments(&self, run: AuditRun) -> Outcome<Vec<AuditSegment>> {
-        let found = self.all(&segments_of(run)).await?;
-        found.iter().map(|found| codec::segment(&Reader::new(self.table(), found))).collect()
+    pub async fn audit_progress(&self, run: AuditRun) -> Outcome<Option<String>> {
+        let found = self.items().get(progress_of(run)).await?;
+        found.map(|found| Ok(Reader::new(self.table(), &found).required_text(CURSOR)?.to_owned())).transpose()
     }
 }
 
@@ -273,10 +264,7 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
-        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let query = self.query(&ledger::of(counter)).scan_index_forward(false).limit(limit);
-        let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
-        reply.items().iter().map(|line| ledger::decode(counter, &Reader::new(self.table(), line))).collect()
+        self.latest(&ledger::of(counter), limit, |line| ledger::decode(counter, line)).await
     }
 }
 
@@ -310,6 +298,45 @@ impl Recounts {
     pub async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>> {
         let found = self.items().get(key(&milestone::of(counter), &milestone::place(n))).await?;
         found.map(|found| milestone::decode(&Reader::new(self.table(), &found))).transpose()
+    }
+}
+
+fn encode_run(record: &RunRecord) -> Item {
+    let mut encoded = item([
+        (PK, text(RUNS)),
+        (SK, text(record.run.to_string())),
+        (BEGAN, number(record.began)),
+        (SCOPE, text(record.scope_text())),
+        (SUMMARY, text(record.to_stored())),
+        (TTL, expiry(record.began, SEASON)),
+    ]);
+    encoded.extend(record.ended.map(|ended| (ENDED.to_owned(), number(ended))));
+    encoded
+}
+
+fn decode_run(reader: &Reader<'_>) -> Outcome<RunRecord> {
+    let times = (UnixMillis(reader.required_number(BEGAN)?), reader.number(ENDED)?.map(UnixMillis));
+    let (run, scope, record) = (reader.required(SK)?, reader.required_text(SCOPE)?, reader.required_text(SUMMARY)?);
+    RunRecord::from_stored(run, times, scope, record).map_err(|error| match &error {
+        BadRecord::Scope(_) => reader.malformed(SCOPE, error),
+        BadRecord::Malformed(_) => reader.malformed(SUMMARY, error),
+    })
+}
+
+fn decode_queued(reader: &Reader<'_>) -> Outcome<Queued> {
+    let reason = reader.required_text(REASON)?;
+    let reasons = [QueueReason::Drift, QueueReason::Negative, QueueReason::Doubt, QueueReason::Asked];
+    let known = reasons.into_iter().find(|known| reason_text(*known) == reason);
+    let reason = known.ok_or_else(|| reader.malformed(REASON, format!("{reason:?} is no reason")))?;
+    Ok(Queued { key: reader.required(SK)?, reason, asked: reader.required_number(ASKED)? })
+}
+
+fn reason_text(reason: QueueReason) -> &'static str {
+    match reason {
+        QueueReason::Drift => "drift",
+        QueueReason::Negative => "negative",
+        QueueReason::Doubt => "doubt",
+        QueueReason::Asked => "asked",
     }
 }
 

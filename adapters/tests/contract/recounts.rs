@@ -1,7 +1,6 @@
 //! Runs, the queue, segments, the ledgers.
 
-use tally_adapters::dynamodb::Recounts;
-use tally_adapters::dynamodb::{AuditSegment, Cursor, LedgerEntry, Operation, Queued};
+use tally_adapters::dynamodb::{Cursor, LedgerEntry, Operation, Queued, Recounts};
 use tally_core::audit::QueueReason;
 use tally_core::audit::{AuditRun, Cause, Cost, Drift, RunRecord, RunScope, Summary};
 use tally_core::ids::{RowKey, Shard};
@@ -18,7 +17,7 @@ pub(crate) async fn contract(env: &Env) {
     the_latest_runs_come_first(port).await;
     a_key_is_queued_once_for_the_first_reason(port).await;
     an_audit_asked_for_since_stays_queued(port).await;
-    a_segment_keeps_what_was_put_last_and_is_done_for_ever(port).await;
+    an_audits_progress_is_what_was_put_last_and_is_done_for_ever(port).await;
     a_line_of_the_ledger_is_put_once_and_the_newest_is_read_first(port).await;
     an_operators_change_is_one_line_and_its_end_takes_the_place_of_its_beginning(port).await;
 }
@@ -92,22 +91,13 @@ async fn an_audit_asked_for_since_stays_queued(port: &Recounts) {
     }
 }
 
-async fn a_segment_keeps_what_was_put_last_and_is_done_for_ever(port: &Recounts) {
+async fn an_audits_progress_is_what_was_put_last_and_is_done_for_ever(port: &Recounts) {
     let run = AuditRun::from(11);
-    let segment = |index, cursor: Option<&str>, unsettled, done| AuditSegment {
-        index,
-        cursor: cursor.map(|cursor| Cursor(cursor.into())),
-        unsettled,
-        done,
-    };
-    let put = async |run, segment| port.put_segment(run, &segment, NOW).await.unwrap();
-    put(run, segment(10, Some("3:p#0"), 4, false)).await;
-    put(run, segment(10, Some("3:p#0u"), 4, false)).await;
-    put(run, segment(2, Some("x"), 1, false)).await;
-    put(run, segment(2, None, 0, true)).await;
-    put(run, segment(2, Some("late"), 7, false)).await;
-    put(AuditRun::from(12), segment(0, None, 0, true)).await;
-    assert_eq!(port.segments(run).await, Ok(vec![segment(2, None, 0, true), segment(10, Some("3:p#0u"), 4, false)]));
+    for (put, is_done, stands) in [("a", false, "a"), ("b", false, "b"), ("c", true, "c"), ("late", false, "c")] {
+        port.put_audit_progress(run, put, 4, is_done, NOW).await.unwrap();
+        assert_eq!(port.audit_progress(run).await, Ok(Some(stands.to_owned())));
+    }
+    assert_eq!(port.audit_progress(12.into()).await, Ok(None));
 }
 
 async fn a_line_of_the_ledger_is_put_once_and_the_newest_is_read_first(port: &Recounts) {

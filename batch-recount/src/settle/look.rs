@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
-use tally_adapters::dynamodb::{Consistency, PUTS};
+use futures_util::stream::TryStreamExt;
+use tally_adapters::dynamodb::{Consistency, Cursor, PUTS};
 use tally_core::Map;
-use tally_core::audit::Cause;
+use tally_core::audit::{Cause, Drift};
 use tally_core::changes::{Amend, Correction, Entry, Place};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey};
 use tally_core::ports::Outcome;
-use tally_core::recount::{Finding, Key};
-use tally_core::time::UnixMillis;
+use tally_core::recount::Key;
 
+use super::Recount;
 use super::tails::Tails;
-use super::{POLL, Recount};
+use crate::calls::at_once;
 
 /// Row keys whose rows are read at once: what is written beside them waits behind few reads.
 const READS: usize = 16;
@@ -37,15 +37,8 @@ pub(super) enum Found {
     Equal,
     /// A weight cannot be read, which the counter says.
     Doubtful,
-    /// It has something else.
-    Differs {
-        /// What this row key needs of a correction.
-        correction: Correction,
-        /// What the counter has, and what it should have: of the row key, or in all where only the total is wrong.
-        before: i64,
-        after: i64,
-        cause: Cause,
-    },
+    /// It has something else: what this row key needs of a correction, and what differs.
+    Differs(Correction, Drift),
     /// The total is not the sum of its parts, which the correction of another row key sets right.
     Waits,
     /// The counter's item cannot be read.
@@ -54,230 +47,158 @@ pub(super) enum Found {
     Void(&'static str),
 }
 
-/// A look under way.
-struct Look<'a> {
-    of: &'a Recount,
-    tails: Tails<'a>,
-    keys: Map<RowKey, Key>,
-    /// When all rows were read.
-    read: UnixMillis,
-}
-
-/// Counters, and what was known before they were read.
-struct Counters {
-    counters: BTreeMap<CounterId, Outcome<Counter>>,
-    /// Everything before these places of the partitions is in the counters.
-    passed: BTreeMap<u32, Place>,
-}
+/// Row keys by what is known of them, with their tails.
+type Keys<'a> = Tails<'a, Map<RowKey, Key>>;
 
 impl Recount {
     /// Looks at row keys. A dry run puts no markers: it waits until the log has all changes up to then, by this machine's
     /// clock.
     pub(super) async fn look(&self, keys: Vec<RowKey>) -> anyhow::Result<Looked> {
         let partitions: BTreeSet<u32> = keys.iter().map(|key| self.partition(key)).collect();
-        let tails = Tails::begin(self, &partitions).await?;
-        let mut look = Look { of: self, tails, keys: Map::default(), read: UnixMillis::default() };
-        let deferred = look.read_rows(keys).await?;
+        let take = |keys: &mut Map<RowKey, Key>, at, entry: &Entry| {
+            if let Some(key) = keys.get_mut(&entry.key) {
+                key.entry(at, entry);
+            }
+        };
+        let mut tails = Tails::begin(self, &partitions, Map::default(), take).await?;
+        let deferred = self.read_rows(keys, &mut tails).await?;
+        let until = self.calls.now().plus(self.rules.guard);
         self.calls.wait(self.rules.guard).await?;
         if !self.rules.dry_run {
-            look.mark().await?;
+            self.mark_all(&mut tails.taken).await?;
         }
-        look.follow(Look::is_complete).await?;
-        let counters = look.counters().await?;
-        look.follow(|look| look.reaches(&counters)).await?;
-        Ok(Looked { found: look.compare(&counters), deferred })
+        // A loss that was announced meanwhile voids the look.
+        let is_void = |tails: &Keys<'_>, key: &Key| !tails.reached(key.id()).is_whole;
+        // Everything that happened to the row key before its rows were read is in the tail.
+        let is_complete = |tails: &Keys<'_>, key: &Key| match self.rules.dry_run {
+            true => tails.reached(key.id()).as_of >= Some(until),
+            false => key.is_complete(),
+        };
+        tails.follow(|tails| tails.taken.values().all(|key| is_void(tails, key) || is_complete(tails, key))).await?;
+        // What was folded by now is in the counters.
+        let passed = self.folds().await?;
+        let counters = self.counters(tails.taken.keys()).await?;
+        let passed = |key: &Key| passed.get(&self.partition(key.id())).copied().unwrap_or_default();
+        let reaches = |tails: &Keys<'_>, key: &Key| {
+            let counter = counters.get(&key.id().counter).and_then(|counter| counter.as_ref().ok());
+            tails.reached(key.id()).place
+                >= counter.map_or(Place::default(), |counter| counter.version).max(passed(key))
+        };
+        tails.follow(|tails| tails.taken.values().all(|key| is_void(tails, key) || reaches(tails, key))).await?;
+        let found = tails.taken.values().map(|key| {
+            let found = if is_void(&tails, key) {
+                Found::Void("a loss was announced, or a part of the log is gone")
+            } else if !is_complete(&tails, key) {
+                Found::Void("the log does not come up to the rows")
+            } else if !reaches(&tails, key) {
+                Found::Void("the log does not come up to the counter")
+            } else {
+                compared(key, counters.get(&key.id().counter), passed(key))
+            };
+            (key.id().clone(), found)
+        });
+        Ok(Looked { found: once_for_each_total(found.collect()), deferred })
     }
-}
 
-impl Look<'_> {
     /// Reads the rows of the row keys, as far as there is room; those that there is none for.
-    async fn read_rows(&mut self, keys: Vec<RowKey>) -> anyhow::Result<Vec<RowKey>> {
-        let (held, this) = (AtomicUsize::new(0), &*self);
-        let reads = stream::iter(keys).map(|key| this.rows(key, &held).boxed()).buffer_unordered(READS);
+    async fn read_rows(&self, keys: Vec<RowKey>, tails: &mut Keys<'_>) -> anyhow::Result<Vec<RowKey>> {
+        let (held, losses) = (AtomicUsize::new(0), &*tails);
+        let rows = |key: RowKey| {
+            let (held, mut read) = (&held, Key::new(key.clone(), losses.loss(&key)));
+            async move {
+                if held.load(Ordering::Relaxed) >= self.rules.rows {
+                    return anyhow::Ok(Err(key));
+                }
+                let (rows, key) = (&self.ports.rows, &key);
+                let page = |after: Option<Cursor>| async move { rows.weights(key, after.as_ref()).await };
+                let mut pages = self.calls.pages("read rows", page);
+                while let Some(page) = pages.try_next().await? {
+                    held.fetch_add(page.len(), Ordering::Relaxed);
+                    page.into_iter().for_each(|(member, weight)| read.row(member, weight));
+                }
+                Ok(Ok(read))
+            }
+            .boxed()
+        };
         let (mut read, mut deferred) = (Map::default(), Vec::new());
-        for rows in reads.try_collect::<Vec<_>>().await? {
+        for rows in at_once(READS, keys.into_iter().map(rows)).await? {
             match rows {
                 Ok(key) => _ = read.insert(key.id().clone(), key),
                 Err(key) => deferred.push(key),
             }
         }
-        self.keys = read;
-        self.read = self.of.calls.clock().now();
+        tails.taken = read;
         Ok(deferred)
     }
 
-    async fn rows(&self, key: RowKey, held: &AtomicUsize) -> anyhow::Result<Result<Key, RowKey>> {
-        if held.load(Ordering::Relaxed) >= self.of.rules.rows {
-            return Ok(Err(key));
-        }
-        let loss = self.tails.loss(self.of.partition(&key));
-        let (mut read, mut after) = (Key::new(key.clone(), loss), None);
-        loop {
-            let page = self.of.calls.page("read rows", || self.of.ports.rows.weights(&key, after.as_ref())).await?;
-            held.fetch_add(page.items.len(), Ordering::Relaxed);
-            page.items.into_iter().for_each(|(member, weight)| read.row(member, weight));
-            after = page.next;
-            if after.is_none() {
-                return Ok(Ok(read));
-            }
-        }
-    }
-
-    async fn mark(&mut self) -> anyhow::Result<()> {
-        let of = self.of;
+    async fn mark_all(&self, keys: &mut Map<RowKey, Key>) -> anyhow::Result<()> {
         let marker = |key: &mut Key| {
-            let nonce = of.nonce();
+            let nonce = self.nonce();
             key.marked(nonce);
             (key.id().clone(), nonce)
         };
-        let markers: Vec<_> = self.keys.values_mut().map(marker).collect();
-        let batches: Vec<_> = markers.chunks(PUTS).map(<[_]>::to_vec).collect();
-        let put = |some: Vec<_>| async move { of.mark(&some).await }.boxed();
-        stream::iter(batches).map(put).buffer_unordered(WRITES).try_collect().await
+        let markers: Vec<_> = keys.values_mut().map(marker).collect();
+        at_once(WRITES, markers.chunks(PUTS).map(|some| self.mark(some).boxed())).await.map(|_| ())
     }
 
-    /// Reads the tails on until something `is_there`, or patience ends.
-    async fn follow(&mut self, is_there: impl Fn(&Self) -> bool) -> anyhow::Result<()> {
-        let clock = self.of.calls.clock();
-        let deadline = clock.reading().at + self.of.rules.patience;
-        loop {
-            self.read_on().await?;
-            if is_there(self) || clock.reading().at >= deadline {
-                return Ok(());
-            }
-            self.of.calls.wait(POLL).await?;
-        }
-    }
-
-    async fn read_on(&mut self) -> anyhow::Result<()> {
-        let Self { tails, keys, .. } = self;
-        let each = &mut |at: Place, entry: &Entry| {
-            if let Some(key) = keys.get_mut(&entry.key) {
-                key.entry(at, entry);
-            }
-        };
-        tails.read_on(each).await
-    }
-
-    /// Whether everything that happened to the row keys before their rows were read is in the tails.
-    fn is_complete(&self) -> bool {
-        self.keys.values().all(|key| self.has_all_of(key) || self.is_void(key))
-    }
-
-    fn has_all_of(&self, key: &Key) -> bool {
-        if !self.of.rules.dry_run {
-            return key.is_complete();
-        }
-        let reached = self.tails.reached(self.of.partition(key.id()));
-        reached.and_then(|reached| reached.as_of) >= Some(self.read.plus(self.of.rules.guard))
-    }
-
-    /// Whether a loss was announced meanwhile, so that nothing comes of the look.
-    fn is_void(&self, key: &Key) -> bool {
-        self.tails.reached(self.of.partition(key.id())).is_none_or(|reached| !reached.is_whole)
-    }
-
-    /// Reads how far the folds are, and the counters after that.
-    async fn counters(&self) -> anyhow::Result<Counters> {
-        let of = self.of;
-        let passed = of.folds().await?;
-        let ids: BTreeSet<&CounterId> = self.keys.keys().map(|key| &key.counter).collect();
+    /// The counters of row keys as they are now.
+    pub(super) async fn counters(
+        &self,
+        keys: impl Iterator<Item = &RowKey>,
+    ) -> anyhow::Result<BTreeMap<CounterId, Outcome<Counter>>> {
+        let ids: BTreeSet<&CounterId> = keys.map(|key| &key.counter).collect();
         let ids: Vec<CounterId> = ids.into_iter().cloned().collect();
-        of.calls.allowed().await?;
-        let read = || of.ports.counters.read(&ids, Consistency::Strong);
-        let read = of.calls.persist("read counters", read).await?;
-        of.calls.read_items(ids.len());
-        Ok(Counters { counters: read.counters, passed })
-    }
-
-    /// Whether the tails are at the places of the counters.
-    fn reaches(&self, counters: &Counters) -> bool {
-        self.keys.values().all(|key| self.is_void(key) || self.has_reached(key, counters))
-    }
-
-    fn has_reached(&self, key: &Key, Counters { counters, passed }: &Counters) -> bool {
-        let partition = self.of.partition(key.id());
-        let counter = counters.get(&key.id().counter).and_then(|counter| counter.as_ref().ok());
-        let place = self.tails.reached(partition).map(|reached| reached.place);
-        place >= counter.map(|counter| counter.version) && place >= passed.get(&partition).copied()
-    }
-
-    fn compare(self, counters: &Counters) -> Vec<(RowKey, Found)> {
-        let mut found = self.found(counters);
-        // Each correction sets the total right: one of it alone is needed only where there is no other.
-        let is_total = |found: &Found| matches!(found, Found::Differs { cause: Cause::Total, .. });
-        found.sort_by_key(|(_, found)| is_total(found));
-        let mut corrected = BTreeSet::new();
-        for (key, found) in &mut found {
-            if matches!(found, Found::Differs { .. }) && !corrected.insert(key.counter.clone()) && is_total(found) {
-                *found = Found::Waits;
-            }
-        }
-        found
-    }
-
-    fn found(&self, counters: &Counters) -> Vec<(RowKey, Found)> {
-        let found = |key: &Key| {
-            let counter = counters.counters.get(&key.id().counter);
-            let passed = counters.passed.get(&self.of.partition(key.id())).copied().unwrap_or_default();
-            let found = if self.is_void(key) {
-                Found::Void("a loss was announced, or a part of the log is gone")
-            } else if !self.has_all_of(key) {
-                Found::Void("the log does not come up to the rows")
-            } else if !self.has_reached(key, counters) {
-                Found::Void("the log does not come up to the counter")
-            } else {
-                match counter {
-                    Some(Err(fault)) => Found::Unreadable(fault.to_string()),
-                    Some(Ok(counter)) => compared(key, Some(counter), passed),
-                    None => compared(key, None, passed),
-                }
-            };
-            (key.id().clone(), found)
-        };
-        self.keys.values().map(found).collect()
+        self.calls.allowed().await?;
+        let read = || self.ports.counters.read(&ids, Consistency::Strong);
+        Ok(self.calls.read("read counters", ids.len(), read).await?.counters)
     }
 }
 
-fn compared(key: &Key, counter: Option<&Counter>, passed: Place) -> Found {
+/// Each correction sets the total right: one of it alone is needed only where there is no other.
+fn once_for_each_total(mut found: Vec<(RowKey, Found)>) -> Vec<(RowKey, Found)> {
+    let is_total = |found: &Found| matches!(found, Found::Differs(_, Drift { cause: Cause::Total, .. }));
+    found.sort_by_key(|(_, found)| is_total(found));
+    let mut corrected = BTreeSet::new();
+    for (key, found) in &mut found {
+        if matches!(found, Found::Differs(..)) && !corrected.insert(key.counter.clone()) && is_total(found) {
+            *found = Found::Waits;
+        }
+    }
+    found
+}
+
+fn compared(key: &Key, counter: Option<&Outcome<Counter>>, passed: Place) -> Found {
     let (none, shard) = (Counter::default(), key.id().shard);
-    let is_counted = counter.is_some_and(|counter| counter.parts.contains_key(&shard));
-    let counter = counter.unwrap_or(&none);
-    let counted = counter.part(shard);
-    match key.compare_behind(counter, passed) {
-        Finding::Equal if counter.doubt.contains(&shard) => Found::Doubtful,
-        Finding::Equal => Found::Equal,
-        Finding::Doubtful(correction) => {
-            Found::Differs { correction, before: counted, after: counted, cause: Cause::Suspect }
-        }
-        Finding::Differs(correction) => {
-            let add = gain(&correction);
-            let cause = if counter.doubt.contains(&shard) {
-                Cause::Suspect
-            } else if add == 0 {
-                Cause::Total
-            } else if counted < 0 && key.id().counter.name.kind() == CounterKind::Set {
-                Cause::Negative
-            } else if !is_counted {
-                Cause::MissingCounter
-            } else if counted.saturating_add(add) == 0 {
-                Cause::NoRows
-            } else {
-                Cause::Drift
-            };
-            let (before, after) = match cause {
-                Cause::Total => {
-                    (counter.likes, counter.parts.values().fold(0, |sum: i64, part| sum.saturating_add(*part)))
-                }
-                _ => (counted, counted.saturating_add(add)),
-            };
-            Found::Differs { correction, before, after, cause }
-        }
-    }
-}
-
-/// What the one shard of a row key's correction gains.
-fn gain(correction: &Correction) -> i64 {
-    let adds = correction.parts.values().map(|amend| if let Amend::Add(add) = amend { *add } else { 0 });
-    adds.sum()
+    let counter = match counter {
+        Some(Err(fault)) => return Found::Unreadable(fault.to_string()),
+        Some(Ok(counter)) => counter,
+        None => &none,
+    };
+    let (counted, is_doubted) = (counter.part(shard), counter.doubt.contains(&shard));
+    let Some(correction) = key.compare(counter, passed) else {
+        return if is_doubted { Found::Doubtful } else { Found::Equal };
+    };
+    let add = match correction.parts[&shard] {
+        Amend::Add(add) => add,
+        Amend::Doubt => 0,
+    };
+    let rows = counted.saturating_add(add);
+    let cause = if is_doubted || correction.parts[&shard] == Amend::Doubt {
+        Cause::Suspect
+    } else if add == 0 {
+        Cause::Total
+    } else if counted < 0 && key.id().counter.name.kind() == CounterKind::Set {
+        Cause::Negative
+    } else if !counter.parts.contains_key(&shard) {
+        Cause::MissingCounter
+    } else if rows == 0 {
+        Cause::NoRows
+    } else {
+        Cause::Drift
+    };
+    let (before, after) = match cause {
+        Cause::Total => (counter.likes, counter.parts.values().fold(0, |sum: i64, part| sum.saturating_add(*part))),
+        _ => (counted, rows),
+    };
+    Found::Differs(correction, Drift { key: key.id().to_string(), before, after, cause })
 }

@@ -1,21 +1,22 @@
-//! Row keys by name: those of posts that were named, and those that wait in the queue.
+//! Row keys by name: those of posts and counters that were named, and those that wait in the queue.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use futures_util::FutureExt;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
-use tally_adapters::dynamodb::Consistency;
-use tally_adapters::dynamodb::Queued;
+use futures_util::stream::{BoxStream, TryStreamExt};
+use tally_adapters::dynamodb::{Checkpoints, Cursor, Queued};
 use tally_core::audit::QueueReason;
-use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, Shard};
-use tally_core::ports::Outcome;
+use tally_core::definitions::{Definition, Definitions};
+use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
 
 use super::look::WRITES;
+use super::pass::keys_of;
 use super::rounds::Open;
 use super::{Ended, Recount};
-use crate::counters::{chosen, defined, row_keys};
+use crate::calls::{Calls, at_once};
 
 /// Row keys of the queue that are settled together: so few that all of them are remembered if they are left.
 const QUEUED: usize = 4_096;
@@ -40,7 +41,7 @@ impl Recount {
     /// A counter that there is none of, and as [`keys`](Self::keys).
     pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<Ended> {
         let chosen = chosen(&defined(&self.calls, &self.ports.deployment).await?, names)?;
-        self.findings.counters((posts.len() * chosen.len()) as u64);
+        self.findings.so_far().posts += (posts.len() * chosen.len()) as u64;
         let keys = self.used(row_keys(posts, &chosen, self.shards)).await?;
         let met: BTreeSet<&PostId> = keys.iter().map(|key| &key.counter.post).collect();
         for post in posts.iter().filter(|post| !met.contains(post)) {
@@ -49,29 +50,30 @@ impl Recount {
         self.keys(keys).await
     }
 
+    /// What is queued now, in parts.
+    fn queued(&self) -> BoxStream<'_, anyhow::Result<Vec<Queued>>> {
+        let page = move |after: Option<Cursor>| async move { self.ports.recounts.queued(after.as_ref()).await };
+        self.calls.pages("read the queue", page)
+    }
+
     /// Whether anything is queued that does not wait.
     pub(crate) async fn is_queued(&self, waiting: &Waiting) -> anyhow::Result<bool> {
-        let (now, mut after) = (self.calls.clock().reading().at, None);
-        loop {
-            let page = self.calls.page("read the queue", || self.ports.recounts.queued(after.as_ref())).await?;
-            if page.items.iter().any(|queued| waiting.is_due(queued, now)) {
+        let (mut pages, now) = (self.queued(), self.calls.after(Duration::ZERO));
+        while let Some(page) = pages.try_next().await? {
+            if page.iter().any(|queued| waiting.is_due(queued, now)) {
                 return Ok(true);
             }
-            after = page.next;
-            if after.is_none() {
-                return Ok(false);
-            }
         }
+        Ok(false)
     }
 
     /// Settles what is queued now and does not wait. A row key leaves the queue once a look has found it equal; those that had
     /// to be corrected are to be looked at once more.
     pub(crate) async fn queue(&self, waiting: &mut Waiting) -> anyhow::Result<(Ended, Vec<Open>)> {
-        let (mut ended, mut corrected, mut after) = (Ended::default(), Vec::new(), None);
-        loop {
-            let page = self.calls.page("read the queue", || self.ports.recounts.queued(after.as_ref())).await?;
-            let now = self.calls.clock().reading().at;
-            let due: Vec<Queued> = page.items.into_iter().filter(|queued| waiting.is_due(queued, now)).collect();
+        let (mut ended, mut corrected, mut pages) = (Ended::default(), Vec::new(), self.queued());
+        while let Some(page) = pages.try_next().await? {
+            let now = self.calls.after(Duration::ZERO);
+            let due: Vec<Queued> = page.into_iter().filter(|queued| waiting.is_due(queued, now)).collect();
             for queued in due.chunks(QUEUED) {
                 let keys = queued.iter().map(|queued| queued.key.clone()).collect();
                 let (these, again) = self.settle(self.used(keys).await?, None).await?;
@@ -79,11 +81,8 @@ impl Recount {
                 corrected.extend(again);
                 self.take_off(queued, waiting).await?;
             }
-            after = page.next;
-            if after.is_none() {
-                return Ok((ended, corrected));
-            }
         }
+        Ok((ended, corrected))
     }
 
     /// Queues row keys, so that a watching process looks at them again. Safe to repeat: a key is queued once.
@@ -91,23 +90,18 @@ impl Recount {
         if self.rules.dry_run {
             return Ok(());
         }
-        let enqueue = |key| {
-            async move {
-                let now = self.calls.now();
-                let enqueue = || self.ports.recounts.enqueue(&key, QueueReason::Drift, now);
-                self.calls.persist("queue a row key", enqueue).await?;
-                self.calls.wrote(1);
-                anyhow::Ok(())
-            }
-            .boxed()
+        let enqueue = |key| async move {
+            let now = self.calls.now();
+            let enqueue = || self.ports.recounts.enqueue(&key, QueueReason::Drift, now);
+            self.calls.write("queue a row key", 1, enqueue).await
         };
-        stream::iter(keys).map(enqueue).buffer_unordered(WRITES).try_collect().await
+        at_once(WRITES, keys.into_iter().map(|key| enqueue(key).boxed())).await.map(|_| ())
     }
 
     /// Takes what is settled off the queue. Safe to repeat: what was asked for again stays.
     async fn take_off(&self, queued: &[Queued], waiting: &mut Waiting) -> anyhow::Result<()> {
         let left: BTreeSet<RowKey> = self.left().into_iter().collect();
-        let until = self.calls.clock().reading().at + LEFT_AGAIN;
+        let until = self.calls.after(LEFT_AGAIN);
         let (left, settled): (Vec<_>, Vec<_>) = queued.iter().partition(|queued| left.contains(&queued.key));
         waiting.0.extend(left.into_iter().map(|queued| (queued.key.clone(), (queued.asked, until))));
         for queued in &settled {
@@ -116,58 +110,57 @@ impl Recount {
         if self.rules.dry_run {
             return Ok(());
         }
-        let dequeue = |queued: &Queued| {
-            let queued = queued.clone();
-            async move {
-                let dequeue = || self.ports.recounts.dequeue(&queued);
-                self.calls.persist("take a row key off the queue", dequeue).await?;
-                self.calls.wrote(1);
-                anyhow::Ok(())
-            }
-            .boxed()
+        let dequeue = |queued| async move {
+            self.calls.write("take a row key off the queue", 1, || self.ports.recounts.dequeue(queued)).await
         };
-        stream::iter(settled).map(dequeue).buffer_unordered(WRITES).try_collect().await
+        at_once(WRITES, settled.into_iter().map(|queued| dequeue(queued).boxed())).await.map(|_| ())
     }
 
     /// Those of `keys` with anything to count: in their counters, or a row. A look at others would put markers where nothing
     /// is.
     async fn used(&self, keys: Vec<RowKey>) -> anyhow::Result<Vec<RowKey>> {
-        let ids: BTreeSet<&CounterId> = keys.iter().map(|key| &key.counter).collect();
-        let ids: Vec<CounterId> = ids.into_iter().cloned().collect();
-        self.calls.allowed().await?;
-        let read = || self.ports.counters.read(&ids, Consistency::Strong);
-        let counters = self.calls.persist("read counters", read).await?.counters;
-        self.calls.read_items(ids.len());
-        let is_counted = |key: &RowKey| counters.get(&key.counter).is_some_and(|counter| has(counter, key.shard));
+        let counters = self.counters(keys.iter()).await?;
+        let is_counted = |key: &RowKey| match counters.get(&key.counter) {
+            Some(Ok(counter)) => keys_of(&key.counter, counter).any(|counted| counted == *key),
+            Some(Err(_)) => true,
+            None => false,
+        };
         let (mut used, others): (Vec<_>, Vec<_>) = keys.into_iter().partition(is_counted);
-        let with_rows = stream::iter(others)
-            .map(|key| async move { anyhow::Ok(self.has_a_row(&key).await?.then_some(key)) }.boxed())
-            .buffer_unordered(WRITES);
-        used.extend(with_rows.try_collect::<Vec<_>>().await?.into_iter().flatten());
+        let with_rows = |key: RowKey| async move { anyhow::Ok(self.has_a_row(&key).await?.then_some(key)) };
+        used.extend(at_once(WRITES, others.into_iter().map(|key| with_rows(key).boxed())).await?.into_iter().flatten());
         Ok(used)
     }
 
     async fn has_a_row(&self, key: &RowKey) -> anyhow::Result<bool> {
-        let rows = &self.ports.rows;
-        // A page of a sum's cells is a request, as one like is.
-        if key.counter.name.kind() == CounterKind::Sum {
-            return Ok(!self.calls.page("look for a cell", || rows.weights(key, None)).await?.items.is_empty());
-        }
-        let mut after = None;
-        loop {
-            let page = self.calls.page("look for a row", || rows.likes(key, after.as_ref(), Some(1))).await?;
-            after = page.next;
-            // Tombstones alone count for nothing.
-            if !page.items.is_empty() || after.is_none() {
-                return Ok(!page.items.is_empty());
-            }
-        }
+        let page = |after: Option<Cursor>| async move { self.ports.rows.weights(key, after.as_ref()).await };
+        // Tombstones alone count for nothing.
+        let mut pages = self.calls.pages("look for a row", page).try_filter(|page| ready(!page.is_empty()));
+        Ok(pages.try_next().await?.is_some())
     }
 }
 
-/// Whether a counter has something of a shard, or cannot be read. One without any shard is looked at by its first.
-fn has(counter: &Outcome<Counter>, shard: Shard) -> bool {
-    let Ok(counter) = counter else { return true };
-    let is_bare = counter.parts.is_empty() && !counter.adds_up() && shard == Shard::FIRST;
-    is_bare || counter.parts.contains_key(&shard) || counter.doubt.contains(&shard)
+/// The deployment's counters, in the order in which they were defined.
+pub(crate) async fn defined(calls: &Calls, deployment: &Checkpoints) -> anyhow::Result<Definitions> {
+    calls.read("read the counters", 1, || deployment.definitions()).await
+}
+
+/// Every row key of the counters `named` of `posts`, each once.
+pub(crate) fn row_keys(posts: &[PostId], named: &[Definition], shards: ShardCount) -> Vec<RowKey> {
+    let counters = posts.iter().flat_map(|post| named.iter().map(|of| (post.clone(), of.name.clone())));
+    let counters: BTreeSet<CounterId> = counters.map(|(post, name)| CounterId { post, name }).collect();
+    counters.iter().flat_map(|counter| RowKey::all(counter, shards)).collect()
+}
+
+/// Those of `names`, or all where none is named.
+///
+/// # Errors
+/// A name that none of them has.
+pub(crate) fn chosen(defined: &Definitions, names: &[String]) -> anyhow::Result<Vec<Definition>> {
+    if names.is_empty() {
+        return Ok(defined.iter().cloned().collect());
+    }
+    names
+        .iter()
+        .map(|name| defined.named(name).cloned().with_context(|| format!("there is no counter {name}")))
+        .collect()
 }

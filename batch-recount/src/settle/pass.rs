@@ -8,26 +8,27 @@
 //! What happened to the rows before they were read may still be on its way to the log. So a marker is put behind the scan, and
 //! the counters are scanned once every partition has all changes up to its second, by the clock of the store.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
-use tally_adapters::dynamodb::{ScannedRow, Segment};
+use foldhash::quality::FixedState;
+use futures_util::stream::{BoxStream, TryStreamExt};
+use tally_adapters::dynamodb::{Cursor, ScannedRow, Segment};
 use tally_core::Set;
 use tally_core::changes::{Effect, Entry, Nonce, Place};
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, MemberKey, RowKey, Shard};
+use tally_core::ids::{CounterId, MemberKey, ReservedKey, RowKey, Shard};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
-use tally_core::topic::Offset;
 
-use super::moved::Moved;
+use super::rounds::Open;
 use super::sums::{Part, Sums};
-use super::tails::{Reached, Tails};
+use super::tails::Tails;
 use super::{Behind, POLL, Recount};
+
+/// Fingerprints kept of row keys that have moved. Where more have, all of them may have.
+const MOST: usize = 8_000_000;
 
 /// What a pass has come to.
 pub(super) struct Passed {
@@ -42,240 +43,214 @@ pub(super) struct Passed {
 }
 
 /// A pass under way.
-pub(super) struct Pass<'a> {
+struct Pass<'a> {
     of: &'a Recount,
-    /// Where the log of each partition ended before the first row was read.
-    began: BTreeMap<u32, Offset>,
-    sums: Mutex<Sums>,
-    log: Mutex<Seen>,
-    passed: Mutex<Passed>,
+    tails: Tails<'a, Seen>,
+    /// When the tails are to be read on.
+    due: Duration,
+    sums: Sums,
+    /// Partitions of which everything before the place where the pass began is in the counters.
+    folded: BTreeSet<u32>,
+    passed: Passed,
 }
 
 /// What the tails have of the log.
 #[derive(Debug, Default)]
 struct Seen {
-    reached: BTreeMap<u32, Reached>,
-    moved: Moved,
+    /// Row keys of which there is an entry that changes what is counted, as fingerprints: two may be taken for one, which costs
+    /// a look and nothing else.
+    moved: Set<u64>,
     /// The marker behind the scan of the rows, and the second in which it was put.
     marker: Option<Nonce>,
     second: Option<u64>,
-    /// Partitions of which everything before that is in the counters.
-    folded: BTreeSet<u32>,
 }
 
 impl Recount {
-    /// Those of row keys that a pass over `part` does not prove.
-    pub(super) async fn unproved(&self, keys: Set<RowKey>, part: Part) -> anyhow::Result<Set<RowKey>> {
-        let (mut parts, mut keys) = (vec![part], keys);
+    /// Those of row keys that passes over `part` prove, and the others.
+    pub(super) async fn proved(&self, open: Vec<Open>, part: Part) -> anyhow::Result<(Vec<Open>, Vec<Open>)> {
+        let mut keys: Set<RowKey> = open.iter().map(|open| open.key.clone()).collect();
+        let mut parts = vec![part];
         while let Some(part) = parts.pop().filter(|_| !keys.is_empty()) {
-            let passed = Box::pin(Pass::over(self, part, Some(keys))).await?;
+            let passed = self.pass(part, Some(keys)).await?;
             keys = passed.unproved.unwrap_or_default();
             parts.extend(passed.rest);
         }
-        Ok(keys)
+        Ok(open.into_iter().partition(|open| !keys.contains(&open.key)))
+    }
+
+    /// Carries out a pass over the posts of `part`, or over as many of them as there is room for; for the sake of the `wanted` row
+    /// keys alone, where there are any.
+    pub(super) async fn pass(&self, part: Part, wanted: Option<Set<RowKey>>) -> anyhow::Result<Passed> {
+        let partitions = (0..self.config.partitions).collect();
+        let take = |seen: &mut Seen, _, entry: &Entry| seen.take(entry);
+        let mut tails = Tails::begin(self, &partitions, Seen::default(), take).await?;
+        tails.read_on().await?;
+        tails.taken = Seen::default();
+        let began = tails.each().map(|(partition, reached)| (partition, reached.place.offset())).collect();
+        let mut pass = Pass {
+            of: self,
+            tails,
+            due: Duration::ZERO,
+            sums: Sums::new(part, self.rules.held),
+            folded: BTreeSet::new(),
+            passed: Passed { doubts: Vec::new(), unproved: wanted, unreadable: 0, rest: Vec::new() },
+        };
+        Box::pin(pass.scan_rows()).await?;
+        pass.folded = self.folded(&began).await?;
+        Box::pin(pass.scan_counters()).await?;
+        Ok(pass.passed)
+    }
+
+    /// Reports the rows of no member and those that stand elsewhere. Nothing of a tombstone counts.
+    fn check_places(&self, rows: &[ScannedRow]) {
+        for rows in rows.chunk_by(|one, next| one.pk == next.pk) {
+            let key: Option<RowKey> = rows[0].pk.parse().ok();
+            let is_placed = |row: &ScannedRow| {
+                let shard = match ReservedKey::read(&row.sort) {
+                    Some(ReservedKey::Cell { partition, .. }) => self.shards.shard_of_cell(partition),
+                    _ => self.shards.shard_of(&row.sort),
+                };
+                row.weight().is_some() && key.as_ref().is_some_and(|key| key.shard == shard)
+            };
+            for row in rows.iter().filter(|row| row.gone.is_none() && !is_placed(row)) {
+                self.findings.misplaced(|| format!("{:?} in {:?}", row.sort, row.pk));
+            }
+        }
     }
 }
 
-impl<'a> Pass<'a> {
-    /// Carries out a pass over the posts of `part`, or over as many of them as there is room for; for the sake of the `wanted` row
-    /// keys alone, where there are any.
-    pub(super) async fn over(of: &'a Recount, part: Part, wanted: Option<Set<RowKey>>) -> anyhow::Result<Passed> {
-        let partitions: BTreeSet<u32> = (0..of.config.partitions).collect();
-        let mut tails = Tails::begin(of, &partitions).await?;
-        tails.read_on(&mut |_, _| ()).await?;
-        let pass = Self {
-            of,
-            began: tails.each().map(|(partition, reached)| (partition, reached.place.offset())).collect(),
-            sums: Mutex::new(Sums::new(part, of.rules.held)),
-            log: Mutex::default(),
-            passed: Mutex::new(Passed { doubts: Vec::new(), unproved: wanted, unreadable: 0, rest: Vec::new() }),
-        };
-        tokio::select! {
-            biased;
-            done = pass.work().boxed() => done?,
-            never = pass.follow(&mut tails).boxed() => match never? {},
+impl Pass<'_> {
+    /// Scans the rows, and follows the tails until all that happened to them before is in the log.
+    async fn scan_rows(&mut self) -> anyhow::Result<()> {
+        let of = self.of;
+        let scan =
+            |segment: Segment, after: Option<Cursor>| async move { of.ports.rows.scan(segment, after.as_ref()).await };
+        let mut scan = of.calls.scan("scan rows", of.rules.segments, scan);
+        while let Some(rows) = self.next(&mut scan).await? {
+            if self.is_first() {
+                of.findings.scanned(rows.len() as u64);
+                of.check_places(&rows);
+            }
+            self.add(&rows);
         }
-        Ok(pass.passed.into_inner().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Reads the tails on, again and again.
-    async fn follow(&self, tails: &mut Tails<'_>) -> anyhow::Result<Infallible> {
-        loop {
-            tails.read_on(&mut |_: Place, entry: &Entry| self.log().take(entry)).await?;
-            // Behind the entries: what is reached was taken.
-            self.log().reached = tails.each().collect();
-            self.of.calls.wait(POLL).await?;
-        }
-    }
-
-    async fn work(&self) -> anyhow::Result<()> {
-        self.each_segment(|segment| self.scan_rows(segment)).await?;
-        let part = {
-            let sums = lock(&self.sums);
-            lock(&self.passed).rest = sums.rest().to_vec();
-            sums.part()
-        };
+        self.passed.rest = self.sums.rest().to_vec();
         let until = self.end_of_rows().await?;
-        let is_in = |reached: &Reached| !reached.is_whole || reached.as_of >= Some(until);
-        let all_in = self.wait_for(|log| !log.reached.is_empty() && log.reached.values().all(is_in)).await?;
-        if !all_in {
+        let is_in = self
+            .tails
+            .follow(|tails| tails.each().all(|(_, reached)| !reached.is_whole || reached.as_of >= Some(until)));
+        if !is_in.await? {
             return Err(Behind("the log does not come up to the rows that were scanned".to_owned()).into());
-        }
-        let folded = self.of.folded(&self.began).await?;
-        self.log().folded = folded;
-        self.each_segment(|segment| self.scan_counters(segment, part)).await?;
-        // Rows that no counter has a part for.
-        let (mut sums, log) = (lock(&self.sums), self.log());
-        for (key, sum) in sums.drain() {
-            self.judge(&log, key, sum == Some(0), None);
         }
         Ok(())
     }
 
-    async fn each_segment<F: Future<Output = anyhow::Result<()>> + Send>(
-        &self,
-        scan: impl Fn(Segment) -> F,
-    ) -> anyhow::Result<()> {
-        let of = self.of.rules.segments;
-        let scans: Vec<_> = (0..of).map(|index| scan(Segment { index, of }).boxed()).collect();
-        stream::iter(scans).buffer_unordered(of as usize).try_collect().await
-    }
-
-    async fn scan_rows(&self, segment: Segment) -> anyhow::Result<()> {
-        let mut after = None;
+    /// The next page of a scan. The tails are read on meanwhile.
+    async fn next<T>(&mut self, scan: &mut BoxStream<'_, anyhow::Result<T>>) -> anyhow::Result<Option<T>> {
+        let calls = &self.of.calls;
+        let clock = calls.clock();
         loop {
-            let page = self.of.calls.page("scan rows", || self.of.ports.rows.scan(segment, after.as_ref())).await?;
-            if self.is_first() {
-                self.of.findings.scanned(page.items.len() as u64);
-                self.of.check_places(&page.items);
-            }
-            self.rows(&page.items);
-            after = page.next;
-            if after.is_none() {
-                return Ok(());
+            tokio::select! {
+                biased;
+                () = clock.sleep(self.due.saturating_sub(clock.reading().at)) => {
+                    self.tails.read_on().await?;
+                    self.due = calls.after(POLL);
+                }
+                next = scan.try_next() => return next,
             }
         }
     }
 
     /// Adds a page of rows to the sums: each counts for the key that it stands under, wherever it belongs.
-    fn rows(&self, rows: &[ScannedRow]) {
-        let mut sums = lock(&self.sums);
+    fn add(&mut self, rows: &[ScannedRow]) {
         for rows in rows.chunk_by(|one, next| one.pk == next.pk) {
-            let Some(key) = rows[0].pk.parse::<RowKey>().ok().filter(|key| sums.part().has(key)) else { continue };
+            let Ok(key) = rows[0].pk.parse() else { continue };
             for row in rows.iter().filter(|row| MemberKey::new(&row.sort).is_some()) {
-                sums.add(&key, row.weight());
+                self.sums.add(&key, row.weight());
             }
         }
     }
 
     /// A time by the clock of the store that all rows were read before. A dry run takes this machine's clock.
-    async fn end_of_rows(&self) -> anyhow::Result<UnixMillis> {
-        let key = lock(&self.sums).any().cloned();
-        let guard = self.of.rules.guard;
-        let Some(key) = key.filter(|_| !self.of.rules.dry_run) else {
-            return Ok(self.of.calls.clock().now().plus(guard));
+    async fn end_of_rows(&mut self) -> anyhow::Result<UnixMillis> {
+        let (of, guard) = (self.of, self.of.rules.guard);
+        let Some(key) = self.sums.any().filter(|_| !of.rules.dry_run).cloned() else {
+            return Ok(of.calls.now().plus(guard));
         };
-        let nonce = self.of.nonce();
-        self.log().marker = Some(nonce);
-        self.of.mark(&[(key, nonce)]).await?;
-        self.wait_for(|log| log.second.is_some()).await?;
-        let second = self.log().second;
+        let nonce = of.nonce();
+        self.tails.taken.marker = Some(nonce);
+        of.mark(&[(key, nonce)]).await?;
+        self.tails.follow(|tails| tails.taken.second.is_some()).await?;
         let behind = || Behind("the log does not come up to the end of a scan".to_owned());
-        let second = Duration::from_secs(second.ok_or_else(behind)? + 1);
+        let second = Duration::from_secs(self.tails.taken.second.ok_or_else(behind)? + 1);
         Ok(UnixMillis(0).plus(second + guard))
     }
 
-    async fn scan_counters(&self, segment: Segment, part: Part) -> anyhow::Result<()> {
-        let mut after = None;
-        loop {
-            let scan = || self.of.ports.counters.scan(segment, after.as_ref());
-            let page = self.of.calls.page("scan counters", scan).await?;
-            let is_meant = |id: &CounterId| part.has(&RowKey::first(id));
-            self.counters(page.items.into_iter().filter(|(id, _)| is_meant(id)).collect()).await?;
-            after = page.next;
-            if after.is_none() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Compares counters with the sums, once the tails have come up to their places.
-    async fn counters(&self, page: Vec<(CounterId, Outcome<Counter>)>) -> anyhow::Result<()> {
-        let mut places: BTreeMap<u32, Place> = BTreeMap::new();
-        for (id, counter) in &page {
-            let place = places.entry(self.of.partition(&RowKey::first(id))).or_default();
-            *place = counter.as_ref().map_or(*place, |counter| counter.version.max(*place));
-        }
-        let is_reached = |log: &Seen, partition: &u32, place: &Place| {
-            log.reached.get(partition).is_none_or(|reached| !reached.is_whole || reached.place >= *place)
+    /// Scans the counters, and compares them with the sums.
+    async fn scan_counters(&mut self) -> anyhow::Result<()> {
+        let (of, part) = (self.of, self.sums.part());
+        let scan = |segment: Segment, after: Option<Cursor>| async move {
+            of.ports.counters.scan(segment, after.as_ref()).await
         };
-        self.wait_for(|log| places.iter().all(|(partition, place)| is_reached(log, partition, place))).await?;
-        if self.is_first() {
-            self.of.findings.counters(page.len() as u64);
-        }
-        let (mut sums, log) = (lock(&self.sums), self.log());
-        for (id, counter) in page {
-            match counter {
-                Ok(counter) => self.counter(&mut sums, &log, &id, &counter),
-                Err(fault) => {
-                    tracing::error!(counter = %id, error = %fault, "a counter cannot be read");
-                    lock(&self.passed).unreadable += 1;
+        let mut scan = of.calls.scan("scan counters", of.rules.segments, scan);
+        while let Some(mut page) = self.next(&mut scan).await? {
+            page.retain(|(id, _)| part.has(&RowKey::first(id)));
+            // The folds have read the log up to the places of their counters.
+            self.tails.follow(|tails| page.iter().all(|(id, counter)| is_reached(tails, id, counter))).await?;
+            if self.is_first() {
+                of.findings.so_far().posts += page.len() as u64;
+            }
+            for (id, counter) in page {
+                match counter {
+                    Ok(counter) => self.counter(&id, &counter),
+                    Err(fault) => {
+                        tracing::error!(counter = %id, error = %fault, "a counter cannot be read");
+                        self.passed.unreadable += 1;
+                    }
                 }
             }
+        }
+        // Rows that no counter has a part for.
+        for (key, sum) in self.sums.drain() {
+            self.judge(key, sum == Some(0), None);
         }
         Ok(())
     }
 
-    fn counter(&self, sums: &mut Sums, log: &Seen, id: &CounterId, counter: &Counter) {
+    fn counter(&mut self, id: &CounterId, counter: &Counter) {
         let mut adds_up = counter.adds_up();
         for key in keys_of(id, counter) {
             let shard = key.shard;
             let is_doubted = counter.doubt.contains(&shard);
-            let agrees = sums.take(&key) == Some(counter.part(shard)) && !is_doubted;
+            let agrees = self.sums.take(&key) == Some(counter.part(shard)) && !is_doubted;
             // Correcting one of its parts sets the total right.
             let agrees = agrees && std::mem::replace(&mut adds_up, true);
-            self.judge(log, key, agrees, Some(counter.version));
+            self.judge(key, agrees, Some(counter.version));
         }
     }
 
     /// Proves a row key, or leaves it in doubt.
-    fn judge(&self, log: &Seen, key: RowKey, agrees: bool, version: Option<Place>) {
-        let partition = self.of.partition(&key);
-        let reached = log.reached.get(&partition).filter(|_| log.folded.contains(&partition));
-        let is_known = reached.is_some_and(|reached| reached.is_whole && Some(reached.place) >= version);
-        let is_proved = agrees && is_known && !log.moved.has(&key);
-        let Passed { doubts, unproved, .. } = &mut *lock(&self.passed);
-        match unproved {
+    fn judge(&mut self, key: RowKey, agrees: bool, version: Option<Place>) {
+        let reached = self.tails.reached(&key);
+        let is_known = self.folded.contains(&self.of.partition(&key)) && reached.is_whole;
+        let is_proved = agrees && is_known && Some(reached.place) >= version && !self.tails.taken.may_have_moved(&key);
+        match &mut self.passed.unproved {
             Some(wanted) if is_proved => _ = wanted.remove(&key),
             Some(_) => {}
             None if is_proved => self.of.findings.proved(1),
-            None => doubts.push(key),
+            None => self.passed.doubts.push(key),
         }
     }
 
     /// Whether everything is counted and reported that is found: of a pass that is wanted for some row keys, the first has.
     fn is_first(&self) -> bool {
-        lock(&self.passed).unproved.is_none()
+        self.passed.unproved.is_none()
     }
+}
 
-    /// Waits until the tails have something, or patience ends; whether they have.
-    async fn wait_for(&self, is_there: impl Fn(&Seen) -> bool) -> anyhow::Result<bool> {
-        let clock = self.of.calls.clock();
-        let deadline = clock.reading().at + self.of.rules.patience;
-        loop {
-            if is_there(&self.log()) {
-                return Ok(true);
-            }
-            if clock.reading().at >= deadline {
-                return Ok(false);
-            }
-            self.of.calls.wait(POLL).await?;
-        }
-    }
-
-    fn log(&self) -> MutexGuard<'_, Seen> {
-        lock(&self.log)
-    }
+/// Whether the tail has come up to a counter's place, or nothing comes of it.
+fn is_reached(tails: &Tails<'_, Seen>, id: &CounterId, counter: &Outcome<Counter>) -> bool {
+    let reached = tails.reached(&RowKey::first(id));
+    !reached.is_whole || !counter.as_ref().is_ok_and(|counter| counter.version > reached.place)
 }
 
 /// The row keys that a counter has something of; one of them where its total is wrong.
@@ -289,15 +264,22 @@ pub(super) fn keys_of(id: &CounterId, counter: &Counter) -> impl Iterator<Item =
 
 impl Seen {
     fn take(&mut self, entry: &Entry) {
-        self.moved.take(entry);
+        let is_change = entry.gain() != 0 || matches!(entry.effect, Effect::Unreadable { .. });
+        if is_change && self.moved.len() < MOST {
+            self.moved.insert(fingerprint(&entry.key));
+        }
         if let Effect::Marked(nonce) = entry.effect
             && self.marker == Some(nonce)
         {
             self.second = Some(entry.second);
         }
     }
+
+    fn may_have_moved(&self, key: &RowKey) -> bool {
+        self.moved.len() >= MOST || self.moved.contains(&fingerprint(key))
+    }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn fingerprint(key: &RowKey) -> u64 {
+    FixedState::default().hash_one(key)
 }

@@ -81,7 +81,7 @@ impl Sums {
     }
 
     /// The sums that were not asked for.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = (RowKey, Option<i64>)> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (RowKey, Option<i64>)> + use<> {
         std::mem::take(&mut self.sums).into_iter()
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tally_core::backoff::Backoff;
-use tally_core::changes::{DeploymentId, Entry, Filter, Item, Message, Place};
+use tally_core::changes::{Entry, Filter, Item, Message, Place};
 use tally_core::fault::Fault;
 use tally_core::fold::{Mark, Position, ReadTo};
-use tally_core::ports::log::{Record, Records};
+use tally_core::ids::RowKey;
+use tally_core::ports::log::Record;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
 use tally_service::Host;
@@ -20,9 +21,12 @@ const LOG: &str = "changes";
 const CATCHING_UP: Backoff = Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(30) };
 
 /// Tails of some partitions, which are read together.
-pub(super) struct Tails<'a> {
+pub(super) struct Tails<'a, T> {
     of: &'a Recount,
     tails: BTreeMap<u32, Tail>,
+    /// What is made of what the tails accept.
+    pub(super) taken: T,
+    take: fn(&mut T, Place, &Entry),
 }
 
 /// The tail of one partition.
@@ -49,71 +53,39 @@ pub(super) struct Reached {
     pub(super) is_whole: bool,
 }
 
-impl<'a> Tails<'a> {
+impl<'a, T: Send> Tails<'a, T> {
     /// Begins where the folds of these partitions are stored, as soon as that is behind the announcement of every loss that is
     /// open.
     ///
     /// # Errors
     /// The folds do not get there in time, or the log is in another topic by now.
-    pub(super) async fn begin(of: &'a Recount, partitions: &BTreeSet<u32>) -> anyhow::Result<Self> {
-        let deadline = of.calls.clock().reading().at + of.rules.patience;
+    pub(super) async fn begin(
+        of: &'a Recount,
+        partitions: &BTreeSet<u32>,
+        taken: T,
+        take: fn(&mut T, Place, &Entry),
+    ) -> anyhow::Result<Self> {
+        let deadline = of.calls.after(of.rules.patience);
         loop {
-            match Self::begun(of, partitions).await? {
-                Ok(tails) => return Ok(Self { of, tails }),
-                Err(reason) if of.calls.clock().reading().at >= deadline => {
-                    return Err(Behind(format!("a recount cannot begin: {reason}")).into());
-                }
-                Err(reason) => {
+            match of.tails(partitions).await {
+                Err(behind) if behind.is::<Behind>() && !of.calls.is_past(deadline) => {
                     of.require_same_log().await?;
-                    tracing::debug!(reason, "a recount waits");
+                    tracing::debug!(%behind, "a recount waits");
                     of.calls.wait(5 * POLL).await?;
                 }
+                tails => return Ok(Self { of, tails: tails?, taken, take }),
             }
         }
     }
 
-    /// The tails, or why they cannot begin yet.
-    async fn begun(of: &Recount, partitions: &BTreeSet<u32>) -> anyhow::Result<Result<BTreeMap<u32, Tail>, String>> {
-        let changes = &of.ports.changes;
-        let losses = of.calls.persist("read losses", || changes.losses()).await?;
-        let logs = of.logs().await?;
-        let mut tails = BTreeMap::new();
-        for index in partitions {
-            let position = of.calls.persist("read a position", || changes.position(*index)).await?;
-            of.calls.read_items(1);
-            let at = Place::new(of.config.generation, Offset(0));
-            let position = position.unwrap_or_else(|| Position { at, ..Position::default() });
-            let (last, Position { at: place, filter, .. }) = (position.read_to(), position);
-            let partition = Partition { topic: of.ports.log.topic.as_str().into(), index: *index };
-            if let Some((loss, _)) = losses.open().find(|(loss, _)| !filter.knows(*loss)) {
-                return Ok(Err(format!("the fold of {partition} has not read the announcement of loss {loss}")));
-            }
-            if filter.loss().is_some() && filter.standing().as_of.is_none() {
-                // What an ended stream shard had unread may still come, behind later entries of the same rows in its children.
-                return Ok(Err(format!("the fold of {partition} does not know all stream shards")));
-            }
-            let tail = Tail { partition, place, loss: filter.loss(), filter, torn: false };
-            let log = logs.get(index).filter(|log| tail.is_in(of, Some(log)));
-            let is_there = match log {
-                Some(log) => of.finds(&tail.partition, last, log).await?,
-                None => false,
-            };
-            if !is_there {
-                return Ok(Err(format!("the fold of {} is at {place}, which is not in the log", tail.partition)));
-            }
-            tails.insert(*index, tail);
-        }
-        Ok(Ok(tails))
-    }
-
-    /// Reads every tail up to where its log ends now; `each` is given what is accepted.
+    /// Reads every tail up to where its log ends now.
     ///
     /// # Errors
     /// A message that cannot be read.
-    pub(super) async fn read_on(&mut self, each: &mut (dyn FnMut(Place, &Entry) + Send)) -> anyhow::Result<()> {
+    pub(super) async fn read_on(&mut self) -> anyhow::Result<()> {
         let (of, logs) = (self.of, self.of.logs().await?);
         for (index, tail) in &mut self.tails {
-            let Some(log) = logs.get(index).filter(|log| tail.is_in(of, Some(log))) else {
+            let Some(log) = logs.get(index).filter(|log| tail.is_in(of, log)) else {
                 tail.torn = true;
                 continue;
             };
@@ -124,24 +96,49 @@ impl<'a> Tails<'a> {
                     Ok(records) => records,
                     Err(fault) => {
                         // The log may be another one by now.
-                        of.calls.pause("read the log", fault, &mut 0).await?;
+                        of.calls.pause("read the log", fault).await?;
                         break;
                     }
                 };
-                tail.take(&of.config.deployment, &records, each)?;
+                for record in records.iter() {
+                    let at = Place::new(tail.place.generation(), record.offset);
+                    let message = Message::read(record.value.unwrap_or_default(), &of.config.deployment);
+                    let message = message.with_context(|| format!("{partition}, offset {}", record.offset))?;
+                    tail.filter.take(at, record.at, &message, |item, _| {
+                        if let Item::Entry(entry) = item {
+                            (self.take)(&mut self.taken, at, entry);
+                        }
+                    });
+                    tail.place = at.next();
+                }
             }
         }
         Ok(())
     }
 
-    /// How far the tail of a partition is.
-    pub(super) fn reached(&self, partition: u32) -> Option<Reached> {
-        self.tails.get(&partition).map(Tail::reached)
+    /// Reads on until something `is_there`, or patience ends; whether it is.
+    pub(super) async fn follow(&mut self, is_there: impl Fn(&Self) -> bool + Send) -> anyhow::Result<bool> {
+        let calls = &self.of.calls;
+        let deadline = calls.after(self.of.rules.patience);
+        while !is_there(self) {
+            self.read_on().await?;
+            match is_there(self) {
+                false if calls.is_past(deadline) => return Ok(false),
+                false => calls.wait(POLL).await?,
+                true => {}
+            }
+        }
+        Ok(true)
     }
 
-    /// The last announcement of a loss before the tail of a partition began.
-    pub(super) fn loss(&self, partition: u32) -> Option<Place> {
-        self.tails.get(&partition)?.loss
+    /// How far the tail of a row key is.
+    pub(super) fn reached(&self, key: &RowKey) -> Reached {
+        self.tails[&self.of.partition(key)].reached()
+    }
+
+    /// The last announcement of a loss before the tail of a row key began.
+    pub(super) fn loss(&self, key: &RowKey) -> Option<Place> {
+        self.tails[&self.of.partition(key)].loss
     }
 
     /// How far each tail is.
@@ -152,36 +149,15 @@ impl<'a> Tails<'a> {
 
 impl Tail {
     /// Whether the tail goes on in this log.
-    fn is_in(&self, of: &Recount, log: Option<&Log>) -> bool {
-        let (place, config) = (self.place, &of.config);
-        let holds = |log: &Log| log.topic == config.topic && (log.start..=log.end).contains(&place.offset());
+    fn is_in(&self, of: &Recount, log: &Log) -> bool {
+        let holds = log.topic == of.config.topic && (log.start..=log.end).contains(&self.place.offset());
         // A partition that lost its end has gone on in a later generation than the topic's.
-        !self.torn && place.generation() >= config.generation && log.is_some_and(holds)
+        !self.torn && self.place.generation() >= of.config.generation && holds
     }
 
     fn reached(&self) -> Reached {
         let is_whole = !self.torn && self.filter.loss() == self.loss;
         Reached { place: self.place, as_of: self.filter.standing().as_of, is_whole }
-    }
-
-    fn take(
-        &mut self,
-        of: &DeploymentId,
-        records: &Records,
-        each: &mut dyn FnMut(Place, &Entry),
-    ) -> anyhow::Result<()> {
-        for record in records.iter() {
-            let at = Place::new(self.place.generation(), record.offset);
-            let message = Message::read(record.value.unwrap_or_default(), of);
-            let message = message.with_context(|| format!("{}, offset {}", self.partition, record.offset))?;
-            self.filter.take(at, record.at, &message, |item, _| {
-                if let Item::Entry(entry) = item {
-                    each(at, entry);
-                }
-            });
-            self.place = at.next();
-        }
-        Ok(())
     }
 }
 
@@ -191,14 +167,59 @@ impl Recount {
     pub(crate) async fn caught_up(&self, host: &Host) -> anyhow::Result<()> {
         let until = self.calls.now().plus(self.rules.guard);
         let look = || async {
-            match self.missing(until).await {
-                Ok(Some(missing)) => Err(Fault::Transient(missing)),
-                Ok(None) => Ok(Ok(())),
+            match self.has_all_before(until).await {
+                Err(behind) if behind.is::<Behind>() => Err(Fault::Transient(behind.to_string())),
                 // What a call does not get over is no reason to wait.
-                Err(error) => Ok(Err(error)),
+                result => Ok(result),
             }
         };
         host.wait_for(LOG, CATCHING_UP, look).await?
+    }
+
+    /// Fails if a recount cannot begin, or the log does not have all changes of before `until`.
+    async fn has_all_before(&self, until: UnixMillis) -> anyhow::Result<()> {
+        // The log may be in another topic by now.
+        let of = self.anew(self.rules).await?;
+        let tails = of.tails(&(0..of.config.partitions).collect()).await?;
+        let mut tails = Tails { of: &of, tails, taken: (), take: |(), _, _| () };
+        tails.read_on().await?;
+        let is_late = |reached: Reached| !reached.is_whole || reached.as_of < Some(until);
+        match tails.tails.values().find(|tail| is_late(tail.reached())) {
+            Some(tail) => Err(Behind(format!("{} does not have all changes of before {until}", tail.partition)).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The tails, unless they cannot begin yet.
+    async fn tails(&self, partitions: &BTreeSet<u32>) -> anyhow::Result<BTreeMap<u32, Tail>> {
+        let behind = |why: String| Err(Behind(format!("a recount cannot begin: {why}")).into());
+        let (open, logs, changes) = (self.open_losses().await?, self.logs().await?, &self.ports.changes);
+        let mut tails = BTreeMap::new();
+        for index in partitions {
+            let position = self.calls.read("read a position", 1, || changes.position(*index)).await?;
+            let at = Place::new(self.config.generation, Offset(0));
+            let position = position.unwrap_or_else(|| Position { at, ..Position::default() });
+            let (last, Position { at: place, filter, .. }) = (position.read_to(), position);
+            let partition = Partition { topic: self.ports.log.topic.as_str().into(), index: *index };
+            if let Some(loss) = open.iter().find(|loss| !filter.knows(**loss)) {
+                return behind(format!("the fold of {partition} has not read the announcement of loss {loss}"));
+            }
+            if filter.loss().is_some() && filter.standing().as_of.is_none() {
+                // What an ended stream shard had unread may still come, behind later entries of the same rows in its children.
+                return behind(format!("the fold of {partition} does not know all stream shards"));
+            }
+            let tail = Tail { partition, place, loss: filter.loss(), filter, torn: false };
+            let log = logs.get(index).filter(|log| tail.is_in(self, log));
+            let is_there = match log {
+                Some(log) => self.finds(&tail.partition, last, log).await?,
+                None => false,
+            };
+            if !is_there {
+                return behind(format!("the fold of {} is at {place}, which is not in the log", tail.partition));
+            }
+            tails.insert(*index, tail);
+        }
+        Ok(tails)
     }
 
     /// Whether the message that a fold read last is the one that stands there. One that was deleted since is taken for it.
@@ -208,22 +229,6 @@ impl Recount {
         let records = self.calls.persist("read the log", || reader.read(partition, from, at.offset())).await?;
         let mark = |record: Record<'_>| Mark::of(record.at, record.value.unwrap_or_default());
         Ok(records.iter().next().is_some_and(|record| record.offset == from && mark(record) == last))
-    }
-
-    /// Why a recount cannot begin, or up to when the log has the changes; `None` if it has all of before `until`.
-    async fn missing(&self, until: UnixMillis) -> anyhow::Result<Option<String>> {
-        // The log may be in another topic by now.
-        let of = self.anew(self.rules).await?;
-        let mut tails = match Tails::begun(&of, &(0..of.config.partitions).collect()).await? {
-            Ok(tails) => Tails { of: &of, tails },
-            Err(reason) => return Ok(Some(reason)),
-        };
-        tails.read_on(&mut |_, _| {}).await?;
-        let late = tails.tails.values().find(|tail| {
-            let reached = tail.reached();
-            !reached.is_whole || reached.as_of < Some(until)
-        });
-        Ok(late.map(|tail| format!("{} does not have all changes of before {until}", tail.partition)))
     }
 
     /// The logs of the partitions as they are now.

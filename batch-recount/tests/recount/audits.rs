@@ -3,26 +3,30 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_batch_recount::settle::{Ended, Rules};
-use tally_core::audit::AuditRun;
-use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
+use tally_core::ids::RowKey;
 use tally_core::register::{Kept, Past, Replay};
 use tally_core::topic::{Offset, Partition, TopicId};
 
-use crate::world::{PARTITIONS, World, key, keys, post, rules, user};
-
-fn views() -> CounterId {
-    CounterId { name: CounterName::new("views", CounterKind::Sum).unwrap(), ..post(0) }
-}
+use crate::jobs::views;
+use crate::world::{PARTITIONS, World, key, keys, post, rules, shards, user};
 
 /// A cell of so much, which is more than a recount corrects unasked.
 async fn many_views(world: &World) -> RowKey {
-    let key = RowKey { counter: views(), shard: crate::world::shards().shard_of_cell(0) };
+    let key = RowKey { counter: views(), shard: shards().shard_of_cell(0) };
     world.put_row(&key, "\u{1}cell/likes/0", ("n", json!({"N": "5000"}))).await;
     world.quiet().await;
     key
+}
+
+/// An audit that corrects one row key, beside what happens meanwhile.
+async fn corrects_one(world: &World, meanwhile: impl Future<Output = ()>) {
+    let recount = world.recount(rules()).await;
+    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(), meanwhile) }).await;
+    assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
+    world.exact(6).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,10 +66,7 @@ async fn an_audit_proves_what_agrees_without_a_look_and_finds_all_that_differs()
     world.edit(&one, "s3", Some(9)).await;
     let left_out = key(&two, &user(1)).shard;
     world.edit(&two, &format!("s{left_out}"), None).await;
-    world
-        .store
-        .call("DeleteItem", json!({"TableName": "like_counts", "Key": {"post_id": {"S": three.stored()}}}))
-        .await;
+    world.delete(&three).await;
     let ghost = post("ghost");
     let item = json!({"post_id": {"S": ghost.stored()}, "likes": {"N": "4"}, "s1": {"N": "4"}, "version": {"N": "1"}});
     world.store.call("PutItem", json!({"TableName": "like_counts", "Item": item})).await;
@@ -85,32 +86,27 @@ async fn a_count_that_agrees_by_accident_while_its_stream_shard_is_late_is_not_p
     *world.stalled.lock().await = Some(late.clone());
     world.put(&post(0), &user(50), true).await;
     world.drift(&late, 1).await;
-    let recount = world.recount(rules()).await;
-    let relayed = async {
+    corrects_one(&world, async {
         tokio::time::sleep(Duration::from_secs(50)).await;
         *world.stalled.lock().await = None;
-    };
-    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(), relayed) }).await;
-    assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
-    world.exact(6).await;
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_count_that_comes_to_agree_with_rows_of_before_is_not_proved() {
     let world = World::start().await;
     world.fill(6, 10).await;
-    let moved = key(&post(0), &user(50));
-    world.drift(&moved, -1).await;
-    let recount = world.recount(rules()).await;
-    let moves = async {
+    world.drift(&key(&post(0), &user(50)), -1).await;
+    let scans = world.store.requests("Scan");
+    corrects_one(&world, async {
         // The rows are scanned, and the counters are not.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(recount.summary().rows, 60);
+        let segments = u64::from(rules().segments);
+        assert_eq!(world.store.requests("Scan") - scans, segments, "a page of each segment of the rows");
         world.put(&post(0), &user(50), true).await;
-    };
-    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(), moves) }).await;
-    assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
-    world.exact(6).await;
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,14 +130,11 @@ async fn a_count_that_agrees_by_accident_while_its_fold_is_late_is_not_proved() 
     world.drift(&late, 1).await;
     world.folds.store(false, Ordering::Relaxed);
     world.step().await;
-    let recount = world.recount(rules()).await;
-    let folded = async {
+    corrects_one(&world, async {
         tokio::time::sleep(Duration::from_secs(50)).await;
         world.folds.store(true, Ordering::Relaxed);
-    };
-    let (ended, ()) = world.beside(async { tokio::join!(recount.audit(), folded) }).await;
-    assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
-    world.exact(6).await;
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,18 +170,6 @@ async fn a_loss_is_closed_only_by_an_audit_that_began_after_it() {
         let standing = world.changes.stated(partition).await.unwrap().unwrap().standing.standing;
         assert!(standing.open.is_empty() && standing.loss.is_some(), "{standing:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_audit_that_leaves_a_key_closes_no_loss() {
-    let world = World::start().await;
-    world.fill(2, 10).await;
-    let loss = world.open_loss("replay").await;
-    world.store.edit("like_counts", json!({"post_id": {"S": post(0).stored()}}), "version", Value::Null).await;
-    world.put(&post(1), &user(1), false).await;
-    let ended = world.beside(world.recount(rules()).await.audit()).await.unwrap();
-    assert!(ended.left >= 1, "{ended:?}");
-    assert_eq!(world.open_losses().await, [loss]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,67 +224,4 @@ async fn like_counts_that_was_deleted_is_exact_again() {
     assert_eq!(world.open_losses().await, []);
     world.exact(8).await;
     assert_eq!(world.counter(&views()).await.unwrap().part(views_of.shard), 5_000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_large_correction_that_no_loss_explains_is_withheld_unless_a_person_insists() {
-    let world = World::start().await;
-    let key = many_views(&world).await;
-    world.edit(&views(), &format!("s{}", key.shard), Some(3_000)).await;
-    let recount = world.recount(rules()).await;
-    assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended { left: 1, doubtful: 0 });
-    assert_eq!((recount.summary().withheld, recount.summary().corrected), (1, 0));
-    assert!(world.counter(&views()).await.unwrap().doubt.contains(&key.shard), "it is not called exact meanwhile");
-    let insists = Rules { force: true, ..rules() };
-    assert_eq!(world.beside(world.recount(insists).await.audit()).await.unwrap(), Ended::default());
-    assert_eq!(world.difference(&views()).await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dry_run_reports_what_differs_and_writes_nothing() {
-    let world = World::start().await;
-    world.fill(3, 10).await;
-    world.edit(&post(1), &format!("s{}", key(&post(1), &user(1)).shard), Some(50)).await;
-    world.edit(&post(2), "likes", Some(50)).await;
-    let loss = world.open_loss("replay").await;
-    world.quiet().await;
-    let (rows, counters) = (world.store.items("likes").await.len(), world.stored().await);
-    let recount = world.recount(Rules { dry_run: true, ..rules() }).await;
-    assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended { left: 2, doubtful: 0 });
-    assert_eq!((recount.summary().found(), recount.summary().corrected), (2, 0));
-    assert_eq!((world.store.items("likes").await.len(), world.stored().await), (rows, counters));
-    assert_eq!(world.open_losses().await, [loss]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_audit_of_more_than_there_is_room_for_goes_in_parts_and_a_killed_one_is_continued() {
-    let world = World::start().await;
-    world.fill(12, 8).await;
-    for n in 0..12 {
-        let edited = key(&post(n), &user(n % 8)).shard;
-        world.edit(&post(n), &format!("s{edited}"), Some(30)).await;
-    }
-    world.open_loss("replay").await;
-    let small = Rules { held: 10, ..rules() };
-    let run = AuditRun::from(1);
-    let killed = world.recount(small).await.continuing(run);
-    tokio::select! {
-        biased;
-        ended = world.beside(killed.audit()) => panic!("it has ended: {ended:?}"),
-        () = tokio::time::sleep(Duration::from_secs(60)) => {}
-    }
-    let done = killed.summary().corrected;
-    assert!((1..12).contains(&done), "{done} are corrected");
-    // A loss that came meanwhile is none that the audit closes.
-    let later = world.open_loss("replay").await;
-    world.quiet().await;
-    let resumed = world.recount(small).await.continuing(run);
-    assert_eq!(world.beside(resumed.audit()).await.unwrap(), Ended::default());
-    assert_eq!(world.open_losses().await, [later]);
-    world.exact(12).await;
-    assert!(done + resumed.summary().corrected <= 13, "what was settled is settled");
-    assert_eq!(resumed.summary().alarms, 0);
-    let again = world.recount(small).await.continuing(run);
-    assert_eq!(world.beside(again.audit()).await.unwrap(), Ended::default(), "it is over");
-    assert_eq!(again.summary().rows, 0);
 }

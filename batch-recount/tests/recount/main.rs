@@ -10,6 +10,8 @@ mod erasures;
 #[cfg(test)]
 mod jobs;
 #[cfg(test)]
+mod liked;
+#[cfg(test)]
 mod looks;
 #[cfg(test)]
 mod processes;

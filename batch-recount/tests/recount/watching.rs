@@ -7,9 +7,8 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tally_core::audit::QueueReason;
-use tally_core::audit::RunScope;
-use tally_service::{App as _, Condition, Exit};
+use tally_core::audit::{QueueReason, RunScope};
+use tally_service::{App as _, Condition, Exit, Running};
 use tally_testkit::BEGAN;
 use tower::ServiceExt;
 
@@ -78,19 +77,19 @@ async fn a_watching_process_settles_what_is_queued_beside_an_audit_and_beside_wh
     watching.kill().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_watching_process_waits_for_a_log_that_stands_still() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
-    let watching = world.launch_with(&["--watch"], |rules| rules.patience = Duration::from_secs(20));
-    world.drift(&key(&post(0), &user(1)), 2).await;
-    world.relays.store(false, Ordering::Relaxed);
+/// A watching process that was asked for an audit, once it says that it waits because of this. It scans nothing for ten minutes.
+async fn waits(world: &World, why: &str) -> Running {
     world.ports().recounts.enqueue_audit(world.clock.now()).await.unwrap();
-    world.beside(tokio::time::sleep(Duration::from_secs(90))).await;
-    assert!(world.difference(&post(0)).await.is_some());
-    world.relays.store(true, Ordering::Relaxed);
-    world.eventually("it is corrected", async || world.difference(&post(0)).await.is_none()).await;
-    watching.kill().await;
+    let watching = world.launch_with(&["--watch"], |rules| rules.patience = Duration::from_secs(20));
+    let readiness = watching.host().readiness().clone();
+    let condition = || format!("{:?}", readiness.report().conditions.get("changes"));
+    world.eventually("it waits", async || condition().contains(why)).await;
+    let made = async || (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
+    let before = made().await;
+    world.beside(tokio::time::sleep(Duration::from_secs(600))).await;
+    assert_eq!(made().await, before, "nothing came that could make a difference");
+    assert!(!readiness.report().ready, "{:?}", readiness.report());
+    watching
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,19 +98,10 @@ async fn a_watching_process_that_is_behind_says_of_what_and_scans_no_row_before_
     world.fill(1, 10).await;
     world.drift(&key(&post(0), &user(1)), 2).await;
     world.relays.store(false, Ordering::Relaxed);
-    world.ports().recounts.enqueue_audit(world.clock.now()).await.unwrap();
-    let watching = world.launch_with(&["--watch"], |rules| rules.patience = Duration::from_secs(20));
-    let readiness = watching.host().readiness().clone();
-    let condition = || format!("{:?}", readiness.report().conditions.get("changes"));
-    world.eventually("it waits", async || condition().contains("does not have all changes of before")).await;
-    let (scans, runs) = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
-    world.beside(tokio::time::sleep(Duration::from_secs(600))).await;
-    let now = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
-    assert_eq!(now, (scans, runs), "nothing came that could make a difference");
-    assert!(!readiness.report().ready, "{:?}", readiness.report());
+    let watching = waits(&world, "does not have all changes of before").await;
     world.relays.store(true, Ordering::Relaxed);
     world.eventually("it is corrected", async || world.difference(&post(0)).await.is_none()).await;
-    assert_eq!(readiness.report().conditions.get("changes"), Some(&Condition::Ready));
+    assert_eq!(watching.host().readiness().report().conditions.get("changes"), Some(&Condition::Ready));
     watching.kill().await;
 }
 
@@ -122,19 +112,7 @@ async fn a_watching_process_whose_log_was_trimmed_past_the_folds_waits_for_the_f
     world.folds.store(false, Ordering::Relaxed);
     world.step().await;
     world.trim().await;
-    world.ports().recounts.enqueue_audit(world.clock.now()).await.unwrap();
-    let watching = world.launch_with(&["--watch"], |rules| rules.patience = Duration::from_secs(20));
-    let readiness = watching.host().readiness().clone();
-    world
-        .eventually("it waits", async || {
-            format!("{:?}", readiness.report().conditions.get("changes")).contains("which is not in the log")
-        })
-        .await;
-    let (scans, runs) = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
-    world.beside(tokio::time::sleep(Duration::from_secs(600))).await;
-    let now = (world.store.requests("Scan"), world.ports().recounts.runs(99).await.unwrap().len());
-    assert_eq!(now, (scans, runs));
-    watching.kill().await;
+    waits(&world, "which is not in the log").await.kill().await;
 }
 
 #[tokio::test(start_paused = true)]

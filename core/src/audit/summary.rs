@@ -88,13 +88,6 @@ pub struct Cost {
     pub write_units: u64,
 }
 
-impl Cost {
-    fn add(&mut self, other: Self) {
-        self.read_units += other.read_units;
-        self.write_units += other.write_units;
-    }
-}
-
 /// What a recount found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -169,7 +162,8 @@ impl Summary {
         self.misplaced_rows += other.misplaced_rows;
         self.left += other.left;
         self.gaps_closed += other.gaps_closed;
-        self.cost.add(other.cost);
+        self.cost.read_units += other.cost.read_units;
+        self.cost.write_units += other.cost.write_units;
         self.examples.extend(other.examples);
         self.examples.truncate(LISTED);
         self.misplaced.extend(other.misplaced);

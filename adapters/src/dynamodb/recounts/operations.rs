@@ -3,7 +3,6 @@
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
-use super::super::fault::fault;
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::recounts::{AT, BY, COMMAND, OUTCOME, PLAN, WHY};
 use super::super::names::{PK, SK};
@@ -46,10 +45,7 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn operations(&self, limit: u32) -> Outcome<Vec<Operation>> {
-        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let query = self.query(OPERATORS).scan_index_forward(false).limit(limit);
-        let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
-        reply.items().iter().map(|line| decode(&Reader::new(self.table(), line))).collect()
+        self.latest(OPERATORS, limit, decode).await
     }
 }
 

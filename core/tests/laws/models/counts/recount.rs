@@ -1,7 +1,7 @@
 //! A recount of the row key.
 
-use tally_core::changes::{Amend, Filter, Item};
-use tally_core::recount::{Finding, Key};
+use tally_core::changes::{Amend, Filter, Item, Place};
+use tally_core::recount::Key;
 use tally_core::weight::Weight;
 
 use super::log::{Reader, item, nonce, place};
@@ -63,9 +63,9 @@ impl Counts {
             Recount::Marked(look) => {
                 let key = self.keys.get(self.followed(look, state.log));
                 if key.is_complete() || !self.obeys(Rule::MarkerAwaited) {
-                    match key.compare(&self.counters.get(state.counter)) {
-                        Finding::Equal => go(Step::FindEqual { recount: i }, Recount::Done(look.since), state),
-                        Finding::Differs(correction) | Finding::Doubtful(correction) => {
+                    match key.compare(&self.counters.get(state.counter), Place::default()) {
+                        None => go(Step::FindEqual { recount: i }, Recount::Done(look.since), state),
+                        Some(correction) => {
                             let add = match correction.parts[&self.key.shard] {
                                 Amend::Add(add) => add,
                                 Amend::Doubt => 0,
