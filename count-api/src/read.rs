@@ -39,8 +39,8 @@ pub use table::{AskTable, Table};
 
 use gate::no_answer;
 
-use crate::count::Rendered;
 use crate::error::{LoggedCause, Problem};
+use crate::value::Rendered;
 
 /// Reads under way at once. More are refused: the table's gate lets far fewer through.
 const AT_ONCE: usize = 4_096;

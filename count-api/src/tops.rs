@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use crate::blocks::Blocked;
 use crate::followed::Followed;
 use crate::metrics::{BOARDS_AGE, BOARDS_UNREADABLE};
+use crate::value::{json, tag};
 
 /// Answers that are kept of a moment.
 const KEPT: usize = 1_000;
@@ -119,13 +120,12 @@ impl TopList {
 
 impl Rendered {
     fn new(wanted: &Wanted, top: Top, blocked: &Blocked) -> Self {
-        let body = serde_json::to_vec(&TopList::new(wanted, &top)).expect("texts and numbers always serialise");
+        let body = json(&TopList::new(wanted, &top));
         let mut edition = format!("{}.{}", top.list.moment, u8::from(top.claim.bound() == Some(0)));
         if blocked.version() != 0 {
             edition = format!("{edition}.{:x}", blocked.version());
         }
-        let tag = HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("digits and dots make a header");
-        Self { edition, tag, body: body.into(), top: Arc::new(top) }
+        Self { tag: tag(&edition), edition, body: body.into(), top: Arc::new(top) }
     }
 
     /// Whether a listener that was told `before` has to be told of this: the list or what may be claimed of it is another.
