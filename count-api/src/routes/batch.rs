@@ -53,9 +53,6 @@ pub(super) struct BatchCounts {
     responses(
         (status = 200, body = BatchCounts, description = "The numbers"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not such a list"),
-        (status = 408, body = ProblemDocument, content_type = "application/problem+json", description = "The body took too long"),
-        (status = 413, body = ProblemDocument, content_type = "application/problem+json", description = "The body is too large"),
-        (status = 415, body = ProblemDocument, content_type = "application/problem+json", description = "Not JSON"),
     ),
 )]
 pub(super) async fn likes(
@@ -135,9 +132,6 @@ pub(super) struct Unreadable {
         ]})),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not such a list"),
         (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
-        (status = 408, body = ProblemDocument, content_type = "application/problem+json", description = "The body took too long"),
-        (status = 413, body = ProblemDocument, content_type = "application/problem+json", description = "The body is too large"),
-        (status = 415, body = ProblemDocument, content_type = "application/problem+json", description = "Not JSON"),
     ),
 )]
 pub(super) async fn counters(

@@ -122,10 +122,6 @@ pub(super) struct SumShards {
             "post_id": "p-1", "counter": "retweets", "number_of_shards": 64, "decided_by": "deployment", "fixed": true
         })),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, or a number out of its bounds, which are named"),
-        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
-        (status = 408, body = ProblemDocument, content_type = "application/problem+json", description = "The body took too long"),
-        (status = 413, body = ProblemDocument, content_type = "application/problem+json", description = "The body is too large"),
-        (status = 415, body = ProblemDocument, content_type = "application/problem+json", description = "Not JSON"),
     ),
 )]
 pub(super) async fn create(

@@ -48,7 +48,6 @@ pub(super) struct LikeState {
     params(LikePath),
     responses(
         (status = 200, body = LikeState, description = "Whether, and since when"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
     ),
 )]
 pub(super) async fn like(
@@ -82,8 +81,6 @@ pub(super) struct MemberState {
     params(MemberPath),
     responses(
         (status = 200, body = MemberState, description = "Whether, and since when"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
-        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
         (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum"),
     ),
 )]
@@ -202,7 +199,6 @@ pub(super) struct Member {
             "post_id": "p-1", "counter": "retweets", "members": [{"member": "u-1", "since": 1_700_000_000_000_u64}]
         })),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, a limit or a cursor"),
-        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
         (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum"),
     ),
 )]

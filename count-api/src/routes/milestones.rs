@@ -142,7 +142,6 @@ impl JustReached {
     responses(
         (status = 200, body = CounterMilestones, description = "The thresholds reached"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
-        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
         (status = 422, body = ProblemDocument, content_type = "application/problem+json", description = "A sum that something is taken off from, which has no milestones"),
     ),
 )]

@@ -82,7 +82,6 @@ pub(super) async fn count(
         ), example = json!({"post_id": "p-1", "counter": "retweets", "value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true})),
         (status = 304, description = "The number is the one already known"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post, or another query"),
-        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
     ),
 )]
 pub(super) async fn counter(

@@ -59,7 +59,7 @@ const MILESTONE: &str = Definition::NOT_A_NAME;
     ),
 )]
 pub(super) async fn likes(State(api): State<Api>, subject: Subject, headers: HeaderMap) -> Result<Response, Problem> {
-    let place = api.watches.admit().map_err(|_| Problem::TooManyListeners)?;
+    let place = api.watches.admit()?;
     let id = CounterId::likes(subject.id);
     let read = api.reader.read(std::slice::from_ref(&id)).await.remove(0)?;
     let listener = api.watches.listen(place, &id, read).resuming(last_event(&headers).and_then(Edition::parse));
@@ -216,7 +216,7 @@ async fn listen(
     names: &[CounterName],
     seen: &Editions,
 ) -> Result<impl Stream<Item = Told> + Send + use<>, Problem> {
-    let place = api.watches.admit_many(subjects.len()).map_err(|_| Problem::TooManyListeners)?;
+    let place = api.watches.admit_many(subjects.len())?;
     let wanted: Vec<_> = subjects.iter().flat_map(|subject| names.iter().map(move |name| (subject, name))).collect();
     let ids: Vec<_> = wanted.iter().map(|(subject, name)| subject.counter(name)).collect();
     let read = api.reader.read(&ids).await;

@@ -150,7 +150,7 @@ pub(super) async fn stream_top(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let tops = api.tops.as_ref().ok_or(Problem::ListsOff)?;
-    let place = api.watches.admit().map_err(|_| Problem::TooManyListeners)?;
+    let place = api.watches.admit()?;
     let wanted = query.wanted(&api, tops)?;
     let first = tops.top(&wanted).map_err(no_list)?;
     let is_seen = live::last_event(&headers) == Some(first.edition.as_str());

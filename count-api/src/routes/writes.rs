@@ -89,7 +89,6 @@ async fn write_like(
     params(LikePath),
     responses(
         (status = 202, body = Accepted, description = "The event is acknowledged"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
     ),
 )]
 pub(super) async fn like(
@@ -110,7 +109,6 @@ pub(super) async fn like(
     params(LikePath),
     responses(
         (status = 202, body = Accepted, description = "The event is acknowledged"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
     ),
 )]
 pub(super) async fn unlike(
@@ -174,8 +172,6 @@ async fn write_counter(
         (status = 202, body = CounterAccepted, description = "The event is acknowledged", example = json!({
             "post_id": "p-1", "counter": "retweets", "action": "retweet", "member": "u-1", "ts": 1_700_000_000_000_u64
         })),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
-        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
         (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum"),
     ),
 )]
@@ -200,8 +196,6 @@ pub(super) async fn put(
         (status = 202, body = CounterAccepted, description = "The event is acknowledged", example = json!({
             "post_id": "p-1", "counter": "retweets", "action": "unretweet", "member": "u-1", "ts": 1_700_000_000_000_u64
         })),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id"),
-        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
         (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum, or its members stay"),
     ),
 )]
@@ -258,11 +252,7 @@ fn one() -> u32 {
         (status = 202, body = CounterAccepted, description = "The event is acknowledged",
             example = json!({"post_id": "p-1", "counter": "views", "action": "view", "n": 25, "ts": 1_700_000_000_000_u64})),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, or not such an event"),
-        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
-        (status = 408, body = ProblemDocument, content_type = "application/problem+json", description = "The body took too long"),
         (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a set, or nothing is taken off it"),
-        (status = 413, body = ProblemDocument, content_type = "application/problem+json", description = "The body is too large"),
-        (status = 415, body = ProblemDocument, content_type = "application/problem+json", description = "Not JSON"),
     ),
 )]
 pub(super) async fn event(
