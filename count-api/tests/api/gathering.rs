@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::counter_writes::written;
-use crate::harness::{Answer, Api, DEADLINE, eventually, post};
+use crate::harness::{Answer, Api, DEADLINE, broker, eventually, post};
 
 /// A producer that counts what it is given, and answers once it is let.
 #[derive(Clone)]
@@ -33,10 +33,8 @@ struct Counting {
 
 impl Counting {
     fn new() -> Self {
-        let broker = Broker::new();
-        broker.create_topic("likes", 4);
         let (begun, open) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(true)));
-        Self { broker, begun, open, failing: Arc::default() }
+        Self { broker: broker(), begun, open, failing: Arc::default() }
     }
 
     fn begun(&self) -> usize {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
-use tally_core::definitions::Definitions;
 use tally_count_api::limits::Peer;
 use tally_count_api::routes::Front;
 use tally_count_api::{App, Config};
@@ -15,7 +14,7 @@ use tally_emulator::{Fault, Rule};
 use tally_service::{Clock, Host, Running, Standstill};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::harness::{Answer, BEGAN, Deployed, counter, post_id, request, several, standing};
+use crate::harness::{Answer, BEGAN, Deployed, counter, define, post_id, request, standing};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -184,8 +183,7 @@ async fn definitions_that_cannot_be_read_stay_as_they_were_and_no_request_waits_
         assert_eq!(began.elapsed(), Duration::ZERO);
         listed["counters"].as_array().unwrap().len()
     };
-    let checkpoints = world.tables.checkpoints();
-    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+    define(world.tables.connection()).await;
     let reads = |fault| world.tables.store.faults([Rule::new(fault).on("GetItem").table("checkpoints")]);
     for fault in [Fault::Outage, Fault::Throttle, Fault::Latency { min_ms: 3_600_000, max_ms: 3_600_000 }] {
         reads(fault);
