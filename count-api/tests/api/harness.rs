@@ -25,9 +25,10 @@ use tally_core::register::{Kept, Past, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
 use tally_count_api::{App, Config, Ports};
-use tally_emulator::{Fault as Injected, Rule};
+use tally_emulator::{Fault, Rule};
 use tally_service::{Clock, Host, Running};
 use tally_testkit::Store;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -85,6 +86,20 @@ pub(crate) async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>)
     };
     let (answer, _) = tokio::join!(asking, connection);
     answer
+}
+
+/// A connection on which these bytes were sent. The API may have had enough before all are.
+pub(crate) async fn sent(address: SocketAddr, bytes: impl AsRef<[u8]>) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let _ = stream.write_all(bytes.as_ref()).await;
+    stream
+}
+
+/// What comes until the API hangs up. A reset is a hang-up, too.
+pub(crate) async fn rest(mut stream: TcpStream) -> String {
+    let mut rest = Vec::new();
+    let _ = timeout(DEADLINE, stream.read_to_end(&mut rest)).await.expect("it is hung up on");
+    String::from_utf8_lossy(&rest).into_owned()
 }
 
 pub(crate) fn request(method: &str, target: &str) -> hyper::http::request::Builder {
@@ -307,22 +322,11 @@ impl Deployed {
         self.store.edit("like_counts", key, "likes", json!({"S": "canary"})).await;
     }
 
-    /// Reads of counters go wrong so from now on.
-    fn reads_go(&self, wrong: Injected) {
-        let counted = Rule::new(Injected::Latency { min_ms: 0, max_ms: 0 }).on("BatchGetItem").table("like_counts");
-        self.store.faults([Rule::new(wrong).on("BatchGetItem").table("like_counts"), counted]);
-    }
-
     /// Reads of counters take so long.
     pub(crate) fn slow_down(&self, by: Duration) {
         let millis = u64::try_from(by.as_millis()).unwrap();
-        let late = Injected::Latency { min_ms: millis, max_ms: millis };
+        let late = Fault::Latency { min_ms: millis, max_ms: millis };
         self.store.faults([Rule::new(late).on("BatchGetItem").table("like_counts")]);
-    }
-
-    /// Reads of counters get no answer.
-    pub(crate) fn away(&self) {
-        self.reads_go(Injected::Outage);
     }
 
     /// Reads of counters go well.

@@ -10,7 +10,6 @@ mod counts;
 mod create;
 mod drain;
 mod engines;
-mod flight;
 mod format;
 mod gathering;
 mod harness;
