@@ -94,16 +94,8 @@ pub(super) async fn likes(State(api): State<Api>, subject: Subject, headers: Hea
 pub(super) async fn one(State(api): State<Api>, subject: Subject, headers: HeaderMap) -> Result<Response, Problem> {
     let names = names(&api, subject.field);
     let seen = last_event(&headers).and_then(|id| Editions::parse(id, names.len()));
-    let mut seen = seen.unwrap_or_else(|| Editions::unseen(names.len()));
-    let changes = listen(&api, &[subject], &names, &seen).await?;
-    let events = changes.map(move |told| match told {
-        Told::Change(change) => {
-            seen.0[change.counter] = Some(Edition::of(&change.count));
-            change.event().id(seen.to_string())
-        }
-        Told::Reached(reached) => Event::default().event(MILESTONE).data(text(&reached)),
-    });
-    Ok(answer(retry().chain(events), api.heartbeat))
+    let seen = seen.unwrap_or_else(|| Editions::unseen(names.len()));
+    listening(&api, &[subject], &names, Some(seen)).await
 }
 
 /// Every counter of up to a hundred posts now and at each change
@@ -128,13 +120,27 @@ pub(super) async fn posts(
     State(api): State<Api>,
     Asked(asked): Asked<Vec<(String, String)>>,
 ) -> Result<Response, Problem> {
-    let (posts, names) = (posts_of(&asked)?, names(&api, SubjectField::Post));
-    let changes = listen(&api, &posts, &names, &Editions::unseen(names.len())).await?;
-    let events = changes.map(|told| match told {
-        Told::Change(change) => change.event(),
-        Told::Reached(reached) => Event::default().event(MILESTONE).data(text(&reached)),
+    listening(&api, &posts_of(&asked)?, &names(&api, SubjectField::Post), None).await
+}
+
+/// What becomes of the counters `names` of `subjects`. Each event has an id where it is known what the client has `seen`.
+async fn listening(
+    api: &Handles,
+    subjects: &[Subject],
+    names: &[CounterName],
+    mut seen: Option<Editions>,
+) -> Result<Response, Problem> {
+    let changes = listen(api, subjects, names, seen.as_ref()).await?;
+    let events = changes.map(move |told| match (told, &mut seen) {
+        (Told::Change(change), Some(seen)) => {
+            seen.0[change.counter] = Some(Edition::of(&change.count));
+            change.event().id(seen.to_string())
+        }
+        (Told::Change(change), None) => change.event(),
+        (Told::Reached(reached), _) => Event::default().event(MILESTONE).data(text(&reached)),
     });
-    Ok(answer(retry().chain(events), api.heartbeat))
+    let retry = stream::once(async { Event::default().retry(RETRY) });
+    Ok(answer(retry.chain(events), api.heartbeat))
 }
 
 /// The posts of a query, each once.
@@ -214,7 +220,7 @@ async fn listen(
     api: &Handles,
     subjects: &[Subject],
     names: &[CounterName],
-    seen: &Editions,
+    seen: Option<&Editions>,
 ) -> Result<impl Stream<Item = Told> + Send + use<>, Problem> {
     let place = api.watches.admit_many(subjects.len())?;
     let wanted: Vec<_> = subjects.iter().flat_map(|subject| names.iter().map(move |name| (subject, name))).collect();
@@ -228,7 +234,7 @@ async fn listen(
         let Some(number) = readable(id, read)? else { continue };
         let value = number.value;
         let counter = nth % names.len().max(1);
-        let listener = api.watches.listen(place.clone(), id, number).resuming(seen.0[counter]);
+        let listener = api.watches.listen(place.clone(), id, number).resuming(seen.and_then(|seen| seen.0[counter]));
         let (subject, name) = (wanted[nth].0.clone(), id.name.clone());
         let has_milestones = defined.named(id.name.as_str()).is_some_and(Definition::has_milestones);
         let ladder = if has_milestones { ladder } else { Ladder::default() };
@@ -251,11 +257,6 @@ async fn listen(
     let stop = api.stop.clone();
     let silence = stream::pending().take_until(async move { stop.requested().await });
     Ok(stream::select_all(counters).chain(silence))
-}
-
-/// What clients are told first.
-fn retry() -> impl Stream<Item = Event> + Send {
-    stream::once(async { Event::default().retry(RETRY) })
 }
 
 /// What an event says, in JSON.

@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use http_body_util::Full;
 use serde_json::{Value, json};
-use tally_core::definitions::{Definitions, Entry};
 use tally_count_api::Config;
 
 use crate::harness::{
-    Api, BEGAN, CACHED, With, counter_id, define, eventually, get, get_with, partition, post, request, send, several,
-    uncached,
+    Api, BEGAN, CACHED, With, counter_id, eventually, get, get_with, partition, post, request, send, uncached,
 };
 
 #[tokio::test]
@@ -32,23 +30,6 @@ async fn the_definitions_are_listed_without_what_they_do_not_have() {
         {"name": "searches", "kind": "sum", "add": "search", "subject": "hashtag"},
     ]});
     assert_eq!((answer.status.as_u16(), answer.json()), (200, expected));
-}
-
-#[tokio::test]
-async fn a_counter_that_is_defined_later_is_there_without_a_new_start() {
-    let api = Api::start(Config::default(), With::default()).await;
-    let names = async || {
-        let listed = get(api.address, "/v1/counters").await.json();
-        listed["counters"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
-    };
-    let before: Vec<String> = names().await;
-    assert_eq!(before, ["likes"]);
-    define(api.tables.connection()).await;
-    eventually("they are listed", async || names().await.len() == 7).await;
-    let more = Entry { name: "more".into(), kind: "sum".into(), add: "more".into(), ..Entry::default() };
-    let more = several().grown(&Definitions::new(&[more]).unwrap()).unwrap();
-    assert_eq!(api.tables.checkpoints().define(&several(), &more).await, Ok(true));
-    eventually("and one more", async || names().await.len() == 8).await;
 }
 
 #[tokio::test]

@@ -296,15 +296,17 @@ impl Deployed {
 
     /// Puts a member's row.
     pub(crate) async fn plant_row(&self, id: &CounterId, member: &str) {
-        let key = RowKey::of(id, member, ShardCount::DEFAULT).to_string();
-        let item = json!({"pk": {"S": key}, "user_id": {"S": member}, "liked_at": {"N": BEGAN.to_string()}});
-        self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+        self.put_row(id, member, json!({"liked_at": {"N": BEGAN.to_string()}})).await;
     }
 
     /// What the removal of a member leaves.
     pub(crate) async fn plant_tombstone(&self, id: &CounterId, member: &str) {
-        let key = RowKey::of(id, member, ShardCount::DEFAULT).to_string();
-        let item = json!({"pk": {"S": key}, "user_id": {"S": member}, "v": {"N": "7"}, "gone": {"N": "4000000000"}});
+        self.put_row(id, member, json!({"v": {"N": "7"}, "gone": {"N": "4000000000"}})).await;
+    }
+
+    async fn put_row(&self, id: &CounterId, member: &str, mut item: serde_json::Value) {
+        item["pk"] = json!({"S": RowKey::of(id, member, ShardCount::DEFAULT).to_string()});
+        item["user_id"] = json!({"S": member});
         self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
     }
 

@@ -82,17 +82,6 @@ async fn a_failed_read_fails_all_who_wait_and_is_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_does_not_answer_costs_its_budget_and_a_fault_is_not_kept() {
-    let config = Config { local_ttl: SECOND, ..Config::default() };
-    let (world, p) = (World::with(Beginning { config, ..Beginning::default() }).await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.slow_down(3600 * SECOND);
-    assert!(matches!(world.reader.count(&p).await, Err(NoAnswer::Away(_))));
-    world.store.faults([]);
-    assert_eq!(world.count(&p).await.served.likes, 3);
-}
-
-#[tokio::test(start_paused = true)]
 async fn standings_that_cannot_be_read_make_the_process_not_ready_and_answers_go_on() {
     let (world, p) = (World::start().await, likes("p"));
     world.write(&p, counter(3, 5)).await;
