@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tally_core::Set;
 use tally_core::ids::PostId;
+use tally_core::ports::TopicReader;
 use tally_core::ports::log::Records;
-use tally_core::ports::{Outcome, TopicReader};
 use tally_service::{Clock, Stop, Task};
 
 use crate::followed::Followed;
@@ -70,13 +70,6 @@ impl FollowBlocks {
         tops.wait_for_blocks();
         Self { followed: Followed::new(reader, clock), tops }
     }
-
-    async fn look(&mut self) -> Outcome<()> {
-        let Self { followed, tops } = self;
-        let is_whole = followed.look(|records| tops.block(ids(records), false)).await?;
-        tops.block(Vec::new(), is_whole);
-        Ok(())
-    }
 }
 
 /// What is no id is in no list.
@@ -87,14 +80,9 @@ fn ids(records: &Records) -> Vec<(PostId, bool)> {
 }
 
 impl Task for FollowBlocks {
-    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        loop {
-            if let Err(fault) = stop.unless_requested(self.look()).await? {
-                tracing::debug!(error = %fault, "the topic of blocked ids cannot be read");
-            }
-            if stop.unless_requested(self.followed.pause()).await.is_err() {
-                return Ok(());
-            }
-        }
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let Self { followed, tops } = self;
+        let take = |records: Option<&Records>, is_whole| tops.block(records.map(ids).unwrap_or_default(), is_whole);
+        followed.run(stop, "blocked ids", take).await
     }
 }

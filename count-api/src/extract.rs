@@ -1,10 +1,10 @@
-//! What handlers take of a request, checked before anything is read or written: ids, queries, JSON bodies.
+//! What handlers take of a request, checked before anything is read or written: queries and JSON bodies.
 
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
@@ -12,14 +12,9 @@ use futures_util::StreamExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
-use tally_core::ids::{PostId, UserId};
 use tokio::time::timeout;
 
 use crate::error::{Parameter, Problem, quoted};
-
-/// The ids' names in the paths of routes.
-pub(crate) const POST: &str = "post_id";
-const USER: &str = "user_id";
 
 /// The longest body: a hundred ids of 256 bytes, each written with escapes, or four hundred without.
 pub const BODY_BYTES: usize = 192 * 1024;
@@ -29,49 +24,6 @@ const DRAINED_BYTES: usize = 2 * 1024 * 1024;
 
 /// How long a body may take.
 const BODY_TIME: Duration = Duration::from_secs(5);
-
-/// The post of a path, percent-decoded once.
-#[derive(Clone, Debug)]
-pub struct Post(pub PostId);
-
-/// The post and the user of a path, each percent-decoded once.
-#[derive(Clone, Debug)]
-pub struct PostAndUser(pub PostId, pub UserId);
-
-impl<S: Send + Sync> FromRequestParts<S> for Post {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        Ok(Self(post(&params(parts, state).await?)?))
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for PostAndUser {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let params = params(parts, state).await?;
-        let user = UserId::new(param(&params, USER)?);
-        let user = user.map_err(|reason| Problem::BadId { parameter: Parameter::named(USER), reason })?;
-        Ok(Self(post(&params)?, user))
-    }
-}
-
-/// The parameters of a path, each percent-decoded once.
-pub(crate) async fn params<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPathParams, Problem> {
-    RawPathParams::from_request_parts(parts, state).await.map_err(|_| Problem::BadPath)
-}
-
-fn post(params: &RawPathParams) -> Result<PostId, Problem> {
-    let post = PostId::new(param(params, POST)?);
-    post.map_err(|reason| Problem::BadId { parameter: Parameter::named(POST), reason })
-}
-
-/// The parameter `name`, which the route's path has.
-pub(crate) fn param<'a>(params: &'a RawPathParams, name: &str) -> Result<&'a str, Problem> {
-    let found = params.iter().find(|(found, _)| *found == name);
-    found.map(|(_, value)| value).ok_or(Problem::BadPath)
-}
 
 /// A query string, all of whose parameters the route knows.
 #[derive(Clone, Copy, Debug)]

@@ -7,14 +7,14 @@ use std::time::Duration;
 use tally_core::ports::log::Records;
 use tally_core::ports::{Outcome, TopicReader};
 use tally_core::topic::{Log, Offset, Partition, TopicId};
-use tally_service::Clock;
+use tally_service::{Clock, Stop};
 
 /// The wait between two looks at the topic.
 const EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) struct Followed {
     reader: Arc<dyn TopicReader>,
-    pub(crate) clock: Clock,
+    clock: Clock,
     /// The next record of each partition.
     positions: BTreeMap<u32, (TopicId, Offset)>,
 }
@@ -24,27 +24,47 @@ impl Followed {
         Self { reader, clock, positions: BTreeMap::new() }
     }
 
-    pub(crate) async fn pause(&self) {
-        self.clock.sleep(EVERY).await;
+    /// Follows the topic of `what` until `stop`. After each look `take` is told whether that was all there is.
+    pub(crate) async fn run(
+        mut self,
+        stop: Stop,
+        what: &str,
+        mut take: impl FnMut(Option<&Records>, bool) + Send,
+    ) -> anyhow::Result<()> {
+        loop {
+            let is_whole = stop.unless_requested(self.look(&mut take)).await?.unwrap_or_else(|fault| {
+                tracing::debug!(error = %fault, "the topic of {what} cannot be read");
+                false
+            });
+            take(None, is_whole);
+            if stop.unless_requested(self.clock.sleep(EVERY)).await.is_err() {
+                return Ok(());
+            }
+        }
     }
 
     /// Hands on what has come, up to where the topic ended when this began. Whether there is such a topic.
-    pub(crate) async fn look(&mut self, mut take: impl FnMut(&Records)) -> Outcome<bool> {
+    async fn look(&mut self, take: &mut impl FnMut(Option<&Records>, bool)) -> Outcome<bool> {
         let logs = self.reader.logs().await?;
         for (partition, log) in &logs {
-            self.read(partition, log, &mut take).await?;
+            self.read(partition, log, take).await?;
         }
         Ok(!logs.is_empty())
     }
 
-    async fn read(&mut self, partition: &Partition, log: &Log, take: &mut impl FnMut(&Records)) -> Outcome<()> {
+    async fn read(
+        &mut self,
+        partition: &Partition,
+        log: &Log,
+        take: &mut impl FnMut(Option<&Records>, bool),
+    ) -> Outcome<()> {
         let position = self.positions.get(&partition.index).filter(|(topic, _)| *topic == log.topic);
         // What the topic has dropped meanwhile was written again since.
         let mut from = position.map_or(log.start, |(_, next)| *next).max(log.start);
         while from < log.end {
             let records = self.reader.read(partition, from, log.end).await?;
             from = records.last_offset().map_or(log.end, Offset::next);
-            take(&records);
+            take(Some(&records), false);
             self.positions.insert(partition.index, (log.topic.clone(), from));
         }
         Ok(())

@@ -6,7 +6,6 @@ mod args;
 pub mod auth;
 mod blocks;
 mod config;
-pub mod count;
 pub mod definitions;
 pub mod error;
 pub mod extract;

@@ -9,124 +9,86 @@ use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 
 use crate::routes::GET_LIKES;
 
-const fn metric(
-    name: &'static str,
-    kind: Kind,
-    unit: Unit,
-    labels: &'static [Label],
-    description: &'static str,
-) -> Metric {
-    Metric { name, kind, unit, labels, description }
+const fn counter(name: &'static str, labels: &'static [Label], description: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, unit: Unit::Count, labels, description }
 }
 
-pub(crate) const HTTP_REQUESTS: Metric = metric(
+const fn gauge(name: &'static str, unit: Unit, description: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, unit, labels: &[], description }
+}
+
+/// How long something takes.
+const fn seconds(name: &'static str, labels: &'static [Label], description: &'static str) -> Metric {
+    Metric { name, kind: Kind::Histogram, unit: Unit::Seconds, labels, description }
+}
+
+pub(crate) const HTTP_REQUESTS: Metric = seconds(
     "tally_http_requests_seconds",
-    Kind::Histogram,
-    Unit::Seconds,
     &[Label::learnt("route"), Label::learnt("method"), Label::learnt("status")],
     "From a request's headers to its answer's.",
 );
-pub(crate) const HTTP_CONNECTIONS: Metric =
-    metric("tally_http_connections", Kind::Gauge, Unit::Count, &[], "Connections that are open.");
-pub(crate) const HTTP_REFUSED: Metric = metric(
+pub(crate) const HTTP_CONNECTIONS: Metric = gauge("tally_http_connections", Unit::Count, "Connections that are open.");
+pub(crate) const HTTP_REFUSED: Metric = counter(
     "tally_http_refused_total",
-    Kind::Counter,
-    Unit::Count,
     &[Label::of("reason", &["slow", "too_large", "malformed", "unread", "broken_off"])],
     "Connections that ended on something that is not a request we read: malformed, slow or over a limit.",
 );
-pub(crate) const READS: Metric = metric(
+pub(crate) const READS: Metric = counter(
     "tally_reads_total",
-    Kind::Counter,
-    Unit::Count,
     &[Label::of("layer", &["local", "cache", "table"])],
     "Counts read, by the layer that had them: local, cache or table.",
 );
-pub(crate) const CACHE_FAULTS: Metric = metric(
+pub(crate) const CACHE_FAULTS: Metric = counter(
     "tally_cache_faults_total",
-    Kind::Counter,
-    Unit::Count,
     &[Label::of("reason", &["transient", "throttled", "poison", "fatal", "slow", "breaker_open"])],
     "Calls of the cache that failed, took too long, or were not made because the breaker is open.",
 );
-pub(crate) const CACHE_FILLS: Metric = metric(
+pub(crate) const CACHE_FILLS: Metric = counter(
     "tally_cache_fills_total",
-    Kind::Counter,
-    Unit::Count,
     &[Label::of("outcome", &["written", "overtaken", "failed", "dropped"])],
     "Counts offered to the cache.",
 );
-pub(crate) const TABLE_READS: Metric = metric(
+pub(crate) const TABLE_READS: Metric = seconds(
     "tally_table_reads_seconds",
-    Kind::Histogram,
-    Unit::Seconds,
     &[Label::of("outcome", &["ok", "transient", "throttled", "poison", "fatal", "slow"])],
     "Reads of the tables, by their outcome.",
 );
-pub(crate) const TABLE_REFUSED: Metric = metric(
-    "tally_table_refused_total",
-    Kind::Counter,
-    Unit::Count,
-    &[],
-    "Reads not begun because as many were under way as are allowed.",
-);
-pub(crate) const STALENESS: Metric = metric(
+pub(crate) const TABLE_REFUSED: Metric =
+    counter("tally_table_refused_total", &[], "Reads not begun because as many were under way as are allowed.");
+pub(crate) const STALENESS: Metric = gauge(
     "tally_staleness_seconds",
-    Kind::Gauge,
     Unit::Seconds,
-    &[],
     "How long ago the moment is up to which every count is known to be complete.",
 );
-pub(crate) const BOARDS_AGE: Metric = metric(
+pub(crate) const BOARDS_AGE: Metric = gauge(
     "tally_boards_age_seconds",
-    Kind::Gauge,
     Unit::Seconds,
-    &[],
     "How long ago the moment was that lists of what is trending are of.",
 );
-pub(crate) const BOARDS_UNREADABLE: Metric = metric(
-    "tally_boards_unreadable_total",
-    Kind::Counter,
-    Unit::Count,
-    &[],
-    "Records of the topic of boards that this build cannot read.",
-);
+pub(crate) const BOARDS_UNREADABLE: Metric =
+    counter("tally_boards_unreadable_total", &[], "Records of the topic of boards that this build cannot read.");
 pub(crate) const BLOCKED: Metric =
-    metric("tally_blocked_ids", Kind::Gauge, Unit::Count, &[], "Ids that lists of what is trending leave out.");
-pub(crate) const OPEN_GAPS: Metric = metric(
-    "tally_open_gaps",
-    Kind::Gauge,
-    Unit::Count,
-    &[],
-    "Losses not repaired yet: where one is open no answer is exact.",
-);
-pub(crate) const STANDING_AGE: Metric = metric(
+    gauge("tally_blocked_ids", Unit::Count, "Ids that lists of what is trending leave out.");
+pub(crate) const OPEN_GAPS: Metric =
+    gauge("tally_open_gaps", Unit::Count, "Losses not repaired yet: where one is open no answer is exact.");
+pub(crate) const STANDING_AGE: Metric = gauge(
     "tally_standing_age_seconds",
-    Kind::Gauge,
     Unit::Seconds,
-    &[],
     "How long ago the latest reading of what may be said of counts began.",
 );
-pub(crate) const NEGATIVE_COUNTS: Metric = metric(
+pub(crate) const NEGATIVE_COUNTS: Metric = counter(
     "tally_negative_counts_total",
-    Kind::Counter,
-    Unit::Count,
     &[Label::of("outcome", &["queued", "dropped", "failed"])],
     "Counts met that are below zero or in doubt: queued for a recount, dropped because the queue was full, or failed to be queued.",
 );
-pub(crate) const LISTENERS: Metric =
-    metric("tally_listeners", Kind::Gauge, Unit::Count, &[], "Streams of live counts that are open.");
-pub(crate) const WATCHED_COUNTERS: Metric = metric(
+pub(crate) const LISTENERS: Metric = gauge("tally_listeners", Unit::Count, "Streams of live counts that are open.");
+pub(crate) const WATCHED_COUNTERS: Metric = gauge(
     "tally_watched_counters",
-    Kind::Gauge,
     Unit::Count,
-    &[],
     "Counters of posts and hashtags with at least one listener: each is read four times a second.",
 );
-pub(crate) const WRITES: Metric = metric(
+pub(crate) const WRITES: Metric = counter(
     "tally_writes_total",
-    Kind::Counter,
-    Unit::Count,
     &[
         Label::of("action", &["like", "unlike", "put", "remove", "increment", "decrement"]),
         Label::of("outcome", &["acknowledged", "transient", "throttled", "poison", "fatal"]),

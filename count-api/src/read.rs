@@ -21,7 +21,6 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use tally_core::cached::Value;
 use tally_core::fold::Counter;
 use tally_core::ids::CounterId;
 use thiserror::Error;
@@ -39,8 +38,8 @@ pub use table::{AskTable, Table};
 
 use gate::no_answer;
 
-use crate::count::Rendered;
 use crate::error::{LoggedCause, Problem};
+use crate::value::Rendered;
 
 /// Reads under way at once. More are refused: the table's gate lets far fewer through.
 const AT_ONCE: usize = 4_096;
@@ -127,10 +126,7 @@ impl Reader {
         let mut read = table.read(std::slice::from_ref(id)).await?;
         let counter = read.counters.remove(id).transpose().map_err(|fault| no_answer(&fault))?;
         let (beside, now) = (known.beside(id, known.of(id).cloned()), standings.now().wall);
-        let number = match &counter {
-            Some(counter) => Number::new(Value::from(counter), beside, now),
-            None => Number::absent(&read, beside, now),
-        };
+        let number = Number::read(counter.as_ref(), &read, beside, now);
         Ok((self.answer(id, &number), counter))
     }
 

@@ -1,17 +1,23 @@
 //! The routes, put together. What each answers stands in its module; what all have in common stands here.
 
 mod batch;
-mod count;
+mod chosen;
 mod counters;
+mod create;
+mod detail;
 mod docs;
 mod front;
 mod gathering;
-mod like;
-mod likers;
+mod hashtags;
+mod members;
+mod milestones;
+mod paging;
+mod read;
 mod schema;
 mod stream;
 mod top;
-mod write;
+mod writer;
+mod writes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +27,7 @@ use axum::extract::{DefaultBodyLimit, MatchedPath, Request};
 use axum::http::HeaderValue;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{MethodFilter, on};
 use tally_adapters::dynamodb::Rows;
 use tally_core::ids::ShardCount;
 use tally_service::{Clock, Stop};
@@ -29,6 +35,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 use tower_http::cors::CorsLayer;
+use utoipa::openapi::OpenApi;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
@@ -43,13 +50,13 @@ use crate::read::{Reader, TableGate};
 use crate::tops::Tops;
 use crate::watch::Watches;
 
-pub(crate) use count::PATH as GET_LIKES;
-use counters::hashtags::{of_hashtags, path_of_hashtags};
 use docs::describe;
 pub use front::Front;
 use front::{ShortWay, without_origin};
+use hashtags::{of_hashtags, path_of_hashtags};
+pub(crate) use read::LIKES as GET_LIKES;
 pub(crate) use schema::Id;
-pub use write::EventWriter;
+pub use writer::EventWriter;
 
 /// Answers smaller than this are not worth compressing.
 const COMPRESSED_FROM: u64 = 1_024;
@@ -109,33 +116,19 @@ pub fn front(api: Api, gates: Gates, own: Router) -> Front {
 fn router(api: Api, gates: Gates, own: Router) -> Router {
     let (reads, mut document) = reads().split_for_parts();
     let mut routes = gates.reads.clone().before(reads);
-    if api.tops.is_some() {
-        let (lists, described) = lists().split_for_parts();
-        document.merge(described);
-        routes = routes.merge(gates.reads.clone().before(lists));
-    } else {
-        let off = async || Problem::ListsOff;
-        routes = top::PATHS.into_iter().fold(routes, |routes, path| routes.route(path, get(off)));
-    }
-    if api.writer.is_some() {
-        for (gate, behind) in [(gates.writes, writes()), (gates.admin, administration())] {
-            let (behind, described) = behind.split_for_parts();
+    let groups = [
+        (api.tops.is_some(), gates.reads.clone(), lists(), Problem::ListsOff),
+        (api.writer.is_some(), gates.writes, writes(), Problem::WritesOff),
+        (api.writer.is_some(), gates.admin, administration(), Problem::WritesOff),
+    ];
+    for (is_on, gate, group, off) in groups {
+        let (group, described) = group.split_for_parts();
+        if is_on {
             document.merge(described);
-            routes = routes.merge(gate.before(behind));
-        }
-    } else {
-        // The paths of members have a GET. Without these two a PUT would be told that the method does not exist.
-        let off = async || Problem::WritesOff;
-        let members = counters::members::PATH;
-        for path in [write::PATH, members, &path_of_hashtags(members)] {
-            routes = routes.route(path, put(off).delete(off));
-        }
-        for path in puts_with_a_body() {
-            routes = routes.route(&path, put(off));
-        }
-        let events = counters::events::PATH;
-        for path in [events, &path_of_hashtags(events)] {
-            routes = routes.route(path, post(off));
+            routes = routes.merge(gate.before(group));
+        } else {
+            // The paths of members have a GET. Without this a PUT would be told that the method does not exist.
+            routes = refused(routes, &described, &off);
         }
     }
     let docs = Gate { guard: Guard::default(), ..gates.reads }.before(docs::routes(&describe(document)));
@@ -155,6 +148,23 @@ fn router(api: Api, gates: Gates, own: Router) -> Router {
     routes.layer(CatchPanicLayer::custom(panicked)).layer(from_fn(name_route))
 }
 
+/// `routes`, and those of `described` with this answer.
+fn refused(mut routes: Router<Api>, described: &OpenApi, answer: &Problem) -> Router<Api> {
+    for (path, item) in &described.paths.paths {
+        let methods = [
+            (&item.get, MethodFilter::GET),
+            (&item.put, MethodFilter::PUT),
+            (&item.post, MethodFilter::POST),
+            (&item.delete, MethodFilter::DELETE),
+        ];
+        for (_, method) in methods.into_iter().filter(|(operation, _)| operation.is_some()) {
+            let answer = answer.clone();
+            routes = routes.route(path, on(method, async move || answer));
+        }
+    }
+    routes
+}
+
 /// Leaves the route's name with the answer, for the log and the metrics: they are written outside of the router.
 async fn name_route(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -171,25 +181,24 @@ fn route_of(answer: &Response) -> Option<MatchedPath> {
 }
 
 fn reads() -> OpenApiRouter<Api> {
-    let likes = OpenApiRouter::new()
-        .routes(routes!(count::count))
-        .routes(routes!(batch::counts))
-        .routes(routes!(stream::stream))
-        .routes(routes!(like::like))
-        .routes(routes!(likers::likers));
-    let several = likes
+    let of_posts = OpenApiRouter::new()
+        .routes(routes!(read::count))
+        .routes(routes!(batch::likes))
+        .routes(routes!(stream::likes))
+        .routes(routes!(members::like))
+        .routes(routes!(members::likers))
         .routes(routes!(counters::list))
-        .routes(routes!(counters::batch::counts))
-        .routes(routes!(counters::stream::posts));
+        .routes(routes!(batch::counters))
+        .routes(routes!(stream::posts));
     of_each_subject(
-        several,
+        of_posts,
         [
-            routes!(counters::read::counter),
-            routes!(counters::read::counters),
-            routes!(counters::milestones::milestones),
-            routes!(counters::members::member),
-            routes!(counters::members::members),
-            routes!(counters::stream::one),
+            routes!(read::counter),
+            routes!(read::counters),
+            routes!(milestones::milestones),
+            routes!(members::member),
+            routes!(members::members),
+            routes!(stream::one),
         ],
     )
 }
@@ -199,18 +208,17 @@ fn lists() -> OpenApiRouter<Api> {
 }
 
 fn writes() -> OpenApiRouter<Api> {
-    let likes = OpenApiRouter::new().routes(routes!(write::like, write::unlike));
-    let counters = [routes!(counters::members::put, counters::members::remove), routes!(counters::events::event)];
-    of_each_subject(likes, counters)
+    let likes = OpenApiRouter::new().routes(routes!(writes::like, writes::unlike));
+    of_each_subject(likes, [routes!(writes::put, writes::remove), routes!(writes::event)])
 }
 
 fn administration() -> OpenApiRouter<Api> {
-    of_each_subject(OpenApiRouter::new(), [routes!(counters::create::create)])
+    of_each_subject(OpenApiRouter::new(), [routes!(create::create)])
 }
 
 /// The routes whose PUT has a body.
 pub(crate) fn puts_with_a_body() -> [String; 2] {
-    [counters::create::PATH.to_owned(), path_of_hashtags(counters::create::PATH)]
+    [create::PATH.to_owned(), path_of_hashtags(create::PATH)]
 }
 
 /// `router` with `routes` of posts, and with the same of hashtags.
@@ -222,11 +230,10 @@ fn of_each_subject<const N: usize>(
 }
 
 /// The document of every route, as it is served when writes are taken and lists are read.
-pub fn document() -> utoipa::openapi::OpenApi {
-    let (_, mut document) = reads().split_for_parts();
-    document.merge(lists().split_for_parts().1);
-    document.merge(writes().split_for_parts().1);
-    document.merge(administration().split_for_parts().1);
+pub fn document() -> OpenApi {
+    let [mut document, others @ ..] =
+        [reads(), lists(), writes(), administration()].map(|group| group.split_for_parts().1);
+    others.into_iter().for_each(|described| document.merge(described));
     describe(document)
 }
 

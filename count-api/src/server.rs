@@ -22,6 +22,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tally_service::http::Patient;
 use tally_service::{Stop, Task};
+use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -31,7 +32,7 @@ use crate::metrics::{HTTP_CONNECTIONS, HTTP_REFUSED};
 use crate::routes::Front;
 
 use alarm::Alarm;
-use begun::Begun;
+use begun::begun;
 use connections::{Connections, Ending};
 
 /// Bytes of a request's line and headers. hyper reads no less than 8 KiB at once.
@@ -105,9 +106,12 @@ impl Server {
         let (front, peer, limits) = (self.front.clone(), Peer::from(peer.ip()), self.limits);
         HTTP_CONNECTIONS.gauge(&[]).increment(1);
         async move {
-            let stream = Patient::new(stream, limits.unread_time);
-            match select(pin!(timeout(limits.head_time, Begun::of(stream))), ending).await {
-                Either::Left((Ok(Ok(begun)), ending)) => version(begun, front, peer, limits, ending).await,
+            let (reading, writing) = stream.into_split();
+            match select(pin!(timeout(limits.head_time, begun(reading))), ending).await {
+                Either::Left((Ok(Ok((is_http2, reading))), ending)) => {
+                    let stream = join(reading, Patient::new(writing, limits.unread_time));
+                    version(is_http2, stream, front, peer, limits, ending).await;
+                }
                 // A client that leaves before it asked for anything.
                 Either::Left((Ok(Err(_)), _)) | Either::Right(_) => {}
                 Either::Left((Err(_), _)) => slow(&peer),
@@ -118,8 +122,15 @@ impl Server {
 }
 
 /// Serves a connection in the version that it began in.
-async fn version(begun: Begun<Patient<TcpStream>>, front: Front, peer: Peer, limits: ConnectionLimits, ending: Ending) {
-    let (is_http2, stream, heard) = (begun.is_http2(), TokioIo::new(begun), Arc::new(Exchanges::default()));
+async fn version(
+    is_http2: bool,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    front: Front,
+    peer: Peer,
+    limits: ConnectionLimits,
+    ending: Ending,
+) {
+    let (stream, heard) = (TokioIo::new(stream), Arc::new(Exchanges::default()));
     if is_http2 {
         match http2::serve(stream, front, peer.clone(), Arc::clone(&heard), limits.head_time, ending).await {
             http2::Ended::Broken(error) if !heard.all_answered() => refused(&peer, &error),

@@ -9,8 +9,9 @@ use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use tally_core::Map;
 use tally_core::ids::PostId;
+use tally_core::ports::TopicReader;
 use tally_core::ports::log::Records;
-use tally_core::ports::{Outcome, TopicReader};
+use tally_core::time::UnixMillis;
 use tally_service::{Clock, Stop, Task};
 use tally_trends::{BadPublished, Place, Published, Shelf, Top, Window};
 use tokio::sync::watch;
@@ -19,6 +20,7 @@ use utoipa::ToSchema;
 use crate::blocks::Blocked;
 use crate::followed::Followed;
 use crate::metrics::{BOARDS_AGE, BOARDS_UNREADABLE};
+use crate::value::{json, tag};
 
 /// Answers that are kept of a moment.
 const KEPT: usize = 1_000;
@@ -119,13 +121,12 @@ impl TopList {
 
 impl Rendered {
     fn new(wanted: &Wanted, top: Top, blocked: &Blocked) -> Self {
-        let body = serde_json::to_vec(&TopList::new(wanted, &top)).expect("texts and numbers always serialise");
+        let body = json(&TopList::new(wanted, &top));
         let mut edition = format!("{}.{}", top.list.moment, u8::from(top.claim.bound() == Some(0)));
         if blocked.version() != 0 {
             edition = format!("{edition}.{:x}", blocked.version());
         }
-        let tag = HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("digits and dots make a header");
-        Self { edition, tag, body: body.into(), top: Arc::new(top) }
+        Self { tag: tag(&edition), edition, body: body.into(), top: Arc::new(top) }
     }
 
     /// Whether a listener that was told `before` has to be told of this: the list or what may be claimed of it is another.
@@ -212,66 +213,46 @@ impl Tops {
             self.0.moved.send_replace(shelf.moment().unwrap_or_default());
         }
     }
-
-    fn moment(&self) -> Option<u64> {
-        self.0.shelf.read().moment()
-    }
 }
 
 /// The task that reads the topic of boards.
 pub struct FollowBoards {
     followed: Followed,
     tops: Tops,
-    /// Something that cannot be read was said.
-    said: bool,
+    clock: Clock,
 }
 
 impl FollowBoards {
     pub fn new(reader: Arc<dyn TopicReader>, tops: Tops, clock: Clock) -> Self {
-        Self { followed: Followed::new(reader, clock), tops, said: false }
-    }
-
-    /// Reads what has come, up to where the topic ended when this began.
-    async fn look(&mut self) -> Outcome<()> {
-        let Self { followed, tops, said } = self;
-        let is_whole = followed.look(|records| tops.take(decode(records, said), false)).await?;
-        tops.take(Vec::new(), is_whole);
-        Ok(())
+        Self { followed: Followed::new(reader, clock), tops, clock }
     }
 }
 
+/// What can be read of `records`; of what cannot it is `said` once.
 fn decode(records: &Records, said: &mut bool) -> Vec<Published> {
-    let mut messages = Vec::with_capacity(records.len());
-    for record in records.iter() {
-        let Some(value) = record.value else { continue };
-        match Published::read(record.key.unwrap_or_default(), value) {
-            Ok(message) => messages.push(message),
-            Err(bad) => unreadable(&bad, said),
-        }
-    }
-    messages
-}
-
-fn unreadable(bad: &BadPublished, said: &mut bool) {
-    BOARDS_UNREADABLE.counter(&[]).increment(1);
-    if !std::mem::replace(said, true) {
-        tracing::error!(error = %bad, "the topic of boards has what this build cannot read: its lists may stand still");
-    }
+    let read = records.iter().filter_map(|record| Some(Published::read(record.key.unwrap_or_default(), record.value?)));
+    let known = read.filter_map(|read| {
+        let unreadable = |bad: BadPublished| {
+            BOARDS_UNREADABLE.counter(&[]).increment(1);
+            if !std::mem::replace(said, true) {
+                tracing::error!(error = %bad, "the topic of boards has what this build cannot read: its lists may stand still");
+            }
+        };
+        read.map_err(unreadable).ok()
+    });
+    known.collect()
 }
 
 impl Task for FollowBoards {
-    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        loop {
-            if let Err(fault) = stop.unless_requested(self.look()).await? {
-                tracing::debug!(error = %fault, "the topic of boards cannot be read");
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let Self { followed, tops, clock } = self;
+        let mut said = false;
+        let take = |records: Option<&Records>, is_whole| {
+            tops.take(records.map(|records| decode(records, &mut said)).unwrap_or_default(), is_whole);
+            if let Some(moment) = tops.0.shelf.read().moment() {
+                BOARDS_AGE.gauge(&[]).set(clock.now().since(UnixMillis(moment * 1000)).as_secs_f64());
             }
-            if let Some(moment) = self.tops.moment() {
-                let age = self.followed.clock.now().since(tally_core::time::UnixMillis(moment * 1000));
-                BOARDS_AGE.gauge(&[]).set(age.as_secs_f64());
-            }
-            if stop.unless_requested(self.followed.pause()).await.is_err() {
-                return Ok(());
-            }
-        }
+        };
+        followed.run(stop, "boards", take).await
     }
 }

@@ -5,17 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tally_adapters::dynamodb::counters::Read;
 use tally_core::cached::{FillToken, Got, StandingAt, Value};
 use tally_core::ids::CounterId;
-use tally_core::time::UnixMillis;
 
 use super::NoAnswer;
 use super::cache::{Fill, Fills, SharedCache};
 use super::gate::no_answer;
 use super::local::ReadLead;
 use super::negative::Negatives;
-use super::number::{Beside, Number};
+use super::number::Number;
 use super::standings::{Known, Standings};
 use super::table::Table;
 use crate::metrics::ReadCounters;
@@ -126,7 +124,8 @@ impl Layers {
         for ask in asks {
             let number = read.as_mut().map_err(|fault| fault.clone()).and_then(|read| {
                 let beside = known.beside(&ask.lead.id, ask.standing(&known));
-                let number = number(&ask.lead.id, read, beside, now)?;
+                let counter = read.counters.remove(&ask.lead.id).transpose().map_err(|fault| no_answer(&fault))?;
+                let number = Number::read(counter.as_ref(), read, beside, now);
                 self.counters.table.increment(1);
                 self.fill(&ask, number.value);
                 Ok(number)
@@ -149,15 +148,6 @@ impl Layers {
             self.negatives.report(&lead.id, &number.value);
         }
         lead.finish(read);
-    }
-}
-
-/// A counter as it was read, beside a standing that was taken before.
-fn number(id: &CounterId, read: &mut Read, beside: Beside, now: UnixMillis) -> Result<Number, NoAnswer> {
-    match read.counters.remove(id) {
-        Some(Ok(counter)) => Ok(Number::new(Value::from(&counter), beside, now)),
-        Some(Err(fault)) => Err(no_answer(&fault)),
-        None => Ok(Number::absent(read, beside, now)),
     }
 }
 

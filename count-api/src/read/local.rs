@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 
 use super::NoAnswer;
 use super::number::{Answer, Number};
-use crate::count::Rendered;
 use crate::error::LoggedCause;
+use crate::value::Rendered;
 
 /// How much older than a request the read may be that it is answered by. A recount calls a number doubtful for longer than that
 /// before it corrects it, so a corrected counter is never told as exact as it was.

@@ -46,6 +46,7 @@ use std::time::Duration;
 
 use tally_adapters::dynamodb::counters::Read;
 use tally_core::cached::{StandingAt, Value};
+use tally_core::fold::Counter;
 use tally_core::ids::CounterKind;
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
@@ -86,11 +87,12 @@ impl Number {
         Self { value, standing, as_of: as_of.map(|as_of| as_of.min(now)) }
     }
 
-    /// A counter that was not there when the others of `read` arrived `now`. It is 0, but for a table that may have lost it.
-    pub fn absent(read: &Read, beside: Beside, now: UnixMillis) -> Self {
+    /// A counter as it was `read`, which arrived `now`. One that was not there is 0, but for a table that may have lost it.
+    pub fn read(counter: Option<&Counter>, read: &Read, beside: Beside, now: UnixMillis) -> Self {
         let stated = beside.standing.as_ref().and_then(|stated| stated.standing.as_of);
         let knows = read.since.is_none_or(|since| stated.is_some_and(|stated| stated > since));
-        Self::new(Value { doubtful: !(read.reserved && knows), ..Value::default() }, beside, now)
+        let absent = || Value { doubtful: !(read.reserved && knows), ..Value::default() };
+        Self::new(counter.map_or_else(absent, Value::from), beside, now)
     }
 
     /// What may be said of the number `now`, where `newest` is the newest standing that is known of its partition.

@@ -1,22 +1,25 @@
-//! The counts of several posts at once.
+//! The likes of several posts at once, and several counters of several posts: what a page of posts shows.
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use tally_core::ids::{CounterId, PostId};
+use tally_core::definitions::{Definition, SubjectField};
+use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, UserId};
 use utoipa::ToSchema;
 
-use super::Api;
+use super::read::counts;
 use super::schema::Id;
-use crate::count::Count;
+use super::{Api, Handles};
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::Json;
-use crate::read::NoAnswer;
+use crate::value::{Count, CounterValue, Subject};
 
-/// The most posts that can be asked for at once.
-const MOST: usize = 100;
+/// The most posts whose likes can be asked for at once, and the most numbers.
+const MOST_POSTS: usize = 100;
+const MOST: usize = 400;
 
-/// What a body calls them.
+/// What a body calls its members.
 const POST_IDS: &str = "post_ids";
+const MEMBER: &str = "member";
 
 /// The posts asked for.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -50,39 +53,144 @@ pub(super) struct BatchCounts {
     responses(
         (status = 200, body = BatchCounts, description = "The numbers"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not such a list"),
-        (status = 408, body = ProblemDocument, content_type = "application/problem+json", description = "The body took too long"),
-        (status = 413, body = ProblemDocument, content_type = "application/problem+json", description = "The body is too large"),
-        (status = 415, body = ProblemDocument, content_type = "application/problem+json", description = "Not JSON"),
     ),
 )]
-pub(super) async fn counts(
+pub(super) async fn likes(
     State(api): State<Api>,
-    Json(asked): Json<BatchRequest>,
+    Json(BatchRequest { post_ids }): Json<BatchRequest>,
 ) -> Result<axum::Json<BatchCounts>, Problem> {
-    let ids = likes(&asked)?;
-    let read = api.reader.counts(&ids).await;
+    if post_ids.len() > MOST_POSTS {
+        return Err(too_many(format!("{} are more than {MOST_POSTS}", post_ids.len())));
+    }
+    let ids: Vec<CounterId> = posts(&post_ids)?.into_iter().map(CounterId::likes).collect();
     let mut answer = BatchCounts { counts: Vec::with_capacity(ids.len()), unreadable: Vec::new() };
+    let read = counts(&api, &ids).await?;
     for (CounterId { post, .. }, read) in ids.into_iter().zip(read) {
         match read {
-            Ok(count) => answer.counts.push(Count::new(post, count)),
-            Err(NoAnswer::Refused(cause)) => {
-                tracing::warn!(post = post.as_str(), cause = cause.as_str(), "a counter cannot be read");
-                answer.unreadable.push(post.as_str().to_owned());
-            }
-            Err(fault) => return Err(fault.into()),
+            Some(count) => answer.counts.push(Count::new(post, count)),
+            None => answer.unreadable.push(post.to_string()),
         }
     }
     Ok(axum::Json(answer))
 }
 
-fn likes(asked: &BatchRequest) -> Result<Vec<CounterId>, Problem> {
-    if asked.post_ids.len() > MOST {
-        let (parameter, given) = (Some(Parameter::named(POST_IDS)), asked.post_ids.len());
-        return Err(Problem::BadBody { parameter, why: format!("{given} are more than {MOST}") });
+/// The posts and the counters asked for.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CountersRequest {
+    /// The posts' ids. Posts times counters are 400 at most.
+    #[schema(value_type = Vec<Id>, max_items = 400, example = json!(["p-1", "p-2"]))]
+    post_ids: Vec<String>,
+    /// The counters' names; all counters of posts where it is left out.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>, max_items = 400, example = json!(["likes", "views"]))]
+    counters: Option<Vec<String>>,
+    /// Whose `mine` is asked for: the member, in most sets a user.
+    #[serde(default)]
+    #[schema(value_type = Id, example = "u-1")]
+    member: Option<String>,
+}
+
+/// The posts' numbers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct BatchValues {
+    /// Posts in the order asked, each with its counters in the order asked.
+    counts: Vec<CounterValue>,
+    /// Counters that are damaged and cannot be read; absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<Unreadable>,
+}
+
+/// A counter that cannot be read.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Unreadable {
+    /// The post.
+    #[schema(value_type = Id)]
+    post_id: String,
+    /// The counter's name.
+    #[schema(example = "retweets")]
+    counter: String,
+}
+
+/// What several counters of several posts come to
+///
+/// Posts come in the order asked, each with its counters in the order asked. Posts times counters are 400 at most. With a
+/// `member`, each set says in `mine` whether that member is in it.
+#[utoipa::path(
+    post,
+    path = "/v1/counters:batchGet",
+    operation_id = "batchGetCounters",
+    tag = "counters",
+    request_body(content = CountersRequest,
+        example = json!({"post_ids": ["p-1", "p-2"], "counters": ["retweets", "views"], "member": "u-1"})),
+    responses(
+        (status = 200, body = BatchValues, description = "The numbers", example = json!({"counts": [
+            {"post_id": "p-1", "counter": "retweets", "value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true, "mine": true},
+            {"post_id": "p-1", "counter": "views", "value": 1_300, "version": 90, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true},
+            {"post_id": "p-2", "counter": "retweets", "value": 0, "version": 0, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true, "mine": false},
+            {"post_id": "p-2", "counter": "views", "value": 8, "version": 2, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true}
+        ]})),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not such a list"),
+        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
+    ),
+)]
+pub(super) async fn counters(
+    State(api): State<Api>,
+    Json(asked): Json<CountersRequest>,
+) -> Result<axum::Json<BatchValues>, Problem> {
+    let (ids, member) = checked(&api, &asked)?;
+    let (read, mine) = tokio::join!(counts(&api, &ids), mine(&api, &ids, member.as_ref()));
+    let mut answer = BatchValues { counts: Vec::with_capacity(ids.len()), unreadable: Vec::new() };
+    for ((id, read), mine) in ids.into_iter().zip(read?).zip(mine?) {
+        let CounterId { post, name } = id;
+        match read {
+            Some(count) => {
+                answer.counts.push(CounterValue::new(&Subject::post(post), &name, count).with_mine(mine));
+            }
+            None => answer.unreadable.push(Unreadable { post_id: post.to_string(), counter: name.to_string() }),
+        }
     }
-    let post = |(index, id): (usize, &String)| {
-        let bad = |reason| Problem::BadId { parameter: Parameter::element(POST_IDS, index), reason };
-        PostId::new(id).map(CounterId::likes).map_err(bad)
+    Ok(axum::Json(answer))
+}
+
+/// Whether `member` is in each of `ids` that is a set; `None` of a sum, and of all without a member.
+async fn mine(api: &Handles, ids: &[CounterId], member: Option<&UserId>) -> Result<Vec<Option<bool>>, Problem> {
+    let Some(member) = member else { return Ok(vec![None; ids.len()]) };
+    let sets = ids.iter().filter(|id| id.name.kind() == CounterKind::Set);
+    let keys: Vec<RowKey> = sets.map(|id| RowKey::of(id, member, api.shards)).collect();
+    if keys.is_empty() {
+        return Ok(vec![None; ids.len()]);
+    }
+    let mut present = api.table.read(api.rows.present(&keys, member)).await?.into_iter();
+    Ok(ids.iter().map(|id| if id.name.kind() == CounterKind::Set { present.next() } else { None }).collect())
+}
+
+/// The counters that are asked for and the member, once each part of the request is known to be well formed.
+fn checked(api: &Handles, asked: &CountersRequest) -> Result<(Vec<CounterId>, Option<UserId>), Problem> {
+    let definitions: Vec<Definition> = match &asked.counters {
+        None => api.defined.of(SubjectField::Post),
+        Some(names) => {
+            let bounded = names.iter().take(MOST + 1);
+            bounded.map(|name| api.defined.named(SubjectField::Post, name)).collect::<Result<_, _>>()?
+        }
     };
-    asked.post_ids.iter().enumerate().map(post).collect()
+    let (given, counters) = (asked.post_ids.len(), asked.counters.as_ref().map_or(definitions.len(), Vec::len));
+    if given.saturating_mul(counters) > MOST || given.max(counters) > MOST {
+        return Err(too_many(format!("{given} posts of {counters} counters are more than {MOST} numbers")));
+    }
+    let posts: Vec<Subject> = posts(&asked.post_ids)?.into_iter().map(Subject::post).collect();
+    let member = asked.member.as_deref().map(UserId::new).transpose();
+    let member = member.map_err(|reason| Problem::BadId { parameter: Parameter::named(MEMBER), reason })?;
+    let each = |post: &Subject| -> Vec<CounterId> { definitions.iter().map(|it| post.counter(&it.name)).collect() };
+    Ok((posts.iter().flat_map(each).collect(), member))
+}
+
+fn too_many(why: String) -> Problem {
+    Problem::BadBody { parameter: Some(Parameter::named(POST_IDS)), why }
+}
+
+/// The posts that a body names.
+fn posts(ids: &[String]) -> Result<Vec<PostId>, Problem> {
+    let bad = |index| move |reason| Problem::BadId { parameter: Parameter::element(POST_IDS, index), reason };
+    ids.iter().enumerate().map(|(index, id)| PostId::new(id).map_err(bad(index))).collect()
 }

@@ -1,16 +1,4 @@
-//! Every counter that the deployment defines. What is asked of one stands in the modules; which there are stands here.
-
-mod accepted;
-pub(super) mod batch;
-mod chosen;
-pub(super) mod create;
-mod detail;
-pub(super) mod events;
-pub(super) mod hashtags;
-pub(super) mod members;
-pub(super) mod milestones;
-pub(super) mod read;
-pub(super) mod stream;
+//! Which counters the deployment defines.
 
 use axum::Json;
 use axum::extract::State;

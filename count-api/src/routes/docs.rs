@@ -10,7 +10,7 @@ use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use bytes::Bytes;
-use utoipa::openapi::path::{Operation, Parameter};
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
@@ -30,13 +30,19 @@ const DOCUMENT: &str = "/openapi.json";
 const BEARER: &str = "bearer";
 
 /// Every route may answer these.
-const ANYWHERE: [(&str, &str); 5] = [
+const ANYWHERE: [(&str, &str); 6] = [
+    ("400", "Not an id"),
     ("401", "A token is required, and this is not it"),
     ("403", "Another site's page asks a process that answers pages of its own host alone"),
     ("414", "The path and query are too long"),
     ("429", "More requests than one client may make"),
     ("503", "The store cannot be read now; no number is made up"),
 ];
+
+/// The routes that read a body may answer these as well, and those of a counter that there is no such one.
+const OF_A_BODY: [(&str, &str); 3] =
+    [("408", "The body took too long"), ("413", "The body is too large"), ("415", "Not JSON")];
+const OF_A_COUNTER: (&str, &str) = ("404", "No such counter");
 
 /// What operations are grouped by.
 const TAGS: [(&str, &str); 4] = [
@@ -127,7 +133,10 @@ fn describe_operation(operation: &mut Operation) {
     operation.security =
         Some(vec![SecurityRequirement::default(), SecurityRequirement::new::<_, [&str; 0], _>(BEARER, [])]);
     operation.parameters.iter_mut().flatten().for_each(never_null);
-    for (status, description) in ANYWHERE {
+    let of_a_body = OF_A_BODY.into_iter().filter(|_| operation.request_body.is_some());
+    let of_a_counter = operation.parameters.iter().flatten().filter(|it| names_a_counter(it)).map(|_| OF_A_COUNTER);
+    let may_be: Vec<_> = ANYWHERE.into_iter().chain(of_a_body).chain(of_a_counter).collect();
+    for (status, description) in may_be {
         let problem = Content::new(Some(Ref::from_schema_name(ProblemDocument::name())));
         let mut response = ResponseBuilder::new().description(description).content("application/problem+json", problem);
         if matches!(status, "429" | "503") {
@@ -135,8 +144,13 @@ fn describe_operation(operation: &mut Operation) {
             header.description = Some("Seconds until it is worth trying again".to_owned());
             response = response.header("retry-after", header);
         }
-        operation.responses.responses.insert(status.to_owned(), response.build().into());
+        // What a route says of it goes first.
+        operation.responses.responses.entry(status.to_owned()).or_insert_with(|| response.build().into());
     }
+}
+
+fn names_a_counter(parameter: &RefOr<Parameter>) -> bool {
+    matches!(parameter, RefOr::T(it) if it.name == "counter" && it.parameter_in == ParameterIn::Path)
 }
 
 /// A parameter that may be left out is not null where it is given.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
 
-use super::count;
+use super::read;
 use crate::access::{Access, Entry};
 use crate::error::Problem;
 use crate::gate::Gate;
@@ -50,7 +50,7 @@ impl Front {
         let began = Instant::now();
         let id = self.access.request_id(request.headers());
         let at_once = match self.admits(&request) {
-            Ok(()) => self.short.answer(&request, peer).map(|answer| (Some(count::PATH), answer)),
+            Ok(()) => self.short.answer(&request, peer).map(|answer| (Some(read::LIKES), answer)),
             Err(problem) => Some((None, problem.into_response().map(OneOf::Right))),
         };
         if let Some((route, mut answer)) = at_once {
@@ -98,10 +98,10 @@ impl ShortWay {
         if self.cors.is_some() && headers.contains_key(header::ORIGIN) {
             return None;
         }
-        let id = CounterId::likes(PostId::new(count::post(path)?).ok()?);
+        let id = CounterId::likes(PostId::new(read::post(path)?).ok()?);
         let rendered = self.reader.rendered_before(&id)?;
         let mut answer = match self.gate.admits(Some(peer), headers) {
-            Ok(()) => count::answer(rendered, headers, &self.cache_control).map(OneOf::Left),
+            Ok(()) => read::answer(rendered, headers, &self.cache_control).map(OneOf::Left),
             Err(problem) => problem.into_response().map(OneOf::Right),
         };
         if let Some(cors) = &self.cors {

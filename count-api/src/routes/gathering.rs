@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tally_core::Map;
-use tally_core::definitions::{Definition, Direction};
+use tally_core::definitions::Direction;
 use tally_core::event::{MAX_AMOUNT, Said};
 use tally_core::fault::Fault;
-use tally_core::ids::{CounterId, PostId};
+use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::write::EventWriter;
+use super::chosen::Chosen;
+use super::writer::EventWriter;
 
 /// How long amounts gather: as long as the producer gathers records.
 const LINGER: Duration = Duration::from_millis(5);
@@ -27,6 +28,9 @@ const AT_ONCE: usize = 4_096;
 
 /// What is added to which sum, or taken off it.
 type Key = (CounterId, Direction);
+
+/// What becomes of an event.
+type Told = watch::Receiver<Option<Outcome<UnixMillis>>>;
 
 /// The events that gather, and those under way, which end with the process. Clones share them.
 #[derive(Clone, Default)]
@@ -38,7 +42,7 @@ pub(super) struct Gatherings {
 /// An event that amounts are still added to.
 struct Gathering {
     n: Arc<Mutex<u32>>,
-    outcome: watch::Receiver<Option<Outcome<UnixMillis>>>,
+    outcome: Told,
 }
 
 impl Gatherings {
@@ -50,28 +54,17 @@ impl Gatherings {
     pub(super) async fn add(
         &self,
         writer: &EventWriter,
-        definition: &Definition,
-        subject: &PostId,
+        sum: &Chosen,
         direction: Direction,
         n: u32,
     ) -> Outcome<UnixMillis> {
-        let mut outcome = self.join(writer, definition, subject, direction, n)?;
-        let told = match outcome.wait_for(Option::is_some).await {
-            Ok(told) => told.clone(),
-            Err(_) => None,
-        };
+        let mut outcome = self.join(writer, sum, direction, n)?;
+        let told = outcome.wait_for(Option::is_some).await.ok().and_then(|told| told.clone());
         told.unwrap_or_else(|| Err(Fault::Transient("the event was dropped: the process ends".to_owned())))
     }
 
-    fn join(
-        &self,
-        writer: &EventWriter,
-        definition: &Definition,
-        subject: &PostId,
-        direction: Direction,
-        n: u32,
-    ) -> Outcome<watch::Receiver<Option<Outcome<UnixMillis>>>> {
-        let key = (CounterId { post: subject.clone(), name: definition.name.clone() }, direction);
+    fn join(&self, writer: &EventWriter, chosen: &Chosen, direction: Direction, n: u32) -> Outcome<Told> {
+        let key = (chosen.id(), direction);
         let mut open = self.open.lock();
         if let Some(gathering) = open.get(&key) {
             let mut sum = gathering.n.lock();
@@ -88,11 +81,11 @@ impl Gatherings {
         let (tell, outcome) = watch::channel(None);
         let sum = Arc::new(Mutex::new(n));
         open.insert(key.clone(), Gathering { n: Arc::clone(&sum), outcome: outcome.clone() });
-        let (gatherings, writer, definition) = (Arc::clone(&self.open), writer.clone(), definition.clone());
+        let (gatherings, writer, chosen) = (Arc::clone(&self.open), writer.clone(), chosen.clone());
         tasks.spawn(async move {
             tokio::time::sleep(LINGER).await;
-            let (subject, n) = (&key.0.post, closed(&gatherings, &key, &sum));
-            let said = writer.event(&definition, subject, key.1, Said::Amount(n)).await;
+            let n = closed(&gatherings, &key, &sum);
+            let said = writer.event(&chosen, direction, Said::Amount(n)).await;
             // None hears it where all have left.
             let _ = tell.send(Some(said));
         });

@@ -1,25 +1,43 @@
-//! Live counts of one post, as server-sent events.
+//! Live counts, as server-sent events: the likes of a post, all counters of one post or hashtag, and those of a page of posts
+//! over one connection.
 
 use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt};
-use tally_core::ids::CounterId;
+use serde::Serialize;
+use tally_core::definitions::{Definition, SubjectField};
+use tally_core::ids::{CounterId, CounterName, PostId};
+use tally_core::milestone::{Ladder, Milestone};
 
-use super::Api;
+use super::chosen::POST;
+use super::milestones::{JustReached, Reached};
+use super::read::readable;
 use super::schema::Id;
-use crate::count::Count;
-use crate::error::{Problem, ProblemDocument};
-use crate::extract::Post;
+use super::{Api, Handles};
+use crate::error::{Parameter, Problem, ProblemDocument};
+use crate::extract::Asked;
+use crate::milestones::Milestones;
 use crate::read::Answer;
+use crate::value::{Count, CounterValue, Subject};
 use crate::watch::Edition;
 
-/// The header in which a client that reconnects names the last event it saw.
-pub(super) static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// The most posts that one connection listens to.
+const MOST: usize = 100;
+
+/// How long a client waits before it connects again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// What the event of a milestone is called. It has no id: what was missed is asked for by `readMilestones`.
+const MILESTONE: &str = Definition::NOT_A_NAME;
 
 /// The count of a post now and at each change
 ///
@@ -40,14 +58,215 @@ pub(super) static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-even
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not a post's id"),
     ),
 )]
-pub(super) async fn stream(State(api): State<Api>, Post(post): Post, headers: HeaderMap) -> Result<Response, Problem> {
-    let place = api.watches.admit().map_err(|_| Problem::TooManyListeners)?;
-    let id = CounterId::likes(post);
+pub(super) async fn likes(State(api): State<Api>, subject: Subject, headers: HeaderMap) -> Result<Response, Problem> {
+    let place = api.watches.admit()?;
+    let id = CounterId::likes(subject.id);
     let read = api.reader.read(std::slice::from_ref(&id)).await.remove(0)?;
-    let seen = headers.get(&LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(Edition::parse);
-    let listener = api.watches.listen(place, &id, read).resuming(seen);
-    let events = listener.counts(api.stop.clone()).map(move |answer| event(&id, answer));
+    let listener = api.watches.listen(place, &id, read).resuming(last_event(&headers).and_then(Edition::parse));
+    let events = listener.counts(api.stop.clone()).map(move |count| {
+        Event::default().id(Edition::of(&count).to_string()).data(text(&Count::new(id.post.clone(), count)))
+    });
     Ok(answer(events, api.heartbeat))
+}
+
+/// Every counter of a post now and at each change
+///
+/// Each event is named after its counter, and its data is what `readCounter` answers. Between changes the stream sends
+/// comments, so that it stays open. A client that reconnects with `Last-Event-ID` is sent only what is another edition. An
+/// event `milestone` says that a counter has reached a threshold, and who was first, as `readMilestones` does; of one that
+/// was reached and left again between two looks it comes when the counter is there again. A counter that is defined
+/// meanwhile is in the next connection.
+#[utoipa::path(
+    get,
+    path = "/v1/posts/{post_id}/counters:stream",
+    operation_id = "streamCounters",
+    tag = "counters",
+    params(
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen", example = "57.1_3.1"),
+    ),
+    responses(
+        (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
+            example = "retry: 2000\n\nevent: retweets\nid: 57.1_3.1\ndata: {\"post_id\":\"p-1\",\"counter\":\"retweets\",\"value\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000,\"fresh\":true}\n\n"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
+    ),
+)]
+pub(super) async fn one(State(api): State<Api>, subject: Subject, headers: HeaderMap) -> Result<Response, Problem> {
+    let names = names(&api, subject.field);
+    let seen = last_event(&headers).and_then(|id| Editions::parse(id, names.len()));
+    let seen = seen.unwrap_or_else(|| Editions::unseen(names.len()));
+    listening(&api, &[subject], &names, Some(seen)).await
+}
+
+/// Every counter of up to a hundred posts now and at each change
+///
+/// One connection for a page of posts. Each event is named after its counter, and its data, with the post's id, is what
+/// `readCounter` answers. A client that reconnects is sent every number again. Each post takes the place of a listener.
+#[utoipa::path(
+    get,
+    path = "/v1/counters:stream",
+    operation_id = "streamCountersOfPosts",
+    tag = "counters",
+    params(
+        ("post_id" = Vec<Id>, Query, description = "The posts, 1 to 100", min_items = 1, max_items = 100, example = json!(["p-1", "p-2"])),
+    ),
+    responses(
+        (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
+            example = "retry: 2000\n\nevent: retweets\ndata: {\"post_id\":\"p-1\",\"counter\":\"retweets\",\"value\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000,\"fresh\":true}\n\n"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not 1 to 100 ids of posts"),
+    ),
+)]
+pub(super) async fn posts(
+    State(api): State<Api>,
+    Asked(asked): Asked<Vec<(String, String)>>,
+) -> Result<Response, Problem> {
+    listening(&api, &posts_of(&asked)?, &names(&api, SubjectField::Post), None).await
+}
+
+/// What becomes of the counters `names` of `subjects`. Each event has an id where it is known what the client has `seen`.
+async fn listening(
+    api: &Handles,
+    subjects: &[Subject],
+    names: &[CounterName],
+    mut seen: Option<Editions>,
+) -> Result<Response, Problem> {
+    let changes = listen(api, subjects, names, seen.as_ref()).await?;
+    let events = changes.map(move |told| match (told, &mut seen) {
+        (Told::Change(change), Some(seen)) => {
+            seen.0[change.counter] = Some(Edition::of(&change.count));
+            change.event().id(seen.to_string())
+        }
+        (Told::Change(change), None) => change.event(),
+        (Told::Reached(reached), _) => Event::default().event(MILESTONE).data(text(&reached)),
+    });
+    let retry = stream::once(async { Event::default().retry(RETRY) });
+    Ok(answer(retry.chain(events), api.heartbeat))
+}
+
+/// The posts of a query, each once.
+fn posts_of(asked: &[(String, String)]) -> Result<Vec<Subject>, Problem> {
+    let bad = |why: String| Problem::BadQuery { parameter: Some(Parameter::named(POST)), why };
+    let mut posts: Vec<Subject> = Vec::new();
+    for (index, (name, id)) in asked.iter().enumerate() {
+        if name != POST {
+            return Err(bad(format!("it is the only parameter, and {:?} is another", crate::error::quoted(name))));
+        }
+        let id = PostId::new(id);
+        let id = id.map_err(|reason| Problem::BadId { parameter: Parameter::element(POST, index), reason })?;
+        if !posts.iter().any(|post| post.id == id) {
+            posts.push(Subject::post(id));
+        }
+        if posts.len() > MOST {
+            return Err(bad(format!("more than {MOST} posts")));
+        }
+    }
+    if posts.is_empty() { Err(bad("it is missing".to_owned())) } else { Ok(posts) }
+}
+
+fn names(api: &Handles, subject: SubjectField) -> Vec<CounterName> {
+    api.defined.of(subject).into_iter().map(|definition| definition.name).collect()
+}
+
+/// A counter as it is now.
+struct Change {
+    subject: Subject,
+    name: CounterName,
+    /// Its place among the counters listened to.
+    counter: usize,
+    count: Answer,
+}
+
+impl Change {
+    fn event(&self) -> Event {
+        let value = CounterValue::new(&self.subject, &self.name, self.count);
+        Event::default().event(self.name.as_str()).data(text(&value))
+    }
+}
+
+/// What a client is told.
+enum Told {
+    Change(Change),
+    Reached(JustReached),
+}
+
+/// The milestones of one counter that a client listens to.
+struct Heard {
+    of: Milestones,
+    id: CounterId,
+    ladder: Ladder,
+    /// The counter's version when the client began to listen: what it had by then is not news.
+    since: u64,
+}
+
+impl Heard {
+    /// The thresholds above `greatest` that the counter has reached, now that it is `count`. What cannot be read now is
+    /// read at the next change.
+    async fn reached(&self, Answer { served, .. }: Answer, greatest: &AtomicI64) -> Vec<Reached> {
+        let known = greatest.load(Ordering::Relaxed);
+        if self.ladder.above(Some(known)).is_none_or(|next| served.likes < next) {
+            return Vec::new();
+        }
+        let Ok(recorded) = self.of.at(&self.id, served.version).await else { return Vec::new() };
+        let news = |(milestone, _): &&(Milestone, bool)| milestone.n > known && milestone.version > self.since;
+        let reached = recorded.iter().filter(news).map(|(milestone, exact)| Reached::new(milestone, *exact)).collect();
+        greatest.fetch_max(recorded.last().map_or(known, |(milestone, _)| milestone.n), Ordering::Relaxed);
+        reached
+    }
+}
+
+/// What becomes of the counters `names` of `subjects`, from behind what was `seen` of each, until the process stops. One
+/// that is damaged is left out.
+async fn listen(
+    api: &Handles,
+    subjects: &[Subject],
+    names: &[CounterName],
+    seen: Option<&Editions>,
+) -> Result<impl Stream<Item = Told> + Send + use<>, Problem> {
+    let place = api.watches.admit_many(subjects.len())?;
+    let wanted: Vec<_> = subjects.iter().flat_map(|subject| names.iter().map(move |name| (subject, name))).collect();
+    let ids: Vec<_> = wanted.iter().map(|(subject, name)| subject.counter(name)).collect();
+    let read = api.reader.read(&ids).await;
+    let defined = api.defined.all();
+    // Without it the counts are told all the same.
+    let ladder = api.milestones.ladder_for_listeners().await.unwrap_or_default();
+    let mut counters: Vec<BoxStream<'static, Told>> = Vec::with_capacity(ids.len());
+    for (nth, (id, read)) in ids.iter().zip(read).enumerate() {
+        let Some(number) = readable(id, read)? else { continue };
+        let value = number.value;
+        let counter = nth % names.len().max(1);
+        let listener = api.watches.listen(place.clone(), id, number).resuming(seen.and_then(|seen| seen.0[counter]));
+        let (subject, name) = (wanted[nth].0.clone(), id.name.clone());
+        let has_milestones = defined.named(id.name.as_str()).is_some_and(Definition::has_milestones);
+        let ladder = if has_milestones { ladder } else { Ladder::default() };
+        let heard =
+            Arc::new(Heard { of: api.milestones.clone(), id: id.clone(), ladder, since: value.version.stored() });
+        let greatest =
+            Arc::new(AtomicI64::new(ladder.crossed(None, value.likes).thresholds.last().copied().unwrap_or(0)));
+        let told = move |count: Answer| {
+            let change = Change { subject: subject.clone(), name: name.clone(), counter, count };
+            let (heard, greatest, subject) = (Arc::clone(&heard), Arc::clone(&greatest), subject.clone());
+            let reached = stream::once(async move { heard.reached(count, &greatest).await });
+            let reached = reached.flat_map(stream::iter);
+            let name = name.to_string();
+            let reached = reached.map(move |reached| Told::Reached(JustReached::new(&subject, name.clone(), reached)));
+            stream::once(async { Told::Change(change) }).chain(reached)
+        };
+        counters.push(listener.counts(api.stop.clone()).flat_map(told).boxed());
+    }
+    // Where nothing is listened to, an end would make clients connect again and again.
+    let stop = api.stop.clone();
+    let silence = stream::pending().take_until(async move { stop.requested().await });
+    Ok(stream::select_all(counters).chain(silence))
+}
+
+/// What an event says, in JSON.
+fn text(said: &impl Serialize) -> String {
+    serde_json::to_string(said).expect("texts and numbers always serialise")
+}
+
+/// The last event that a client saw which reconnects.
+pub(super) fn last_event(headers: &HeaderMap) -> Option<&str> {
+    headers.get("last-event-id")?.to_str().ok()
 }
 
 /// `events` as they come, and a comment after each `heartbeat` without one.
@@ -58,7 +277,66 @@ pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static, heartbe
     (unbuffered, events).into_response()
 }
 
-fn event(id: &CounterId, answer: Answer) -> Event {
-    let data = serde_json::to_string(&Count::new(id.post.clone(), answer)).expect("texts and numbers always serialise");
-    Event::default().id(Edition::of(&answer).to_string()).data(data)
+/// What is told of each counter, or was seen of it: the id of an event, and the ETag of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Editions(pub(super) Vec<Option<Edition>>);
+
+impl Editions {
+    fn unseen(counters: usize) -> Self {
+        Self(vec![None; counters])
+    }
+
+    /// What `text` says of so many counters, or of the first of them: counters are only ever added at the end.
+    fn parse(text: &str, counters: usize) -> Option<Self> {
+        let seen = text.split('_').take(counters + 1);
+        let seen = seen.map(|one| if one.is_empty() { Some(None) } else { Edition::parse(one).map(Some) });
+        let mut seen = seen.collect::<Option<Vec<_>>>()?;
+        if seen.len() > counters {
+            return None;
+        }
+        seen.resize(counters, None);
+        Some(Self(seen))
+    }
+}
+
+impl fmt::Display for Editions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, seen) in self.0.iter().enumerate() {
+            if nth > 0 {
+                f.write_str("_")?;
+            }
+            if let Some(edition) = seen {
+                write!(f, "{edition}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_comes_back_as_it_went_also_to_counters_that_were_added() {
+        for text in ["57.1_3.0", "57.1_", "_3.1", "_"] {
+            assert_eq!(Editions::parse(text, 2).unwrap().to_string(), text);
+        }
+        assert_eq!(Editions::parse("57.1", 3).unwrap().to_string(), "57.1__");
+        for text in ["57.1_3.1_1.1", "57", "x_3.1", "57.1 3.1"] {
+            assert_eq!(Editions::parse(text, 2), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_query_names_posts_and_nothing_else_each_once() {
+        let asked = |pairs: &[(&str, &str)]| {
+            let pairs: Vec<_> = pairs.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned())).collect();
+            posts_of(&pairs).map(|posts| posts.len()).map_err(|problem| problem.name())
+        };
+        assert_eq!(asked(&[("post_id", "a"), ("post_id", "b"), ("post_id", "a")]), Ok(2));
+        assert_eq!(asked(&[]), Err("bad-query"));
+        assert_eq!(asked(&[("post_id", "a"), ("x", "b")]), Err("bad-query"));
+        assert_eq!(asked(&[("post_id", "")]), Err("bad-id"));
+    }
 }

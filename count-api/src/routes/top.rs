@@ -15,16 +15,12 @@ use tally_service::{Clock, Stop};
 use tally_trends::{Place, Window};
 use utoipa::IntoParams;
 
-use super::count::{answered, knows};
-use super::stream::LAST_EVENT_ID;
+use super::read::{answered, knows};
 use super::{Api, Handles, stream as live};
 use crate::error::{Parameter, Problem, ProblemDocument, quoted};
 use crate::extract::Asked;
 use crate::tops::{NoList, Rendered, TopList, Tops, Wanted};
 use crate::watch::ListenerPermit;
-
-/// The paths of the routes.
-pub(super) const PATHS: [&str; 2] = ["/v1/top", "/v1/top:stream"];
 
 /// The most that a list has, and how many it has where nothing is said.
 const MOST: usize = 100;
@@ -101,7 +97,7 @@ fn no_list(why: NoList) -> Problem {
 /// `reason` why that is not known. The ETag changes with `as_of`, `exact` and which ids are blocked. A region that no event has named has an empty list.
 #[utoipa::path(
     get,
-    path = PATHS[0],
+    path = "/v1/top",
     operation_id = "getTop",
     tag = "trends",
     params(
@@ -135,7 +131,7 @@ pub(super) async fn top(
 /// changed, and at most one a second. A client that reconnects with `Last-Event-ID` is sent the list only if it is another one.
 #[utoipa::path(
     get,
-    path = PATHS[1],
+    path = "/v1/top:stream",
     operation_id = "streamTop",
     tag = "trends",
     params(
@@ -154,11 +150,10 @@ pub(super) async fn stream_top(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let tops = api.tops.as_ref().ok_or(Problem::ListsOff)?;
-    let place = api.watches.admit().map_err(|_| Problem::TooManyListeners)?;
+    let place = api.watches.admit()?;
     let wanted = query.wanted(&api, tops)?;
     let first = tops.top(&wanted).map_err(no_list)?;
-    let last = headers.get(&LAST_EVENT_ID).and_then(|id| id.to_str().ok());
-    let is_seen = last == Some(first.edition.as_str());
+    let is_seen = live::last_event(&headers) == Some(first.edition.as_str());
     let listener = Listener { tops: tops.clone(), wanted, told: is_seen.then(|| first.clone()), _place: place };
     let events = listener.lists(api.stop.clone(), api.clock).map(|rendered| {
         let data = std::str::from_utf8(&rendered.body).expect("JSON is text");

@@ -1,80 +1,23 @@
 //! Which version of HTTP a connection begins to speak, by its first bytes.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::io::{self, Cursor};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, Chain};
 
 /// What a client sends that knows we speak HTTP/2, and no request of HTTP/1 begins with.
 const HTTP2: [u8; 4] = *b"PRI ";
 
-/// A stream with its first bytes put back.
-#[derive(Debug)]
-pub(super) struct Begun<S> {
-    head: [u8; HTTP2.len()],
-    /// How many were read, and how many of them were given out again.
-    read: usize,
-    given: usize,
-    stream: S,
-}
-
-impl<S: AsyncRead + Unpin> Begun<S> {
-    /// Reads of `stream` as much as tells the version. One that ends earlier begins no HTTP/2.
-    pub(super) async fn of(stream: S) -> io::Result<Self> {
-        let mut begun = Self { head: [0; HTTP2.len()], read: 0, given: 0, stream };
-        while begun.read < HTTP2.len() && begun.head[..begun.read] == HTTP2[..begun.read] {
-            match begun.stream.read(&mut begun.head[begun.read..]).await? {
-                0 => break,
-                more => begun.read += more,
-            }
+/// Reads of `stream` as much as tells the version: whether it is HTTP/2, and the stream with those bytes put back. One that ends
+/// earlier begins no HTTP/2.
+pub(super) async fn begun<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<(bool, Chain<Cursor<Vec<u8>>, S>)> {
+    let (mut head, mut read) = ([0; HTTP2.len()], 0);
+    while read < HTTP2.len() && head[..read] == HTTP2[..read] {
+        match stream.read(&mut head[read..]).await? {
+            0 => break,
+            more => read += more,
         }
-        Ok(begun)
     }
-
-    /// Whether it is HTTP/2.
-    pub(super) fn is_http2(&self) -> bool {
-        self.head == HTTP2
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Begun<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.given == this.read {
-            return Pin::new(&mut this.stream).poll_read(cx, buffer);
-        }
-        let more = buffer.remaining().min(this.read - this.given);
-        buffer.put_slice(&this.head[this.given..this.given + more]);
-        this.given += more;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
+    Ok((head == HTTP2, Cursor::new(head[..read].to_vec()).chain(stream)))
 }
 
 #[cfg(test)]
@@ -102,9 +45,9 @@ mod tests {
                     drop(theirs);
                 };
                 let reading = async {
-                    let mut begun = Begun::of(ours).await.unwrap();
-                    let (told, mut text) = (begun.is_http2(), String::new());
-                    begun.read_to_string(&mut text).await.unwrap();
+                    let (told, mut stream) = begun(ours).await.unwrap();
+                    let mut text = String::new();
+                    stream.read_to_string(&mut text).await.unwrap();
                     (told, text)
                 };
                 let ((), (told, text)) = tokio::join!(sending, reading);

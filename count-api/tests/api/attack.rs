@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::engines::Tables;
-use crate::harness::{DEADLINE, eventually, get};
+use crate::harness::{eventually, get, rest, sent};
 use crate::process::Process;
 
 /// Requests of each class. Together with the classes there are more than 2,000.
@@ -63,12 +63,8 @@ fn classes(n: usize) -> Vec<(&'static str, Bytes)> {
 
 /// Sends it and reads to the end; the status, where there was one.
 async fn strike(address: SocketAddr, bytes: &[u8]) -> Option<u16> {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    // The server may have had enough before all is written.
-    let _ = stream.write_all(bytes).await;
-    let mut answer = Vec::new();
-    let _ = timeout(DEADLINE, stream.read_to_end(&mut answer)).await.expect("the connection ends");
-    let head = String::from_utf8_lossy(answer.get(..12)?).into_owned();
+    let answer = rest(sent(address, bytes).await).await;
+    let head = answer.get(..12)?;
     head.strip_prefix("HTTP/1.1 ")?.parse().ok()
 }
 
@@ -103,10 +99,9 @@ async fn two_thousand_hostile_requests_do_no_harm_and_take_a_line_each() {
 async fn a_client_that_does_not_read_is_let_go_with_a_line() {
     let tables = Tables::start().await;
     let mut process = Process::start(&tables, &["--unread-time", "1s"]).await;
-    let mut stream = TcpStream::connect(process.address).await.unwrap();
     // More than all the buffers on the way to it hold.
     let asks = "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(20);
-    stream.write_all(asks.as_bytes()).await.unwrap();
+    let _stream = sent(process.address, asks).await;
     eventually("it is let go", async || process.accesses().iter().any(|line| line["reason"] == "unread")).await;
     eventually("nothing is kept for it", async || process.metrics().await.contains("tally_http_connections 0")).await;
     assert_eq!(process.end().await, Some(0));

@@ -1,16 +1,12 @@
-//! Members of sets, put and listed, and amounts of sums, over HTTP.
-
-use std::collections::BTreeSet;
+//! Likes, members of sets, and amounts of sums, written over HTTP.
 
 use serde_json::{Value, json};
-use tally_core::event::{Deed, decode};
+use tally_core::event::decode;
+use tally_core::fault::Fault;
 use tally_core::ports::TopicReader;
-use tally_count_api::{Config, Tokens};
-use tally_service::Secret;
+use tally_count_api::Config;
 
-use crate::harness::{Api, BEGAN, With, ask, counter_id, get, post, several};
-
-const WRITING: With = With { cache: false, writes: true };
+use crate::harness::{Answer, Api, BEGAN, WRITING, ask, get, post, several};
 
 /// The values of a topic's records, each with its key; all are events of the definitions.
 pub(crate) async fn written(api: &Api, topic: &str) -> Vec<(String, Value)> {
@@ -27,64 +23,60 @@ pub(crate) async fn written(api: &Api, topic: &str) -> Vec<(String, Value)> {
     found
 }
 
-fn without_time(mut value: Value, field: &str) -> Value {
-    let time = value.as_object_mut().unwrap().remove(field).unwrap();
+fn without_time(mut value: Value) -> Value {
+    let time = value.as_object_mut().unwrap().remove("ts").unwrap();
     assert!(time.as_u64().unwrap() >= BEGAN.0);
     value
 }
 
 #[tokio::test]
-async fn a_member_is_put_and_taken_away_by_the_definitions_actions() {
+async fn a_write_is_an_event_of_the_definition_and_is_answered_once_it_is_acknowledged() {
     let api = Api::counting(Config::default(), WRITING).await;
-    for (method, name, member, action) in [
-        ("PUT", "retweets", "u%2F1", "retweet"),
-        ("DELETE", "retweets", "u%2F1", "unretweet"),
-        ("PUT", "likes", "u%2F1", "like"),
-        ("PUT", "replies", "r-7", "reply"),
+    let (mut likes, mut posts) = (Vec::new(), Vec::new());
+    for (method, subject, target, body, action, field, said) in [
+        ("PUT", "posts", "likes/u%2F1", "", "like", "user_id", json!("u/1")),
+        ("DELETE", "posts", "likes/u%2F1", "", "unlike", "user_id", json!("u/1")),
+        ("PUT", "posts", "counters/likes/members/u", "", "like", "user_id", json!("u")),
+        ("PUT", "posts", "counters/retweets/members/u%2F1", "", "retweet", "user_id", json!("u/1")),
+        ("DELETE", "posts", "counters/retweets/members/u%2F1", "", "unretweet", "user_id", json!("u/1")),
+        ("PUT", "posts", "counters/replies/members/r-7", "", "reply", "reply_id", json!("r-7")),
+        ("PUT", "hashtags", "counters/posts/members/p-1", "", "tag", "post_id", json!("p-1")),
+        ("POST", "posts", "counters/views/events", r#"{"action":"increment","n":25}"#, "view", "n", json!(25)),
+        ("POST", "posts", "counters/views/events", r#"{"action":"increment"}"#, "view", "n", json!(1)),
+        (
+            "POST",
+            "posts",
+            "counters/score/events",
+            r#"{"action":"decrement","n":1000000}"#,
+            "down",
+            "n",
+            json!(1_000_000),
+        ),
+        ("POST", "hashtags", "counters/searches/events", r#"{"action":"increment","n":3}"#, "search", "n", json!(3)),
     ] {
-        let answer = ask(api.address, method, &format!("/v1/posts/p%231/counters/{name}/members/{member}")).await;
-        let member = member.replace("%2F", "/");
-        let expected = json!({"post_id": "p#1", "counter": name, "action": action, "member": member});
-        assert_eq!((answer.status.as_u16(), without_time(answer.json(), "ts")), (202, expected));
+        let path = format!("/v1/{subject}/s%231/{target}");
+        let answer = match method {
+            "POST" => post(api.address, &path, body).await,
+            _ => ask(api.address, method, &path).await,
+        };
+        let subject = if subject == "posts" { "post_id" } else { "hashtag" };
+        let mut answered = json!({subject: "s#1", "action": action});
+        let mut sent = answered.clone();
+        sent[field] = said.clone();
+        match target.strip_prefix("counters/").and_then(|rest| rest.split('/').next()) {
+            Some(counter) => {
+                answered["counter"] = json!(counter);
+                answered[if field == "n" { "n" } else { "member" }] = said;
+            }
+            None => answered[field] = said,
+        }
+        assert_eq!((answer.status.as_u16(), without_time(answer.json())), (202, answered), "{method} {path}");
+        if action == "tag" { &mut posts } else { &mut likes }.push(("s#1".to_owned(), sent));
     }
-    let events: Vec<_> =
-        written(&api, "likes").await.into_iter().map(|(key, it)| (key, without_time(it, "ts"))).collect();
-    let event = |field: &str, member: &str, action: &str| {
-        ("p#1".to_owned(), json!({"post_id": "p#1", field: member, "action": action}))
-    };
-    let expected = [
-        event("user_id", "u/1", "retweet"),
-        event("user_id", "u/1", "unretweet"),
-        event("user_id", "u/1", "like"),
-        event("reply_id", "r-7", "reply"),
-    ];
-    assert_eq!(events, expected, "one partition, in order");
-}
-
-#[tokio::test]
-async fn an_amount_is_added_and_taken_off_by_events_that_the_consumer_reads() {
-    let api = Api::counting(Config::default(), WRITING).await;
-    for (name, body, action, n) in [
-        ("views", json!({"action": "increment", "n": 25}), "view", 25),
-        ("views", json!({"action": "increment"}), "view", 1),
-        ("score", json!({"action": "decrement", "n": 1_000_000}), "down", 1_000_000),
-    ] {
-        let answer = post(api.address, &format!("/v1/posts/p/counters/{name}/events"), &body.to_string()).await;
-        let expected = json!({"post_id": "p", "counter": name, "action": action, "n": n});
-        assert_eq!((answer.status.as_u16(), without_time(answer.json(), "ts")), (202, expected));
+    for (topic, expected) in [("likes", likes), ("posts", posts)] {
+        let events = written(&api, topic).await.into_iter().map(|(key, event)| (key, without_time(event)));
+        assert_eq!(events.collect::<Vec<_>>(), expected, "one partition, in order");
     }
-    let reader = api.broker.reader("test", "likes");
-    let mut deeds = Vec::new();
-    for (partition, log) in reader.logs().await.unwrap() {
-        let records = reader.read(&partition, log.start, log.end).await.unwrap();
-        deeds.extend(records.iter().map(|record| {
-            let event = decode(record, &several().said_in("likes")).unwrap();
-            let Deed::Amount(n) = event.deed else { panic!("{event:?}") };
-            (event.counter.to_string(), event.subject().to_owned(), n)
-        }));
-    }
-    let of = |name: &str, n| (name.to_owned(), "p".to_owned(), n);
-    assert_eq!(deeds, [of("views", 25), of("views", 1), of("score", -1_000_000)]);
 }
 
 #[tokio::test]
@@ -112,83 +104,71 @@ async fn an_amount_is_a_whole_number_within_its_bounds() {
 #[tokio::test]
 async fn a_route_of_the_other_kind_and_an_action_that_is_not_defined_are_conflicts() {
     let api = Api::counting(Config::default(), WRITING).await;
-    let said = |answer: crate::harness::Answer| (answer.status.as_u16(), answer.problem());
+    let said = |answer: Answer| (answer.status.as_u16(), answer.problem());
     for method in ["GET", "PUT", "DELETE"] {
-        let answer = ask(api.address, method, "/v1/posts/p/counters/views/members/u").await;
-        assert_eq!(said(answer), (409, "wrong-kind".into()), "{method}");
-        let answer = ask(api.address, method, "/v1/posts/p/counters/posts/members/u").await;
-        assert_eq!(said(answer), (404, "unknown-counter".into()), "{method}");
-        let answer = ask(api.address, method, "/v1/posts/p/counters/likes/members/%00").await;
-        assert_eq!(said(answer), (400, "bad-id".into()), "{method}");
+        for (target, status, problem) in [
+            ("posts/p/counters/views/members/u", 409, "wrong-kind"),
+            ("hashtags/rust/counters/searches/members/p-1", 409, "wrong-kind"),
+            ("posts/p/counters/posts/members/u", 404, "unknown-counter"),
+            ("posts/p/counters/likes/members/%00", 400, "bad-id"),
+        ] {
+            let answer = ask(api.address, method, &format!("/v1/{target}")).await;
+            assert_eq!(said(answer), (status, problem.to_owned()), "{method} {target}");
+        }
     }
     assert_eq!(said(get(api.address, "/v1/posts/p/counters/views/members").await), (409, "wrong-kind".into()));
-    let increment = r#"{"action":"increment"}"#;
-    for name in ["likes", "retweets"] {
-        let answer = post(api.address, &format!("/v1/posts/p/counters/{name}/events"), increment).await;
-        assert_eq!(said(answer), (409, "wrong-kind".into()));
+    let (increment, decrement) = (r#"{"action":"increment"}"#, r#"{"action":"decrement"}"#);
+    for (target, body, status, problem) in [
+        ("posts/p/counters/likes", increment, 409, "wrong-kind"),
+        ("posts/p/counters/retweets", increment, 409, "wrong-kind"),
+        ("hashtags/rust/counters/posts", increment, 409, "wrong-kind"),
+        ("posts/p/counters/x", increment, 404, "unknown-counter"),
+        ("posts/p/counters/views", decrement, 409, "no-action"),
+    ] {
+        let answer = post(api.address, &format!("/v1/{target}/events"), body).await;
+        assert_eq!(said(answer), (status, problem.to_owned()), "{target}");
     }
-    assert_eq!(
-        said(post(api.address, "/v1/posts/p/counters/x/events", increment).await),
-        (404, "unknown-counter".into())
-    );
-    let decrement = post(api.address, "/v1/posts/p/counters/views/events", r#"{"action":"decrement"}"#).await;
-    assert_eq!(said(decrement), (409, "no-action".into()));
-    let gone = ask(api.address, "DELETE", "/v1/posts/p/counters/replies/members/r").await;
-    assert_eq!(said(gone), (409, "no-action".into()));
-    assert_eq!(written(&api, "likes").await, []);
+    for target in ["posts/p/counters/replies/members/r", "hashtags/rust/counters/posts/members/p-1"] {
+        let gone = ask(api.address, "DELETE", &format!("/v1/{target}")).await;
+        assert_eq!(said(gone), (409, "no-action".into()), "{target}");
+    }
+    assert_eq!((written(&api, "likes").await, written(&api, "posts").await), (vec![], vec![]));
+}
+
+/// A write of each kind.
+async fn each_kind(api: &Api) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    for target in ["likes/u", "counters/retweets/members/u"] {
+        answers.push(ask(api.address, "PUT", &format!("/v1/posts/p/{target}")).await);
+    }
+    let target = "/v1/posts/p/counters/views/events";
+    answers.push(post(api.address, target, r#"{"action":"increment"}"#).await);
+    answers
 }
 
 #[tokio::test]
-async fn members_are_read_from_their_rows_and_listed_page_by_page() {
+async fn a_broker_that_is_away_is_waited_for_by_the_client() {
     let api = Api::counting(Config::default(), WRITING).await;
-    let id = counter_id("p#1", "retweets");
-    let users: BTreeSet<String> = (0..57).map(|n| format!("u-{n}/é")).collect();
-    for user in &users {
-        api.tables.plant_row(&id, user).await;
+    api.broker.refuse_writes("likes", Some(Fault::Transient("canary".to_owned())));
+    for answer in each_kind(&api).await {
+        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "broker-away"));
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        assert!(!String::from_utf8_lossy(&answer.body).contains("canary"));
     }
-    api.tables.plant_row(&counter_id("p#1", "likes"), "other").await;
-    let (mut seen, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let target = format!("/v1/posts/p%231/counters/retweets/members?limit=10{cursor}");
-        let page = get(api.address, &target).await.json();
-        assert_eq!((&page["post_id"], &page["counter"]), (&json!("p#1"), &json!("retweets")));
-        let members = page["members"].as_array().unwrap();
-        assert!(members.len() <= 10 && seen.len() < 100);
-        seen.extend(members.iter().map(|it| it["member"].as_str().unwrap().to_owned()));
-        let Some(next) = page["next"].as_str() else { break };
-        cursor = format!("&cursor={next}");
-    }
-    assert_eq!((seen.len(), seen.into_iter().collect()), (users.len(), users));
-    let state = async |member: &str| {
-        let answer = get(api.address, &format!("/v1/posts/p%231/counters/retweets/members/{member}")).await;
-        assert_eq!(answer.header("cache-control"), Some("no-store"));
-        answer.json()
-    };
-    assert_eq!(state("u-1%2F%C3%A9").await["present"], json!(true));
-    assert!(state("u-1%2F%C3%A9").await["since"].is_u64());
-    assert_eq!(state("other").await, json!({"present": false}));
+    api.broker.refuse_writes("likes", None);
+    assert!(each_kind(&api).await.iter().all(|answer| answer.status == 202));
 }
 
 #[tokio::test]
-async fn writes_take_the_token_and_the_rate_of_writes_and_are_off_without_brokers() {
-    let closed = Api::counting(Config::default(), With::default()).await;
-    let increment = r#"{"action":"increment"}"#;
-    let targets = ["/v1/posts/p/counters/likes/members/u", "/v1/posts/p/counters/views/events"];
-    for (method, target) in [("PUT", targets[0]), ("DELETE", targets[0]), ("POST", targets[1])] {
-        let answer = ask(closed.address, method, target).await;
-        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (404, "writes-off"), "{method} {target}");
-    }
-    let tokens = Tokens { write: Some(Secret::from("canary-write".to_owned())), ..Tokens::default() };
-    let api = Api::counting(Config { tokens, ..Config::default() }, WRITING).await;
-    assert_eq!(ask(api.address, "PUT", targets[0]).await.status, 401);
-    assert_eq!(post(api.address, targets[1], increment).await.status, 401);
-    assert_eq!(get(api.address, targets[0]).await.status, 200);
+async fn a_client_past_its_rate_of_writes_is_told_when_to_come_back_and_nothing_of_it_is_written() {
     let config = Config { write_rate: std::num::NonZeroU32::new(1), ..Config::default() };
     let api = Api::counting(config, WRITING).await;
-    assert_eq!(post(api.address, targets[1], increment).await.status, 202);
-    assert_eq!(post(api.address, targets[1], increment).await.problem(), "rate-limited");
-    let api = Api::counting(Config::default(), WRITING).await;
-    api.broker.refuse_writes("likes", Some(tally_core::fault::Fault::Transient("canary".to_owned())));
-    let answer = post(api.address, targets[1], increment).await;
-    assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "broker-away"));
+    let answers = each_kind(&api).await;
+    assert_eq!(answers[0].status, 202);
+    for answer in &answers[1..] {
+        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (429, "rate-limited"));
+        assert_eq!(answer.header("retry-after"), Some("1"));
+    }
+    assert_eq!(written(&api, "likes").await.len(), 1);
+    assert_eq!(get(api.address, "/v1/posts/p/likes").await.status, 200, "reading has a rate of its own");
 }

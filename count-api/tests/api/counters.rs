@@ -1,26 +1,14 @@
 //! Counters of every kind, of posts and of hashtags.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::{Value, json};
-use tally_core::definitions::{Definitions, Entry};
 use tally_count_api::Config;
 
-use crate::harness::{Api, BEGAN, With, counter_id, eventually, get, partition, post, request, send, several};
-
-const CACHED: With = With { cache: true, writes: false };
-
-fn uncached() -> Config {
-    Config { local_ttl: Duration::ZERO, ..Config::default() }
-}
-
-async fn refused(api: &Api, target: &str) -> (u16, String) {
-    let answer = get(api.address, target).await;
-    (answer.status.as_u16(), answer.problem())
-}
+use crate::harness::{
+    Api, BEGAN, CACHED, With, counter_id, eventually, get, get_with, partition, post, request, send, uncached,
+};
 
 #[tokio::test]
 async fn the_definitions_are_listed_without_what_they_do_not_have() {
@@ -45,45 +33,44 @@ async fn the_definitions_are_listed_without_what_they_do_not_have() {
 }
 
 #[tokio::test]
-async fn a_counter_that_is_defined_later_is_there_without_a_new_start() {
-    let api = Api::start(Config::default(), With::default()).await;
-    let names = async || {
-        let listed = get(api.address, "/v1/counters").await.json();
-        listed["counters"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
-    };
-    let before: Vec<String> = names().await;
-    assert_eq!(before, ["likes"]);
-    let (checkpoints, likes) = (api.tables.checkpoints(), Definitions::likes_alone());
-    assert_eq!(checkpoints.define(&likes, &several()).await, Ok(true));
-    eventually("they are listed", async || names().await.len() == 7).await;
-    let more = Entry { name: "more".into(), kind: "sum".into(), add: "more".into(), ..Entry::default() };
-    let more = several().grown(&Definitions::new(&[more]).unwrap()).unwrap();
-    assert_eq!(checkpoints.define(&several(), &more).await, Ok(true));
-    eventually("and one more", async || names().await.len() == 8).await;
-}
-
-#[tokio::test]
-async fn a_counter_of_any_kind_is_read_as_likes_are() {
+async fn a_counter_of_any_kind_is_read_as_likes_are_and_is_not_sent_again_until_it_changes() {
     let api = Api::counting(uncached(), CACHED).await;
     api.plant("p", 3, 4).await;
     api.plant_counter("p", "retweets", 42, 57).await;
     api.plant_counter("p", "views", 1_300, 90).await;
-    for (name, value, version) in [("likes", 3, 4), ("retweets", 42, 57), ("views", 1_300, 90), ("replies", 0, 0)] {
-        let answer = get(api.address, &format!("/v1/posts/p/counters/{name}")).await;
-        let expected = json!({"post_id": "p", "counter": name, "value": value, "version": version, "exact": true, "as_of": BEGAN.0, "fresh": true});
-        assert_eq!((answer.status.as_u16(), answer.json()), (200, expected));
+    api.plant_counter("c#/é", "posts", 5, 6).await;
+    for (target, named, version) in [
+        ("posts/p/likes", json!({"post_id": "p", "likes": 3}), 4),
+        ("posts/q/likes", json!({"post_id": "q", "likes": 0}), 0),
+        ("posts/p/counters/likes", json!({"post_id": "p", "counter": "likes", "value": 3}), 4),
+        ("posts/p/counters/retweets", json!({"post_id": "p", "counter": "retweets", "value": 42}), 57),
+        ("posts/p/counters/views", json!({"post_id": "p", "counter": "views", "value": 1_300}), 90),
+        ("posts/p/counters/replies", json!({"post_id": "p", "counter": "replies", "value": 0}), 0),
+        ("hashtags/c%23%2F%C3%A9/counters/posts", json!({"hashtag": "c#/é", "counter": "posts", "value": 5}), 6),
+    ] {
+        let target = format!("/v1/{target}");
+        let answer = get(api.address, &target).await;
+        let mut expected = json!({"version": version, "exact": true, "as_of": BEGAN.0, "fresh": true});
+        expected.as_object_mut().unwrap().extend(named.as_object().unwrap().clone());
+        assert_eq!((answer.status.as_u16(), answer.json()), (200, expected), "{target}");
         let tag = format!("W/\"{version}.1\"");
         assert_eq!(answer.header("etag"), Some(tag.as_str()));
         assert_eq!(answer.header("cache-control"), Some("public, max-age=1"));
-        let known = request("GET", &format!("/v1/posts/p/counters/{name}")).header("if-none-match", tag);
-        let known = send(api.address, known.body(Full::<Bytes>::default()).unwrap()).await;
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        assert!(answer.header("x-request-id").is_some());
+        let known = get_with(api.address, &target, ("if-none-match", &tag)).await;
         assert_eq!((known.status.as_u16(), known.body.len()), (304, 0));
+        assert_eq!(known.header("etag"), Some(tag.as_str()));
+        assert_eq!(get_with(api.address, &target, ("if-none-match", "W/\"91.1\"")).await.status, 200);
     }
-    let likes = get(api.address, "/v1/posts/p/likes").await.json();
-    assert_eq!(
-        likes,
-        json!({"post_id": "p", "likes": 3, "version": 4, "exact": true, "as_of": BEGAN.0, "fresh": true})
-    );
+    let later = Api::counting(uncached(), With::default()).await;
+    for (version, status) in [(7, 304), (8, 200)] {
+        later.plant("p", 3, version).await;
+        for target in ["/v1/posts/p/likes", "/v1/posts/p/counters/likes"] {
+            let known = get_with(later.address, target, ("if-none-match", "W/\"7.1\"")).await;
+            assert_eq!(known.status.as_u16(), status, "{target}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -105,20 +92,22 @@ async fn a_sum_below_zero_is_exact_and_a_set_below_zero_is_shown_as_none() {
 }
 
 #[tokio::test]
-async fn what_is_not_defined_for_posts_is_no_counter_of_a_post() {
+async fn what_is_not_defined_for_a_subject_is_no_counter_of_it() {
     let api = Api::counting(uncached(), With::default()).await;
-    for name in ["nothing", "posts", "searches", "+views", "Likes", "%2Bviews", "a%1Fb"] {
-        assert_eq!(
-            refused(&api, &format!("/v1/posts/p/counters/{name}")).await,
-            (404, "unknown-counter".into()),
-            "{name}"
-        );
-    }
-    assert_eq!(refused(&api, "/v1/posts/%00/counters/likes").await, (400, "bad-id".into()));
-    assert_eq!(refused(&api, "/v1/posts/p/counters/%ff").await, (400, "bad-path".into()));
-    assert_eq!(api.tables.reads(), 0);
     let likes_alone = Api::start(uncached(), With::default()).await;
-    assert_eq!(refused(&likes_alone, "/v1/posts/p/counters/views").await, (404, "unknown-counter".into()));
+    let of_posts = ["nothing", "posts", "searches", "+views", "Likes", "%2Bviews", "a%1Fb"];
+    let of_posts = of_posts.map(|name| (&api, format!("posts/p/counters/{name}")));
+    let of_hashtags = ["likes", "views", "nothing"].map(|name| (&api, format!("hashtags/rust/counters/{name}")));
+    let undefined = [(&likes_alone, "posts/p/counters/views".to_owned())];
+    for (api, target) in of_posts.iter().chain(&of_hashtags).chain(&undefined) {
+        let answer = get(api.address, &format!("/v1/{target}")).await;
+        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (404, "unknown-counter"), "{target}");
+    }
+    let bad_path = get(api.address, "/v1/posts/p/counters/%ff").await;
+    assert_eq!((bad_path.status.as_u16(), bad_path.problem().as_str()), (400, "bad-path"));
+    let bad_id = get(api.address, "/v1/hashtags/%00/counters/posts").await;
+    assert_eq!((bad_id.problem().as_str(), &bad_id.json()["parameter"]), ("bad-id", &json!("hashtag")));
+    assert_eq!(api.tables.reads(), 0);
     assert_eq!(get(likes_alone.address, "/v1/posts/p/counters/likes").await.status, 200);
 }
 
@@ -136,10 +125,7 @@ async fn all_counters_of_a_post_are_one_read() {
     assert_eq!(api.tables.reads(), 1);
     let tag = "W/\"0.1_57.1_0.1_0.1_3.1\"";
     assert_eq!(answer.header("etag"), Some(tag));
-    let known = async || {
-        let known = request("GET", "/v1/posts/p/counters").header("if-none-match", tag);
-        send(api.address, known.body(Full::<Bytes>::default()).unwrap()).await.status.as_u16()
-    };
+    let known = async || get_with(api.address, "/v1/posts/p/counters", ("if-none-match", tag)).await.status.as_u16();
     assert_eq!(known().await, 304);
     api.plant_counter("p", "score", -2, 4).await;
     assert_eq!(known().await, 200);
@@ -148,6 +134,13 @@ async fn all_counters_of_a_post_are_one_read() {
     }
     let damaged = get(api.address, "/v1/posts/damaged/counters").await.json();
     assert_eq!((&damaged["counters"], damaged["unreadable"].as_array().unwrap().len()), (&json!({}), 5));
+    for target in ["/v1/posts/damaged/likes", "/v1/posts/damaged/counters/views"] {
+        let answer = get(api.address, target).await;
+        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (500, "internal"), "{target}");
+        assert!(!String::from_utf8_lossy(&answer.body).contains("canary"));
+    }
+    let hashtag = get(api.address, "/v1/hashtags/rust/counters").await.json();
+    assert_eq!(hashtag, json!({"hashtag": "rust", "counters": {"posts": of(0, 0), "searches": of(0, 0)}}));
 }
 
 /// 25 posts and the 4 counters that a page shows of each.
@@ -156,7 +149,11 @@ fn page() -> (Vec<String>, [&'static str; 4]) {
 }
 
 async fn batch(api: &Api, body: &Value) -> Value {
-    let answer = post(api.address, "/v1/counters:batchGet", &body.to_string()).await;
+    batch_of(api, "counters", body).await
+}
+
+async fn batch_of(api: &Api, what: &str, body: &Value) -> Value {
+    let answer = post(api.address, &format!("/v1/{what}:batchGet"), &body.to_string()).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
 }
@@ -184,6 +181,11 @@ async fn a_page_of_posts_is_one_read_of_the_table_or_one_call_of_the_cache_for_e
     }
     assert_eq!(batch(&api, &asked).await, answered);
     assert_eq!((api.tables.reads(), api.tables.cache.gets()), (1, 2 * partitions), "the table is not asked again");
+    let likes = batch_of(&api, "likes", &json!({"post_ids": posts})).await;
+    let pairs = likes["counts"].as_array().unwrap().iter().map(|it| (it["post_id"].clone(), it["likes"].as_i64()));
+    let expected = (1..).zip(&posts).map(|(n, post)| (json!(post), Some(n)));
+    assert!(pairs.eq(expected), "{likes}");
+    assert_eq!(api.tables.reads(), 1);
 }
 
 #[tokio::test]
@@ -198,6 +200,13 @@ async fn a_batch_has_every_counter_where_none_is_named_and_says_which_cannot_be_
     let damaged = batch(&api, &json!({"post_ids": ["damaged", "p", "p"], "counters": ["views"]})).await;
     assert_eq!(damaged["counts"].as_array().unwrap().len(), 2);
     assert_eq!(damaged["unreadable"], json!([{"post_id": "damaged", "counter": "views"}]));
+    api.plant("p", 3, 1).await;
+    api.tables.damage(&counter_id("damaged", "likes")).await;
+    let likes = batch_of(&api, "likes", &json!({"post_ids": ["p", "damaged", "q", "p"]})).await;
+    let counts: Vec<_> = likes["counts"].as_array().unwrap().iter().map(|it| (&it["post_id"], &it["likes"])).collect();
+    let (p, q) = ((&json!("p"), &json!(3)), (&json!("q"), &json!(0)));
+    assert_eq!((counts, &likes["unreadable"]), (vec![p, q, p], &json!(["damaged"])));
+    assert_eq!(batch_of(&api, "likes", &json!({"post_ids": []})).await, json!({"counts": []}));
     let most = batch(&api, &json!({"post_ids": vec!["p"; 100], "counters": page().1})).await;
     assert_eq!(most["counts"].as_array().unwrap().len(), 400);
 }
@@ -218,23 +227,45 @@ async fn a_batch_says_what_is_a_members_own() {
 async fn a_batch_that_is_too_large_or_malformed_is_refused_by_name() {
     let api = Api::counting(uncached(), CACHED).await;
     let (many, four) = (vec!["p"; 101], page().1);
-    for (body, status, problem, parameter) in [
-        (json!({"post_ids": many, "counters": four}), 400, "bad-body", json!("post_ids")),
-        (json!({"post_ids": vec!["p"; 401], "counters": []}), 400, "bad-body", json!("post_ids")),
-        (json!({"post_ids": many}), 400, "bad-body", json!("post_ids")),
-        (json!({"post_ids": ["p"], "counters": ["posts"]}), 404, "unknown-counter", Value::Null),
-        (json!({"post_ids": ["p"], "counters": [1]}), 400, "bad-body", json!("counters")),
-        (json!({"post_ids": ["p", ""]}), 400, "bad-id", json!("post_ids")),
-        (json!({"post_ids": ["p"], "member": ""}), 400, "bad-id", json!("member")),
-        (json!({"post_ids": ["p"], "x": 1}), 400, "bad-body", json!("x")),
-        (json!({}), 400, "bad-body", json!("post_ids")),
-    ] {
-        let answer = post(api.address, "/v1/counters:batchGet", &body.to_string()).await;
-        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (status, problem), "{body}");
-        assert_eq!(answer.json()["parameter"], parameter, "{body}");
+    let (none, ids) = (json!([null, null]), json!(["post_ids", null]));
+    let of_both = [
+        (String::new(), 400, "bad-body", none.clone()),
+        ("null".to_owned(), 400, "bad-body", none.clone()),
+        ("[]".to_owned(), 400, "bad-body", none.clone()),
+        ("{}".to_owned(), 400, "bad-body", ids.clone()),
+        (r#"{"post_ids":"a"}"#.to_owned(), 400, "bad-body", ids.clone()),
+        (r#"{"post_ids":["a",1]}"#.to_owned(), 400, "bad-body", json!(["post_ids", 1])),
+        (r#"{"post_ids":["a"],"x":1}"#.to_owned(), 400, "bad-body", json!(["x", null])),
+        (r#"{"post_ids":["a"]} x"#.to_owned(), 400, "bad-body", none.clone()),
+        (json!({ "post_ids": many }).to_string(), 400, "bad-body", ids.clone()),
+        (r#"{"post_ids":["a","b",""]}"#.to_owned(), 400, "bad-id", json!(["post_ids", 2])),
+        (r#"{"post_ids":["\u0001"]}"#.to_owned(), 400, "bad-id", json!(["post_ids", 0])),
+        (format!(r#"{{"post_ids":["{}"]}}"#, "a".repeat(300_000)), 413, "body-too-large", none.clone()),
+    ];
+    let of_counters = [
+        (json!({"post_ids": many, "counters": four}), 400, "bad-body", ids.clone()),
+        (json!({"post_ids": vec!["p"; 401], "counters": []}), 400, "bad-body", ids),
+        (json!({"post_ids": ["p"], "counters": ["posts"]}), 404, "unknown-counter", none),
+        (json!({"post_ids": ["p"], "counters": [1]}), 400, "bad-body", json!(["counters", 0])),
+        (json!({"post_ids": ["p"], "member": ""}), 400, "bad-id", json!(["member", null])),
+    ];
+    let of_counters = of_counters.map(|(body, status, problem, at)| (body.to_string(), status, problem, at));
+    for (what, rows) in [("likes", &of_both[..]), ("counters", &of_both), ("counters", &of_counters)] {
+        let target = format!("/v1/{what}:batchGet");
+        for (body, status, problem, at) in rows {
+            let answer = post(api.address, &target, body).await;
+            assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (*status, *problem), "{what} {body}");
+            let said = answer.json();
+            assert_eq!(&json!([said.get("parameter"), said.get("index")]), at, "{what} {body}: {said}");
+        }
+        let text = send(api.address, request("POST", &target).body(Full::from("{}")).unwrap()).await;
+        assert_eq!((text.status.as_u16(), text.problem().as_str()), (415, "not-json"));
     }
-    let large =
-        post(api.address, "/v1/counters:batchGet", &json!({"post_ids": many, "counters": four}).to_string()).await;
-    assert_eq!(large.json()["detail"], "body: post_ids: 101 posts of 4 counters are more than 400 numbers");
+    for (what, detail) in
+        [("likes", "101 are more than 100"), ("counters", "101 posts of 5 counters are more than 400 numbers")]
+    {
+        let large = post(api.address, &format!("/v1/{what}:batchGet"), &of_both[8].0).await;
+        assert_eq!(large.json()["detail"], format!("body: post_ids: {detail}"));
+    }
     assert_eq!(api.tables.reads(), 0);
 }

@@ -4,25 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tally_count_api::Config;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
-use crate::harness::{Api, DEADLINE, With, eventually};
+use crate::harness::{Api, DEADLINE, With, eventually, rest, sent};
 
 /// A connection that asks for the count of `post` and may be kept.
 async fn asking(address: SocketAddr, post: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let head = format!("GET /v1/posts/{post}/likes HTTP/1.1\r\nhost: x\r\n\r\n");
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream
-}
-
-/// What comes until the API hangs up.
-async fn rest(mut stream: TcpStream) -> String {
-    let mut text = String::new();
-    timeout(DEADLINE, stream.read_to_string(&mut text)).await.expect("it hangs up").unwrap();
-    text
+    sent(address, format!("GET /v1/posts/{post}/likes HTTP/1.1\r\nhost: x\r\n\r\n")).await
 }
 
 #[tokio::test]

@@ -10,7 +10,6 @@ use std::time::Duration;
 use http_body_util::Full;
 use tally_adapters::{dynamodb, redis};
 use tally_core::cached::{Cache, Value};
-use tally_core::definitions::Definitions;
 use tally_core::ids::{CounterId, RowKey, ShardCount};
 use tally_count_api::{Config, Ports};
 use tally_emulator::{Emulator, Fault, Policies, Rule};
@@ -20,8 +19,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::harness::{
-    BEGAN, PARTITIONS, counter, counter_id, eventually, get, partition, plant, post, post_id, request, send, serve,
-    set_up, several, standing,
+    BEGAN, PARTITIONS, counter, counter_id, define, eventually, get, partition, plant, post, post_id, request, send,
+    serve, set_up, standing,
 };
 
 /// The emulator behind a socket that can be closed and opened again, with everything in it.
@@ -224,8 +223,7 @@ async fn what_was_read_from_the_table_is_in_redis_and_what_redis_has_is_served()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_and_rows_of_a_member() {
     let tables = Tables::start().await;
-    let checkpoints = dynamodb::Checkpoints::new(&tables.connection().await);
-    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+    define(&tables.connection().await).await;
     let key = RowKey::of(&counter_id("p7", "retweets"), "u", ShardCount::DEFAULT);
     let row = format!(r#"{{"TableName":"likes","Item":{{"pk":{{"S":"{key}"}},"user_id":{{"S":"u"}}}}}}"#);
     tables.call("PutItem", row.leak()).await;

@@ -13,13 +13,11 @@ use tally_core::fault::Fault;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_count_api::Config;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::counter_writes::written;
-use crate::harness::{Answer, Api, DEADLINE, eventually, post};
+use crate::harness::{Answer, Api, DEADLINE, broker, eventually, post, sent};
 
 /// A producer that counts what it is given, and answers once it is let.
 #[derive(Clone)]
@@ -33,10 +31,8 @@ struct Counting {
 
 impl Counting {
     fn new() -> Self {
-        let broker = Broker::new();
-        broker.create_topic("likes", 4);
         let (begun, open) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(true)));
-        Self { broker, begun, open, failing: Arc::default() }
+        Self { broker: broker(), begun, open, failing: Arc::default() }
     }
 
     fn begun(&self) -> usize {
@@ -149,12 +145,11 @@ async fn a_client_that_leaves_neither_takes_its_amount_away_nor_doubles_it() {
     let (producer, api) = started().await;
     producer.open.send_replace(false);
     let body = r#"{"action":"increment","n":7}"#;
-    let mut leaving = TcpStream::connect(api.address).await.unwrap();
     let head = format!(
         "POST /v1/posts/p/counters/views/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    leaving.write_all(head.as_bytes()).await.unwrap();
+    let leaving = sent(api.address, head).await;
     producer.has_begun(1).await;
     drop(leaving);
     let staying = tokio::join!(post(api.address, "/v1/posts/p/counters/views/events", body), async {

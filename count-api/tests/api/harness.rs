@@ -25,9 +25,10 @@ use tally_core::register::{Kept, Past, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
 use tally_count_api::{App, Config, Ports};
-use tally_emulator::{Fault as Injected, Rule};
+use tally_emulator::{Fault, Rule};
 use tally_service::{Clock, Host, Running};
 use tally_testkit::Store;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -87,26 +88,48 @@ pub(crate) async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>)
     answer
 }
 
+/// A connection on which these bytes were sent. The API may have had enough before all are.
+pub(crate) async fn sent(address: SocketAddr, bytes: impl AsRef<[u8]>) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let _ = stream.write_all(bytes.as_ref()).await;
+    stream
+}
+
+/// What comes until the API hangs up. A reset is a hang-up, too.
+pub(crate) async fn rest(mut stream: TcpStream) -> String {
+    let mut rest = Vec::new();
+    let _ = timeout(DEADLINE, stream.read_to_end(&mut rest)).await.expect("it is hung up on");
+    String::from_utf8_lossy(&rest).into_owned()
+}
+
 pub(crate) fn request(method: &str, target: &str) -> hyper::http::request::Builder {
     Request::builder().method(method).uri(target).header("host", "localhost")
 }
 
 pub(crate) async fn get(address: SocketAddr, target: &str) -> Answer {
-    send(address, request("GET", target).body(Full::default()).unwrap()).await
+    ask(address, "GET", target).await
 }
 
-pub(crate) async fn post(address: SocketAddr, target: &str, body: &str) -> Answer {
-    let request = request("POST", target).header("content-type", "application/json");
-    send(address, request.body(Full::from(body.to_owned())).unwrap()).await
-}
-
-pub(crate) async fn put(address: SocketAddr, target: &str, body: &str) -> Answer {
-    let request = request("PUT", target).header("content-type", "application/json");
-    send(address, request.body(Full::from(body.to_owned())).unwrap()).await
+/// The same with a header.
+pub(crate) async fn get_with(address: SocketAddr, target: &str, header: (&str, &str)) -> Answer {
+    send(address, request("GET", target).header(header.0, header.1).body(Full::default()).unwrap()).await
 }
 
 pub(crate) async fn ask(address: SocketAddr, method: &str, target: &str) -> Answer {
     send(address, request(method, target).body(Full::default()).unwrap()).await
+}
+
+pub(crate) async fn post(address: SocketAddr, target: &str, body: &str) -> Answer {
+    tell(address, "POST", target, body).await
+}
+
+pub(crate) async fn put(address: SocketAddr, target: &str, body: &str) -> Answer {
+    tell(address, "PUT", target, body).await
+}
+
+async fn tell(address: SocketAddr, method: &str, target: &str, body: &str) -> Answer {
+    let request = request(method, target).header("content-type", "application/json");
+    send(address, request.body(Full::from(body.to_owned())).unwrap()).await
 }
 
 /// A counter with all of it in shard 0. Its version is a place of the log's generation 0.
@@ -142,13 +165,18 @@ pub(crate) fn counter_id(subject: &str, name: &str) -> CounterId {
 }
 
 /// The log of changes of every test.
-fn log() -> Log {
-    Log { deployment: DeploymentId("tally".into()), partitions: PARTITIONS, topic: TopicId("t".into()), generation: 0 }
+pub(crate) fn log(generation: u16) -> Log {
+    Log { deployment: DeploymentId("tally".into()), partitions: PARTITIONS, topic: TopicId("t".into()), generation }
+}
+
+/// The first shard of a counter.
+pub(crate) fn key(id: &CounterId) -> RowKey {
+    RowKey { counter: id.clone(), shard: Shard::new(0).unwrap() }
 }
 
 /// The partition of a counter.
 pub(crate) fn partition(id: &CounterId) -> u32 {
-    partition_of(&RowKey { counter: id.clone(), shard: Shard::new(0).unwrap() }, PARTITIONS)
+    partition_of(&key(id), PARTITIONS)
 }
 
 /// What may be said at a place where everything until `as_of` is in.
@@ -200,7 +228,7 @@ pub(crate) async fn all_is_a_row(connection: &Connection, topic: &str, partition
 /// Sets the deployment up as a consumer and a change-streamer do: everything until the beginning is counted.
 pub(crate) async fn set_up(connection: &Connection) {
     let changes = Changes::new(connection);
-    changes.begin_log(&log()).await.unwrap();
+    changes.begin_log(&log(0)).await.unwrap();
     Counters::new(connection).put_reserved().await.unwrap();
     for partition in 0..PARTITIONS {
         tally_testkit::stand(&changes, partition, &standing(BEGINNING, BEGAN, None, &[])).await;
@@ -268,15 +296,17 @@ impl Deployed {
 
     /// Puts a member's row.
     pub(crate) async fn plant_row(&self, id: &CounterId, member: &str) {
-        let key = RowKey::of(id, member, ShardCount::DEFAULT).to_string();
-        let item = json!({"pk": {"S": key}, "user_id": {"S": member}, "liked_at": {"N": BEGAN.to_string()}});
-        self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+        self.put_row(id, member, json!({"liked_at": {"N": BEGAN.to_string()}})).await;
     }
 
     /// What the removal of a member leaves.
     pub(crate) async fn plant_tombstone(&self, id: &CounterId, member: &str) {
-        let key = RowKey::of(id, member, ShardCount::DEFAULT).to_string();
-        let item = json!({"pk": {"S": key}, "user_id": {"S": member}, "v": {"N": "7"}, "gone": {"N": "4000000000"}});
+        self.put_row(id, member, json!({"v": {"N": "7"}, "gone": {"N": "4000000000"}})).await;
+    }
+
+    async fn put_row(&self, id: &CounterId, member: &str, mut item: serde_json::Value) {
+        item["pk"] = json!({"S": RowKey::of(id, member, ShardCount::DEFAULT).to_string()});
+        item["user_id"] = json!({"S": member});
         self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
     }
 
@@ -294,22 +324,11 @@ impl Deployed {
         self.store.edit("like_counts", key, "likes", json!({"S": "canary"})).await;
     }
 
-    /// Reads of counters go wrong so from now on.
-    fn reads_go(&self, wrong: Injected) {
-        let counted = Rule::new(Injected::Latency { min_ms: 0, max_ms: 0 }).on("BatchGetItem").table("like_counts");
-        self.store.faults([Rule::new(wrong).on("BatchGetItem").table("like_counts"), counted]);
-    }
-
     /// Reads of counters take so long.
     pub(crate) fn slow_down(&self, by: Duration) {
         let millis = u64::try_from(by.as_millis()).unwrap();
-        let late = Injected::Latency { min_ms: millis, max_ms: millis };
+        let late = Fault::Latency { min_ms: millis, max_ms: millis };
         self.store.faults([Rule::new(late).on("BatchGetItem").table("like_counts")]);
-    }
-
-    /// Reads of counters get no answer.
-    pub(crate) fn away(&self) {
-        self.reads_go(Injected::Outage);
     }
 
     /// Reads of counters go well.
@@ -330,6 +349,20 @@ impl Deployed {
     }
 }
 
+/// The topics that an API writes to.
+pub(crate) fn broker() -> Broker {
+    let broker = Broker::new();
+    broker.create_topic("likes", 4);
+    broker.create_topic("posts", 1);
+    broker
+}
+
+/// The deployment gets the counters of [`several`].
+pub(crate) async fn define(connection: &Connection) {
+    let checkpoints = dynamodb::Checkpoints::new(connection);
+    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+}
+
 /// An API over a deployment.
 pub(crate) struct Api {
     pub(crate) address: SocketAddr,
@@ -345,55 +378,51 @@ pub(crate) struct With {
     pub(crate) writes: bool,
 }
 
+pub(crate) const CACHED: With = With { cache: true, writes: false };
+pub(crate) const WRITING: With = With { cache: false, writes: true };
+
+/// An API that keeps no number in memory.
+pub(crate) fn uncached() -> Config {
+    Config { local_ttl: Duration::ZERO, ..Config::default() }
+}
+
 impl Api {
+    /// An API of a deployment with likes alone.
     pub(crate) async fn start(config: Config, with: With) -> Self {
-        let broker = Broker::new();
-        broker.create_topic("likes", 4);
-        let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
-        Self::over(config, with.cache, broker, producer, serve).await
+        Self::of(config, with, &Definitions::likes_alone(), |app| app).await
     }
 
-    /// An API of a deployment with several counters, which writes to the topics `likes` and `posts`.
+    /// An API of a deployment with several counters.
     pub(crate) async fn counting(config: Config, with: With) -> Self {
-        let broker = Broker::new();
-        broker.create_topic("likes", 4);
-        broker.create_topic("posts", 1);
-        let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
-        Self::over(config, with.cache, broker, producer, serve_several).await
-    }
-
-    /// The same over a broker and a producer of its own.
-    pub(crate) async fn counting_over(config: Config, broker: Broker, producer: Arc<dyn Producer>) -> Self {
-        Self::over(config, false, broker, Some(producer), serve_several).await
+        Self::wired(config, with, |app| app).await
     }
 
     /// The same, as `wire` has it.
-    pub(crate) async fn wired(config: Config, with: With, wire: impl Fn(App) -> App) -> Self {
-        let broker = Broker::new();
-        broker.create_topic("likes", 4);
-        let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
-        let serve = async |config, ports: Ports| {
-            assert_eq!(
-                dynamodb::Checkpoints::new(&ports.tables).define(&Definitions::likes_alone(), &several()).await,
-                Ok(true)
-            );
-            serve_app(wire(App::with_ports(config, ports))).await
-        };
-        Self::over(config, with.cache, broker, producer, serve).await
+    pub(crate) async fn wired(config: Config, with: With, wire: impl FnOnce(App) -> App) -> Self {
+        Self::of(config, with, &several(), wire).await
     }
 
     /// An API that answers programs and pages of its own host alone.
     pub(crate) async fn for_own_pages(with: With) -> Self {
-        let broker = Broker::new();
-        broker.create_topic("likes", 4);
-        let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
-        let serve = async |config, ports| serve_app(App::with_ports(config, ports).for_own_pages()).await;
-        Self::over(Config::default(), with.cache, broker, producer, serve).await
+        Self::of(Config::default(), with, &Definitions::likes_alone(), App::for_own_pages).await
     }
 
-    /// An API that writes to `producer`.
-    pub(crate) async fn writing_to(producer: Arc<dyn Producer>, config: Config) -> Self {
-        Self::over(config, false, Broker::new(), Some(producer), serve).await
+    async fn of(config: Config, with: With, defined: &Definitions, wire: impl FnOnce(App) -> App) -> Self {
+        let broker = broker();
+        let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
+        Self::over(config, with.cache, broker, producer, defined, async |app| serve_app(wire(app)).await).await
+    }
+
+    /// An API with several counters over a broker and a producer of its own.
+    pub(crate) async fn counting_over(config: Config, broker: Broker, producer: Arc<dyn Producer>) -> Self {
+        Self::over(config, false, broker, Some(producer), &several(), serve_app).await
+    }
+
+    /// An API whose clock stands still.
+    pub(crate) async fn standing_still(config: Config) -> Self {
+        static STILL: AtomicU64 = AtomicU64::new(0);
+        let serve = async |app| serve_at(app, Clock::stepping(BEGAN, &STILL)).await;
+        Self::over(config, false, broker(), None, &Definitions::likes_alone(), serve).await
     }
 
     async fn over(
@@ -401,22 +430,18 @@ impl Api {
         cache: bool,
         broker: Broker,
         producer: Option<Arc<dyn Producer>>,
-        serve: impl AsyncFnOnce(Config, Ports) -> (SocketAddr, Running),
+        defined: &Definitions,
+        serve: impl AsyncFnOnce(App) -> (SocketAddr, Running),
     ) -> Self {
         // A slow machine makes no answer old.
         let config = Config { fresh_within: Duration::from_secs(3_600), ..config };
         let tables = Deployed::start().await;
+        if *defined != Definitions::likes_alone() {
+            define(tables.connection()).await;
+        }
         let ports = Ports { producer, ..tables.ports(cache) };
-        let (address, running) = serve(config, ports).await;
+        let (address, running) = serve(App::with_ports(config, ports)).await;
         Self { address, tables, broker, running }
-    }
-
-    /// An API whose clock stands still.
-    pub(crate) async fn standing_still(config: Config) -> Self {
-        static STILL: AtomicU64 = AtomicU64::new(0);
-        let serve =
-            async |config, ports| serve_at(App::with_ports(config, ports), Clock::stepping(BEGAN, &STILL)).await;
-        Self::over(config, false, Broker::new(), None, serve).await
     }
 
     pub(crate) async fn plant(&self, post: &str, likes: i64, version: u64) {
@@ -432,15 +457,6 @@ impl Api {
 /// Serves `ports` on a free port of this machine.
 pub(crate) async fn serve(config: Config, ports: Ports) -> (SocketAddr, Running) {
     serve_app(App::with_ports(config, ports)).await
-}
-
-/// The same with the counters of [`several`].
-async fn serve_several(config: Config, ports: Ports) -> (SocketAddr, Running) {
-    assert_eq!(
-        dynamodb::Checkpoints::new(&ports.tables).define(&Definitions::likes_alone(), &several()).await,
-        Ok(true)
-    );
-    serve(config, ports).await
 }
 
 async fn serve_app(app: App) -> (SocketAddr, Running) {

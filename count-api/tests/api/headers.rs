@@ -4,20 +4,14 @@ use std::net::SocketAddr;
 
 use http_body_util::Full;
 use tally_count_api::Config;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use crate::harness::{Api, With, request, send};
+use crate::harness::{Api, With, request, rest, send, sent};
 
 /// Sends a request with these lines behind its first; the status, and the problem where there is one.
 async fn asked(address: SocketAddr, first: &str, lines: &str, body: &str) -> (u16, Option<String>) {
-    let mut stream = TcpStream::connect(address).await.unwrap();
     let length = if body.is_empty() { String::new() } else { format!("content-length: {}\r\n", body.len()) };
     let request = format!("{first}\r\n{lines}{length}connection: close\r\n\r\n{body}");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
-    let answer = String::from_utf8_lossy(&answer);
+    let answer = rest(sent(address, request).await).await;
     let problem = answer.split_once("urn:tally:problem:").and_then(|(_, rest)| rest.split('"').next());
     (answer[9..12].parse().unwrap(), problem.map(str::to_owned))
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
-use tally_core::definitions::Definitions;
 use tally_count_api::limits::Peer;
 use tally_count_api::routes::Front;
 use tally_count_api::{App, Config};
@@ -15,7 +14,7 @@ use tally_emulator::{Fault, Rule};
 use tally_service::{Clock, Host, Running, Standstill};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::harness::{Answer, BEGAN, Deployed, counter, post_id, request, several, standing};
+use crate::harness::{Answer, BEGAN, Deployed, counter, define, post_id, request, standing};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -60,20 +59,25 @@ impl World {
         self.ask(batch.body(Full::from(body)).unwrap()).await.json()["counts"][0].clone()
     }
 
-    /// What a client hears first on a stream.
-    async fn event(&self, target: &str) -> Value {
+    /// What a client has heard on a stream once `heard` holds of it.
+    async fn listen(&self, target: &str, heard: impl Fn(&str) -> bool) -> String {
         let peer = Peer::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
         let asked = request("GET", target).body(Full::<Bytes>::default()).unwrap();
         let mut body = self.front.answer(asked, &peer).await.expect("an answer").into_body();
         let mut text = String::new();
-        loop {
-            let frame = body.frame().await.expect("an event").map_err(|_| "a frame").unwrap();
-            text.push_str(std::str::from_utf8(&frame.into_data().expect("data")).unwrap());
-            let data = text.split_once("data: ").and_then(|(_, data)| data.split_once('\n'));
-            if let Some((data, _)) = data {
-                return serde_json::from_str(data).unwrap();
-            }
+        while !heard(&text) {
+            let frame = timeout(60 * SECOND, body.frame()).await.expect("it is told").expect("a frame");
+            let frame = frame.map_err(|_| "a frame").unwrap().into_data().expect("data");
+            text.push_str(std::str::from_utf8(&frame).unwrap());
         }
+        text
+    }
+
+    /// What a client hears first on a stream.
+    async fn event(&self, target: &str) -> Value {
+        let data = |text: &str| Some(text.split_once("data: ")?.1.split_once('\n')?.0.to_owned());
+        let text = self.listen(target, |text| data(text).is_some()).await;
+        serde_json::from_str(&data(&text).unwrap()).unwrap()
     }
 
     /// The count of `p` by every route that has one.
@@ -162,14 +166,8 @@ async fn a_304_says_that_the_count_is_judged_the_same_now() {
 async fn a_client_that_listens_is_told_that_its_count_is_not_fresh_any_more() {
     let world = World::start(kept(), false).await;
     world.plant(20, 7).await;
-    let peer = Peer::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
-    let asked = request("GET", "/v1/posts/p/likes:stream").body(Full::<Bytes>::default()).unwrap();
-    let mut body = world.front.answer(asked, &peer).await.expect("an answer").into_body();
-    let (began, mut text) = (Instant::now(), String::new());
-    while !text.contains("\"fresh\":false") {
-        let frame = timeout(60 * SECOND, body.frame()).await.expect("it is told").expect("a frame");
-        text.push_str(std::str::from_utf8(&frame.map_err(|_| "a frame").unwrap().into_data().expect("data")).unwrap());
-    }
+    let began = Instant::now();
+    let text = world.listen("/v1/posts/p/likes:stream", |text| text.contains("\"fresh\":false")).await;
     assert_eq!(text.matches("data: ").count(), 2, "{text}");
     assert!(text.contains("id: 7.1\n") && text.contains("id: 7.1.0\n"), "{text}");
     assert!((10 * SECOND..11 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
@@ -184,8 +182,7 @@ async fn definitions_that_cannot_be_read_stay_as_they_were_and_no_request_waits_
         assert_eq!(began.elapsed(), Duration::ZERO);
         listed["counters"].as_array().unwrap().len()
     };
-    let checkpoints = world.tables.checkpoints();
-    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+    define(world.tables.connection()).await;
     let reads = |fault| world.tables.store.faults([Rule::new(fault).on("GetItem").table("checkpoints")]);
     for fault in [Fault::Outage, Fault::Throttle, Fault::Latency { min_ms: 3_600_000, max_ms: 3_600_000 }] {
         reads(fault);

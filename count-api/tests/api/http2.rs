@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::harness::{Answer, Api, DEADLINE, With, eventually, get};
+use crate::harness::{Answer, Api, DEADLINE, With, eventually, get, rest, sent};
 
 /// A client's side of a connection.
 struct Client {
@@ -164,11 +164,7 @@ async fn a_connection_without_requests_ends_and_one_that_listens_does_not() {
     let mut sender = listening.sender.clone();
     let mut events = sender.send_request(empty(of(&api, "/v1/posts/p/likes:stream"))).await.unwrap().into_body();
     for silent in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
-        let mut stream = TcpStream::connect(api.address).await.unwrap();
-        stream.write_all(silent.as_bytes()).await.unwrap();
-        let mut rest = Vec::new();
-        // A reset is a hang-up too.
-        let _ = timeout(DEADLINE, stream.read_to_end(&mut rest)).await.expect("it is hung up on");
+        rest(sent(api.address, silent).await).await;
     }
     used.ended().await;
     for _ in 0..30 {

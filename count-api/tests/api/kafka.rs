@@ -12,13 +12,13 @@ use tally_core::ports::TopicReader;
 use tally_core::spread::SumPolicy;
 use tally_count_api::{Config, WriteConfig};
 
-use crate::harness::{Api, ask, eventually};
+use crate::harness::{Api, ask, broker, eventually};
 
 const PARTITIONS: u32 = 3;
 
 async fn api(kafka: &kafka::Embedded, config: Config) -> Api {
     let producer = kafka::Producer::new(&kafka::Settings::plaintext(kafka.bootstrap())).unwrap();
-    Api::writing_to(Arc::new(producer), config).await
+    Api::counting_over(config, broker(), Arc::new(producer)).await
 }
 
 fn writing(budget: Duration) -> Config {
@@ -62,23 +62,4 @@ async fn without_a_broker_nothing_is_accepted_and_the_answer_says_when_to_come_b
     let answer = put().await;
     assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "broker-away"));
     assert_eq!(answer.header("retry-after"), Some("1"));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn past_the_rate_nothing_reaches_kafka() {
-    let kafka = kafka::Embedded::start(&[("likes", 1)]).unwrap();
-    let config = writing(Duration::from_secs(30));
-    let api = api(&kafka, Config { write_rate: std::num::NonZeroU32::new(2), ..config }).await;
-    let mut statuses = Vec::new();
-    for method in ["PUT", "DELETE", "PUT", "DELETE"] {
-        let answer = ask(api.address, method, "/v1/posts/p/likes/u").await;
-        let refused = answer.status == 429;
-        assert_eq!(answer.header("retry-after").is_some(), refused);
-        statuses.push(answer.status.as_u16());
-    }
-    let accepted = statuses.iter().filter(|status| **status == 202).count();
-    assert!((2..4).contains(&accepted) && statuses.contains(&429), "{statuses:?}");
-    let reader = kafka::TopicReader::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();
-    let logs = reader.logs().await.unwrap();
-    assert_eq!(logs[0].1.end.0, accepted as u64);
 }

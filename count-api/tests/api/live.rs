@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tally_count_api::Config;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::harness::{Api, BEGAN, DEADLINE, With, counter_id, eventually, get};
+use crate::harness::{Api, BEGAN, DEADLINE, With, counter_id, eventually, get, sent};
 use crate::milestones::{cross, member, milestone, on_ladder};
 
 /// A client that listens, by hand: what a stream sends is text.
@@ -31,11 +31,9 @@ impl Listening {
     }
 
     async fn raw(address: SocketAddr, target: &str, last: Option<&str>) -> Self {
-        let mut stream = TcpStream::connect(address).await.unwrap();
         let last = last.map_or_else(String::new, |last| format!("last-event-id: {last}\r\n"));
         let head = format!("GET {target} HTTP/1.1\r\nhost: x\r\n{last}\r\n");
-        stream.write_all(head.as_bytes()).await.unwrap();
-        Self { stream, text: String::new() }
+        Self { stream: sent(address, head).await, text: String::new() }
     }
 
     /// The status that `target` is answered with.
@@ -88,29 +86,21 @@ fn quick() -> Config {
 }
 
 #[tokio::test]
-async fn a_listener_hears_the_count_now_and_at_each_change() {
+async fn a_listener_hears_the_count_now_and_at_each_change_and_when_it_reconnects_only_what_is_new() {
     let api = Api::start(quick(), With::default()).await;
     api.plant("p", 1, 1).await;
     let mut listening = Listening::to(api.address, "p", None).await;
-    let (id, data) = listening.event().await;
-    assert_eq!(id, "1.1");
-    assert_eq!(data, json!({"post_id": "p", "likes": 1, "version": 1, "exact": true, "as_of": BEGAN.0, "fresh": true}));
-    api.plant("p", 5, 2).await;
-    let (id, data) = listening.event().await;
-    assert_eq!((id.as_str(), &data["likes"]), ("2.1", &json!(5)));
-    listening.until(":\n").await;
-}
-
-#[tokio::test]
-async fn a_client_that_reconnects_hears_only_what_is_new() {
-    let api = Api::start(quick(), With::default()).await;
-    api.plant("p", 1, 1).await;
-    let mut listening = Listening::to(api.address, "p", Some("1.1")).await;
-    let quiet = listening.until(":\n").await;
+    let now = json!({"post_id": "p", "likes": 1, "version": 1, "exact": true, "as_of": BEGAN.0, "fresh": true});
+    assert_eq!(listening.event().await, ("1.1".to_owned(), now));
+    let mut again = Listening::to(api.address, "p", Some("1.1")).await;
+    let quiet = again.until(":\n").await;
     assert!(!quiet.contains("data"), "{quiet:?}");
-    api.plant("p", 2, 2).await;
-    assert_eq!(listening.event().await.0, "2.1");
-    assert_eq!(Listening::to(api.address, "p", Some("1.1")).await.event().await.0, "2.1");
+    api.plant("p", 5, 2).await;
+    for listening in [&mut listening, &mut again, &mut Listening::to(api.address, "p", Some("1.1")).await] {
+        let (id, data) = listening.event().await;
+        assert_eq!((id.as_str(), &data["likes"]), ("2.1", &json!(5)));
+        listening.until(":\n").await;
+    }
 }
 
 #[tokio::test]
@@ -151,13 +141,7 @@ async fn listeners_past_the_limit_are_told_to_come_back() {
     assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "too-many-listeners"));
     drop(first);
     eventually("the place is free again", async || {
-        let stream = TcpStream::connect(api.address).await.unwrap();
-        drop(stream);
-        let mut listening = TcpStream::connect(api.address).await.unwrap();
-        listening.write_all(b"GET /v1/posts/p/likes:stream HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-        let mut head = [0; 12];
-        listening.read_exact(&mut head).await.unwrap();
-        &head == b"HTTP/1.1 200"
+        Listening::answered(api.address, "/v1/posts/p/likes:stream").await == 200
     })
     .await;
 }

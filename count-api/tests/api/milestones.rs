@@ -99,7 +99,7 @@ async fn of_a_sum_it_is_answered_where_in_the_log_the_event_lies() {
 }
 
 #[tokio::test]
-async fn what_was_corrected_afterwards_is_not_exact() {
+async fn no_milestone_is_exact_while_a_loss_is_open_or_once_it_was_corrected() {
     let api = Api::counting(Config::default(), With::default()).await;
     on_ladder(&api.tables, "10").await;
     let id = counter_id("p", "likes");
@@ -109,6 +109,10 @@ async fn what_was_corrected_afterwards_is_not_exact() {
         answer["milestones"][0]["exact"].as_bool().unwrap()
     };
     assert!(exact().await);
+    api.tables.stand(&standing(2_000, BEGAN, Some(1_500), &[7])).await;
+    eventually("the loss is seen", async || !exact().await).await;
+    api.tables.stand(&standing(3_000, BEGAN, Some(1_500), &[])).await;
+    eventually("its end is seen", exact).await;
     let seconds = Duration::from_secs;
     correct(&api.tables, &id, BEGAN.minus(seconds(61)), 24).await;
     assert!(exact().await, "it came before");
@@ -116,22 +120,6 @@ async fn what_was_corrected_afterwards_is_not_exact() {
     assert!(exact().await, "it corrected nothing");
     correct(&api.tables, &id, BEGAN.minus(seconds(59)), 24).await;
     assert!(!exact().await, "it may have come to the log behind what crossed the threshold");
-}
-
-#[tokio::test]
-async fn while_a_loss_is_open_no_milestone_is_exact() {
-    let api = Api::counting(Config::default(), With::default()).await;
-    on_ladder(&api.tables, "10").await;
-    cross(&api.tables, &counter_id("p", "likes"), 25, vec![milestone(10, member("u"), 1)]).await;
-    let exact = async || {
-        let answer = get(api.address, "/v1/posts/p/counters/likes/milestones").await.json();
-        answer["milestones"][0]["exact"].as_bool().unwrap()
-    };
-    assert!(exact().await);
-    api.tables.stand(&standing(2_000, BEGAN, Some(1_500), &[7])).await;
-    eventually("the loss is seen", async || !exact().await).await;
-    api.tables.stand(&standing(3_000, BEGAN, Some(1_500), &[])).await;
-    eventually("its end is seen", exact).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use tally_count_api::{Config, routes};
 
-use crate::harness::{Api, With, ask, get};
+use crate::harness::{Api, WRITING, With, ask, get};
 
 fn document() -> Value {
     serde_json::from_str(&routes::document().to_json().unwrap()).unwrap()
@@ -80,38 +80,39 @@ fn collect(value: &Value, references: &mut Vec<String>) {
     }
 }
 
+/// A target of a path.
+fn target(path: &str) -> String {
+    let counter = match (path.contains("{hashtag}"), path.ends_with("/events")) {
+        (false, false) => "likes",
+        (false, true) => "views",
+        (true, false) => "posts",
+        (true, true) => "searches",
+    };
+    let target = path.replace("{post_id}", "p").replace("{user_id}", "u").replace("{member}", "u");
+    target.replace("{counter}", counter).replace("{hashtag}", "h")
+}
+
 #[tokio::test]
-async fn what_is_described_is_served_and_writes_are_described_only_where_they_are_taken() {
-    for writes in [true, false] {
-        let api = Api::counting(Config::default(), With { cache: false, writes }).await;
+async fn what_is_described_is_served_and_what_is_off_is_refused_by_name() {
+    for with in [WRITING, With::default()] {
+        let api = Api::counting(Config::default(), with).await;
         let served = get(api.address, "/openapi.json").await;
         assert_eq!(served.header("content-type"), Some("application/json"));
         let described = operations(&served.json());
-        assert_eq!(described.len(), if writes { 30 } else { 20 });
-        for (path, method, _) in described {
-            let counter = match (path.contains("{hashtag}"), path.ends_with("/events")) {
-                (false, events) => {
-                    if events {
-                        "views"
-                    } else {
-                        "likes"
-                    }
-                }
-                (true, events) => {
-                    if events {
-                        "searches"
-                    } else {
-                        "posts"
-                    }
-                }
-            };
-            let target = path.replace("{post_id}", "p").replace("{user_id}", "u").replace("{member}", "u");
-            let target = target.replace("{counter}", counter).replace("{hashtag}", "h");
-            if path.ends_with(":stream") {
+        assert_eq!(described.len(), if with.writes { 30 } else { 20 });
+        for (path, method, operation) in operations(&document()) {
+            let is_served = described.contains(&(path.clone(), method.clone(), operation));
+            if is_served && path.ends_with(":stream") {
                 continue;
             }
-            let answer = ask(api.address, &method.to_uppercase(), &target).await;
-            assert!(![404, 405].contains(&answer.status.as_u16()), "{method} {path}: {}", answer.status);
+            let answer = ask(api.address, &method.to_uppercase(), &target(&path)).await;
+            let status = answer.status.as_u16();
+            if is_served {
+                assert!(![404, 405].contains(&status), "{method} {path}: {status}");
+                continue;
+            }
+            let off = if path.starts_with("/v1/top") { "lists-off" } else { "writes-off" };
+            assert_eq!((status, answer.problem().as_str()), (404, off), "{method} {path}");
         }
     }
 }

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tally_adapters::{dynamodb, redis};
-use tally_core::definitions::Definitions;
+use tally_adapters::redis;
 use tally_count_api::{Config, Ports};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::engines::Tables;
-use crate::harness::{PARTITIONS, post, serve, several};
+use crate::harness::{PARTITIONS, define, post, serve};
 
 /// 25 posts with four counters.
 const PAGE: usize = 100;
@@ -73,8 +72,7 @@ async fn a_page_of_posts_that_is_cached_is_one_pipeline_and_no_read_of_a_counter
     });
     let tables = Tables::start().await;
     let connection = tables.connection().await;
-    let checkpoints = dynamodb::Checkpoints::new(&connection);
-    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+    define(&connection).await;
     let cache = redis::PartitionCache::new(&redis::Settings::at(vec![url])).unwrap();
     let ports = Ports { cache: Some(Arc::new(cache)), ..Ports::over(&connection) };
     let config = Config { local_ttl: Duration::ZERO, cache_budget: Duration::from_secs(20), ..Config::default() };

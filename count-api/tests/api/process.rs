@@ -36,9 +36,13 @@ fn surrounded(mut command: Command, args: &[&str]) -> Command {
     command
 }
 
-/// What the program says that does not come to serve.
-async fn refused(mut command: Command, tables: &Tables) -> process::Done {
-    process::run(command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address))).await
+/// How a start over `tables` ends with these arguments and what `surround` sets, and what it says.
+async fn ended(tables: &Tables, args: &[&str], surround: impl FnOnce(&mut Command)) -> (Option<i32>, String) {
+    let mut command = command(&[&["--listen", "127.0.0.1:0", "--admin-listen", "off"], args].concat());
+    command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
+    surround(&mut command);
+    let done = process::run(&mut command).await;
+    (done.code, done.err)
 }
 
 impl Process {
@@ -154,9 +158,9 @@ async fn a_table_of_another_shape_is_refused_by_name_at_the_start() {
         "KeySchema":[{"AttributeName":"id","KeyType":"HASH"}],
         "AttributeDefinitions":[{"AttributeName":"id","AttributeType":"S"}]}"#;
     tables.call("CreateTable", other).await;
-    let said = refused(command(&["--listen", "127.0.0.1:0", "--admin-listen", "off"]), &tables).await;
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("table like_counts") && said.err.contains("post_id"), "{said:?}");
+    let (code, said) = ended(&tables, &[], |_| ()).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("table like_counts") && said.contains("post_id"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,35 +179,32 @@ async fn a_deployment_not_created_yet_is_waited_for_and_never_created() {
 }
 
 #[tokio::test]
-async fn bad_settings_are_named_and_checked_without_a_connection() {
-    let check = async |args: &[&str]| {
-        let said = process::run(&mut command(&[&["--check"], args].concat())).await;
+async fn bad_settings_and_variables_are_named_and_checked_without_a_connection() {
+    let check = async |args: &[&str], variables: &[(&str, &str)]| {
+        let mut command = command(&[&["--check"], args].concat());
+        let said = process::run(command.envs(variables.iter().copied())).await;
         (said.code, said.out + &said.err)
     };
-    assert_eq!(check(&[]).await.0, Some(0));
-    assert_eq!(check(&["--brokers", "b:9092", "--redis", "redis://:canary@r:1"]).await.0, Some(0));
-    for (args, named) in [
-        (&["--no-such-flag"][..], "--no-such-flag"),
-        (&["--listen", "x"], "--listen"),
-        (&["--redis", "r:6379"], "--redis"),
-        (&["--redis", "redis://"], "--redis"),
-        (&["--redis", "redis://canary:99999"], "--redis"),
-        (&["--topic", "li kes", "--brokers", "b:9092"], "--topic"),
-        (&["--listen", "127.0.0.1:9090"], "--listen"),
-        (&["--listen", "127.0.0.1:99999"], "--listen"),
-        (&["--key", "random"], "--key"),
-        (&["--local-ttl", "100"], "--local-ttl"),
-        (&["--write-token-file", "/etc/hostname"], "--write-token-file"),
-        (&["--read-token-file", "/nowhere"], "--read-token-file"),
+    assert_eq!(check(&[], &[]).await.0, Some(0));
+    assert_eq!(check(&["--brokers", "b:9092", "--redis", "redis://:canary@r:1"], &[]).await.0, Some(0));
+    for args in [
+        &["--no-such-flag"][..],
+        &["--listen", "x"],
+        &["--redis", "r:6379"],
+        &["--redis", "redis://"],
+        &["--redis", "redis://canary:99999"],
+        &["--topic", "li kes", "--brokers", "b:9092"],
+        &["--listen", "127.0.0.1:9090"],
+        &["--listen", "127.0.0.1:99999"],
+        &["--key", "random"],
+        &["--local-ttl", "100"],
+        &["--write-token-file", "/etc/hostname"],
+        &["--read-token-file", "/nowhere"],
     ] {
-        let (code, said) = check(args).await;
+        let (code, said) = check(args, &[]).await;
         assert_eq!(code, Some(78), "{args:?}");
-        assert!(said.contains(named) && !said.contains("canary"), "{said}");
+        assert!(said.contains(args[0]) && !said.contains("canary"), "{said}");
     }
-}
-
-#[tokio::test]
-async fn bad_variables_are_named_and_checked_without_a_connection() {
     for (name, value) in [
         ("AWS_REGION", ""),
         ("AWS_ENDPOINT_URL", "canary"),
@@ -211,29 +212,9 @@ async fn bad_variables_are_named_and_checked_without_a_connection() {
         ("AWS_SECRET_ACCESS_KEY", ""),
         ("TALLY_LISTENN", "canary"),
     ] {
-        let done = process::run(command(&["--check"]).env(name, value)).await;
-        let said = done.out + &done.err;
-        assert_eq!(done.code, Some(78), "{name}={value}: {said}");
+        let (code, said) = check(&[], &[(name, value)]).await;
+        assert_eq!(code, Some(78), "{name}={value}: {said}");
         assert!(said.contains(name) && !said.contains("canary") && said.lines().count() == 1, "{said}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_region_and_no_credentials_are_said_by_name_in_one_line() {
-    let tables = Tables::start().await;
-    for (missing, named) in [("AWS_REGION", "AWS_REGION"), ("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID")] {
-        // Without the instance it cannot be known either, before the first request.
-        for check in [&[][..], &["--check"]] {
-            let mut command = command(&[&["--listen", "127.0.0.1:0", "--admin-listen", "off"], check].concat());
-            command.env("HOME", "/nowhere");
-            command.env_remove("AWS_DEFAULT_REGION").env_remove(missing).env("AWS_EC2_METADATA_DISABLED", "true");
-            if missing == "AWS_ACCESS_KEY_ID" {
-                command.env_remove("AWS_SECRET_ACCESS_KEY");
-            }
-            let process::Done { code, err: said, .. } = refused(command, &tables).await;
-            assert_eq!(code, Some(78), "{said}");
-            assert!(said.contains(&format!("{named}: missing")) && said.lines().count() == 1, "{said}");
-        }
     }
 }
 
@@ -316,23 +297,33 @@ async fn instance(answers: bool) -> (SocketAddr, JoinSet<()>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_instance_does_not_know_either_is_said_by_name_in_one_line() {
+async fn no_region_and_no_credentials_are_said_by_name_in_one_line_also_where_the_instance_has_none() {
     let tables = Tables::start().await;
     let (forbidding, _answering) = instance(true).await;
-    for instance in ["http://127.0.0.1:1".to_owned(), format!("http://{forbidding}")] {
+    let instances = ["http://127.0.0.1:1".to_owned(), format!("http://{forbidding}")];
+    let [none, forbids] = instances.each_ref().map(|instance| (Some(instance), &[][..]));
+    // Without the instance it cannot be known either, before the first request.
+    for (instance, args) in [(None, &[][..]), (None, &["--check"]), none, forbids] {
         for missing in ["AWS_REGION", "AWS_ACCESS_KEY_ID"] {
-            let mut command = command(&["--listen", "127.0.0.1:0", "--admin-listen", "off"]);
-            command.env("HOME", "/nowhere");
-            command.env_remove("AWS_DEFAULT_REGION").env_remove("AWS_EC2_METADATA_DISABLED").env_remove(missing);
-            command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &instance);
-            if missing == "AWS_ACCESS_KEY_ID" {
-                command.env_remove("AWS_SECRET_ACCESS_KEY");
-            }
-            let process::Done { code, err: said, .. } = refused(command, &tables).await;
+            let surround = |command: &mut Command| {
+                command.env("HOME", "/nowhere").env_remove("AWS_DEFAULT_REGION").env_remove(missing);
+                match instance {
+                    None => command.env("AWS_EC2_METADATA_DISABLED", "true"),
+                    Some(instance) => {
+                        command.env_remove("AWS_EC2_METADATA_DISABLED");
+                        command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", instance)
+                    }
+                };
+                if missing == "AWS_ACCESS_KEY_ID" {
+                    command.env_remove("AWS_SECRET_ACCESS_KEY");
+                }
+            };
+            let (code, said) = ended(&tables, args, surround).await;
             assert_eq!(code, Some(78), "{said}");
-            let aloud: Vec<&str> = said.lines().filter(|line| !line.contains(" INFO ")).collect();
-            assert_eq!(aloud.len(), 1, "{said}");
-            assert!(aloud[0].contains(&format!("{missing}: missing")), "{said}");
+            // Asking an instance is said beside.
+            let aloud = said.lines().filter(|line| instance.is_none() || !line.contains(" INFO "));
+            let aloud: Vec<&str> = aloud.collect();
+            assert!(aloud.len() == 1 && aloud[0].contains(&format!("{missing}: missing")), "{said}");
         }
     }
 }
@@ -362,10 +353,9 @@ async fn with_few_open_files_fewer_connections_are_taken_aloud_and_the_probes_ar
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_number_of_shards_than_the_deployments_is_refused_and_both_are_named() {
     let tables = Tables::deployed(ShardCount::new(8).ok()).await;
-    let command = command(&["--shards", "16", "--listen", "127.0.0.1:0", "--admin-listen", "off"]);
-    let said = refused(command, &tables).await;
-    assert_eq!(said.code, Some(78), "{said:?}");
-    assert!(said.err.contains("--shards is 16") && said.err.contains("created with 8"), "{said:?}");
+    let (code, said) = ended(&tables, &["--shards", "16"], |_| ()).await;
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains("--shards is 16") && said.contains("created with 8"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,11 +8,9 @@ use tally_adapters::kafka::Spreading;
 use tally_core::event::{Deed, decode};
 use tally_core::ports::TopicReader;
 use tally_core::spread::SumPolicy;
-use tally_count_api::{App, Config, Topics};
+use tally_count_api::{Config, Topics};
 
-use crate::harness::{Api, With, counter_id, eventually, post, several};
-
-const WRITING: With = With { cache: false, writes: true };
+use crate::harness::{Api, WRITING, broker, counter_id, eventually, post, several};
 
 /// What stands in each partition about the sum.
 async fn amounts(api: &Api) -> BTreeMap<u32, i64> {
@@ -50,8 +48,7 @@ fn busy(spreading: &Spreading) {
 #[tokio::test]
 async fn a_busy_sums_events_go_to_several_partitions_and_a_quiet_ones_where_its_key_says() {
     let spreading = Spreading::new(SumPolicy::RoundRobin);
-    let shared = spreading.clone();
-    let api = Api::wired(Config::default(), WRITING, move |app: App| app.spreading(shared.clone())).await;
+    let api = Api::wired(Config::default(), WRITING, |app| app.spreading(spreading.clone())).await;
     increment(&api, 2).await;
     assert_eq!(amounts(&api).await.len(), 1, "nothing is known of the partitions");
     spreading.seen("likes", &[0; 4]);
@@ -67,17 +64,10 @@ async fn a_busy_sums_events_go_to_several_partitions_and_a_quiet_ones_where_its_
 #[tokio::test]
 async fn an_api_looks_at_the_partitions_by_itself() {
     let spreading = Spreading::new(SumPolicy::LeastLag);
-    let shared = spreading.clone();
-    let api = Api::wired(Config::default(), WRITING, move |app: App| app.spreading(shared.clone())).await;
-    let broker = api.broker.clone();
-    drop(api);
+    let broker = broker();
     let topics: Topics =
         Arc::new(move |topic: &str| Ok(Arc::new(broker.reader("test", topic)) as Arc<dyn TopicReader>));
-    let shared = spreading.clone();
-    let _api = Api::wired(Config::default(), WRITING, move |app: App| {
-        app.spreading(shared.clone()).following(Arc::clone(&topics))
-    })
-    .await;
+    let _api = Api::wired(Config::default(), WRITING, |app| app.spreading(spreading.clone()).following(topics)).await;
     eventually("the partitions are seen", || async {
         busy(&spreading);
         spreading.partition("likes", &counter_id("p", "views"), LATER + Duration::from_secs(1), 0).is_some()

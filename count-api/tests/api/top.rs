@@ -38,17 +38,14 @@ impl Boards {
     }
 
     async fn api(&self) -> Api {
-        let broker = self.broker.clone();
-        let listing = move |app: tally_count_api::App| app.listing(Arc::new(broker.reader("test", "boards")));
-        Api::wired(Config::default(), With::default(), listing).await
+        let boards = Arc::new(self.broker.reader("test", "boards"));
+        Api::wired(Config::default(), With::default(), |app| app.listing(boards)).await
     }
 
-    /// With a topic of blocked ids.
+    /// The same, which reads a topic of blocked ids.
     async fn blocking_api(&self) -> Api {
-        self.broker.create_topic("blocks", 1);
-        let broker = self.broker.clone();
-        let reader = move |topic| Arc::new(broker.reader("test", topic));
-        let listing = move |app: tally_count_api::App| app.listing(reader("boards")).blocking(reader("blocks"));
+        let reader = |topic| Arc::new(self.broker.reader("test", topic));
+        let listing = |app: tally_count_api::App| app.listing(reader("boards")).blocking(reader("blocks"));
         Api::wired(Config::default(), With::default(), listing).await
     }
 
@@ -186,15 +183,6 @@ async fn every_parameter_that_is_wrong_is_named_and_a_region_that_is_not_used_is
 }
 
 #[tokio::test]
-async fn without_the_topic_of_boards_there_are_no_lists() {
-    let api = Api::start(Config::default(), With::default()).await;
-    for path in ["/v1/top?window=1h", "/v1/top:stream?window=1h"] {
-        let answer = get(api.address, path).await;
-        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (404, "lists-off"));
-    }
-}
-
-#[tokio::test]
 async fn a_listener_is_told_the_list_now_and_at_each_change_at_most_once_a_second() {
     let mut boards = Boards::new();
     boards.board(0, T, None, &[("a", 9)]).await;
@@ -232,6 +220,7 @@ async fn what_is_blocked_is_on_no_list_and_the_answer_is_another_one() {
     boards.board(0, T, None, &[("a", 9), ("b", 5)]).await;
     boards.board(1, T, None, &[("c", 7), ("d", 4)]).await;
     boards.ticks(T, Claim::Exact).await;
+    boards.broker.create_topic("blocks", 1);
     let api = boards.blocking_api().await;
     loaded(&api, T).await;
     let before = get(api.address, "/v1/top?window=24h&k=2").await;
@@ -261,10 +250,7 @@ async fn nothing_is_listed_before_it_is_known_what_is_blocked() {
     let mut boards = Boards::new();
     boards.board(0, T, None, &[("a", 9)]).await;
     boards.ticks(T, Claim::Exact).await;
-    let broker = boards.broker.clone();
-    let reader = move |topic| Arc::new(broker.reader("test", topic));
-    let listing = move |app: tally_count_api::App| app.listing(reader("boards")).blocking(reader("blocks"));
-    let api = Api::wired(Config::default(), With::default(), listing).await;
+    let api = boards.blocking_api().await;
     sleep(Duration::from_millis(1_500)).await;
     assert_eq!(get(api.address, "/v1/top?window=24h").await.status, 503, "there is no such topic yet");
     boards.broker.create_topic("blocks", 1);

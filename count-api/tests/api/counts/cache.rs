@@ -66,36 +66,6 @@ async fn a_fill_that_the_fold_has_overtaken_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_asks_the_cache_once_for_each_partition_and_the_table_once_for_the_rest() {
-    let world = cached().await;
-    let posts: Vec<CounterId> = (0..40).map(|n| likes(&format!("p-{n}"))).collect();
-    for (n, id) in (1..).zip(&posts) {
-        world.write(id, counter(n, 5)).await;
-        world.stand(id, &standing(6, SECOND)).await;
-    }
-    let mut partitions: Vec<u32> = posts.iter().map(partition).collect();
-    partitions.sort_unstable();
-    partitions.dedup();
-    sleep(2 * SECOND).await;
-    for id in &posts {
-        if world.cache.inner.get(partition(id), &[]).await.unwrap().stated.is_none() {
-            world.take_over(id, &standing(6, SECOND)).await;
-        }
-    }
-    world.slow_down(Duration::ZERO);
-    let mut asked = posts.clone();
-    asked.push(posts[0].clone());
-    for reads in [1, 1] {
-        let before = world.cache.gets();
-        let answers = world.reader.counts(&asked).await;
-        let counted: Vec<i64> = answers.iter().map(|answer| answer.as_ref().unwrap().served.likes).collect();
-        assert_eq!(counted, (1..=40).chain([1]).collect::<Vec<_>>());
-        assert_eq!((world.cache.gets() - before, world.slow_reads()), (partitions.len(), reads));
-        sleep(SECOND / 10).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_cache_that_is_away_costs_its_budget_a_few_times_and_then_nothing() {
     let (world, p) = (cached().await, likes("p"));
     world.write(&p, counter(3, 5)).await;

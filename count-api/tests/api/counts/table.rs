@@ -1,49 +1,84 @@
-//! The table behind its gate, and readiness.
+//! The table behind its gate, many requests at once, and readiness.
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
+use tally_core::ids::CounterId;
 use tally_count_api::Config;
 use tally_count_api::read::{Bounds, NoAnswer};
 use tally_emulator::{Fault, Rule};
 use tally_service::Condition;
 use tokio::time::sleep;
 
-use super::world::{Beginning, SECOND, World, counter, likes, standing};
+use super::world::{Beginning, SECOND, World, after, counter, likes, standing};
 
 fn is_ready(world: &World, condition: &str) -> Option<bool> {
     world.host.readiness().report().conditions.get(condition).map(|stated| *stated == Condition::Ready)
 }
 
-#[tokio::test(start_paused = true)]
-async fn of_many_requests_one_reads_and_past_the_gate_reads_are_refused() {
-    let table = Bounds { concurrency: 1, ..Config::default().table };
-    let config = Config { local_ttl: Duration::ZERO, table, ..Config::default() };
-    let (world, p) = (World::with(Beginning { config, ..Beginning::default() }).await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+/// A post with seven likes, whose reads of the table take half a second.
+async fn hot(local_ttl: Duration, cached: bool) -> (World, CounterId) {
+    let table = Bounds { budget: 20 * SECOND, ..Config::default().table };
+    let config = Config { table, local_ttl, cache_budget: SECOND / 20, ..Config::default() };
+    let beginning = Beginning { config, cached, ..Beginning::default() };
+    let (world, hot) = (Box::pin(World::with(beginning)).await, likes("hot"));
+    world.write(&hot, counter(7, 5)).await;
+    world.stood(&hot, &standing(6, SECOND)).await;
+    if cached {
+        world.take_over(&hot, &standing(6, SECOND)).await;
+    }
     world.slow_down(SECOND / 2);
-    let other = likes("other");
-    let same = async {
-        let answers = join_all((0..50).map(|_| world.reader.count(&p))).await;
-        answers.into_iter().filter(|answer| answer.as_ref().is_ok_and(|answer| answer.served.likes == 3)).count()
-    };
-    let (same, refused) = tokio::join!(same, async {
-        sleep(SECOND / 10).await;
-        world.reader.count(&other).await
-    });
-    assert_eq!((same, world.slow_reads(), refused), (50, 1, Err(NoAnswer::Busy)));
+    (world, hot)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_does_not_answer_costs_its_budget_and_a_fault_is_not_kept() {
-    let config = Config { local_ttl: SECOND, ..Config::default() };
-    let (world, p) = (World::with(Beginning { config, ..Beginning::default() }).await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.slow_down(3600 * SECOND);
-    assert!(matches!(world.reader.count(&p).await, Err(NoAnswer::Away(_))));
+async fn ten_thousand_misses_of_one_post_are_one_read_of_the_table() {
+    for (ttl, cached) in [(SECOND, true), (SECOND, false), (Duration::ZERO, true), (Duration::ZERO, false)] {
+        let (world, hot) = hot(ttl, cached).await;
+        // join_all asks for all of them before it is the turn of the read.
+        for answer in join_all((0..10_000).map(|_| world.count(&hot))).await {
+            let served = answer.served;
+            assert_eq!((served.likes, served.exact, served.as_of, answer.fresh), (7, true, after(SECOND), true));
+        }
+        assert_eq!(world.slow_reads(), 1, "ttl {ttl:?}, cached {cached}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_batches_that_name_one_missing_post_are_one_read_of_it() {
+    let (world, hot) = hot(SECOND, false).await;
+    let batch = [hot.clone(), likes("cold"), hot.clone()];
+    let asking = join_all((0..10_000).map(|_| world.reader.counts(&batch)));
+    let alone = join_all((0..100).map(|_| world.count(&hot)));
+    let (answers, alone) = tokio::join!(asking, alone);
+    for answer in answers {
+        let likes: Vec<_> = answer.into_iter().map(|answer| answer.unwrap().served.likes).collect();
+        assert_eq!(likes, [7, 0, 7]);
+    }
+    assert!(alone.iter().all(|answer| answer.served.likes == 7));
+    assert_eq!(world.slow_reads(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_leave_neither_end_a_read_nor_begin_it_again_and_what_it_read_is_kept() {
+    let (world, hot) = hot(SECOND, false).await;
+    for _ in 0..1_000 {
+        assert!(world.reader.count(&hot).now_or_never().is_none(), "who asked has left");
+    }
+    sleep(SECOND * 3 / 4).await;
+    assert!(world.reader.count(&hot).now_or_never().is_some_and(|answer| answer.is_ok()), "it is in memory");
+    assert_eq!(world.slow_reads(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_read_fails_all_who_wait_and_is_not_kept() {
+    let (world, hot) = hot(SECOND, false).await;
+    world.reads_of_counters(Fault::Outage);
+    let answers = join_all((0..100).map(|_| world.reader.count(&hot))).await;
+    assert!(answers.iter().all(Result::is_err));
     world.store.faults([]);
-    assert_eq!(world.count(&p).await.served.likes, 3);
+    assert!(world.reader.count(&hot).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

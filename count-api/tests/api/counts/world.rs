@@ -7,19 +7,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::json;
-use tally_adapters::dynamodb::changes::{Changes, Config as Log};
+use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{Checkpoints, Recounts};
 use tally_adapters::memory::PartitionCache;
 use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
-use tally_core::changes::{DeploymentId, LossNumber, Place, Standing, partition_of};
-use tally_core::definitions::Definitions;
+use tally_core::changes::{LossNumber, Place, Standing};
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, PostId, RowKey, Shard};
+use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
-use tally_core::topic::{Offset, TopicId};
+use tally_core::topic::Offset;
 use tally_count_api::definitions::FollowDefinitions;
 use tally_count_api::read::{Answer, ReadPath, Reader, Standings};
 use tally_count_api::{Config, Ports};
@@ -28,11 +27,10 @@ use tally_service::{Chance, Clock, Host, Standstill};
 use tally_testkit::{BEGAN, Store};
 use tokio::time::sleep;
 
-use crate::harness::{all_is_a_row, keep, kept, plant, several};
+pub(crate) use crate::harness::{PARTITIONS, key, log, partition, post_id as likes};
+use crate::harness::{all_is_a_row, define, keep, kept, plant};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// How many partitions the log has.
-pub(crate) const PARTITIONS: u32 = 4;
 
 /// How a world begins.
 pub(crate) struct Beginning {
@@ -85,7 +83,7 @@ impl World {
         counters.put_reserved().await.unwrap();
         let (checkpoints, claims) = (Checkpoints::new(&store.connection), Claims::new(&store.connection, true_clock));
         checkpoints.config(None).await.unwrap();
-        assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));
+        define(&store.connection).await;
         if all_rows {
             all_is_a_row(&store.connection, "likes", PARTITIONS).await;
         }
@@ -191,22 +189,6 @@ impl World {
 /// So long after the beginning.
 pub(crate) fn after(span: Duration) -> UnixMillis {
     BEGAN.plus(span)
-}
-
-pub(crate) fn log(generation: u16) -> Log {
-    Log { deployment: DeploymentId("tally".into()), partitions: PARTITIONS, topic: TopicId("t".into()), generation }
-}
-
-pub(crate) fn likes(post: &str) -> CounterId {
-    CounterId::likes(PostId::new(post).unwrap())
-}
-
-pub(crate) fn key(id: &CounterId) -> RowKey {
-    RowKey { counter: id.clone(), shard: Shard::new(0).unwrap() }
-}
-
-pub(crate) fn partition(id: &CounterId) -> u32 {
-    partition_of(&key(id), PARTITIONS)
 }
 
 /// The counter of a post whose partition is another one.

@@ -10,10 +10,10 @@ use tally_core::fold::Counter;
 use tally_core::ids::{CounterKind, Shard};
 use utoipa::{IntoParams, ToSchema};
 
+use super::Handles;
 use super::chosen::Chosen;
+use super::members::FRESH;
 use crate::error::Problem;
-use crate::routes::Handles;
-use crate::routes::like::FRESH;
 use crate::value::CounterValue;
 
 /// What decides how many shards a set has.
@@ -23,21 +23,21 @@ pub(super) const DEPLOYMENT: &str = "deployment";
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(in crate::routes) struct DetailQuery {
+pub(super) struct DetailQuery {
     /// `shards`: also which shards the counter has, and what stands in each. Read from the tables, and not to be kept.
     #[param(inline, example = "shards")]
-    pub(in crate::routes) detail: Option<Detail>,
+    pub(super) detail: Option<Detail>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(in crate::routes) enum Detail {
+pub(super) enum Detail {
     Shards,
 }
 
 /// What one counter comes to and, where `detail=shards` was asked for, its shards.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::routes) struct CounterDetail {
+pub(super) struct CounterDetail {
     #[serde(flatten)]
     value: CounterValue,
     /// What decided how many shards a set has: `deployment`. Absent without `detail=shards`.
@@ -71,7 +71,7 @@ pub(in crate::routes) struct CounterDetail {
 
 /// One shard of a counter.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::routes) struct ShardValue {
+pub(super) struct ShardValue {
     /// Its number, from 0.
     #[schema(example = 3)]
     shard: u16,

@@ -6,16 +6,16 @@ use tally_core::ids::{CounterKind, ShardCount};
 use tally_core::spread::width_for;
 use utoipa::ToSchema;
 
+use super::Api;
 use super::chosen::Chosen;
 use super::detail::DEPLOYMENT;
+use super::schema::Id;
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::Json;
-use crate::routes::Api;
-use crate::routes::schema::Id;
 use crate::value::Named;
 
 /// The route: that of the counter's number.
-pub(in crate::routes) const PATH: &str = "/v1/posts/{post_id}/counters/{counter}";
+pub(super) const PATH: &str = "/v1/posts/{post_id}/counters/{counter}";
 
 /// What a body calls the number of shards.
 const NUMBER: &str = "number_of_shards";
@@ -23,7 +23,7 @@ const NUMBER: &str = "number_of_shards";
 /// What is asked for: a number, or else how many see the post.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(in crate::routes) struct ShardsRequest {
+pub(super) struct ShardsRequest {
     /// How many: a power of two from 1 to 256. It wins over the other fields.
     #[serde(default)]
     #[schema(value_type = u64, minimum = 1, maximum = 256, example = 32)]
@@ -66,14 +66,14 @@ impl ShardsRequest {
 /// How many shards a counter has.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
-pub(in crate::routes) enum CounterShards {
+pub(super) enum CounterShards {
     Set(SetShards),
     Sum(SumShards),
 }
 
 /// The shards of a set, which are the deployment's.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::routes) struct SetShards {
+pub(super) struct SetShards {
     #[serde(flatten)]
     subject: Named,
     /// Which counter.
@@ -92,7 +92,7 @@ pub(in crate::routes) struct SetShards {
 
 /// Over how many partitions a sum is spread: what writes its events decides that.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::routes) struct SumShards {
+pub(super) struct SumShards {
     #[schema(example = "writer")]
     policy: &'static str,
     /// Over how many partitions this process sends its events now. The number follows their rate from the first event on; it is
@@ -122,28 +122,23 @@ pub(in crate::routes) struct SumShards {
             "post_id": "p-1", "counter": "retweets", "number_of_shards": 64, "decided_by": "deployment", "fixed": true
         })),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, or a number out of its bounds, which are named"),
-        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
-        (status = 408, body = ProblemDocument, content_type = "application/problem+json", description = "The body took too long"),
-        (status = 413, body = ProblemDocument, content_type = "application/problem+json", description = "The body is too large"),
-        (status = 415, body = ProblemDocument, content_type = "application/problem+json", description = "Not JSON"),
     ),
 )]
-pub(in crate::routes) async fn create(
+pub(super) async fn create(
     State(api): State<Api>,
     chosen: Chosen,
     Json(asked): Json<ShardsRequest>,
 ) -> Result<axum::Json<CounterShards>, Problem> {
     let width = asked.width()?;
-    let Chosen { subject, definition } = &chosen;
-    Ok(axum::Json(match definition.kind() {
+    Ok(axum::Json(match chosen.definition.kind() {
         CounterKind::Sum => {
             let writer = api.writer.as_ref().ok_or(Problem::WritesOff)?;
-            let number_of_shards = writer.begin(definition, &subject.id, width);
+            let number_of_shards = writer.begin(&chosen, width);
             CounterShards::Sum(SumShards { policy: "writer", number_of_shards })
         }
         CounterKind::Set => CounterShards::Set(SetShards {
-            subject: Named::from(subject),
-            counter: definition.name.to_string(),
+            subject: Named::from(&chosen.subject),
+            counter: chosen.definition.name.to_string(),
             number_of_shards: api.shards.get(),
             decided_by: DEPLOYMENT,
             fixed: true,

@@ -24,12 +24,12 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 /// The path for hashtags of a path for posts.
-pub(in crate::routes) fn path_of_hashtags(path: &str) -> String {
+pub(super) fn path_of_hashtags(path: &str) -> String {
     path.replacen(POSTS, HASHTAGS, 1)
 }
 
 /// The routes for hashtags of routes for posts.
-pub(in crate::routes) fn of_hashtags<S>((schemas, paths, methods): UtoipaMethodRouter<S>) -> UtoipaMethodRouter<S> {
+pub(super) fn of_hashtags<S>((schemas, paths, methods): UtoipaMethodRouter<S>) -> UtoipaMethodRouter<S> {
     let items = paths.paths.into_iter().map(|(path, item)| (path_of_hashtags(&path), described(&item)));
     let mut paths = Paths::new();
     paths.paths = items.collect();

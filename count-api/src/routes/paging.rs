@@ -1,21 +1,16 @@
-//! The users who like a post: its shards one after the other, each in the order of user ids. A cursor names the shard and
-//! the place in it, so any process can give the next page, and a like that stays is met exactly once.
+//! The members of a set, page by page: its shards one after the other, each in the order of its members. A cursor names the
+//! shard and the place in it, so any process can give the next page, and a member that stays is met exactly once.
 
-use axum::Json;
-use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tally_adapters::dynamodb::{Cursor, Like, Rows};
-use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount, UserId};
+use tally_core::ids::{CounterId, RowKey, Shard, ShardCount};
 use tally_core::ports::Outcome;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
-use super::schema::Id;
-use super::{Api, Handles};
-use crate::count::as_text;
-use crate::error::{Parameter, Problem, ProblemDocument};
-use crate::extract::{Asked, Post};
+use super::Handles;
+use crate::error::{Parameter, Problem};
 use crate::read::NoAnswer;
 
 /// How many are listed without a `limit`.
@@ -35,74 +30,17 @@ const MOST_READ: u64 = 1_000;
 pub(super) struct LikersQuery {
     /// How many at most; 50 by default.
     #[param(minimum = 1, maximum = 100, default = 50, example = 50)]
-    pub(super) limit: Option<u32>,
+    limit: Option<u32>,
     /// The `next` of the page before.
     #[param(example = "MS8wL3UtMQ")]
-    pub(super) cursor: Option<String>,
-}
-
-/// A page of the users who like a post.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Likers {
-    /// The post.
-    #[serde(serialize_with = "as_text")]
-    #[schema(value_type = Id)]
-    post_id: PostId,
-    /// The users, in no meaningful order.
-    likers: Vec<Liker>,
-    /// The cursor of the next page; absent on the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = String, example = "MS8wL3UtMQ")]
-    next: Option<String>,
-}
-
-/// A user who likes a post.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Liker {
-    /// The user.
-    #[serde(serialize_with = "as_text")]
-    #[schema(value_type = Id)]
-    user_id: UserId,
-    /// When the like was written; milliseconds since the Unix epoch.
-    #[schema(example = 1_700_000_000_000_u64)]
-    liked_at: u64,
-}
-
-/// Which users like a post
-///
-/// Page by page. A user who likes the post all the while is on exactly one page. A page may have fewer than `limit`, or none: the
-/// last one is the one without a `next`.
-#[utoipa::path(
-    get,
-    path = "/v1/posts/{post_id}/likers",
-    operation_id = "listLikers",
-    tag = "likes",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        LikersQuery,
-    ),
-    responses(
-        (status = 200, body = Likers, description = "A page of them"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, a limit or a cursor"),
-    ),
-)]
-pub(super) async fn likers(
-    State(api): State<Api>,
-    Post(post_id): Post,
-    Asked(LikersQuery { limit, cursor }): Asked<LikersQuery>,
-) -> Result<Json<Likers>, Problem> {
-    let counter = CounterId::likes(post_id.clone());
-    let (likes, next) = listed(&api, &counter, limit, cursor).await?;
-    let likers = likes.into_iter().map(|like| Liker { user_id: like.user, liked_at: like.liked_at.0 }).collect();
-    Ok(Json(Likers { post_id, likers, next }))
+    cursor: Option<String>,
 }
 
 /// A page of the members of `counter`, and the cursor of the next one.
 pub(super) async fn listed(
     api: &Handles,
     counter: &CounterId,
-    limit: Option<u32>,
-    cursor: Option<String>,
+    LikersQuery { limit, cursor }: LikersQuery,
 ) -> Result<(Vec<Like>, Option<String>), Problem> {
     let limit = limit.unwrap_or(USUAL);
     if !(1..=MOST).contains(&limit) {

@@ -7,16 +7,16 @@ use serde::Serialize;
 use tally_core::milestone::{Events, Milestone, Winner};
 use utoipa::ToSchema;
 
+use super::Api;
 use super::chosen::Chosen;
+use super::members::FRESH;
+use super::schema::Id;
 use crate::error::{Problem, ProblemDocument};
-use crate::routes::Api;
-use crate::routes::like::FRESH;
-use crate::routes::schema::Id;
 use crate::value::{Named, Subject};
 
 /// The milestones of one counter.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::routes) struct CounterMilestones {
+pub(super) struct CounterMilestones {
     #[serde(flatten)]
     subject: Named,
     /// Which counter.
@@ -32,7 +32,7 @@ pub(in crate::routes) struct CounterMilestones {
 
 /// A threshold that the counter has reached, and what reached it first.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub(in crate::routes) struct Reached {
+pub(super) struct Reached {
     /// The threshold.
     #[schema(example = 100)]
     n: i64,
@@ -70,7 +70,7 @@ pub(in crate::routes) struct Reached {
 /// Where an event of a sum lies: of the counter's events from `from` and before `to` it is the one with which their amounts
 /// reach `nth`. One that has a dead letter may not have counted.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub(in crate::routes) struct EventPlace {
+pub(super) struct EventPlace {
     /// The topic.
     #[schema(example = "likes")]
     topic: String,
@@ -93,7 +93,7 @@ pub(in crate::routes) struct EventPlace {
 }
 
 impl Reached {
-    pub(in crate::routes) fn new(milestone: &Milestone, exact: bool) -> Self {
+    pub(super) fn new(milestone: &Milestone, exact: bool) -> Self {
         let Milestone { n, by, at, lag, version, skipped, .. } = milestone;
         let (member, event) = match by {
             Winner::Member(member) => (Some(member.to_string()), None),
@@ -112,7 +112,7 @@ impl Reached {
 
 /// A threshold that was just reached, as an event says it.
 #[derive(Debug, Serialize)]
-pub(in crate::routes) struct JustReached {
+pub(super) struct JustReached {
     #[serde(flatten)]
     subject: Named,
     counter: String,
@@ -121,7 +121,7 @@ pub(in crate::routes) struct JustReached {
 }
 
 impl JustReached {
-    pub(in crate::routes) fn new(subject: &Subject, counter: String, reached: Reached) -> Self {
+    pub(super) fn new(subject: &Subject, counter: String, reached: Reached) -> Self {
         Self { subject: Named::from(subject), counter, reached }
     }
 }
@@ -142,11 +142,10 @@ impl JustReached {
     responses(
         (status = 200, body = CounterMilestones, description = "The thresholds reached"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
-        (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
         (status = 422, body = ProblemDocument, content_type = "application/problem+json", description = "A sum that something is taken off from, which has no milestones"),
     ),
 )]
-pub(in crate::routes) async fn milestones(State(api): State<Api>, chosen: Chosen) -> Result<Response, Problem> {
+pub(super) async fn milestones(State(api): State<Api>, chosen: Chosen) -> Result<Response, Problem> {
     if !chosen.definition.has_milestones() {
         return Err(Problem::NoMilestones);
     }

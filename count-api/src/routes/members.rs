@@ -1,0 +1,214 @@
+//! Members of sets, and of the set of likes: which there are, and whether one is in, read from its row.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::IntoResponse;
+use serde::Serialize;
+use tally_adapters::dynamodb::Like;
+use tally_core::ids::{PostId, RowKey, UserId};
+use utoipa::ToSchema;
+
+use super::chosen::{Chosen, ChosenMember, ChosenSet};
+use super::paging::{LikersQuery, listed};
+use super::schema::{Id, LikePath, MemberPath};
+use super::{Api, Handles};
+use crate::error::{Problem, ProblemDocument};
+use crate::extract::Asked;
+use crate::value::{Named, as_text};
+
+/// The routes of one like and of one member.
+pub(super) const LIKE: &str = "/v1/posts/{post_id}/likes/{user_id}";
+pub(super) const MEMBER: &str = "/v1/posts/{post_id}/counters/{counter}/members/{member}";
+
+/// A user who has just pressed the button asks: no proxy may answer from its cache.
+pub(super) const FRESH: [(HeaderName, HeaderValue); 1] =
+    [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+
+/// Whether a user likes a post, and since when.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct LikeState {
+    /// Whether the user likes it.
+    #[schema(example = true)]
+    liked: bool,
+    /// Since when, if so; milliseconds since the Unix epoch. Absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, example = 1_700_000_000_000_u64)]
+    liked_at: Option<u64>,
+}
+
+/// Whether a user likes a post
+///
+/// Read from the user's row: it shows a like or unlike as soon as that has come from Kafka to the table.
+#[utoipa::path(
+    get,
+    path = LIKE,
+    operation_id = "getLike",
+    tag = "likes",
+    params(LikePath),
+    responses(
+        (status = 200, body = LikeState, description = "Whether, and since when"),
+    ),
+)]
+pub(super) async fn like(
+    State(api): State<Api>,
+    ChosenMember(likes, user): ChosenMember,
+) -> Result<impl IntoResponse, Problem> {
+    let liked_at = since(&api, &likes, &user).await?;
+    Ok((FRESH, Json(LikeState { liked: liked_at.is_some(), liked_at })))
+}
+
+/// Whether a set has a member, and since when.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct MemberState {
+    /// Whether the set has it.
+    #[schema(example = true)]
+    present: bool,
+    /// Since when, if so; milliseconds since the Unix epoch. Absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, example = 1_700_000_000_000_u64)]
+    since: Option<u64>,
+}
+
+/// Whether a set of a post has a member
+///
+/// Read from the member's row: it shows a change as soon as that has come from Kafka to the table.
+#[utoipa::path(
+    get,
+    path = MEMBER,
+    operation_id = "getMember",
+    tag = "counters",
+    params(MemberPath),
+    responses(
+        (status = 200, body = MemberState, description = "Whether, and since when"),
+        (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum"),
+    ),
+)]
+pub(super) async fn member(
+    State(api): State<Api>,
+    ChosenMember(chosen, member): ChosenMember,
+) -> Result<impl IntoResponse, Problem> {
+    let since = since(&api, &chosen, &member).await?;
+    Ok((FRESH, Json(MemberState { present: since.is_some(), since })))
+}
+
+/// Since when `member` is in the set, if it is; milliseconds since the Unix epoch.
+async fn since(api: &Handles, set: &Chosen, member: &UserId) -> Result<Option<u64>, Problem> {
+    let key = RowKey::of(&set.id(), member, api.shards);
+    let row = api.table.read(api.rows.like(&key, member)).await?;
+    Ok(row.map(|row| row.liked_at.0))
+}
+
+/// A page of the users who like a post.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Likers {
+    /// The post.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = Id)]
+    post_id: PostId,
+    /// The users, in no meaningful order.
+    likers: Vec<Liker>,
+    /// The cursor of the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, example = "MS8wL3UtMQ")]
+    next: Option<String>,
+}
+
+/// A user who likes a post.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Liker {
+    /// The user.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = Id)]
+    user_id: UserId,
+    /// When the like was written; milliseconds since the Unix epoch.
+    #[schema(example = 1_700_000_000_000_u64)]
+    liked_at: u64,
+}
+
+/// Which users like a post
+///
+/// Page by page. A user who likes the post all the while is on exactly one page. A page may have fewer than `limit`, or none: the
+/// last one is the one without a `next`.
+#[utoipa::path(
+    get,
+    path = "/v1/posts/{post_id}/likers",
+    operation_id = "listLikers",
+    tag = "likes",
+    params(
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        LikersQuery,
+    ),
+    responses(
+        (status = 200, body = Likers, description = "A page of them"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, a limit or a cursor"),
+    ),
+)]
+pub(super) async fn likers(
+    State(api): State<Api>,
+    ChosenSet(likes): ChosenSet,
+    Asked(query): Asked<LikersQuery>,
+) -> Result<Json<Likers>, Problem> {
+    let (rows, next) = listed(&api, &likes.id(), query).await?;
+    let liker = |row: Like| Liker { user_id: row.user, liked_at: row.liked_at.0 };
+    Ok(Json(Likers { post_id: likes.subject.id, likers: rows.into_iter().map(liker).collect(), next }))
+}
+
+/// A page of the members of a set.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Members {
+    #[serde(flatten)]
+    subject: Named,
+    /// Which counter.
+    #[schema(example = "retweets")]
+    counter: String,
+    /// The members, in no meaningful order.
+    members: Vec<Member>,
+    /// The cursor of the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, example = "MS8wL3UtMQ")]
+    next: Option<String>,
+}
+
+/// A member of a set.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Member {
+    #[schema(value_type = Id)]
+    member: String,
+    /// When it was put; milliseconds since the Unix epoch.
+    #[schema(example = 1_700_000_000_000_u64)]
+    since: u64,
+}
+
+/// Which members a set of a post has
+///
+/// Page by page. A member that is in the set all the while is on exactly one page. A page may have fewer than `limit`, or none:
+/// the last one is the one without a `next`.
+#[utoipa::path(
+    get,
+    path = "/v1/posts/{post_id}/counters/{counter}/members",
+    operation_id = "listMembers",
+    tag = "counters",
+    params(
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("counter" = String, Path, description = "The set's name", example = "retweets"),
+        LikersQuery,
+    ),
+    responses(
+        (status = 200, body = Members, description = "A page of them", example = json!({
+            "post_id": "p-1", "counter": "retweets", "members": [{"member": "u-1", "since": 1_700_000_000_000_u64}]
+        })),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, a limit or a cursor"),
+        (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum"),
+    ),
+)]
+pub(super) async fn members(
+    State(api): State<Api>,
+    ChosenSet(chosen): ChosenSet,
+    Asked(query): Asked<LikersQuery>,
+) -> Result<Json<Members>, Problem> {
+    let (rows, next) = listed(&api, &chosen.id(), query).await?;
+    let member = |row: Like| Member { member: row.user.to_string(), since: row.liked_at.0 };
+    let (subject, counter) = (Named::from(&chosen.subject), chosen.definition.name.to_string());
+    Ok(Json(Members { subject, counter, members: rows.into_iter().map(member).collect(), next }))
+}

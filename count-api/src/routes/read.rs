@@ -1,0 +1,262 @@
+//! What counters come to: the likes of a post, one counter, and all counters of a post. Hashtags have the same routes.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use bytes::Bytes;
+use serde::Serialize;
+use tally_core::ids::{CounterId, CounterName};
+use utoipa::ToSchema;
+
+use super::chosen::Chosen;
+use super::detail::{CounterDetail, Detail, DetailQuery, detailed};
+use super::schema::Id;
+use super::stream::Editions;
+use super::{Api, Handles};
+use crate::error::{Problem, ProblemDocument};
+use crate::extract::Asked;
+use crate::read::{Answer, NoAnswer};
+use crate::value::{Count, CounterValue, Figures, Named, Rendered, Subject, json, tag};
+use crate::watch::Edition;
+
+pub(crate) const LIKES: &str = "/v1/posts/{post_id}/likes";
+
+/// What stands before and behind the post in a path of the route.
+static AROUND: LazyLock<(&str, &str)> =
+    LazyLock::new(|| LIKES.split_once("{post_id}").expect("the route names its post"));
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// How many users like a post
+///
+/// A post without likes has 0. The ETag changes with the number, with `exact` and with `fresh`, not with `as_of`.
+#[utoipa::path(
+    get,
+    path = LIKES,
+    operation_id = "getLikes",
+    tag = "counts",
+    params(
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"57.1\""),
+    ),
+    responses(
+        (status = 200, body = Count, description = "The number", headers(
+            ("etag" = String, description = "The number's version, and whether it is exact and fresh"),
+            ("cache-control" = String, description = "How long the answer may be kept"),
+        )),
+        (status = 304, description = "The number is the one already known"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not a post's id"),
+    ),
+)]
+pub(super) async fn count(
+    State(api): State<Api>,
+    subject: Subject,
+    headers: HeaderMap,
+) -> Result<Response<Body>, Problem> {
+    let rendered = api.reader.rendered(&CounterId::likes(subject.id)).await?;
+    Ok(answer(rendered, &headers, &api.cache_control))
+}
+
+/// What one counter of a post comes to
+///
+/// A post of which nothing was counted has 0. The ETag changes with the number, with `exact` and with `fresh`, not with `as_of`. With
+/// `detail=shards` the answer has the counter's shards as well, and no ETag.
+#[utoipa::path(
+    get,
+    path = super::create::PATH,
+    operation_id = "readCounter",
+    tag = "counters",
+    params(
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("counter" = String, Path, description = "The counter's name", example = "retweets"),
+        ("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"57.1\""),
+        DetailQuery,
+    ),
+    responses(
+        (status = 200, body = CounterDetail, description = "The number", headers(
+            ("etag" = String, description = "The number's version, and whether it is exact and fresh"),
+            ("cache-control" = String, description = "How long the answer may be kept"),
+        ), example = json!({"post_id": "p-1", "counter": "retweets", "value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true})),
+        (status = 304, description = "The number is the one already known"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post, or another query"),
+    ),
+)]
+pub(super) async fn counter(
+    State(api): State<Api>,
+    chosen: Chosen,
+    Asked(DetailQuery { detail }): Asked<DetailQuery>,
+    headers: HeaderMap,
+) -> Result<Response<Body>, Problem> {
+    if detail == Some(Detail::Shards) {
+        return detailed(&api, &chosen).await;
+    }
+    let count = api.reader.count(&chosen.id()).await?;
+    let value = CounterValue::new(&chosen.subject, &chosen.definition.name, count);
+    Ok(written(&value, &Edition::of(&count).to_string(), &headers, &api.cache_control))
+}
+
+/// What the counters of a post, or of a hashtag, come to.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CounterValues {
+    #[serde(flatten)]
+    subject: Named,
+    /// Every counter, by its name.
+    counters: BTreeMap<String, Figures>,
+    /// Counters that are damaged and cannot be read; absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
+}
+
+/// What every counter of a post comes to
+///
+/// All of them in one read. The ETag changes with each of the numbers, with its `exact` and with its `fresh`.
+#[utoipa::path(
+    get,
+    path = "/v1/posts/{post_id}/counters",
+    operation_id = "readCounters",
+    tag = "counters",
+    params(
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"57.1_3.1\""),
+    ),
+    responses(
+        (status = 200, body = CounterValues, description = "The numbers", headers(
+            ("etag" = String, description = "Each number's version, and whether it is exact and fresh"),
+            ("cache-control" = String, description = "How long the answer may be kept"),
+        ), example = json!({"post_id": "p-1", "counters": {
+            "retweets": {"value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true},
+            "views": {"value": 1_300, "version": 90, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true}
+        }})),
+        (status = 304, description = "The numbers are those already known"),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
+    ),
+)]
+pub(super) async fn counters(
+    State(api): State<Api>,
+    subject: Subject,
+    headers: HeaderMap,
+) -> Result<Response<Body>, Problem> {
+    let names: Vec<CounterName> = api.defined.of(subject.field).into_iter().map(|it| it.name).collect();
+    let ids: Vec<CounterId> = names.iter().map(|name| subject.counter(name)).collect();
+    let (named, counters) = (Named::from(&subject), BTreeMap::new());
+    let mut values = CounterValues { subject: named, counters, unreadable: Vec::new() };
+    let read = counts(&api, &ids).await?;
+    for (name, read) in names.iter().zip(&read) {
+        match read {
+            Some(count) => _ = values.counters.insert(name.to_string(), Figures::new(name, *count)),
+            None => values.unreadable.push(name.to_string()),
+        }
+    }
+    let editions = Editions(read.iter().map(|read| read.as_ref().map(Edition::of)).collect());
+    Ok(written(&values, &editions.to_string(), &headers, &api.cache_control))
+}
+
+/// The counts of several counters, in their order; `None` of one that is damaged, which fails none of the others.
+pub(super) async fn counts(api: &Handles, ids: &[CounterId]) -> Result<Vec<Option<Answer>>, Problem> {
+    let read = api.reader.counts(ids).await;
+    ids.iter().zip(read).map(|(id, read)| readable(id, read)).collect()
+}
+
+/// The same of one.
+pub(super) fn readable<T>(id: &CounterId, read: Result<T, NoAnswer>) -> Result<Option<T>, Problem> {
+    match read {
+        Ok(count) => Ok(Some(count)),
+        Err(NoAnswer::Refused(cause)) => {
+            tracing::warn!(counter = %id, cause = cause.as_str(), "a counter cannot be read");
+            Ok(None)
+        }
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+/// `value`, or 304 where the client has this edition of it.
+fn written(value: &impl Serialize, edition: &str, asked: &HeaderMap, cache_control: &HeaderValue) -> Response<Body> {
+    let known = knows(asked, |tag| tag == edition);
+    answered((!known).then(|| Body::from(json(value))), tag(edition), cache_control)
+}
+
+/// The post whose count `path` asks for, before it is decoded.
+pub(super) fn post(path: &str) -> Option<&str> {
+    path.strip_prefix(AROUND.0)?.strip_suffix(AROUND.1).filter(|post| !post.contains('/'))
+}
+
+/// The count, or 304 where the client has this edition of it. A 304 says that the edition is judged the same now.
+pub(super) fn answer<B>(rendered: Rendered, asked: &HeaderMap, cache_control: &HeaderValue) -> Response<B>
+where
+    B: Default + From<Bytes>,
+{
+    let known = is_known(asked, rendered.edition);
+    answered((!known).then(|| B::from(rendered.body)), rendered.tag, cache_control)
+}
+
+/// The `body` of an edition with this tag, or 304 without one.
+pub(super) fn answered<B: Default>(body: Option<B>, tag: HeaderValue, cache_control: &HeaderValue) -> Response<B> {
+    let known = body.is_none();
+    let mut response = Response::new(body.unwrap_or_default());
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, tag);
+    headers.insert(header::CACHE_CONTROL, cache_control.clone());
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    } else {
+        headers.insert(header::CONTENT_TYPE, JSON);
+    }
+    response
+}
+
+/// Whether the client has this edition.
+fn is_known(headers: &HeaderMap, edition: Edition) -> bool {
+    knows(headers, |tag| Edition::parse(tag) == Some(edition))
+}
+
+/// Whether the client has what one of its tags stands for: the comparison is weak, as for every `If-None-Match`.
+pub(super) fn knows(headers: &HeaderMap, is_current: impl Fn(&str) -> bool) -> bool {
+    let tags = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    tags.flat_map(|value| value.split(',')).map(str::trim).any(|tag| {
+        let opaque = tag.strip_prefix("W/").unwrap_or(tag);
+        let quoted = opaque.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
+        tag == "*" || quoted.is_some_and(&is_current)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::served::Served;
+
+    use super::*;
+
+    #[test]
+    fn the_short_way_takes_the_same_paths_as_the_router() {
+        for (path, asked) in [
+            ("/v1/posts/p-1/likes", Some("p-1")),
+            ("/v1/posts/likes/likes", Some("likes")),
+            ("/v1/posts/p/likes/u", None),
+            ("/v1/posts/p/likes/likes", None),
+            ("/v1/posts/p/likes:stream", None),
+            ("/v1/posts/likes", None),
+            ("/v1/posts/p/likers", None),
+        ] {
+            assert_eq!(post(path), asked, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_known_edition_is_recognised_in_any_list_of_tags() {
+        let served = Served { version: 7, exact: true, ..Served::default() };
+        let edition = Edition::of(&Answer { served, fresh: true });
+        let known = |value: &str| {
+            let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_str(value).unwrap())]);
+            is_known(&headers, edition)
+        };
+        for value in ["W/\"7.1\"", "\"7.1\"", "\"x\", W/\"7.1\"", "*"] {
+            assert!(known(value), "{value}");
+        }
+        for value in ["", "7.1", "W/\"7.0\"", "W/\"7.1.0\"", "W/\"8.1\"", "w/\"7.1\"", "\"7.1", "\""] {
+            assert!(!known(value), "{value}");
+        }
+        assert!(!is_known(&HeaderMap::new(), edition));
+    }
+}

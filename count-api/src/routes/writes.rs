@@ -1,0 +1,272 @@
+//! Writes of every counter over HTTP: a like and an unlike, a member put and taken away, an amount added and taken off.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use serde::{Deserialize, Serialize};
+use tally_core::definitions::{Definition, Direction};
+use tally_core::event::{MAX_AMOUNT, Said};
+use tally_core::ids::{PostId, UserId};
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+
+use super::chosen::{Chosen, ChosenMember, ChosenSum};
+use super::members::{LIKE, MEMBER};
+use super::schema::{Id, LikePath, MemberPath};
+use super::{Api, Handles};
+use crate::error::{Parameter, Problem, ProblemDocument};
+use crate::extract;
+use crate::value::{Named, as_text};
+
+/// The route of amounts.
+const EVENTS: &str = "/v1/posts/{post_id}/counters/{counter}/events";
+
+/// What writes are counted as: those that add, and those that take away.
+const LIKES: [&str; 2] = ["like", "unlike"];
+const MEMBERS: [&str; 2] = ["put", "remove"];
+const AMOUNTS: [&str; 2] = ["increment", "decrement"];
+
+/// Writes the event that says this of a counter. The answer is what `accepted` makes of the event's action and its time.
+async fn write<A: Serialize>(
+    api: &Handles,
+    chosen: &Chosen,
+    kinds: [&'static str; 2],
+    direction: Direction,
+    said: Said<'_>,
+    accepted: impl FnOnce(String, u64) -> A,
+) -> Result<(StatusCode, Json<A>), Problem> {
+    let writer = api.writer.as_ref().ok_or(Problem::WritesOff)?;
+    let at = writer.say(chosen, kinds, direction, said).await?;
+    let action = chosen.definition.action(direction).unwrap_or_default().to_owned();
+    Ok((StatusCode::ACCEPTED, Json(accepted(action, at.0))))
+}
+
+/// An acknowledged event.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Accepted {
+    /// The post.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = Id)]
+    post_id: PostId,
+    /// The user.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = Id)]
+    user_id: UserId,
+    #[schema(schema_with = action)]
+    action: String,
+    /// The event's time; milliseconds since the Unix epoch.
+    #[schema(example = 1_700_000_000_000_u64)]
+    ts: u64,
+}
+
+fn action() -> Schema {
+    let likes = Definition::likes();
+    let actions = [Direction::Add, Direction::Remove].map(|direction| likes.action(direction).unwrap_or_default());
+    let schema = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(actions.map(str::to_owned)));
+    schema.description(Some("What was done.")).examples([actions[0]]).build().into()
+}
+
+/// Safe to repeat: an event states whether the user likes the post, not a change.
+async fn write_like(
+    api: &Handles,
+    likes: Chosen,
+    user_id: UserId,
+    direction: Direction,
+) -> Result<impl IntoResponse + use<>, Problem> {
+    let accepted = |action, ts| Accepted { post_id: likes.subject.id.clone(), user_id: user_id.clone(), action, ts };
+    write(api, &likes, LIKES, direction, Said::Member(&user_id), accepted).await
+}
+
+/// A user likes a post
+///
+/// Idempotent. The answer comes once Kafka has acknowledged the event; rows and counts follow.
+#[utoipa::path(
+    put,
+    path = LIKE,
+    operation_id = "putLike",
+    tag = "likes",
+    params(LikePath),
+    responses(
+        (status = 202, body = Accepted, description = "The event is acknowledged"),
+    ),
+)]
+pub(super) async fn like(
+    State(api): State<Api>,
+    ChosenMember(likes, user): ChosenMember,
+) -> Result<impl IntoResponse, Problem> {
+    write_like(&api, likes, user, Direction::Add).await
+}
+
+/// A user no longer likes a post
+///
+/// Idempotent. The answer comes once Kafka has acknowledged the event; rows and counts follow.
+#[utoipa::path(
+    delete,
+    path = LIKE,
+    operation_id = "deleteLike",
+    tag = "likes",
+    params(LikePath),
+    responses(
+        (status = 202, body = Accepted, description = "The event is acknowledged"),
+    ),
+)]
+pub(super) async fn unlike(
+    State(api): State<Api>,
+    ChosenMember(likes, user): ChosenMember,
+) -> Result<impl IntoResponse, Problem> {
+    write_like(&api, likes, user, Direction::Remove).await
+}
+
+/// An acknowledged event about a counter.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CounterAccepted {
+    #[serde(flatten)]
+    subject: Named,
+    /// Which counter.
+    #[schema(example = "retweets")]
+    counter: String,
+    /// The event's action, as the counter's definition calls it.
+    #[schema(example = "retweet")]
+    action: String,
+    /// The member that was put or taken away; absent of a sum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Id)]
+    member: Option<String>,
+    /// How much was added or taken off; absent of a set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u32, example = 25)]
+    n: Option<u32>,
+    /// The event's time; milliseconds since the Unix epoch.
+    #[schema(example = 1_700_000_000_000_u64)]
+    ts: u64,
+}
+
+/// Safe to repeat of a set.
+async fn write_counter(
+    api: &Handles,
+    chosen: &Chosen,
+    kinds: [&'static str; 2],
+    direction: Direction,
+    said: Said<'_>,
+) -> Result<impl IntoResponse + use<>, Problem> {
+    let (member, n) = match said {
+        Said::Member(member) => (Some(member.to_string()), None),
+        Said::Amount(n) => (None, Some(n)),
+    };
+    let (subject, counter) = (Named::from(&chosen.subject), chosen.definition.name.to_string());
+    let accepted = |action, ts| CounterAccepted { subject, counter, action, member, n, ts };
+    write(api, chosen, kinds, direction, said, accepted).await
+}
+
+/// A set of a post is to have a member
+///
+/// Idempotent. The answer comes once Kafka has acknowledged the event; row and number follow.
+#[utoipa::path(
+    put,
+    path = MEMBER,
+    operation_id = "putMember",
+    tag = "counters",
+    params(MemberPath),
+    responses(
+        (status = 202, body = CounterAccepted, description = "The event is acknowledged", example = json!({
+            "post_id": "p-1", "counter": "retweets", "action": "retweet", "member": "u-1", "ts": 1_700_000_000_000_u64
+        })),
+        (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum"),
+    ),
+)]
+pub(super) async fn put(
+    State(api): State<Api>,
+    ChosenMember(chosen, member): ChosenMember,
+) -> Result<impl IntoResponse, Problem> {
+    write_counter(&api, &chosen, MEMBERS, Direction::Add, Said::Member(&member)).await
+}
+
+/// A set of a post is no longer to have a member
+///
+/// Idempotent. The answer comes once Kafka has acknowledged the event; row and number follow. Not every set has an action
+/// that takes a member away.
+#[utoipa::path(
+    delete,
+    path = MEMBER,
+    operation_id = "deleteMember",
+    tag = "counters",
+    params(MemberPath),
+    responses(
+        (status = 202, body = CounterAccepted, description = "The event is acknowledged", example = json!({
+            "post_id": "p-1", "counter": "retweets", "action": "unretweet", "member": "u-1", "ts": 1_700_000_000_000_u64
+        })),
+        (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum, or its members stay"),
+    ),
+)]
+pub(super) async fn remove(
+    State(api): State<Api>,
+    ChosenMember(chosen, member): ChosenMember,
+) -> Result<impl IntoResponse, Problem> {
+    write_counter(&api, &chosen, MEMBERS, Direction::Remove, Said::Member(&member)).await
+}
+
+/// What a body calls the amount.
+const N: &str = "n";
+
+/// What a sum is to do.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AmountRequest {
+    action: AmountAction,
+    /// How much.
+    #[serde(default = "one")]
+    #[schema(minimum = 1, maximum = 1_000_000, default = 1, example = 25)]
+    n: u32,
+}
+
+/// Whether the amount is added or taken off.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(example = "increment")]
+enum AmountAction {
+    Increment,
+    Decrement,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// An amount is added to a sum, or taken off it
+///
+/// *Not* idempotent: each amount counts that was acknowledged, so a request that is sent again after an answer was lost may
+/// count twice. The answer comes once Kafka has acknowledged the event; the number follows. Amounts that several clients
+/// add to one sum within a few milliseconds are one event, and each client is answered for its own.
+#[utoipa::path(
+    post,
+    path = EVENTS,
+    operation_id = "writeCounter",
+    tag = "counters",
+    params(
+        ("post_id" = Id, Path, description = "The post", example = "p-1"),
+        ("counter" = String, Path, description = "The sum's name", example = "views"),
+    ),
+    request_body(content = AmountRequest, example = json!({"action": "increment", "n": 25})),
+    responses(
+        (status = 202, body = CounterAccepted, description = "The event is acknowledged",
+            example = json!({"post_id": "p-1", "counter": "views", "action": "view", "n": 25, "ts": 1_700_000_000_000_u64})),
+        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, or not such an event"),
+        (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a set, or nothing is taken off it"),
+    ),
+)]
+pub(super) async fn event(
+    State(api): State<Api>,
+    ChosenSum(chosen): ChosenSum,
+    extract::Json(AmountRequest { action, n }): extract::Json<AmountRequest>,
+) -> Result<impl IntoResponse, Problem> {
+    if !(1..=MAX_AMOUNT).contains(&i64::from(n)) {
+        let why = format!("it is from 1 to {MAX_AMOUNT}");
+        return Err(Problem::BadBody { parameter: Some(Parameter::named(N)), why });
+    }
+    let direction = match action {
+        AmountAction::Increment => Direction::Add,
+        AmountAction::Decrement => Direction::Remove,
+    };
+    write_counter(&api, &chosen, AMOUNTS, direction, Said::Amount(n)).await
+}
