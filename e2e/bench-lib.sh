@@ -91,11 +91,10 @@ changes_flags() {
 # likes EVENTS POSTS USERS FILE: events about random posts, the same for the same numbers. With 0 users each event is a like of
 # another user; otherwise the users are random, and three of ten events are unlikes.
 likes() { lib likes "$1" "$2" "$3" >"$4"; }
-# import FILE TOPIC: sends a file of events to a topic, with this commit's program.
+# import FILE TOPIC [RATE]: sends a file of events to a topic with Kafka's own producer, so many a second.
 import() {
-  rm -f "$1.progress" "$1.rejected"
-  "${BIN[this]}/tally-consumer" --brokers "$BROKERS" --topic "$2" import "$1" --rate 10000000 >/dev/null 2>"$SCRATCH/import.log" ||
-    fail "$(tail "$SCRATCH/import.log")"
+  lib keyed "$1" ${3:+"$3"} | localstack/engines produce --folder "$SCRATCH/kafka" --topic="$2" --batch-size=1000 --property=parse.key=true \
+    --producer-property=linger.ms=5 >/dev/null 2>"$SCRATCH/import.log" || fail "$(tail "$SCRATCH/import.log")"
 }
 
 # store COMMIT [FLAG..]: starts an emulated DynamoDB with the tables, as process store-COMMIT. Sets AWS_ENDPOINT_URL to its address.

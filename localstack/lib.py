@@ -4,6 +4,7 @@
   localstack/lib.py ports COUNT                     as many free ports of the loopback
   localstack/lib.py likes EVENTS POSTS USERS        random events as CSV, the same for the same numbers: three of ten are unlikes;
                                                     with 0 USERS each is a like of another user
+  localstack/lib.py keyed FILE [RATE]               events of a CSV file as Kafka's console producer takes them, keyed by their post
   localstack/lib.py tables ENDPOINT [PREFIX [FILE]] creates the tables of FILE, without it those of this commit
   localstack/lib.py counted ENDPOINT TABLE          the sum of the likes of all counts
   localstack/lib.py landed [--keys] PARTITIONS COUNT FILE
@@ -12,6 +13,7 @@
 """
 
 import argparse
+import csv
 import json
 import os
 import random
@@ -292,6 +294,15 @@ def likes(events, posts, users):
         yield f"post-{post},user-{user},{action},{1500000000000 + n}"
 
 
+def keyed(file, rate):
+    began = time.monotonic()
+    for n, row in enumerate(csv.DictReader(file), 1):
+        yield f"{row['post_id']}\t" + json.dumps(row | {"ts": int(row["ts"])})
+        if rate and n % 100 == 0:
+            sys.stdout.flush()
+            time.sleep(max(0, began + n / rate - time.monotonic()))
+
+
 def landed(file, partitions, keys):
     """How many events there are, in another partition than murmur2's, and out of the order of their user's."""
     events, misplaced, disordered, last = 0, 0, 0, {}
@@ -313,7 +324,7 @@ def landed(file, partitions, keys):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["ports", "likes", "tables", "counted", "landed"])
+    parser.add_argument("command", choices=["ports", "likes", "keyed", "tables", "counted", "landed"])
     parser.add_argument("--keys", action="store_true")
     parser.add_argument("words", nargs="*", metavar="ARGUMENT")
     options = parser.parse_args()
@@ -323,6 +334,10 @@ def main():
     elif options.command == "likes":
         for line in likes(*map(int, words)):
             print(line)
+    elif options.command == "keyed":
+        with open(words[0], encoding="utf-8") as file:
+            for line in keyed(file, int(words[1]) if words[1:] else None):
+                print(line)
     elif options.command == "tables":
         Store(*words[:2]).create_tables(*words[2:])
     elif options.command == "counted":

@@ -28,6 +28,7 @@ mod signing;
 mod streams;
 mod table_ids;
 mod tables;
+mod tables_watch;
 mod template;
 #[cfg(test)]
 mod told;
@@ -50,6 +51,6 @@ pub use streams::Streams;
 pub use table_ids::{SeenTables, TableIds};
 pub use tables::check_tables;
 pub(crate) use tables::{held_items, holds_items};
+pub use tables_watch::TablesWatch;
 pub use template::ensure_tables;
-pub use watch::TablesWatch;
 pub(crate) use watch::{Watch, require_whole};

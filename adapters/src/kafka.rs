@@ -30,6 +30,7 @@ mod holdings;
 mod iam;
 mod mark;
 mod membership;
+mod message;
 mod owned;
 mod producer;
 mod reader;

@@ -5,74 +5,19 @@ use std::sync::Arc;
 use anyhow::Context;
 use axum::Router;
 use futures_util::FutureExt;
-use tally_adapters::dynamodb::changes::Changes;
-use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::audit::AuditRun;
 use tally_core::backoff::Backoff;
-use tally_core::ids::ShardCount;
-use tally_core::ports::Producer;
-use tally_core::ports::log::TopicReader;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Listen, Program};
 
-use crate::args::Args;
-use crate::calls::Calls;
-use crate::config::{Config, EraseConfig, Job, RecountConfig, Scope};
-use crate::erase::{ErasePorts, erase_and_report};
+use crate::args::{Args, Config, Scope};
 use crate::metrics;
+use crate::ports::{LogPorts, Ports};
 use crate::routes::{Desk, routes};
 use crate::run::Run;
 use crate::settle::{Recount, begun};
 use crate::watch::watch;
-
-/// What a recount works on.
-#[derive(Clone)]
-pub struct Ports {
-    /// The tables, which are checked and watched.
-    pub tables: dynamodb::Connection,
-    /// The rows of the likes table.
-    pub rows: dynamodb::Rows,
-    /// The markers beside the rows.
-    pub markers: dynamodb::Markers,
-    /// The counters.
-    pub counters: Arc<Counters>,
-    /// Where the folds of the log stand, and the losses.
-    pub changes: Arc<Changes>,
-    /// Which counters there are.
-    pub deployment: dynamodb::Checkpoints,
-    /// Runs, how far they are, the queue and the ledger.
-    pub recounts: dynamodb::Recounts,
-    /// The log of changes.
-    pub log: LogPorts,
-}
-
-/// The log of changes, as a recount reads and writes it.
-#[derive(Clone)]
-pub struct LogPorts {
-    /// The topic.
-    pub topic: String,
-    /// Reads it.
-    pub reader: Arc<dyn TopicReader>,
-    /// Writes corrections, and which losses are repaired.
-    pub producer: Arc<dyn Producer>,
-}
-
-impl Ports {
-    /// The tables of `connection`, and a log.
-    pub fn over(connection: &dynamodb::Connection, log: LogPorts) -> Self {
-        Self {
-            tables: connection.clone(),
-            rows: dynamodb::Rows::new(connection),
-            markers: dynamodb::Markers::new(connection),
-            counters: Arc::new(Counters::new(connection)),
-            changes: Arc::new(Changes::new(connection)),
-            deployment: dynamodb::Checkpoints::new(connection),
-            recounts: dynamodb::Recounts::new(connection),
-            log,
-        }
-    }
-}
 
 impl LogPorts {
     /// The topic in Kafka.
@@ -85,17 +30,12 @@ impl LogPorts {
     }
 }
 
-/// A job and the ports it works on.
+/// A recount and the ports it works on.
 pub struct App {
-    shards: Option<ShardCount>,
-    work: Work,
+    config: Config,
+    ports: Ports,
     /// The id of the run, where a caller has given it.
     caller: Option<AuditRun>,
-}
-
-enum Work {
-    Recount(Box<Ports>, RecountConfig),
-    Erase(ErasePorts, EraseConfig),
 }
 
 impl App {
@@ -104,33 +44,16 @@ impl App {
     /// # Errors
     /// Settings that librdkafka does not take.
     pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let Config { table_prefix, shards, kafka, job } = config;
-        let settings = dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() };
+        let settings =
+            dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
         let tables = dynamodb::Connection::open(&settings).await;
-        let work = match job {
-            Job::Recount(config) => {
-                let ports = Ports::over(&tables, LogPorts::open(kafka.as_ref(), &config.topic)?);
-                Work::Recount(Box::new(ports), config)
-            }
-            Job::Erase(config) => {
-                let producer = kafka.as_ref().map(kafka::Producer::new).transpose();
-                let producer = producer.context("cannot set up the producer")?.map(|producer| Arc::new(producer) as _);
-                Work::Erase(ErasePorts { tables, producer }, config)
-            }
-        };
-        Ok(Self { shards, work, caller: None })
+        let log = LogPorts::open(config.kafka.as_ref(), &config.topic)?;
+        Ok(Self::with_ports(config, Ports::over(&tables, log)))
     }
 
-    /// A job over `ports`, whatever is behind them. Where the job is an erasure, its events go where the log is.
+    /// A recount over `ports`, whatever is behind them.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
-        let work = match config.job {
-            Job::Recount(config) => Work::Recount(Box::new(ports), config),
-            Job::Erase(job) => {
-                let producer = config.kafka.map(|_| ports.log.producer);
-                Work::Erase(ErasePorts { tables: ports.tables, producer }, job)
-            }
-        };
-        Self { shards: config.shards, work, caller: None }
+        Self { config, ports, caller: None }
     }
 
     /// The same for a program that carries out a recount and has its own answer to print: the run has this id, by which it is
@@ -143,42 +66,22 @@ impl App {
 
 impl tally_service::App for App {
     fn routes(&self, host: &Host) -> Router {
-        match &self.work {
-            Work::Recount(ports, _) => routes(Desk {
-                recounts: ports.recounts.clone(),
-                deployment: ports.deployment.clone(),
-                clock: host.clock(),
-            }),
-            Work::Erase(..) => Router::new(),
-        }
+        let Ports { recounts, deployment, .. } = &self.ports;
+        routes(Desk { recounts: recounts.clone(), deployment: deployment.clone(), clock: host.clock() })
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { shards, work, caller } = self;
-        let tables = match &work {
-            Work::Recount(ports, _) => &ports.tables,
-            Work::Erase(ports, _) => &ports.tables,
-        };
+        let Self { config: Config { shards, scope, rules, .. }, ports, caller } = self;
         // A recount creates nothing: a process that writes rows says what the deployment is.
-        let shards = Deployment { tables, shards }.join(&host).await?;
-        if let Work::Recount(ports, _) = &work {
-            host.wait_for("changes", Backoff::STORE, || begun(&ports.changes)).await?;
-        }
+        let shards = Deployment { tables: &ports.tables, shards }.join(&host).await?;
+        host.wait_for("changes", Backoff::STORE, || begun(&ports.changes)).await?;
         let (by, watching) = ((host.clock(), host.chance().clone()), host.clone());
         host.job("recount", move |stop| {
             async move {
-                match work {
-                    Work::Recount(ports, config) => {
-                        let of = Recount::new(*ports, shards, config.rules, by, stop).await?;
-                        match config.scope {
-                            Scope::Watch => watch(&of, &watching).await,
-                            scope => Box::pin(Run::shown(&of, &scope, caller).await?.finish()).await,
-                        }
-                    }
-                    Work::Erase(ports, config) => {
-                        let calls = Calls::new(config.read_units, by, stop);
-                        erase_and_report(ports, shards, calls, &config).await
-                    }
+                let of = Recount::new(ports, shards, rules, by, stop).await?;
+                match scope {
+                    Scope::Watch => watch(&of, &watching).await,
+                    scope => Box::pin(Run::shown(&of, &scope, caller).await?.finish()).await,
                 }
             }
             .boxed()
@@ -202,6 +105,6 @@ impl Program for App {
 
     /// Only who stays has something to show.
     fn admin_listen(args: &Args) -> Listen {
-        if args.watch && args.command.is_none() { args.common.admin_listen } else { Listen::Off }
+        if args.watch { args.common.admin_listen } else { Listen::Off }
     }
 }

@@ -1,12 +1,16 @@
-//! The command line and the environment, as written; what they mean together is the configuration's.
+//! The arguments, and what they mean together.
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::audit::AuditRun;
-use tally_core::ids::{PostId, UserId};
-use tally_service::{CommonArgs, StoreArgs};
+use tally_core::ids::{PostId, ShardCount};
+use tally_core::time::UnixMillis;
+use tally_service::{CommonArgs, Invalid, StoreArgs, parse_duration};
 
-use crate::config::Since;
+use crate::settle::Rules;
 
 /// Compares every count with its rows, exactly and while both change, and repairs what differs
 ///
@@ -14,10 +18,9 @@ use crate::config::Since;
 /// the comparison cannot prove, is recounted exactly. Exits with 0 if nothing differed or all of it was repaired, with 1
 /// if drift is left. Only --watch opens the admin listener.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "tally-batch-recount", version, subcommand_negates_reqs = true)]
+#[command(name = "tally-batch-recount", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9095")))]
 #[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers of the log of changes, HOST:PORT separated by commas; required")))]
-#[command(mut_args(|arg| if SHARED.contains(&arg.get_id().as_str()) { arg.global(true) } else { arg }))]
 pub struct Args {
     #[command(flatten)]
     pub common: CommonArgs,
@@ -67,59 +70,108 @@ pub struct Args {
 
     #[command(flatten)]
     pub kafka: KafkaArgs,
-
-    #[command(subcommand)]
-    pub command: Option<Command>,
-}
-
-/// The arguments that a subcommand takes, too.
-const SHARED: [&str; 7] = ["check", "log_format", "log", "shutdown_grace", "admin_listen", "table_prefix", "shards"];
-
-/// What else the binary does.
-#[derive(Subcommand, Clone, Debug)]
-pub enum Command {
-    /// Take a user out of every set, or every member out of a post's sets, by producing unlikes and what takes others back:
-    /// rows, counts and followers agree, and the consumer stays the only writer of rows. Exits with 1 where there are members
-    /// that no action takes back
-    Erase(EraseArgs),
-}
-
-/// What to erase, and where events go.
-#[derive(ClapArgs, Clone, Debug)]
-#[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required unless --dry-run")))]
-pub struct EraseArgs {
-    /// Erase this user's rows of every counter that has users as members, likes and retweets among them: reads the
-    /// whole table
-    #[arg(long, value_name = "ID", required_unless_present = "post", conflicts_with = "post")]
-    pub user: Option<UserId>,
-
-    /// Erase every like of this post, and the members of its other sets
-    #[arg(long, value_name = "ID")]
-    pub post: Option<PostId>,
-
-    /// Erase from this set alone, by its name; may be given more than once
-    #[arg(long, value_name = "NAME")]
-    pub counter: Vec<String>,
-
-    /// Count what would be erased, and produce nothing
-    #[arg(long)]
-    pub dry_run: bool,
-
-    /// The topic of likes, and of each counter whose definition names no other
-    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC")]
-    pub topic: String,
-
-    /// Read units a second at most
-    #[arg(long, env = "TALLY_READ_UNITS_PER_SECOND", value_name = "UNITS")]
-    pub read_units_per_second: Option<u32>,
-
-    #[command(flatten)]
-    pub kafka: KafkaArgs,
 }
 
 impl AsRef<CommonArgs> for Args {
     fn as_ref(&self) -> &CommonArgs {
         &self.common
+    }
+}
+
+/// A recount's configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// What every table's name begins with.
+    pub table_prefix: String,
+    /// The number of shards this process was told the deployment has.
+    pub shards: Option<ShardCount>,
+    /// How Kafka is reached; `None` where the ports are given.
+    pub kafka: Option<kafka::Settings>,
+    pub scope: Scope,
+    pub rules: Rules,
+    /// The topic of the log of changes.
+    pub topic: String,
+}
+
+/// What to recount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every row key and every total.
+    Audit,
+    /// The same, as a part of this run.
+    Resume(AuditRun),
+    /// These counters of these posts, by their names; with none all of them.
+    Posts { posts: Vec<PostId>, counters: Vec<String> },
+    /// Posts whose counts have changed since.
+    Since(Since),
+    /// What is in the queue now.
+    Queue,
+    /// What comes into the queue, until stopped.
+    Watch,
+}
+
+/// A time in the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    Ago(Duration),
+    At(UnixMillis),
+}
+
+impl Config {
+    /// A recount without a Kafka of its own: for ports that are given.
+    pub fn plain(table_prefix: &str, shards: Option<ShardCount>, scope: Scope, rules: Rules) -> Self {
+        let (table_prefix, topic) = (table_prefix.to_owned(), "changes".to_owned());
+        Self { table_prefix, shards, kafka: None, scope, rules, topic }
+    }
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let mut invalid = Invalid::none();
+        invalid.ensure("read-units-per-second", args.read_units_per_second != Some(0), "must be at least 1");
+        let kafka = kafka::Settings::try_from(args.kafka).map_err(|others| invalid.extend(others)).ok();
+        let scope = match (args.resume, args.since) {
+            (Some(run), _) => Scope::Resume(run),
+            _ if !args.post.is_empty() => Scope::Posts { posts: distinct(args.post), counters: distinct(args.counter) },
+            (_, Some(since)) => Scope::Since(since),
+            _ if args.candidates_only => Scope::Queue,
+            _ if args.watch => Scope::Watch,
+            _ => Scope::Audit,
+        };
+        let (dry_run, force, read_units) = (args.dry_run, args.force, args.read_units_per_second);
+        let rules = Rules { dry_run, force, read_units, ..Rules::default() };
+        let StoreArgs { table_prefix, shards, .. } = args.store;
+        let config = Self { table_prefix, shards, kafka, scope, rules, topic: args.changes_topic };
+        if invalid.is_empty() { Ok(config) } else { Err(invalid) }
+    }
+}
+
+fn distinct<T: Ord>(mut named: Vec<T>) -> Vec<T> {
+    named.sort_unstable();
+    named.dedup();
+    named
+}
+
+impl FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() > 9 {
+            return text.parse().map(|at| Self::At(UnixMillis(at))).map_err(|_| "too late a time".to_owned());
+        }
+        parse_duration(text).map(Self::Ago).map_err(|error| error.to_string())
+    }
+}
+
+impl Since {
+    /// The time meant, seen from `now`.
+    pub fn before(self, now: UnixMillis) -> UnixMillis {
+        match self {
+            Self::Ago(span) => now.minus(span),
+            Self::At(at) => at,
+        }
     }
 }
 
@@ -138,5 +190,52 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Args::command().debug_assert();
+    }
+
+    fn config(args: &[&str]) -> Result<Config, String> {
+        let args = Args::try_parse_from(std::iter::once(&"tally-batch-recount").chain(args));
+        Config::try_from(args.map_err(|error| error.to_string())?).map_err(|invalid| invalid.to_string())
+    }
+
+    fn scope(args: &[&str]) -> Scope {
+        config(&[&["--brokers", "b:9092"], args].concat()).unwrap().scope
+    }
+
+    #[test]
+    fn without_a_mode_everything_is_audited_by_the_default_rules() {
+        let kafka = Some(kafka::Settings::plaintext("b:9092"));
+        let expected = Config { kafka, ..Config::plain("", None, Scope::Audit, Rules::default()) };
+        assert_eq!(config(&["--brokers", "b:9092"]), Ok(expected));
+    }
+
+    #[test]
+    fn each_mode_is_its_flag_and_two_exclude_each_other() {
+        let post = |id: &str| PostId::new(id).unwrap();
+        let posts = |counters: &[&str]| Scope::Posts {
+            posts: vec![post("a"), post("b")],
+            counters: counters.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        assert_eq!(scope(&["--post", "b", "--post", "a", "--post", "b"]), posts(&[]));
+        let named = ["--post", "b", "--post", "a", "--counter", "views", "--counter", "likes", "--counter", "views"];
+        assert_eq!(scope(&named), posts(&["likes", "views"]));
+        assert_eq!(scope(&["--candidates-only"]), Scope::Queue);
+        assert_eq!(scope(&["--watch"]), Scope::Watch);
+        assert_eq!(scope(&["--resume", &"0".repeat(32)]), Scope::Resume(0.into()));
+        assert_eq!(scope(&["--since", "1700000000000"]), Scope::Since(Since::At(UnixMillis(1_700_000_000_000))));
+        assert_eq!(scope(&["--since", "2h"]), Scope::Since(Since::Ago(Duration::from_secs(7200))));
+        let day = Since::Ago(Duration::from_millis(5));
+        assert_eq!(day.before(UnixMillis(12)), UnixMillis(7));
+        for two in [["--post=a", "--watch"], ["--watch", "--dry-run"], ["--candidates-only", "--since=1h"]] {
+            assert!(config(&two).is_err(), "{two:?}");
+        }
+    }
+
+    #[test]
+    fn every_bad_setting_is_named() {
+        let error = config(&["--read-units-per-second", "0"]).unwrap_err();
+        assert!(error.contains("--brokers") && error.contains("--read-units-per-second"), "{error}");
+        assert!(config(&["--brokers", "b:9092", "--changes-topic", "a b"]).unwrap_err().contains("--changes-topic"));
+        assert!(config(&["--since", "yesterday"]).unwrap_err().contains("--since"));
+        assert!(config(&["--resume", "12"]).unwrap_err().contains("--resume"));
     }
 }

@@ -2,14 +2,12 @@
 //! that rows, counts and followers agree and the consumer stays the only writer of rows.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
 use anyhow::bail;
 use futures_util::FutureExt;
 use futures_util::stream::TryStreamExt;
 use serde::Serialize;
-use serde_json::json;
 use tally_adapters::dynamodb::{self, Cursor, MemberRow, Segment};
 use tally_core::definitions::{Definition, Definitions, Direction, MemberField, SubjectField};
 use tally_core::event::{Said, encode};
@@ -17,10 +15,9 @@ use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, ShardCount, UserId
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
-use tally_service::{Chance, Clock, Exit, Stop};
+use tally_service::{Chance, Clock, Stop};
 
 use crate::calls::{Calls, at_once};
-use crate::config::{EraseConfig, Subject};
 use crate::metrics;
 use crate::settle::{chosen, defined};
 
@@ -28,6 +25,28 @@ use crate::settle::{chosen, defined};
 const AT_ONCE: usize = 256;
 /// Parts of the table read at once for a user's rows.
 const SEGMENTS: u32 = 8;
+
+/// What to erase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EraseConfig {
+    /// The user or the post.
+    pub subject: Subject,
+    /// The sets to erase from, by their names; with none all of them.
+    pub counters: Vec<String>,
+    /// Where events go.
+    pub topic: String,
+    /// Read units a second.
+    pub read_units: Option<u32>,
+}
+
+/// Whose likes are erased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// All that this user gave.
+    User(UserId),
+    /// All that this post got.
+    Post(PostId),
+}
 
 /// What an erasure works on.
 #[derive(Clone)]
@@ -83,22 +102,6 @@ pub async fn erase(
 ) -> anyhow::Result<Erased> {
     let calls = Calls::new(config.read_units, (clock, chance), stop);
     Erasing::new(ports, shards, calls, config).await?.erased().await
-}
-
-/// Erases, and reports. Not clean where members were found that no action takes out.
-pub(crate) async fn erase_and_report(
-    ports: ErasePorts,
-    shards: ShardCount,
-    calls: Calls,
-    config: &EraseConfig,
-) -> anyhow::Result<Exit> {
-    let erasing = Erasing::new(ports, shards, calls, config).await?;
-    let erased = erasing.erased().await?;
-    for (counter, members) in &erased.left {
-        tracing::error!(counter, members, "cannot be erased from: no action takes a member out of it");
-    }
-    erasing.print(&erased);
-    Ok(if erased.left.is_empty() { Exit::CLEAN } else { Exit::FAILED })
 }
 
 impl<'a> Erasing<'a> {
@@ -196,26 +199,6 @@ impl<'a> Erasing<'a> {
             })
         };
         self.calls.persist("produce what takes a member out", send).await.map(|_| ())
-    }
-
-    fn print(&self, erased: &Erased) {
-        let (Erased { found, produced, left, tombstones }, cost) = (erased, self.calls.cost());
-        let dry_run = self.producer.is_none();
-        tracing::info!(found, produced, tombstones = tombstones.rows, dry_run, "erasure ends");
-        // A closed pipe is no failure of the erasure.
-        let mut out = std::io::stdout();
-        let _ = if out.is_terminal() {
-            let so = if dry_run { " (dry run)" } else { "" };
-            let left: u64 = left.values().sum();
-            let left = if left > 0 { format!(", {left} cannot be taken back") } else { String::new() };
-            let stay = tombstones.stay(self.calls.now()).map(|stay| format!("\n{stay}")).unwrap_or_default();
-            writeln!(out, "found {found}, taken back {produced}{so}{left}, read units {}{stay}", cost.read_units)
-        } else {
-            let erased = json!({
-                "found": found, "produced": produced, "left": left, "tombstones": tombstones, "dry_run": dry_run, "cost": cost
-            });
-            writeln!(out, "{}", json!({"erased": erased}))
-        };
     }
 }
 

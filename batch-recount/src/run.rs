@@ -8,7 +8,7 @@ use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
 use tally_core::time::UnixMillis;
 use tally_service::Exit;
 
-use crate::config::Scope;
+use crate::args::Scope;
 use crate::metrics;
 use crate::progress::Progress;
 use crate::settle::{Ended, Open, Recount, Rules, Waiting};

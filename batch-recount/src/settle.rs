@@ -27,9 +27,9 @@ use tally_core::ports::log::Outgoing;
 use tally_core::topic::Offset;
 use tally_service::{Chance, Clock, Stop};
 
-use crate::app::Ports;
 use crate::calls::Calls;
 use crate::findings::Findings;
+use crate::ports::Ports;
 
 pub(crate) use audit::Due;
 pub(crate) use named::{Waiting, chosen, defined, row_keys};

@@ -12,7 +12,7 @@ use tally_core::time::UnixMillis;
 use tally_service::{Exit, Host};
 use tokio::sync::mpsc;
 
-use crate::config::Scope;
+use crate::args::Scope;
 use crate::metrics;
 use crate::run::Run;
 use crate::settle::{Behind, Due, Part, Recount, Waiting};

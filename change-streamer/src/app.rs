@@ -14,8 +14,7 @@ use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Patience, Program, Stage};
 use tokio::sync::watch;
 
-use crate::args::{Args, Role};
-use crate::config::{Config, Rules};
+use crate::args::{Args, Config, Role, Rules};
 use crate::fold::Folding;
 use crate::ladder::{self, FollowLadder};
 use crate::log::{LogPorts, group_of, joined};

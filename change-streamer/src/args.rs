@@ -1,10 +1,16 @@
-//! The command line and the environment, as written; what they mean together is the configuration's.
+//! The command line and the environment, and what they mean together.
+
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use tally_adapters::kafka::{self, KafkaArgs};
-use tally_service::{CommonArgs, Secret, StoreArgs};
+use tally_adapters::redis;
+use tally_core::ids::ShardCount;
+use tally_core::milestone::Ladder;
+use tally_service::{CommonArgs, Invalid, Secret, StoreArgs, parse_duration};
 
-use crate::config::Rules;
+/// The longest wait between two reads: what counters include is known no better than that.
+const POLL_IDLE_MOST: Duration = Duration::from_secs(10);
 
 /// Copies the stream of like rows into the log `changes`, and keeps the counts and the cache from there
 #[derive(Parser, Clone, Debug)]
@@ -67,6 +73,115 @@ impl AsRef<CommonArgs> for Args {
     }
 }
 
+/// A streamer's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What every table's name begins with.
+    pub table_prefix: String,
+    /// The number of shards this process was told the deployment has.
+    pub shards: Option<ShardCount>,
+    /// The cache, unless it was switched off.
+    pub cache: Option<redis::Settings>,
+    /// How Kafka is reached.
+    pub kafka: kafka::Settings,
+    /// The topic of the log.
+    pub topic: String,
+    /// What the process does.
+    pub role: Role,
+    /// How it does that.
+    pub rules: Rules,
+}
+
+/// How the stream is followed, and the log folded.
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(about = None, long_about = None)]
+pub struct Rules {
+    /// How long changes are gathered before counters are written
+    #[arg(long, env = "TALLY_LINGER", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Log")]
+    pub linger: Duration,
+
+    /// How many requests to the counters are under way at once at most, of each partition; a request has up to 25 of them
+    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 16, value_name = "COUNT", help_heading = "Log")]
+    pub concurrency: usize,
+
+    /// How often an idle stream shard is read, at most 10s: what idling costs, and how long its first record may wait
+    #[arg(long, env = "TALLY_POLL_IDLE", default_value = "1s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
+    pub poll_idle: Duration,
+
+    /// How often the stream's shards are listed; children of a shard read here are found at once
+    #[arg(long, env = "TALLY_DISCOVER", default_value = "30s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
+    pub discover: Duration,
+
+    // `None`: no leases, every process reads everything.
+    /// How long a lease may stand still before another worker takes it over; it is renewed at least three times as often
+    #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
+    pub lease: Option<Duration>,
+
+    /// The thresholds of milestones; an empty ladder takes what the deployment has.
+    #[arg(skip)]
+    pub milestones: Ladder,
+
+    /// How many bytes of a partition may be ahead of its fold, where Kafka deletes what nobody has read; `None`: any.
+    #[arg(skip)]
+    pub ahead: Option<usize>,
+}
+
+/// As of a process that is told nothing.
+impl Default for Rules {
+    fn default() -> Self {
+        tally_service::defaults()
+    }
+}
+
+impl Config {
+    /// Without a cache and a Kafka of its own: for ports that are given.
+    pub fn plain(table_prefix: &str, shards: Option<ShardCount>, rules: Rules) -> Self {
+        Self {
+            table_prefix: table_prefix.to_owned(),
+            shards,
+            cache: None,
+            kafka: kafka::Settings::plaintext(""),
+            topic: "changes".to_owned(),
+            role: Role::Both,
+            rules,
+        }
+    }
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let (mut invalid, rules) = (Invalid::none(), args.rules);
+        let cache = invalid.require("redis", args.redis.as_ref());
+        let cache = cache.map(|at| redis::Settings::parse(at.expose(), args.redis_cluster, &args.store.table_prefix));
+        invalid.ensure("concurrency", rules.concurrency >= 1, "must be at least 1");
+        let idle = Duration::from_millis(1)..=POLL_IDLE_MOST;
+        invalid.ensure("poll-idle", idle.contains(&rules.poll_idle), "must be between 1ms and 10s");
+        let second = Duration::from_secs(1);
+        invalid.ensure("discover", rules.discover >= second, "must be at least 1s: the service limits listings");
+        invalid.ensure("lease", rules.lease >= Some(second), "must be at least 1s");
+        let milestones = args.milestones.map(|told| told.parse::<Ladder>());
+        let milestones = milestones.and_then(|parsed| invalid.accept("milestones", parsed));
+        let kafka = kafka::Settings::try_from(args.kafka).map_err(|other| invalid.extend(other)).ok();
+        let lease = rules.lease.filter(|_| !args.no_leases);
+        let rules = Rules { lease, milestones: milestones.unwrap_or_default(), ..rules };
+        let cache = cache.and_then(|cache| invalid.accept("redis", cache));
+        match (cache, kafka) {
+            (Some(cache), Some(kafka)) if invalid.is_empty() => Ok(Self {
+                table_prefix: args.store.table_prefix,
+                shards: args.store.shards,
+                cache,
+                kafka,
+                topic: args.changes_topic,
+                role: args.role,
+                rules,
+            }),
+            _ => Err(invalid),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +190,72 @@ mod tests {
     fn help_is_the_reference() {
         insta::assert_snapshot!(tally_service::reference::<Args>());
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
+    }
+
+    fn config(args: &[&str]) -> Result<Config, String> {
+        let args = Args::try_parse_from(["tally-change-streamer"].iter().chain(args));
+        Config::try_from(args.map_err(|error| error.to_string())?).map_err(|invalid| invalid.to_string())
+    }
+
+    /// A configuration that has what is required, and these arguments.
+    fn with(args: &[&str]) -> Result<Config, String> {
+        config(&[&["--redis", "off", "--brokers", "b:9092"], args].concat())
+    }
+
+    #[test]
+    fn the_documented_defaults_are_the_rules_of_a_process_that_is_told_nothing() {
+        let config = with(&[]).unwrap();
+        assert_eq!((config.rules, config.cache, config.role), (Rules::default(), None, Role::Both));
+        assert_eq!((config.topic.as_str(), config.kafka.brokers.as_str()), ("changes", "b:9092"));
+    }
+
+    #[test]
+    fn a_ladder_is_taken_as_it_is_told_and_a_bad_one_refused_by_name() {
+        let told = |text: &str| with(&["--milestones", text]).map(|config| config.rules.milestones);
+        for text in ["100,1000", "every:1000000"] {
+            assert_eq!(told(text).unwrap().to_string(), text);
+        }
+        for text in ["0", "=-1", "1.5", "1000,100", "every:0", "x", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"] {
+            let text = text.trim_start_matches('=');
+            let error = with(&[&format!("--milestones={text}")]).unwrap_err();
+            assert!(error.contains("--milestones (TALLY_MILESTONES)"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_cache_is_named_or_switched_off_and_never_forgotten() {
+        let config = |url: &str| config(&["--brokers", "b:9092", "--redis", url]);
+        assert!(self::config(&[]).unwrap_err().contains("--redis (TALLY_REDIS): missing"));
+        let one = config("redis://:canary@cache:6379").unwrap();
+        assert!(!format!("{one:?}").contains("canary"));
+        assert_eq!(one.cache.map(|cache| (cache.nodes.len(), cache.cluster)), Some((1, false)));
+        let many = config("redis://a:1, redis://b:1").unwrap();
+        assert_eq!(many.cache.map(|cache| (cache.nodes.len(), cache.cluster)), Some((2, true)));
+        for bad in ["cache:6379", "redis://", "redis://cache:99999", "redis://a:1,", "rediss://:6379"] {
+            assert!(config(bad).unwrap_err().contains("--redis"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_bad_setting_is_named_at_once() {
+        let error = config(&["--concurrency", "0", "--lease", "10ms", "--discover", "0", "--poll-idle", "11s"]);
+        let error = error.unwrap_err();
+        for flag in ["--redis", "--brokers", "--concurrency", "--lease", "--discover", "--poll-idle"] {
+            assert!(error.contains(flag), "{flag}: {error}");
+        }
+    }
+
+    #[test]
+    fn kafka_is_logged_in_to_as_it_is_told() {
+        let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary"];
+        let config = with(&login).unwrap();
+        assert!(matches!(config.kafka.security.sasl, Some(kafka::Sasl::Plain(_))));
+        assert!(!format!("{config:?}").contains("canary"));
+        assert!(with(&["--sasl-user", "u"]).unwrap_err().contains("--sasl-user"));
+    }
+
+    #[test]
+    fn without_leases_every_worker_reads_everything() {
+        assert_eq!(with(&["--no-leases"]).unwrap().rules.lease, None);
     }
 }

@@ -20,7 +20,7 @@ use tally_service::{Host, Patience, Stage};
 
 use partition::PartitionFold;
 
-use crate::config::Rules;
+use crate::args::Rules;
 
 /// What a fold works on.
 #[derive(Clone)]

@@ -2,7 +2,6 @@
 
 mod app;
 mod args;
-mod config;
 pub mod fold;
 mod ladder;
 mod log;
@@ -11,7 +10,6 @@ pub mod relay;
 mod slots;
 
 pub use app::{App, Ports};
-pub use args::{Args, Role};
-pub use config::{Config, Rules};
+pub use args::{Args, Config, Role, Rules};
 pub use log::{LogPorts, group_of};
 pub use metrics::CATALOGUE;

@@ -30,7 +30,7 @@ use ladders::Ladders;
 use lateness::Lateness;
 use writer::Writer;
 
-use crate::config::Rules;
+use crate::args::Rules;
 
 /// Kinds of losses that a reader of the log finds in it: a message that is missing, and a position that is not there any more.
 pub(crate) const HOLE: &str = "hole";

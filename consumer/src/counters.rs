@@ -8,8 +8,6 @@ use serde::Deserialize;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_core::definitions::{Definition, Definitions, Entry};
 
-use crate::print;
-
 /// Other operators who may define counters at the same time before this one gives up.
 const ATTEMPTS: usize = 5;
 
@@ -49,13 +47,6 @@ fn parse(text: &str) -> anyhow::Result<Definitions> {
 }
 
 impl Counters {
-    /// Prints each counter on a line.
-    pub(crate) async fn list(&self) -> anyhow::Result<()> {
-        let definitions = self.deployment.definitions().await.context("cannot read the counters")?;
-        print::line("name\tkind\tadd\tremove\tsubject\tmember\ttopic")?;
-        definitions.iter().try_for_each(|definition| print::line(&described(&Entry::from(definition))))
-    }
-
     /// What of `wanted` is not there yet, beside the list that it would be added to.
     ///
     /// # Errors
@@ -90,23 +81,6 @@ impl Counters {
         }
         bail!("others define counters at the same time: try again")
     }
-
-    /// The same, and prints it.
-    pub(crate) async fn apply(&self, wanted: &Definitions) -> anyhow::Result<()> {
-        let defined = self.define(wanted).await?;
-        if defined.is_empty() {
-            return print::line("nothing to do: all of them are there");
-        }
-        defined.iter().try_for_each(|definition| print::line(&format!("defined {}", definition.name)))
-    }
-}
-
-fn described(entry: &Entry) -> String {
-    let or = |text: &Option<String>, otherwise: &str| text.clone().unwrap_or_else(|| otherwise.to_owned());
-    let Entry { name, kind, add, remove, subject, member, topic } = entry;
-    let member = if kind == "set" { or(member, "user_id") } else { "-".to_owned() };
-    let (remove, subject, topic) = (or(remove, "-"), or(subject, "post_id"), or(topic, "-"));
-    format!("{name}\t{kind}\t{add}\t{remove}\t{subject}\t{member}\t{topic}")
 }
 
 #[cfg(test)]
@@ -138,16 +112,16 @@ mod tests {
     async fn counters_are_defined_once_and_a_second_time_is_nothing() {
         let counters = deployed().await;
         let wanted = parse(FILE).unwrap();
-        counters.apply(&wanted).await.unwrap();
+        counters.define(&wanted).await.unwrap();
         assert_eq!(counters.deployment.definitions().await, Ok(wanted.clone()));
-        counters.apply(&wanted).await.unwrap();
+        counters.define(&wanted).await.unwrap();
         assert_eq!(counters.deployment.definitions().await, Ok(wanted));
     }
 
     #[tokio::test]
     async fn a_counter_that_is_there_cannot_change_and_nothing_is_applied_then() {
         let counters = deployed().await;
-        counters.apply(&parse(FILE).unwrap()).await.unwrap();
+        counters.define(&parse(FILE).unwrap()).await.unwrap();
         let before = counters.deployment.definitions().await;
         for changed in [
             format!("{FILE}\n[[counters]]\nname = \"more\"\nkind = \"sum\"\nadd = \"more\"\ntopic = \"likes\""),
@@ -156,7 +130,7 @@ mod tests {
             format!("{FILE}\n[[counters]]\nname = \"more\"\nkind = \"sum\"\nadd = \"unlike\""),
         ] {
             let refused = match parse(&changed) {
-                Ok(wanted) => counters.apply(&wanted).await,
+                Ok(wanted) => counters.define(&wanted).await.map(drop),
                 Err(refused) => Err(refused),
             };
             assert!(refused.is_err(), "{changed}");

@@ -18,7 +18,6 @@ use tally_service::UnixMillis;
 
 use crate::identity::{Identities, Identity, put_back, receipt, receipt_headers};
 use crate::letter::Letter;
-use crate::print;
 
 /// Which dead letters are meant; without either all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,19 +134,6 @@ pub async fn unread(reader: &dyn TopicReader, deployment: &str) -> anyhow::Resul
         unread += log.end.0.saturating_sub(at.0);
     }
     Ok(unread)
-}
-
-/// Prints up to `limit` dead letters of `deployment`, then how many there are by reason.
-pub(crate) async fn list(reader: &dyn TopicReader, deployment: &str, limit: usize) -> anyhow::Result<()> {
-    let Letters { first, reasons, foreign } = letters(reader, deployment, &Wanted::default(), limit).await?;
-    for letter in &first {
-        // One line of JSON, since a record may hold any character.
-        print::line(&serde_json::to_string(letter).expect("strings and integers always serialise"))?;
-    }
-    let total: u64 = reasons.values().sum();
-    reasons.iter().try_for_each(|(reason, count)| print::line(&format!("{reason}\t{count}")))?;
-    print::line(&format!("total\t{total}"))?;
-    foreign.iter().try_for_each(|(other, count)| print::line(&format!("of {other:?}\t{count}")))
 }
 
 fn described(letter: &Letter<'_>) -> Described {

@@ -10,7 +10,6 @@
 
 mod judged;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,10 +25,10 @@ use tally_core::ports::{Outcome, TopicReader};
 use tally_core::register::{Claim, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
-use tally_service::{Clock, Exit, Invalid};
+use tally_service::{Clock, Invalid};
 
 use self::judged::{Place, Put, Sum, judged, told};
-use crate::config::letters_of;
+use crate::args::letters_of;
 use crate::dlq::each;
 use crate::identity::{Identities, Identity};
 use crate::letter::Letter;
@@ -54,28 +53,6 @@ pub enum Found {
     Gone(String),
     /// What could not be read, however often it was tried.
     Unread(Fault),
-}
-
-impl Found {
-    /// What the command ends with.
-    pub fn exit(&self) -> Exit {
-        match self {
-            Self::True(_) => Exit::CLEAN,
-            Self::False(_) => Exit::FAILED,
-            Self::Gone(_) | Self::Unread(_) => Exit::UNAVAILABLE,
-        }
-    }
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::True(told) => write!(f, "true\t{told}"),
-            Self::False(why) => write!(f, "false\t{why}"),
-            Self::Gone(why) => write!(f, "gone\t{why}"),
-            Self::Unread(fault) => write!(f, "unread\t{fault}"),
-        }
-    }
 }
 
 /// Which threshold of which counter.

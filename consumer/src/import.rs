@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use tally_core::ports::{Producer, TopicReader};
-use tally_service::{Exit, Host, Patience, Stop, Stopped, Until};
+use tally_service::{Host, Patience, Stop, Stopped, Until};
 
 use self::lines::Lines;
 use self::pace::Paced;
@@ -27,7 +27,6 @@ use self::parse::Parser;
 use self::place::{Place, Whose};
 use self::rejected::Rejected;
 use self::window::{Fate, Window};
-use crate::print;
 
 pub use args::{Format, ImportArgs, Source};
 
@@ -72,23 +71,6 @@ struct Run {
 }
 
 impl Import {
-    /// The same, prints what it came to, and gives the exit code.
-    pub(crate) async fn run(self, stop: Stop) -> anyhow::Result<Exit> {
-        let dry_run = self.settings.dry_run;
-        let (imported, end) = self.carry_out(&stop).await?;
-        summary(&imported, dry_run)?;
-        match end {
-            Ok(()) if imported.rejected.is_empty() => Ok(Exit::CLEAN),
-            Err(error) if !error.is::<Stopped>() => Err(error),
-            end => {
-                if end.is_err() {
-                    print::line(&format!("stopped before line {}", imported.lines + 1))?;
-                }
-                Ok(Exit::FAILED)
-            }
-        }
-    }
-
     /// Imports what the place does not say is imported; what it came to, and how it ended. Safe to repeat: what was sent and not
     /// noted is sent again.
     ///
@@ -219,18 +201,6 @@ impl Run {
             self.place.reasons().map(|(reason, count)| (reason.to_owned(), count)).collect();
         let path = self.rejected.path().filter(|_| !rejected.is_empty());
         Imported { lines, sent, blank, rejected_in: path.map(Into::into), rejected }
-    }
-}
-
-fn summary(imported: &Imported, dry_run: bool) -> anyhow::Result<()> {
-    let Imported { lines, sent, blank, rejected, rejected_in } = imported;
-    let did = if dry_run { "would send" } else { "sent" };
-    let count: u64 = rejected.values().sum();
-    print::line(&format!("lines\t{lines}\n{did}\t{sent}\nblank\t{blank}\nrejected\t{count}"))?;
-    rejected.iter().try_for_each(|(reason, count)| print::line(&format!("  {reason}\t{count}")))?;
-    match rejected_in {
-        Some(path) => print::line(&format!("rejected lines are in\t{}", path.display())),
-        None => Ok(()),
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod app;
 mod args;
-mod config;
 pub mod counters;
 pub mod dlq;
 mod draw;
@@ -12,11 +11,9 @@ mod letter;
 pub mod metrics;
 mod misrouted;
 mod partition;
-mod print;
 mod trace;
 
 pub use app::{App, OpenTopic, Ports, replay_group};
-pub use args::{Args, Command, ReadSettings};
-pub use config::{Config, group_of};
+pub use args::{Args, Config, ReadSettings, group_of};
 pub use draw::{Draw, Drawn, Found};
 pub use import::{Format, Import, ImportArgs, Imported, Source};

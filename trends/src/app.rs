@@ -17,10 +17,8 @@ use crate::args::Args;
 use crate::config::{Config, Rules, Topics};
 use crate::metrics;
 use crate::watch::WatchTopic;
-use crate::worker::{Shared, Worker};
+use crate::worker::{NOT_SET_UP, Shared, Worker};
 
-/// What is waited for where no change-streamer has begun the log.
-pub(crate) const NOT_SET_UP: &str = "the log of changes is not set up yet";
 /// The setting of the topic that is read.
 const CHANGES: &str = "changes-topic";
 

@@ -18,11 +18,13 @@ use tally_core::topic::Offset;
 use tally_service::{Host, Patience, Stop, Task};
 
 use crate::Partition;
-use crate::app::NOT_SET_UP;
 use crate::config::{Rules, Topics};
 use crate::metrics::{self, Held, InState};
 use crate::partition::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 use crate::wire::Writer;
+
+/// What is waited for where no change-streamer has begun the log.
+pub(crate) const NOT_SET_UP: &str = "the log of changes is not set up yet";
 
 /// Boards of one partition that are sent at once.
 const AT_ONCE: usize = 64;

@@ -22,12 +22,12 @@ use super::expression::Aliases;
 use super::get::{self, Consistency};
 use super::item::{Item, Reader, flag, item, number, text};
 use super::items::{Conditional, Items};
+use super::names::LIKES;
 use super::names::checkpoints::{
     AT, BEGINS, GENERATION, GREATEST, ID, MISROUTED, N, PARTITIONS, PAST, PAUSED, REPLAY, SAFE, SAFE_AT, SENT,
     SUMS_BEGIN, TOPIC_ID,
 };
 pub use super::signing::Confirmed;
-use super::table_ids::LIKES;
 
 /// The claims and topics of a deployment.
 #[derive(Clone, Debug)]

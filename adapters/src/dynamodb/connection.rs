@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,12 +25,11 @@ use tokio::time::Instant;
 
 use super::clock::ReadDate;
 use super::fault::in_one_line;
-use super::get::Jitter;
 use super::instance;
 use super::names::Tables;
 use super::settings::{Access, Settings};
 use super::signing::SigningTime;
-use super::watch::TablesWatch;
+use super::tables_watch::TablesWatch;
 
 /// Clients and table names. Cloning it is cheap and shares them.
 #[derive(Clone, Debug)]
@@ -224,5 +224,24 @@ impl TokioTime {
 impl TimeSource for TokioTime {
     fn now(&self) -> SystemTime {
         self.began + self.origin.elapsed()
+    }
+}
+
+/// How much of a wait is waited: drawn anew each time, by no two processes alike unless they are given one seed.
+#[derive(Clone, Debug)]
+pub(super) struct Jitter(Arc<AtomicU64>);
+
+impl Jitter {
+    pub(super) fn seeded(seed: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(seed)))
+    }
+
+    /// From 0 up to 1: SplitMix64.
+    pub(super) fn fraction(&self) -> f64 {
+        const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut bits = self.0.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        f64::from(u32::try_from(bits >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
     }
 }

@@ -37,8 +37,8 @@ use super::fault::{fault, of_statement};
 use super::get::{self, Consistency};
 use super::item::{Item, Reader, item as attributes, number, text};
 use super::items::Conditional;
+use super::names::COUNTS;
 use super::names::counts::{POST_ID, RESERVED_ROW, SINCE};
-use super::table_ids::COUNTS;
 
 /// The table `like_counts`.
 #[derive(Clone, Debug)]

@@ -1,8 +1,5 @@
 //! Items by their keys. BatchGetItem promises to read some of them; it is asked for the others again.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use aws_sdk_dynamodb::types::KeysAndAttributes;
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
@@ -74,23 +71,4 @@ async fn read_some(
         }
     }
     Err(Fault::Throttled(format!("table {table}: {} items of a batch were left out {ROUNDS} times", keys.len())))
-}
-
-/// How much of a wait is waited: drawn anew each time, by no two processes alike unless they are given one seed.
-#[derive(Clone, Debug)]
-pub(super) struct Jitter(Arc<AtomicU64>);
-
-impl Jitter {
-    pub(super) fn seeded(seed: u64) -> Self {
-        Self(Arc::new(AtomicU64::new(seed)))
-    }
-
-    /// From 0 up to 1: SplitMix64.
-    pub(super) fn fraction(&self) -> f64 {
-        const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut bits = self.0.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        f64::from(u32::try_from(bits >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
-    }
 }

@@ -1,6 +1,12 @@
 //! What tables and attributes are called. Many of these are reserved words of the expression grammar, so expressions
 //! use attributes through an alias, but for the update of a counter, of whose attributes none is one.
 
+/// Every table of a deployment, without the prefix.
+pub(super) const NAMES: [&str; 4] = [LIKES, COUNTS, CHECKPOINTS, "recounts"];
+pub(super) const LIKES: &str = "likes";
+pub(super) const COUNTS: &str = "like_counts";
+pub(super) const CHECKPOINTS: &str = "checkpoints";
+
 /// The tables' names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {

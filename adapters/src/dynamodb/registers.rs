@@ -27,9 +27,9 @@ use self::statements::Texts;
 use super::connection::Connection;
 use super::fault::{fault, of_statement};
 use super::item::{Item, Reader};
+use super::names::LIKES;
 use super::names::likes::V;
 use super::signing::Confirmed;
-use super::table_ids::LIKES;
 
 /// The rows of `likes`, to be written.
 #[derive(Clone, Debug)]

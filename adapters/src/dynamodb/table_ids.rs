@@ -10,6 +10,7 @@ use tally_core::ports::Outcome;
 use super::connection::Connection;
 use super::item::{Item, text};
 use super::names::checkpoints::TABLES;
+use super::names::{CHECKPOINTS, NAMES};
 use super::tables::find;
 
 /// The ids of tables, each under the table's name without the prefix.
@@ -39,11 +40,6 @@ pub(super) struct Problem {
     remedy: &'static str,
 }
 
-/// Every table of a deployment.
-const NAMES: [&str; 4] = ["likes", "like_counts", "checkpoints", "recounts"];
-pub(super) const LIKES: &str = NAMES[0];
-pub(super) const COUNTS: &str = NAMES[1];
-pub(super) const CHECKPOINTS: &str = NAMES[2];
 pub(super) const EMPTIED: &str = "like_counts was emptied: its reserved row is not there";
 const CONFIGURATION_GONE: &str = "the checkpoints table has no `config`: it was emptied, or is another one. Restore it, or run `tally adopt tables --shards N`";
 

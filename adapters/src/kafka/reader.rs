@@ -18,7 +18,7 @@ use tally_core::topic::{Log, Offset, Partition, TopicId};
 
 use super::context::Context;
 use super::fault::fault_of;
-use super::owned::{list_of, push, raw};
+use super::message::{list_of, push, raw};
 use super::settings::Settings;
 use super::topic_id;
 

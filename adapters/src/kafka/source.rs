@@ -28,7 +28,8 @@ use super::context::{Change, Context};
 use super::fault::{explained, fault_of};
 use super::holdings::Holdings;
 use super::mark::Mark;
-use super::owned::{Assignment, Command, Handle, list_of, push, raw};
+use super::message::{list_of, push, raw};
+use super::owned::{Assignment, Command, Handle};
 use super::reader;
 use super::settings::Settings;
 

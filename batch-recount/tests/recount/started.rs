@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
-use tally_batch_recount::{App, Args, Config, Job, Rules};
+use tally_batch_recount::{App, Args, Config, Rules};
 use tally_core::audit::RunRecord;
 use tally_core::ids::RowKey;
 use tally_service::{Exit, Host, How, Running};
@@ -21,14 +21,10 @@ pub(crate) async fn ended(running: Running) -> Exit {
 impl World {
     /// The app of a command line, its rules changed by `adjust`.
     pub(crate) fn app(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> App {
-        let brokers = ["tally-batch-recount", "--brokers", "b:1"];
-        let brokers = if line.first() == Some(&"erase") { &brokers[..1] } else { &brokers[..] };
-        let args = Args::try_parse_from(brokers.iter().chain(line)).unwrap();
+        let args = Args::try_parse_from(["tally-batch-recount", "--brokers", "b:1"].iter().chain(line)).unwrap();
         let mut config = Config { shards: Some(shards()), ..Config::try_from(args).unwrap() };
-        if let Job::Recount(recount) = &mut config.job {
-            recount.rules = Rules { dry_run: recount.rules.dry_run, force: recount.rules.force, ..rules() };
-            adjust(&mut recount.rules);
-        }
+        config.rules = Rules { dry_run: config.rules.dry_run, force: config.rules.force, ..rules() };
+        adjust(&mut config.rules);
         App::with_ports(config, self.ports())
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tally_batch_recount::settle::Rules;
-use tally_batch_recount::{App, Config, Job, RecountConfig, Scope};
+use tally_batch_recount::{App, Config, Scope};
 use tally_core::audit::{AuditRun, Summary};
 use tally_core::ids::PostId;
 use tally_service::{Ended, Exit, Host, How, Running};
@@ -74,11 +74,7 @@ impl Args {
         let desk = Desk::open(of).await?;
         let rules = Rules { force, read_units: read_units_per_second, ..Rules::default() };
         let plan = planned(&scope, &desk);
-        let recount = |dry_run| RecountConfig {
-            scope: scope.clone(),
-            rules: Rules { dry_run, ..rules },
-            topic: desk.changes_topic.clone(),
-        };
+        let recount = |dry_run| (scope.clone(), Rules { dry_run, ..rules });
         if !writing.yes {
             let (exit, summary) = done(&desk, recount(true)).await?;
             print(&Dry { dry_run: true, plan, summary }, form)?;
@@ -136,10 +132,11 @@ fn planned(scope: &Scope, desk: &Desk) -> String {
 }
 
 /// Runs a recount to its end: how it ended, and what it came to.
-async fn done(desk: &Desk, recount: RecountConfig) -> anyhow::Result<(Exit, Summary)> {
+async fn done(desk: &Desk, (scope, rules): (Scope, Rules)) -> anyhow::Result<(Exit, Summary)> {
     let run = AuditRun::beginning(desk.clock.now(), desk.chance.token());
     let (table_prefix, shards) = (desk.connection.tables().prefix.clone(), Some(desk.shards));
-    let config = Config { table_prefix, shards, kafka: Some(desk.kafka()?.clone()), job: Job::Recount(recount) };
+    let (kafka, topic) = (Some(desk.kafka()?.clone()), desk.changes_topic.clone());
+    let config = Config { table_prefix, shards, kafka, scope, rules, topic };
     let running = Running::start(App::new(config).await?.called(run), Host::new("tally"));
     let Ended { how, .. } = running.ended().await;
     running.stop(GRACE).await;

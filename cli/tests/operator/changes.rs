@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 use tally_core::ports::TopicReader;
+use tally_testkit::{Process, eventually};
 
 use crate::stage::{Said, Stage, partition};
 
@@ -222,4 +223,44 @@ async fn a_file_is_imported_once_and_what_is_no_event_is_said() {
     for ending in ["progress", "rejected"] {
         std::fs::remove_file(format!("{}.{ending}", file.name())).unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_that_was_killed_goes_on_where_it_was_noted_and_one_of_nothing_is_refused() {
+    const LINES: u64 = 3_000;
+    let stage = Stage::set().await;
+    let line =
+        |n| format!("{{\"post_id\":\"p{}\",\"user_id\":\"u{n}\",\"action\":\"like\",\"ts\":1500000000000}}\n", n % 31);
+    let file = File::of("killed.ndjson", &(0..LINES).map(line).collect::<String>());
+    let import = |rate| [&["import", file.name(), "--rate", rate], &YES[..]].concat();
+    let first = Process::start("import", &mut stage.command(&import("1000"))).unwrap();
+    let progress = format!("{}.progress", file.name());
+    eventually("some of it is noted", async || std::fs::exists(&progress).unwrap()).await;
+    first.kill().await.unwrap();
+    let said = stage.tally(&import("1000000")).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let mut users = std::collections::BTreeSet::new();
+    let (reader, mut sent) = (stage.reader("likes"), 0);
+    for (partition, log) in reader.logs().await.unwrap() {
+        let mut at = log.start;
+        while at < log.end {
+            let records = reader.read(&partition, at, log.end).await.unwrap();
+            at = records.last_offset().unwrap().next();
+            for record in records.iter() {
+                let event: serde_json::Value = serde_json::from_slice(record.value.unwrap()).unwrap();
+                users.insert(event["user_id"].to_string());
+                sent += 1;
+            }
+        }
+    }
+    assert!(users.len() as u64 == LINES && sent < 2 * LINES, "{} users, {sent} events", users.len());
+    std::fs::remove_file(progress).unwrap();
+
+    let missing = made(&stage, &["import", "/nowhere/likes.csv"]).await;
+    assert!(missing.code == Some(1) && missing.err.contains("cannot open `/nowhere/likes.csv`"), "{missing:?}");
+    // Standard input is empty here.
+    let empty = made(&stage, &["import", "-"]).await;
+    assert!(empty.code == Some(0) && empty.out.contains("0 events sent of 0 lines"), "{empty:?}");
+    let unnamed = made(&stage, &["import", "-", "--format", "csv"]).await;
+    assert!(unnamed.err.contains("the first line has to name"), "{unnamed:?}");
 }

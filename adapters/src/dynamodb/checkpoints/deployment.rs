@@ -16,7 +16,8 @@ use super::super::get::Consistency;
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::items::Conditional;
 use super::super::names::checkpoints::{ADOPTED, CONFIG, COUNTERS, FORMAT, ID, MILESTONES, SHARDS, TABLES};
-use super::super::table_ids::{CHECKPOINTS, COUNTS, EMPTIED, SeenTables, TableIds};
+use super::super::names::{CHECKPOINTS, COUNTS};
+use super::super::table_ids::{EMPTIED, SeenTables, TableIds};
 use super::super::watch::{LOSS, open_once};
 use super::{Checkpoints, definitions, key};
 

@@ -10,8 +10,8 @@ use tally_core::ports::Outcome;
 
 use super::super::expression::Aliases;
 use super::super::fault::{Cancelled, Refused, cancelled, refused};
+use super::super::names::COUNTS;
 use super::super::recounts::milestone;
-use super::super::table_ids::COUNTS;
 use super::{Counters, Update, key};
 
 /// What became of an update with milestones.

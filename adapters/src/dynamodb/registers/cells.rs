@@ -12,10 +12,10 @@ use tally_core::topic::Partition;
 use super::super::expression;
 use super::super::get::{self, Consistency};
 use super::super::item::{Item, Reader, item, number, text};
+use super::super::names::LIKES;
 use super::super::names::PK;
 use super::super::names::likes::{N, TO, USER_ID};
 use super::super::signing::Confirmed;
-use super::super::table_ids::LIKES;
 use super::{Refusal, Registers};
 
 /// A cell goes from one state to another.

@@ -6,7 +6,6 @@
 
 mod counters;
 mod format;
-mod import;
 mod routing;
 mod stage;
 
@@ -241,28 +240,6 @@ async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
     stage.caught_up().await;
     stage.check().await;
     consumer.stop().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: real processes over the in-process Kafka"]
-async fn dead_letters_are_listed_by_reason_and_those_that_still_fail_are_not_replayed() {
-    let mut stage = Stage::set().await;
-    stage.say(1_000).await;
-    let consumer = stage.consumer(&[]);
-    stage.caught_up().await;
-    consumer.stop().await.unwrap();
-    let listed = stage.run(&["dlq", "list", "--limit", "1"]).await;
-    let text = &listed.out;
-    assert!(text.contains(&format!("not_json\t{}", stage.poison.len())), "{listed:?}");
-    assert_eq!(text.lines().filter(|line| line.starts_with('{')).count(), 1, "{text}");
-    let replayed = stage.run(&["dlq", "replay"]).await;
-    assert_eq!(
-        replayed.out,
-        format!("replayed\t0\nskipped\t{}\nof other topics or deployments\t0\n", stage.poison.len()),
-        "{replayed:?}"
-    );
-    let again = stage.run(&["dlq", "replay"]).await;
-    assert_eq!(again.out, "replayed\t0\nskipped\t0\nof other topics or deployments\t0\n");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,7 +17,6 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
 use tally_emulator::{Config, Emulator};
 use tally_service::Host;
-use tally_testkit::process::{Done, run};
 use tally_testkit::{Engines, Process, eventually};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-consumer");
@@ -227,11 +226,6 @@ impl Stage {
     /// Starts a consumer.
     pub(crate) fn consumer(&self, args: &[&str]) -> Process {
         Process::start("consumer", self.command(&["--admin-listen", "127.0.0.1:0"]).args(args)).unwrap()
-    }
-
-    /// Runs a subcommand to its end.
-    pub(crate) async fn run(&self, args: &[&str]) -> Done {
-        run(&mut self.command(args)).await
     }
 }
 

@@ -1,0 +1,57 @@
+//! What a recount works on.
+
+use std::sync::Arc;
+
+use tally_adapters::dynamodb;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
+use tally_core::ports::Producer;
+use tally_core::ports::log::TopicReader;
+
+/// What a recount works on.
+#[derive(Clone)]
+pub struct Ports {
+    /// The tables, which are checked and watched.
+    pub tables: dynamodb::Connection,
+    /// The rows of the likes table.
+    pub rows: dynamodb::Rows,
+    /// The markers beside the rows.
+    pub markers: dynamodb::Markers,
+    /// The counters.
+    pub counters: Arc<Counters>,
+    /// Where the folds of the log stand, and the losses.
+    pub changes: Arc<Changes>,
+    /// Which counters there are.
+    pub deployment: dynamodb::Checkpoints,
+    /// Runs, how far they are, the queue and the ledger.
+    pub recounts: dynamodb::Recounts,
+    /// The log of changes.
+    pub log: LogPorts,
+}
+
+/// The log of changes, as a recount reads and writes it.
+#[derive(Clone)]
+pub struct LogPorts {
+    /// The topic.
+    pub topic: String,
+    /// Reads it.
+    pub reader: Arc<dyn TopicReader>,
+    /// Writes corrections, and which losses are repaired.
+    pub producer: Arc<dyn Producer>,
+}
+
+impl Ports {
+    /// The tables of `connection`, and a log.
+    pub fn over(connection: &dynamodb::Connection, log: LogPorts) -> Self {
+        Self {
+            tables: connection.clone(),
+            rows: dynamodb::Rows::new(connection),
+            markers: dynamodb::Markers::new(connection),
+            counters: Arc::new(Counters::new(connection)),
+            changes: Arc::new(Changes::new(connection)),
+            deployment: dynamodb::Checkpoints::new(connection),
+            recounts: dynamodb::Recounts::new(connection),
+            log,
+        }
+    }
+}
