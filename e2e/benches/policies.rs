@@ -1,5 +1,5 @@
-//! All policies of sending a busy sum, in one run: `cargo bench -p tally-e2e --bench policies` prints the table of
-//! consumer/README.md. Time is paused and requests are as slow as those of the real store, so that the figures are the same
+//! What each policy for sums (consumer/README.md) costs: `cargo bench -p tally-e2e --bench policies` measures all of them
+//! in one run. Time is paused and requests are as slow as those of the real store, so that the figures are the same
 //! on every machine, but for random latencies of tasks that one clock wakes at once.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
