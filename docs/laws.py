@@ -68,9 +68,9 @@ def tests(text):
     return re.findall(r"#\[test\]\s+fn (\w+)\((.*?)^ *\}\n", text, re.MULTILINE | re.DOTALL)
 
 
-def cell(text):
+def plain(text):
     """A rule without how a mutant breaks it."""
-    return re.split(r": a mutant\b", text)[0].rstrip(".").replace("|", "\\|")
+    return re.split(r": a mutant\b", text)[0].rstrip(".")
 
 
 def model(name):
@@ -81,8 +81,8 @@ def model(name):
         sys.exit(f"{MODELS / name}: no test leaves out {', '.join(untested)}")
     yield f"### `{name}`\n\n{MODELED[name]}\n"
     yield "Holds: " + ", ".join(f"`{test}`" for test, body in runs if "Rule::" not in body) + ".\n"
-    yield "| rule | fails without it |\n|---|---|"
-    yield from (f"| {cell(doc)} | {', '.join(f'`{test}`' for test in needed_by[rule])} |" for rule, doc in rules)
+    yield "Each rule, and the test that leaves it out:\n"
+    yield from (f"- {plain(doc)}: {', '.join(f'`{test}`' for test in needed_by[rule])}" for rule, doc in rules)
     yield ""
 
 
@@ -95,18 +95,16 @@ def properties():
 
 def simulation():
     seeded = {line.rsplit(" ", 2)[0] for line in SEEDS.read_text().splitlines() if not line.startswith("#")}
-    yield f"{SIMULATION}\n| mutant | broken |\n|---|---|"
+    yield SIMULATION
     for variant, doc, attributes in docs(body_of(MUTANTS.read_text(), "Mutant")):
         named = re.search(r'name = "(.*?)"', attributes)
         name = named[1] if named else re.sub(r"(?<!^)(?=[A-Z])", "-", variant).lower()
         bold = "**" if name in seeded else ""
-        yield f"| {bold}`{name}`{bold} | {cell(doc)} |"
+        yield f"- {bold}`{name}`{bold}: {plain(doc)}"
 
 
 def wrapped(line):
-    """A line of prose at most 120 wide; rows of tables stay whole."""
-    if line.startswith("|"):
-        return line
+    """A line of prose at most 120 wide."""
     return textwrap.fill(line, 120, subsequent_indent="  " * line.startswith("- "), break_long_words=False, break_on_hyphens=False)
 
 
