@@ -37,8 +37,8 @@ when it is stale. The words are explained in [ARCHITECTURE.md](../ARCHITECTURE.m
 ## Models
 
 A model runs the functions that ship through every order of events in a small world, in which requests may be lost, late or \
-repeated. First it shows that the laws hold in every state. Then each rule is left out alone, and the model has to find a state \
-that breaks a law. `cargo test -p tally-core --test laws` runs all of them, and the properties below.
+repeated. With every rule kept, the laws hold in each state. Then a test leaves one rule out, and the model has to find a state that \
+breaks a law: below, each rule stands beside its test. `cargo test -p tally-core --test laws` runs models and properties.
 """
 PROPERTIES_INTRO = """## Properties
 
@@ -81,7 +81,7 @@ def model(name):
         sys.exit(f"{MODELS / name}: no test leaves out {', '.join(untested)}")
     yield f"### `{name}`\n\n{MODELED[name]}\n"
     yield "Holds: " + ", ".join(f"`{test}`" for test, body in runs if "Rule::" not in body) + ".\n"
-    yield "Each rule, and the test that leaves it out:\n"
+    yield "Rules:\n"
     yield from (f"- {plain(doc)}: {', '.join(f'`{test}`' for test in needed_by[rule])}" for rule, doc in rules)
     yield ""
 
