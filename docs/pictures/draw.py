@@ -73,7 +73,7 @@ class Picture:
         """Rows of words, the first one bold."""
         for nth, row in enumerate(rows):
             left, top = x, y + 24 * nth
-            for width, words in zip(widths, row):
+            for width, words in zip(widths, row, strict=True):
                 fill = look[0] if nth == 0 else "#ffffff"
                 self.parts.append(f'<rect x="{left}" y="{top}" width="{width}" height="24" fill="{fill}" stroke="{look[1]}"/>')
                 self.text(left + 8, top + 16, words, "s b" if nth == 0 else "s", anchor="start")
@@ -216,7 +216,8 @@ def correction():
         (24, ["marker 91c0"]), (25, ["correction: -27"], "green"),
     ])
     picture.arrow((20, 140), (20, 98), words="1  the tail begins where\nthe fold has stored its place", at=(26, 124), anchor="start", colour="grey")
-    picture.arrow((387, 160), (387, 98), words="3  the marker is in the log:\nso is all that came before the rows were read", at=(393, 150), anchor="start", colour="grey")
+    found = "3  the marker is in the log:\nso is all that came before the rows were read"
+    picture.arrow((387, 160), (387, 98), words=found, at=(393, 150), anchor="start", colour="grey")
     text(20, 205, "2  The rows are read: ann, bob, cat", "b", anchor="start")
     text(20, 224, "Dan's row comes a moment too late to be read. After two seconds a marker is put beside the rows.", "s", anchor="start")
     text(20, 258, "4  The counter is read, then the tail up to its version", "b", anchor="start")
