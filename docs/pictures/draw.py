@@ -165,10 +165,10 @@ def rows():
     picture.arrow((210, 180), (480, 86), words="41, 43", at=(360, 112), colour="grey")
     picture.arrow((210, 205), (440, 196), (480, 110), words="42 arrives late: written", at=(300, 192), colour="grey", dashed=True)
     for nth, (words, colour) in enumerate([
-        ("41  ann likes     refused: the row has 43", "red"),
-        ("42  bob likes     refused: the row has 42", "red"),
-        ("43  ann unlikes   refused: the row has 43", "red"),
-        ("44  cat likes     written: there was no row", "green"),
+        ("41 ann likes: refused, the row has 43", "red"),
+        ("42 bob likes: refused, the row has 42", "red"),
+        ("43 ann unlikes: refused, the row has 43", "red"),
+        ("44 cat likes: written, there was no row", "green"),
     ]):
         picture.arrow((210, 298 + 15 * nth), (270, 285 + 24 * nth), colour=colour)
         text(282, 289 + 24 * nth, words, "m", {"red": RED, "green": GREEN}[colour], "start")
@@ -215,16 +215,16 @@ def correction():
         (20, ["cat +1"]), (21, ["dan +1"]), (22, ["marker 7f3a"]), (23, ["correction: in doubt"], "red"),
         (24, ["marker 91c0"]), (25, ["correction: -27"], "green"),
     ])
-    picture.arrow((20, 140), (20, 98), words="1  the tail begins where\nthe fold has stored its place", at=(26, 124), anchor="start", colour="grey")
-    found = "3  the marker is in the log:\nso is all that came before the rows were read"
+    picture.arrow((20, 140), (20, 98), words="1: the tail begins where\nthe fold has stored its place", at=(26, 124), anchor="start", colour="grey")
+    found = "3: the marker is in the log:\nso is all that came before the rows were read"
     picture.arrow((387, 160), (387, 98), words=found, at=(393, 150), anchor="start", colour="grey")
-    text(20, 205, "2  The rows are read: ann, bob, cat", "b", anchor="start")
+    text(20, 205, "2: The rows are read: ann, bob, cat", "b", anchor="start")
     text(20, 224, "Dan's row comes a moment too late to be read. After two seconds a marker is put beside the rows.", "s", anchor="start")
-    text(20, 258, "4  The counter is read, then the tail up to its version", "b", anchor="start")
+    text(20, 258, "4: The counter is read, then the tail up to its version", "b", anchor="start")
     picture.table(20, 272, [150, 110, 110], [("like_counts", "likes", "version"), ("edited to 30, and dan", "31", "23")])
     text(20, 348, "Rows as of 23: three as read, and dan of 21 makes 4.", "s", anchor="start")
     text(20, 366, "The counter has 31. It has to lose 27.", "s b", anchor="start")
-    text(500, 258, "5  What the fold makes of the corrections", "b", anchor="start")
+    text(500, 258, "5: What the fold makes of the corrections", "b", anchor="start")
     picture.table(500, 272, [70, 90, 100, 150], [
         ("behind", "likes", "corrections", "answers say"), ("22", "31", "0", "exact, and is wrong"),
         ("23", "31", "1", "not exact"), ("25", "4", "2", "exact"),
