@@ -215,12 +215,12 @@ def correction():
         (20, ["cat +1"]), (21, ["dan +1"]), (22, ["marker 7f3a"]), (23, ["correction: in doubt"], "red"),
         (24, ["marker 91c0"]), (25, ["correction: -27"], "green"),
     ])
-    picture.arrow((20, 140), (20, 98), words="1: the tail begins where\nthe fold has stored its place", at=(26, 124), anchor="start", colour="grey")
+    picture.arrow((20, 140), (20, 98), words="1: reading begins at the position\nthat the fold has stored", at=(26, 124), anchor="start", colour="grey")
     found = "3: the marker is in the log:\nso is all that came before the rows were read"
     picture.arrow((387, 160), (387, 98), words=found, at=(393, 150), anchor="start", colour="grey")
     text(20, 205, "2: The rows are read: ann, bob, cat", "b", anchor="start")
     text(20, 224, "Dan's row comes a moment too late to be read. After two seconds a marker is put beside the rows.", "s", anchor="start")
-    text(20, 258, "4: The counter is read, then the tail up to its version", "b", anchor="start")
+    text(20, 258, "4: The counter is read, then the log up to its version", "b", anchor="start")
     picture.table(20, 272, [150, 110, 110], [("like_counts", "likes", "version"), ("edited to 30, and dan", "31", "23")])
     text(20, 348, "Rows as of 23: three as read, and dan of 21 makes 4.", "s", anchor="start")
     text(20, 366, "The counter has 31. It has to lose 27.", "s b", anchor="start")
