@@ -121,6 +121,6 @@ bench-trends *args:
 bench-top *args:
     trends/bench-top "$@"
 
-# the figures of README.md
+# figures of docs/compared.md
 figures *args:
     docs/figures "$@"

@@ -31,7 +31,7 @@ const NOW: UnixMillis = UnixMillis(100);
 enum Rule {
     /// A fold states up to where it has read, and the last message, before it writes a counter.
     ReadStated,
-    /// A statement takes the place of one that its fold has compared: a mutant's of any earlier one.
+    /// A fold replaces a statement only if it has compared that one: a mutant replaces any earlier one.
     StatementsCompared,
     /// A position is stored with its last message.
     PositionMarked,

@@ -36,7 +36,7 @@ enum Rule {
     OneUnderWay,
     /// What is stored as fed is in every partition: a mutant stores what was read.
     FedBehindAnswers,
-    /// Whoever takes over links back to what is stored as fed: a mutant links back to nothing.
+    /// The first section after a take-over links back to what is stored as fed: a mutant's to nothing.
     LinkAtTakeOver,
     /// A reader compares back-links with what it has.
     LinksCompared,

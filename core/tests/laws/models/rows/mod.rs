@@ -38,7 +38,7 @@ enum Rule {
     ClaimConfirmed,
     /// What is committed lies before every record that is not finished.
     FinishedOnly,
-    /// Each attempt is one that the progress asks for: a mutant's client repeats requests by itself.
+    /// A retry gives way to a newer event of its row: a mutant's client repeats requests by itself.
     AttemptsAsked,
     /// An event is written after all if the one that it gave way to is refused.
     RefusedReplaced,
