@@ -225,7 +225,7 @@ for g in range(3):
             weights = [1 if before else 0, 1 if after else 0]
             regions = {"from": (before or after)[0], "to": (after or before)[0]}
             more = [{name: region for name, region in regions.items() if region}]
-            entries.append([subject, "likes", 0, f"u{user}", *weights, second, f"{nth:040d}"] + (more if more[0] else []))
+            entries.append([subject, "likes", 0, f"u{user}", *weights, second, f"{nth:040d}", nth] + (more if more[0] else []))
             if second > now - 24 * 3600:
                 for home, sign in ((before, -1), (after, 1)):
                     for region in ({None, home[0]} if home else ()):
@@ -243,7 +243,7 @@ for partition, g, entries in log:
     order.setdefault((partition, g), []).append(entries)
 with open(f"{sys.argv[1]}/log", "w") as out:
     def write(partition, sections):
-        row = [2, now * 1000, json.dumps(sections) if sections else "\\N", partition, offsets[partition]]
+        row = [3, now * 1000, json.dumps(sections) if sections else "\\N", partition, offsets[partition]]
         offsets[partition] += 1
         print(*row, sep="\t", file=out)
 
@@ -258,7 +258,7 @@ with open(f"{sys.argv[1]}/log", "w") as out:
         write(partition, sections)
         if draw.random() < 0.1:
             write(partition, None)
-            marker = ["p", "likes", 0, "!recount", None, None, now, f"{offsets[partition]:040d}", {"marker": "0" * 32}]
+            marker = ["p", "likes", 0, "!recount", None, None, now, f"{offsets[partition]:040d}", None, {"marker": "0" * 32}]
             write(partition, [{"s": "label/marked", "e": [marker]}])
 with open(f"{sys.argv[1]}/truth", "w") as out:
     for (subject, region), gained in sorted(truth.items(), key=str):
