@@ -4,29 +4,30 @@
 # The steps of docs/try.md that start each service as a process of its own, as they stand there: its blocks behind the heading, with
 # free ports in place of the usual ones. The numbers of the blocks' last requests are compared.
 check_processes() {
-  local port program
+  local port free program
   need kcat
   need java default-jre-headless
   need redis-server
-  mkdir "$SCRATCH/bin" "$SCRATCH/tmp"
+  mkdir "$SCRATCH/bin"
   awk '/^## Each service as a process/ { on = 1; next } /^## / { on = 0 } on && /^```sh$/ { code = 1; next } /^```$/ { code = 0 } on && code' \
     docs/try.md >"$SCRATCH/steps.sh"
   grep -q tally-trends "$SCRATCH/steps.sh" || fail "docs/try.md has no such steps"
   # The ports of the page, each with a free one. Admin listeners have their default ports there.
   for port in 8000 8080 9090 9091 9094 9095 9097; do
     read -r free < <(free_ports 1)
-    sed -i "s/127\.0\.0\.1:$port\b/127.0.0.1:$free/g; s/\bport $port\b/port $free/g; s/\bADMIN_$port\b/$free/g" "$SCRATCH/steps.sh"
+    sed -i "s/\b$port\b/$free/g" "$SCRATCH/steps.sh"
     for program in count-api:9090 consumer:9091 change-streamer:9094 batch-recount:9095 trends:9097; do
       [[ ${program#*:} == "$port" ]] || continue
-      printf '#!/bin/sh\nexport TALLY_ADMIN_LISTEN=127.0.0.1:%s\nexec "%s/tally-%s" "$@"\n' "$free" "$TALLY_TEST_BIN" "${program%:*}" >"$SCRATCH/bin/tally-${program%:*}"
+      printf '#!/bin/sh\nexport TALLY_ADMIN_LISTEN=127.0.0.1:%s\nexec "%s/tally-%s" "$@"\n' \
+        "$free" "$TALLY_TEST_BIN" "${program%:*}" >"$SCRATCH/bin/tally-${program%:*}"
     done
   done
   chmod +x "$SCRATCH"/bin/*
   sed -i "s#\$PWD/target/release#$SCRATCH/bin:$TALLY_TEST_BIN#; s#localstack/engines \([a-z]*\)#& --folder $SCRATCH/engines#
-    s#engines up --folder [^ ]*#& --any-ports#" "$SCRATCH/steps.sh"
+    s#engines up --folder [^ ]*#& --any-ports#; 1i trap 'kill \$(jobs -p) 2>/dev/null || true' EXIT" "$SCRATCH/steps.sh"
   ENGINES+=("$SCRATCH/engines")
-  start steps env -u TALLY_TEST_BIN bash -euo pipefail "$SCRATCH/steps.sh"
-  wait "${PIDS[steps]}" || fail "the steps ended early: $(tail -n 5 "$SCRATCH/steps.log")"
+  start steps env -u TALLY_TEST_BIN timeout 300 bash -euo pipefail "$SCRATCH/steps.sh"
+  wait "${PIDS[steps]}" || fail "a step failed, or took five minutes: $(tail -n 5 "$SCRATCH/steps.log")"
   unset 'PIDS[steps]'
   grep -q '"likes":2,.*"exact":true' "$SCRATCH/steps.out" || fail "the count is not 2 and exact: $(cat "$SCRATCH/steps.out")"
   grep -q '^all is well' "$SCRATCH/steps.out" || fail "tally status found something: $(cat "$SCRATCH/steps.out")"

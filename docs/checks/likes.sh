@@ -158,7 +158,7 @@ PY
   echo "$(tail -1 verified.out), $(cat people.out) changes meanwhile"
 }
 
-# What docs/who-may-call.md says of tokens: without one 401, with the write token 202, and reading with either way of closing it.
+# What docs/operate.md says of tokens: without one 401, with the write token 202, and reading with either way of closing it.
 check_tokens() {
   local_stack --no-load
   cd "$SCRATCH"
@@ -288,7 +288,7 @@ PY
   echo "$once changes counted once, of $doubled in the log; $(ask 'SELECT count(*) FROM truth') sums and a list as written"
 }
 
-# The two ways of docs/upgrading.md from the second edition, run by its own programs, which BEFORE names a folder of: a new
+# The two ways of docs/operate.md from the second edition, run by its own programs, which BEFORE names a folder of: a new
 # deployment that reads the same topic from its start, and one that gets the rows of the old one. All counts have to be equal.
 check_upgrade() {
   [[ -x ${BEFORE:-}/tally-consumer ]] || skip "BEFORE names no folder with programs of the second edition"
@@ -379,7 +379,7 @@ TOML
   # The new programs refuse the old tables by name.
   code=0
   TALLY_TABLE_PREFIX=old- "$TALLY_TEST_BIN/tally-consumer" --brokers "$BROKERS" --topic second --admin-listen off 2>refused.log || code=$?
-  ((code == 78)) && grep -q 'upgrading' refused.log || fail "the old tables are not refused: $code, $(tail -1 refused.log)"
+  ((code == 78)) && grep -q 'docs/operate.md' refused.log || fail "the old tables are not refused: $code, $(tail -1 refused.log)"
 
   # The topic from its start: both deployments read it side by side.
   cd "$ROOT"
