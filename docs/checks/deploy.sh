@@ -26,8 +26,8 @@ check_processes() {
   sed -i "s#\$PWD/target/release#$SCRATCH/bin:$TALLY_TEST_BIN#; s#localstack/engines \([a-z]*\)#& --folder $SCRATCH/engines#
     s#engines up --folder [^ ]*#& --any-ports#; 1i trap 'kill \$(jobs -p) 2>/dev/null || true' EXIT" "$SCRATCH/steps.sh"
   ENGINES+=("$SCRATCH/engines")
-  start steps env -u TALLY_TEST_BIN timeout 300 bash -euo pipefail "$SCRATCH/steps.sh"
-  wait "${PIDS[steps]}" || fail "a step failed, or took five minutes: $(tail -n 5 "$SCRATCH/steps.log")"
+  start steps env -u TALLY_TEST_BIN timeout 600 bash -euo pipefail "$SCRATCH/steps.sh"
+  wait "${PIDS[steps]}" || fail "a step failed, or took ten minutes: $(tail -n 5 "$SCRATCH/steps.log")"
   unset 'PIDS[steps]'
   grep -q '"likes":2,.*"exact":true' "$SCRATCH/steps.out" || fail "the count is not 2 and exact: $(cat "$SCRATCH/steps.out")"
   grep -q '^all is well' "$SCRATCH/steps.out" || fail "tally status found something: $(cat "$SCRATCH/steps.out")"
