@@ -8,13 +8,14 @@
 -- each section has "fed", the time up to which everything of its stream shard is in, and losses are announced ("losses", "lost"). A list
 -- of these queries is right once all has come that will, and nothing in it says when.
 --
--- The topic: messages {"v":2,"of":"<deployment>","read":<ms>,"sections":[..]}; others have another part in place of "sections", and no
+-- The topic: messages {"v":3,"of":"<deployment>","read":<ms>,"sections":[..]}; others have another part in place of "sections", and no
 -- changes. A section is an interval of one stream shard:
 --   {"s":"<stream shard>","back":"<position>","to":"<position>","fed":<ms>,"e":[[..],[..]]}
 -- "back" and "to" are where it begins and ends; "e" is left out where nothing changed. An entry of "e" is
---   0 subject, 1 counter, 2 shard, 3 row, 4 weight before, 5 weight after, 6 second, 7 position, 8 {"from":..,"to":..}: region before, after
--- 8 is left out where there is nothing to say. Without weights (null) an entry is a marker, or a row that cannot be read, and counts
--- nothing. A position has 40 digits, so that texts compare as numbers do. The counter of a sum begins with +.
+--   0 subject, 1 counter, 2 shard, 3 row, 4 weight before, 5 weight after, 6 second, 7 position, 8 version of the row,
+--   9 {"from":..,"to":..}: region before, after
+-- 9 is left out where there is nothing to say, and may hold more. Without weights (null) an entry is a marker, or a row that cannot be read,
+-- and counts nothing. A position has 40 digits, so that texts compare as numbers do. The counter of a sum begins with +.
 --
 -- The reader's filter: a change counts if and only if its position is greater than the greatest position seen before it, in the order of
 -- the log, of the same stream shard in the same partition of the topic. A message that was appended more than 12 hours after "read" is
@@ -38,13 +39,13 @@ WITH (
 
 -- Has to stay empty. A version that is not known here may mean anything: stop reading lists, and look.
 CREATE MATERIALIZED VIEW changes_unknown AS
-SELECT v, count(*) AS messages FROM changes WHERE v IS DISTINCT FROM 2 GROUP BY v;
+SELECT v, count(*) AS messages FROM changes WHERE v IS DISTINCT FROM 3 GROUP BY v;
 
 -- One row a section.
 CREATE MATERIALIZED VIEW section AS
 SELECT log_partition, log_offset::BIGINT AS log_offset, nth AS nth_section, one ->> 's' AS s, one -> 'e' AS entries
 FROM changes, jsonb_array_elements(sections) WITH ORDINALITY AS section(one, nth)
-WHERE v = 2 AND log_time <= to_timestamp(read / 1000) + INTERVAL '12 hours' AND log_time > now() - INTERVAL '26 hours';
+WHERE v = 3 AND log_time <= to_timestamp(read / 1000) + INTERVAL '12 hours' AND log_time > now() - INTERVAL '26 hours';
 
 -- One row a change. Those that are older than the longest window and two hours are let go; a copy of such a change is older still by its
 -- own second, so that it is in no window either.
@@ -57,9 +58,9 @@ SELECT
   s,
   one ->> 0 AS subject,
   one ->> 1 AS counter,
-  one -> 8 ->> 'from' AS region_before,
+  one -> 9 ->> 'from' AS region_before,
   (one ->> 4)::BIGINT AS weight_before,
-  one -> 8 ->> 'to' AS region_after,
+  one -> 9 ->> 'to' AS region_after,
   (one ->> 5)::BIGINT AS weight_after,
   to_timestamp((one ->> 6)::BIGINT) AS at,
   one ->> 7 AS position
@@ -146,16 +147,16 @@ SELECT * FROM (
         arrived,
         one[1] AS subject,
         one[2] AS counter,
-        JSON_VALUE(one[9], '$.from') AS region_before,
+        JSON_VALUE(one[10], '$.from') AS region_before,
         CAST(one[5] AS BIGINT) AS weight_before,
-        JSON_VALUE(one[9], '$.to') AS region_after,
+        JSON_VALUE(one[10], '$.to') AS region_after,
         CAST(one[6] AS BIGINT) AS weight_after,
         TO_TIMESTAMP_LTZ(CAST(one[7] AS BIGINT), 0) AS at_second,
         one[8] AS `position`
       FROM changes
       CROSS JOIN UNNEST(sections) AS section(s, e)
       CROSS JOIN UNNEST(e) WITH ORDINALITY AS entry(one, nth)
-      WHERE v = 2 AND log_time <= TO_TIMESTAMP_LTZ(`read`, 3) + INTERVAL '12' HOUR
+      WHERE v = 3 AND log_time <= TO_TIMESTAMP_LTZ(`read`, 3) + INTERVAL '12' HOUR
     )
   )
 )

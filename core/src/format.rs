@@ -48,7 +48,7 @@ impl fmt::Display for Format {
 
 /// A deployment in a form that this build does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the deployment is written in {0}, this build knows {known}: see docs/upgrading.md", known = Format::WRITTEN)]
+#[error("the deployment is written in {0}, this build knows {known}: see docs/operate.md", known = Format::WRITTEN)]
 pub struct UnknownFormat(pub Format);
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
             (Format::Number(3), "format 3"),
             (Format::Other, "a format that is neither a number nor a text"),
         ] {
-            let said = format!("the deployment is written in {named}, this build knows 2: see docs/upgrading.md");
+            let said = format!("the deployment is written in {named}, this build knows 2: see docs/operate.md");
             assert_eq!(format.known().unwrap_err().to_string(), said);
         }
     }

@@ -158,7 +158,7 @@ PY
   echo "$(tail -1 verified.out), $(cat people.out) changes meanwhile"
 }
 
-# What docs/who-may-call.md says of tokens: without one 401, with the write token 202, and reading with either way of closing it.
+# What docs/operate.md says of tokens: without one 401, with the write token 202, and reading with either way of closing it.
 check_tokens() {
   local_stack --no-load
   cd "$SCRATCH"
@@ -225,7 +225,7 @@ for g in range(3):
             weights = [1 if before else 0, 1 if after else 0]
             regions = {"from": (before or after)[0], "to": (after or before)[0]}
             more = [{name: region for name, region in regions.items() if region}]
-            entries.append([subject, "likes", 0, f"u{user}", *weights, second, f"{nth:040d}"] + (more if more[0] else []))
+            entries.append([subject, "likes", 0, f"u{user}", *weights, second, f"{nth:040d}", nth] + (more if more[0] else []))
             if second > now - 24 * 3600:
                 for home, sign in ((before, -1), (after, 1)):
                     for region in ({None, home[0]} if home else ()):
@@ -243,7 +243,7 @@ for partition, g, entries in log:
     order.setdefault((partition, g), []).append(entries)
 with open(f"{sys.argv[1]}/log", "w") as out:
     def write(partition, sections):
-        row = [2, now * 1000, json.dumps(sections) if sections else "\\N", partition, offsets[partition]]
+        row = [3, now * 1000, json.dumps(sections) if sections else "\\N", partition, offsets[partition]]
         offsets[partition] += 1
         print(*row, sep="\t", file=out)
 
@@ -258,7 +258,7 @@ with open(f"{sys.argv[1]}/log", "w") as out:
         write(partition, sections)
         if draw.random() < 0.1:
             write(partition, None)
-            marker = ["p", "likes", 0, "!recount", None, None, now, f"{offsets[partition]:040d}", {"marker": "0" * 32}]
+            marker = ["p", "likes", 0, "!recount", None, None, now, f"{offsets[partition]:040d}", None, {"marker": "0" * 32}]
             write(partition, [{"s": "label/marked", "e": [marker]}])
 with open(f"{sys.argv[1]}/truth", "w") as out:
     for (subject, region), gained in sorted(truth.items(), key=str):
@@ -288,7 +288,7 @@ PY
   echo "$once changes counted once, of $doubled in the log; $(ask 'SELECT count(*) FROM truth') sums and a list as written"
 }
 
-# The two ways of docs/upgrading.md from the second edition, run by its own programs, which BEFORE names a folder of: a new
+# The two ways of docs/operate.md from the second edition, run by its own programs, which BEFORE names a folder of: a new
 # deployment that reads the same topic from its start, and one that gets the rows of the old one. All counts have to be equal.
 check_upgrade() {
   [[ -x ${BEFORE:-}/tally-consumer ]] || skip "BEFORE names no folder with programs of the second edition"
@@ -379,7 +379,7 @@ TOML
   # The new programs refuse the old tables by name.
   code=0
   TALLY_TABLE_PREFIX=old- "$TALLY_TEST_BIN/tally-consumer" --brokers "$BROKERS" --topic second --admin-listen off 2>refused.log || code=$?
-  ((code == 78)) && grep -q 'upgrading' refused.log || fail "the old tables are not refused: $code, $(tail -1 refused.log)"
+  ((code == 78)) && grep -q 'docs/operate.md' refused.log || fail "the old tables are not refused: $code, $(tail -1 refused.log)"
 
   # The topic from its start: both deployments read it side by side.
   cd "$ROOT"

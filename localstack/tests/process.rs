@@ -156,7 +156,7 @@ async fn a_format_that_is_not_known_ends_the_whole_stack_by_name() {
     assert_eq!(answer.status, 200, "{answer:?}");
     let (code, log) = (stack.code().await, stack.log());
     assert_eq!(code, Some(78), "{log}");
-    assert!(log.contains("the deployment is written in format 7, this build knows 2: see docs/upgrading.md"), "{log}");
+    assert!(log.contains("the deployment is written in format 7, this build knows 2: see docs/operate.md"), "{log}");
 }
 
 #[tokio::test]

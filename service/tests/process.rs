@@ -225,8 +225,7 @@ async fn a_format_that_is_not_known_exits_78_by_name_and_without_an_orderly_stop
     let Done { code, err: stderr, .. } =
         output(&["--greeting", "hello", "--admin-listen", "off", "--misbehave", "foreign-format"]).await;
     assert_eq!(code, Some(78), "{stderr}");
-    let named =
-        "task `format` failed: the deployment is written in format 7, this build knows 2: see docs/upgrading.md";
+    let named = "task `format` failed: the deployment is written in format 7, this build knows 2: see docs/operate.md";
     assert_eq!(stderr.matches(named).count(), 1, "{stderr}");
     // That the last stage finds nothing more to do while the process ends is no stop.
     assert!(!stderr.contains("no more beats") && !stderr.contains("stopping"), "{stderr}");

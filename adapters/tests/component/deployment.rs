@@ -91,6 +91,6 @@ async fn a_format_that_changes_ends_the_process_by_name_and_looks_that_fail_do_n
     assert_eq!(end.how, How::UnknownFormat(UnknownFormat(Format::Number(7))));
     assert_eq!(
         end.to_string(),
-        "task `format` failed: the deployment is written in format 7, this build knows 2: see docs/upgrading.md"
+        "task `format` failed: the deployment is written in format 7, this build knows 2: see docs/operate.md"
     );
 }

@@ -257,7 +257,7 @@ async fn a_topic_of_another_number_of_partitions_ends_the_process_by_name() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "night: real processes over the in-process Kafka"]
 async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_process() {
-    let named = "the deployment is written in format 7, this build knows 2: see docs/upgrading.md";
+    let named = "the deployment is written in format 7, this build knows 2: see docs/operate.md";
     let mut world = World::new(Vec::new()).await;
     let state =
         async |format| world.engines.store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", format).await;

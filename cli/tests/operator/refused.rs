@@ -59,7 +59,7 @@ async fn a_format_that_is_not_known_and_a_configuration_that_is_lost_are_refused
         stage.store().put("checkpoints", &json!({"id": "config", "shards": 4, "format": format})).await;
         let said = stage.tally(&["status"]).await;
         assert_eq!(said.code, Some(78), "{said:?}");
-        let why = format!("the deployment is written in {named}, this build knows 2: see docs/upgrading.md");
+        let why = format!("the deployment is written in {named}, this build knows 2: see docs/operate.md");
         assert!(is_one_line(&said) && said.err.contains(&why), "{said:?}");
     }
     stage.store().delete("checkpoints", &json!({"id": "config"})).await;

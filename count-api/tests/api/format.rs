@@ -3,7 +3,7 @@
 use crate::engines::Tables;
 use crate::process::Process;
 
-const NAMED: &str = "the deployment is written in format 7, this build knows 2: see docs/upgrading.md";
+const NAMED: &str = "the deployment is written in format 7, this build knows 2: see docs/operate.md";
 
 /// The request that has the deployment state that it is written in a format.
 macro_rules! write_in {

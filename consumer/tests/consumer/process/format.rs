@@ -4,7 +4,7 @@ use tally_testkit::eventually;
 
 use super::stage::{READING, Stage};
 
-const NAMED: &str = "the deployment is written in format 7, this build knows 2: see docs/upgrading.md";
+const NAMED: &str = "the deployment is written in format 7, this build knows 2: see docs/operate.md";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
