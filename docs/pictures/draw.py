@@ -228,7 +228,7 @@ def correction():
     text(20, 258, "After two seconds a marker is put beside the rows.", "s", anchor="start")
     text(20, 292, "4: The counter is read, then the log up to its version", "b", anchor="start")
     picture.table(20, 306, [150, 90, 210], [("like_counts", "likes", "version"), ("edited to 30, and dan", "31", "23: all before 23 is in")])
-    text(20, 380, "Rows as of 23: ann and bob as read, cat and dan as the log says. 4.", "s", anchor="start")
+    text(20, 380, "Rows as of 23: ann and bob as read, cat and dan as the log says: 4.", "s", anchor="start")
     text(20, 398, "The counter has 31. It has to lose 27.", "s b", anchor="start")
     text(520, 222, "5: What the fold makes of the corrections", "b", anchor="start")
     picture.table(520, 236, [90, 60, 100, 150], [
