@@ -101,19 +101,19 @@ class Picture:
 
 
 def pipeline():
-    picture = Picture(980, 470, "Two logs and two folds: events become rows, changes of rows become counts")
+    picture = Picture(980, 470, "Two steps: events become rows, changes of rows become counts")
     text, box, arrow = picture.text, picture.box, picture.arrow
-    text(20, 28, "Log 1 and its fold: events become rows", "b", anchor="start")
+    text(20, 28, "Step 1: events become rows", "b", anchor="start")
     box(20, 52, 90, 44, ["producers"], PEOPLE)
     picture.log(150, 52, 130, ["topic likes", "Kafka"])
-    box(325, 52, 110, 44, ["consumer", "fold 1"])
+    box(325, 52, 110, 44, ["consumer", "writes rows"])
     box(485, 52, 130, 44, ["table likes", "DynamoDB, rows"], TABLE)
     box(325, 134, 110, 34, ["topic likes.dlq"], LOG)
     for left, right in ((110, 150), (280, 325), (435, 485)):
         arrow((left, 74), (right, 74))
     arrow((380, 96), (380, 134), words="not an event", at=(386, 119), anchor="start")
 
-    text(960, 28, "Log 2: every change of a row", "b", anchor="end")
+    text(960, 28, "Step 2: changes of rows go to a log ...", "b", anchor="end")
     box(700, 52, 90, 44, ["relay"])
     picture.log(835, 52, 125, ["topic changes", "Kafka"])
     arrow((615, 74), (700, 74), words="stream")
@@ -124,8 +124,8 @@ def pipeline():
     arrow((690, 196), (868, 196), (868, 114), words="corrections", at=(778, 190))
     arrow((884, 114), (884, 214), (690, 214), words="reads the log", at=(778, 229))
 
-    text(275, 240, "Its folds: changes become counts", "b", anchor="start")
-    box(770, 296, 155, 54, ["fold", "fold 2"])
+    text(920, 374, "... and become counts", "b", anchor="end")
+    box(770, 296, 155, 54, ["fold", "keeps the counters"])
     arrow((900, 114), (900, 296))
     box(500, 254, 160, 40, ["table like_counts"], TABLE)
     box(500, 306, 160, 34, ["who was the Nth"], TABLE)
@@ -160,7 +160,7 @@ def rows():
     picture.box(20, 290, 190, 60, ["consumer B", "takes the partition over,", "begins at 41 again"])
     text(480, 28, "Its rows in the table likes, in the end", "b", anchor="start")
     picture.table(480, 50, [90, 90, 200], [
-        ("user", "v", ""), ("ann", "43", "tombstone: does not like"), ("bob", "42", "likes"), ("cat", "44", "likes"),
+        ("user", "version", "says"), ("ann", "43", "tombstone: does not like"), ("bob", "42", "likes"), ("cat", "44", "likes"),
     ])
     picture.arrow((210, 180), (480, 86), words="41, 43", at=(360, 112), colour="grey")
     picture.arrow((210, 205), (440, 196), (480, 110), words="42 arrives late: written", at=(300, 192), colour="grey", dashed=True)
@@ -177,60 +177,66 @@ def rows():
 
 
 def changes():
-    picture = Picture(740, 445, "A relay is replaced, and sends some changes again")
+    picture = Picture(740, 465, "A relay is replaced, and sends some changes again")
     text = picture.text
     text(20, 28, "The table's change stream", "b", anchor="start")
     picture.cells(20, 58, 62, [(f"s{nth}", [who]) for nth, who in enumerate(["ann", "bob", "cat", "dan", "eve"], 1)], TABLE)
-    text(355, 82, "stored: the relays have come to s2", "s", GREY, "start")
-    picture.box(20, 130, 160, 58, ["relay A", "sends s1 to s4"])
-    picture.cross(20, 130, 160, 58)
-    text(100, 207, "dies before it stores s4", "s b", RED)
-    picture.box(480, 130, 170, 58, ["relay B", "begins behind s2"])
-    picture.arrow((100, 96), (100, 130))
-    picture.arrow((300, 96), (300, 158), (480, 158))
-    text(20, 250, "One partition of the topic changes", "b", anchor="start")
-    picture.cells(20, 282, 180, [
+    picture.arrow((110, 124), (110, 96), colour="grey")
+    text(110, 138, "stored: s2 is in", "s", GREY)
+    picture.box(20, 150, 130, 58, ["relay A", "sends s1 to s4"])
+    picture.cross(20, 150, 130, 58)
+    text(20, 227, "dies before it stores s4", "s b", RED, "start")
+    picture.box(480, 150, 170, 58, ["relay B", "begins after s2"])
+    picture.arrow((48, 96), (48, 150))
+    picture.arrow((172, 96), (172, 168), (480, 168), words="from s3 on", at=(330, 162))
+    text(20, 270, "One partition of the topic changes", "b", anchor="start")
+    picture.cells(20, 302, 180, [
         (7, ["back-link: the start", "s1 ann +1,  s2 bob +1"]),
         (8, ["back-link: s2", "s3 cat +1,  s4 dan +1"]),
     ])
-    picture.cells(480, 282, 236, [(9, ["back-link: s2", "s3 cat +1,  s4 dan +1,  s5 eve +1"])])
-    picture.arrow((180, 175), (290, 175), (290, 266), words="7 and 8", at=(297, 225), anchor="start")
-    picture.arrow((590, 188), (590, 266))
-    text(20, 362, "The filter of every reader", "b", anchor="start")
+    picture.cells(480, 302, 236, [(9, ["back-link: s2", "s3 cat +1,  s4 dan +1,  s5 eve +1"])])
+    picture.arrow((150, 195), (290, 195), (290, 286), words="7 and 8", at=(297, 245), anchor="start")
+    picture.arrow((598, 208), (598, 286), words="9", at=(605, 245), anchor="start")
+    text(20, 382, "The filter of every reader", "b", anchor="start")
     for x, words, colour in ((107, "has s2", INK), (287, "has s4", INK)):
-        text(x, 384, words, "s", colour)
-    text(595, 384, "s3 and s4 are in: passed over", "s", RED)
-    text(595, 402, "s5 is new: accepted, has s5", "s", GREEN)
-    text(107, 428, "count 2", "s b")
-    text(287, 428, "count 4", "s b")
-    text(595, 428, "count 5", "s b")
+        text(x, 404, words, "s", colour)
+    text(595, 404, "s3 and s4 are in: passed over", "s", RED)
+    text(595, 422, "s5 is new: accepted, has s5", "s", GREEN)
+    text(107, 448, "count 2", "s b")
+    text(287, 448, "count 4", "s b")
+    text(595, 448, "count 5", "s b")
     return picture
 
 
 def correction():
-    picture = Picture(940, 420, "A counter is edited by hand, and a recount corrects it while people like")
+    picture = Picture(940, 415, "A counter is edited by hand, and a recount corrects it while people like")
     text = picture.text
     text(20, 28, "One partition of the topic changes", "b", anchor="start")
     picture.cells(20, 62, 148, [
         (20, ["cat +1"]), (21, ["dan +1"]), (22, ["marker 7f3a"]), (23, ["correction: in doubt"], "red"),
         (24, ["marker 91c0"]), (25, ["correction: -27"], "green"),
     ])
-    picture.arrow((20, 140), (20, 98), words="1: reading begins at the position\nthat the fold has stored", at=(26, 124), anchor="start", colour="grey")
-    found = "3: the marker is in the log:\nso is all that came before the rows were read"
-    picture.arrow((387, 160), (387, 98), words=found, at=(393, 150), anchor="start", colour="grey")
-    text(20, 205, "2: The rows are read: ann, bob, cat", "b", anchor="start")
-    text(20, 224, "Dan's row comes a moment too late to be read. After two seconds a marker is put beside the rows.", "s", anchor="start")
-    text(20, 258, "4: The counter is read, then the log up to its version", "b", anchor="start")
-    picture.table(20, 272, [150, 110, 110], [("like_counts", "likes", "version"), ("edited to 30, and dan", "31", "23")])
-    text(20, 348, "Rows as of 23: three as read, and dan of 21 makes 4.", "s", anchor="start")
-    text(20, 366, "The counter has 31. It has to lose 27.", "s b", anchor="start")
-    text(500, 258, "5: What the fold makes of the corrections", "b", anchor="start")
-    picture.table(500, 272, [70, 90, 100, 150], [
-        ("behind", "likes", "corrections", "answers say"), ("22", "31", "0", "exact, and is wrong"),
+    begins = "1: reading begins at the offset\nthat the fold has stored"
+    picture.arrow((20, 140), (20, 98), words=begins, at=(26, 124), anchor="start", colour="grey")
+    found = "3: the marker is in the log, and so is all\nthat happened before the rows were read"
+    picture.arrow((387, 140), (387, 98), words=found, at=(393, 124), anchor="start", colour="grey")
+    again = "the second pass:\n1 to 4 again"
+    picture.arrow((683, 140), (683, 98), words=again, at=(689, 124), anchor="start", colour="grey")
+    text(20, 190, "The first pass", "b", anchor="start")
+    text(20, 222, "2: The rows are read: ann, bob, cat", "b", anchor="start")
+    text(20, 241, "Dan's row comes a moment too late to be read.", "s", anchor="start")
+    text(20, 258, "After two seconds a marker is put beside the rows.", "s", anchor="start")
+    text(20, 292, "4: The counter is read, then the log up to its version", "b", anchor="start")
+    picture.table(20, 306, [150, 90, 210], [("like_counts", "likes", "version"), ("edited to 30, and dan", "31", "23: all before 23 is in")])
+    text(20, 380, "Rows as of 23: ann and bob as read, cat and dan as the log says: 4.", "s", anchor="start")
+    text(20, 398, "The counter has 31. It has to lose 27.", "s b", anchor="start")
+    text(520, 222, "5: What the fold makes of the corrections", "b", anchor="start")
+    picture.table(520, 236, [90, 60, 100, 150], [
+        ("after offset", "likes", "corrections", "answers say"), ("22", "31", "0", "exact, and is wrong"),
         ("23", "31", "1", "not exact"), ("25", "4", "2", "exact"),
     ])
-    text(500, 390, "Each correction names how many it has seen: 0, then 1.", "s", anchor="start")
-    text(500, 408, "So a copy does nothing. Between the two, steps 1 to 4 are done again.", "s", anchor="start")
+    text(520, 354, "The correction at 23 must be the counter's 1st, that at 25 its 2nd.", "s", anchor="start")
+    text(520, 372, "So a copy of either does nothing.", "s", anchor="start")
     return picture
 
 
