@@ -222,11 +222,19 @@ impl Recount {
         Ok(tails)
     }
 
-    /// Whether the message that a fold read last is the one that stands there. One that was deleted since is taken for it.
+    /// Whether the message that a fold read last is the one that stands there, as far as that can be read now. One that was
+    /// deleted since is taken for it.
     async fn finds(&self, partition: &Partition, read: Option<ReadTo>, log: &Log) -> anyhow::Result<bool> {
         let Some(ReadTo { at, last }) = read.filter(|read| log.start < read.at.offset()) else { return Ok(true) };
-        let (from, reader) = (Offset(at.offset().0 - 1), &self.ports.log.reader);
-        let records = self.calls.persist("read the log", || reader.read(partition, from, at.offset())).await?;
+        let from = Offset(at.offset().0 - 1);
+        let records = match self.ports.log.reader.read(partition, from, at.offset()).await {
+            Ok(records) => records,
+            Err(fault) => {
+                // The log may have lost its end since it was looked at: then this is never answered.
+                self.calls.pause("read the log", fault).await?;
+                return Ok(false);
+            }
+        };
         let mark = |record: Record<'_>| Mark::of(record.at, record.value.unwrap_or_default());
         Ok(records.iter().next().is_some_and(|record| record.offset == from && mark(record) == last))
     }

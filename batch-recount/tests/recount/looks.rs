@@ -1,13 +1,21 @@
 //! Row keys by name.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::json;
 use tally_batch_recount::settle::{Ended, Rules};
 use tally_core::audit::Cause;
+use tally_core::fault::Fault;
 use tally_core::fold::Position;
 use tally_core::ids::RowKey;
+use tally_core::ports::Outcome;
+use tally_core::ports::log::{Records, TopicReader};
+use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, Partition};
+use tokio::time::timeout;
 
 use crate::world::{World, key, keys, post, rules, user};
 
@@ -321,4 +329,48 @@ async fn a_message_that_cannot_be_read_ends_a_recount_and_its_place_is_named() {
     let recount = world.recount(rules()).await;
     let error = format!("{:#}", world.beside(recount.keys(all(1))).await.unwrap_err());
     assert!(error.contains("changes/") && error.contains(", offset ") && error.contains("EOF"), "{error}");
+}
+
+/// A reader whose log loses its end between the first look at it and the next: what was in it then is not answered.
+struct Losing {
+    log: Arc<dyn TopicReader>,
+    looks: AtomicU32,
+}
+
+#[async_trait]
+impl TopicReader for Losing {
+    async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.log.logs().await
+    }
+
+    async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
+        match self.looks.load(Ordering::Relaxed) {
+            1 => Err(Fault::Transient("there is no such offset".to_owned())),
+            _ => self.log.read(partition, from, to).await,
+        }
+    }
+
+    async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>> {
+        self.log.offset_at(partition, at).await
+    }
+
+    async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>> {
+        self.log.bookmark(partition).await
+    }
+
+    async fn mark(&self, partition: &Partition, at: Offset) -> Outcome<()> {
+        self.log.mark(partition, at).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recount_that_begins_while_the_log_loses_its_end_looks_at_the_log_again() {
+    let world = World::start().await;
+    world.fill(1, 12).await;
+    let mut ports = world.ports();
+    ports.log.reader = Arc::new(Losing { log: ports.log.reader, looks: AtomicU32::new(0) });
+    let recount = world.recount_over(ports, rules()).await;
+    let ended = timeout(Duration::from_secs(300), world.beside(recount.keys(all(1)))).await;
+    assert_eq!(ended.expect("it comes to an end").unwrap(), Ended::default());
 }

@@ -155,7 +155,12 @@ impl World {
 
     /// A recount of its own process.
     pub(crate) async fn recount(&self, rules: Rules) -> Recount {
-        Recount::new(self.ports(), shards(), rules, (self.clock, self.chance()), Switch::new().stop()).await.unwrap()
+        self.recount_over(self.ports(), rules).await
+    }
+
+    /// The same over these ports.
+    pub(crate) async fn recount_over(&self, ports: Ports, rules: Rules) -> Recount {
+        Recount::new(ports, shards(), rules, (self.clock, self.chance()), Switch::new().stop()).await.unwrap()
     }
 
     /// What a recount works on.
