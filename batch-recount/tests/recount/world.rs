@@ -17,7 +17,7 @@ use tally_batch_recount::settle::Recount;
 use tally_batch_recount::{LogPorts, Ports, Rules};
 use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, DeploymentId, Entry, LossNumber, Lost, Message, Opened, Opening, Place, Section};
-use tally_core::fold::{self, Counter, Position};
+use tally_core::fold::{Counter, Mark, Position, self};
 use tally_core::ids::{CounterId, PostId, RowKey, Sequence, ShardCount, StreamShard, StreamShardId, UserId};
 use tally_core::ports::log::{self, Outgoing, Producer, TopicReader as _};
 use tally_core::ports::{ChangeStream, Iterator, Outcome, Position as At};
@@ -305,6 +305,7 @@ impl World {
                 for record in records.iter() {
                     let message = Message::read(record.value.unwrap(), &self.config.deployment).unwrap();
                     let at = Place::new(fold.place().generation(), record.offset);
+                    fold.recognise(at, Mark::of(record.at, record.value.unwrap())).unwrap();
                     let taken = fold.take(at, record.at, &message);
                     assert_eq!(taken.hole, None, "{partition} {} {message:?}", record.offset);
                 }
