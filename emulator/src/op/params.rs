@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 
 use crate::error::Error;
 use crate::expression::{Condition, Kind, Placeholders, Projection};
-use crate::value::{Item, Values};
+use crate::value::Values;
 
 /// `ExpressionAttributeNames`.
 pub(super) type Names = Option<BTreeMap<String, String>>;
@@ -77,6 +77,16 @@ pub(super) fn check_limit(limit: Option<i64>) -> Result<Option<usize>, Error> {
             _ => Err(constraint("limit", &limit.to_string(), "Member must have value greater than or equal to 1")),
         })
         .transpose()
+}
+
+/// `Limit` of a request for pages that hold at most so much.
+pub(super) fn page_limit(limit: Option<i64>, most: usize) -> Result<usize, Error> {
+    let limit = check_limit(limit)?.unwrap_or(most);
+    if limit > most {
+        let rule = format!("Member must have value less than or equal to {most}");
+        return Err(constraint("limit", &limit.to_string(), &rule));
+    }
+    Ok(limit)
 }
 
 /// The expressions of a read, with their placeholders.
@@ -151,9 +161,4 @@ impl ReturnValues {
 /// `ReturnValuesOnConditionCheckFailure`: whether a failed condition shows the item.
 pub(super) fn shows_item_on_failure(given: Option<&str>) -> Result<bool, Error> {
     one_of("returnValuesOnConditionCheckFailure", given, &[("NONE", false), ("ALL_OLD", true)])
-}
-
-/// An item or key that must be there.
-pub(super) fn required_item(parameter: &str, item: Option<Item>) -> Result<Item, Error> {
-    required(parameter, item)
 }

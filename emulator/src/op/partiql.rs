@@ -51,6 +51,7 @@ impl StatementRequest {
         target(&self.statement)
     }
 
+    /// Whether it reads or writes this table.
     fn touches(&self, table: &str) -> bool {
         self.target().is_some_and(|(_, touched)| touched == table)
     }

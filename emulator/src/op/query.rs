@@ -43,10 +43,6 @@ pub(crate) struct Query {
 }
 
 impl Operation for Query {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         refuse(&[
             ("KeyConditions", &self.key_conditions),

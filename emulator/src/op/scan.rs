@@ -42,10 +42,6 @@ pub(crate) struct Scan {
 }
 
 impl Operation for Scan {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         refuse(&[
             ("ScanFilter", &self.scan_filter),

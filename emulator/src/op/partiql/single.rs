@@ -49,10 +49,6 @@ impl ExecuteStatement {
 }
 
 impl Operation for ExecuteStatement {
-    fn touches(&self, table: &str) -> bool {
-        crate::expression::partiql::target(&self.statement).is_some_and(|(_, touched)| touched == table)
-    }
-
     fn prepare(&mut self) {
         self.ready = Some(Box::new(self.read()));
     }
