@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::IgnoredAny;
 
 use crate::error::Error;
-use crate::expression::{Condition, Kind, Placeholders, Projection};
+use crate::expression::{Placeholders, Projection};
 use crate::value::Values;
 
 /// `ExpressionAttributeNames`.
@@ -87,27 +87,6 @@ pub(super) fn page_limit(limit: Option<i64>, most: usize) -> Result<usize, Error
         return Err(constraint("limit", &limit.to_string(), &rule));
     }
     Ok(limit)
-}
-
-/// The expressions of a read, with their placeholders.
-#[derive(Default)]
-pub(super) struct ReadExpressions {
-    pub(super) filter: Option<Condition>,
-    pub(super) projection: Option<Projection>,
-}
-
-impl ReadExpressions {
-    /// Parses what was given; the placeholders stay open for a key condition.
-    pub(super) fn parse(
-        filter: Option<&str>,
-        projection: Option<&str>,
-        placeholders: &mut Placeholders,
-    ) -> Result<Self, Error> {
-        Ok(Self {
-            filter: filter.map(|text| Condition::parse(Kind::Filter, text, placeholders)).transpose()?,
-            projection: projection.map(|text| Projection::parse(text, placeholders)).transpose()?,
-        })
-    }
 }
 
 /// The projection of a read without other expressions.

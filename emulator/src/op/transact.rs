@@ -113,7 +113,8 @@ impl TransactWriteItems {
         if token.as_ref().is_some_and(|token| !(1..=TOKEN_CHARS).contains(&token.len())) {
             return Err(wrong_length("clientRequestToken", TOKEN_CHARS));
         }
-        let mut fingerprint = Fingerprint::new();
+        // The same for the same parameters in any spelling.
+        let mut fingerprint = Xxh64::new(0);
         let mut actions = Vec::with_capacity(self.transact_items.len());
         let mut bytes = 0;
         for item in std::mem::take(&mut self.transact_items) {
@@ -129,25 +130,6 @@ impl TransactWriteItems {
             return Err(Error::validation("Transaction request payload size cannot exceed 4 MB"));
         }
         Ok(Ready { actions, fingerprint: fingerprint.finish(), report })
-    }
-}
-
-/// A hash of what a transaction does, the same for the same parameters in any spelling.
-struct Fingerprint(Xxh64);
-
-impl Fingerprint {
-    fn new() -> Self {
-        Self(Xxh64::new(0))
-    }
-}
-
-impl Hasher for Fingerprint {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0.digest()
     }
 }
 
