@@ -156,7 +156,7 @@ pub fn serve(standing: &Standing, kind: CounterKind, counter: Option<&Counter>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::changes::{Body, DeploymentId, Message, Opened, Opening, Section, Side};
+    use crate::changes::{Body, Message, Opened, Opening, Section, Side};
     use crate::ids::{CounterId, MemberKey, PostId, RowKey};
     use crate::milestone::Winner;
     use crate::topic::Offset;
@@ -180,16 +180,6 @@ mod tests {
 
     fn correction(k: u16, add: i64, seen: u64, loss: Option<Place>) -> Correction {
         Correction { counter: key(k).counter, parts: [(key(k).shard, Amend::Add(add))].into(), seen, loss }
-    }
-
-    #[test]
-    fn an_entry_adds_its_weight_to_its_part_and_to_the_total_once() {
-        let mut counter = Counter::default();
-        assert_eq!(counter.apply(at(5), Change::Entry(&like(3)), None), Ok(Applied::Changed));
-        counter.reach(at(6));
-        assert_eq!(counter.apply(at(5), Change::Entry(&like(3)), None), Ok(Applied::Nothing));
-        assert_eq!((counter.likes, counter.part(key(3).shard), counter.version), (1, 1, at(6)));
-        assert!(counter.adds_up());
     }
 
     #[test]
@@ -312,47 +302,24 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_that_reaches_a_threshold_is_named_however_the_log_is_cut_and_none_before_the_ladder_is_in_force() {
-        let ladder = Message { read: UnixMillis(1), body: Body::Ladder("2,4".parse().unwrap()) };
-        let early = [opened(), liked(0, &["a", "b", "c"]), ladder, liked(3, &["d", "e"])];
-        let flush = taken(&early).flush();
-        let pending = flush.counters.first_key_value().expect("one counter").1;
-        let reached = flush.apply(None, pending, UnixMillis(5)).expect("likes").reached;
-        let by = Winner::Member(MemberKey::new("d").unwrap());
-        assert_eq!(reached, [Reached { threshold: 4, by, at: UnixMillis(0) }], "2 was passed before");
-        assert_eq!(flush.position.ladder, "2,4".parse().unwrap());
-    }
-
-    #[test]
-    fn a_ladder_is_in_force_for_a_counter_that_comes_behind_it_in_the_same_flush() {
-        let ladder = Message { read: UnixMillis(1), body: Body::Ladder("2".parse().unwrap()) };
-        let flush = taken(&[opened(), ladder, liked(0, &["a", "b"])]).flush();
-        let pending = flush.counters.first_key_value().expect("one counter").1;
-        let reached = flush.apply(None, pending, UnixMillis(5)).expect("likes").reached;
-        assert_eq!(
-            reached,
-            [Reached { threshold: 2, by: Winner::Member(MemberKey::new("b").unwrap()), at: UnixMillis(0) }]
-        );
-    }
-
-    #[test]
-    fn a_threshold_that_one_flush_reaches_twice_is_reached_by_the_first_entry_alone() {
-        let ladder = Message { read: UnixMillis(1), body: Body::Ladder("2".parse().unwrap()) };
+    fn the_entry_that_reaches_a_threshold_first_is_named_where_the_ladder_is_in_force_before_it() {
+        let ladder = |text: &str| Message { read: UnixMillis(1), body: Body::Ladder(text.parse().unwrap()) };
         let mut unliked = liked(2, &["a"]);
         let Body::Sections { sections, .. } = &mut unliked.body else { panic!("it has sections") };
         let Effect::Weighed { before, after, .. } = &mut sections[0].entries[0].effect else { panic!("it is weighed") };
         std::mem::swap(before, after);
-        let flush = taken(&[opened(), ladder, liked(0, &["a", "b"]), unliked, liked(3, &["c"])]).flush();
-        let pending = flush.counters.first_key_value().expect("one counter").1;
-        let After { counter, reached, .. } = flush.apply(None, pending, UnixMillis(5)).expect("likes");
-        let by = Winner::Member(MemberKey::new("b").unwrap());
-        assert_eq!((counter.likes, reached), (2, vec![Reached { threshold: 2, by, at: UnixMillis(0) }]));
-    }
-
-    #[test]
-    fn what_a_message_of_the_log_says_is_the_same_after_its_bytes_were_read() {
-        let of = DeploymentId("tally".into());
-        let message = liked(0, &["u"]);
-        assert_eq!(Message::read(&message.write(&of), &of), Ok(message));
+        for (messages, likes, threshold, member) in [
+            // It was passed before the ladder was there, and the next one is not.
+            (vec![opened(), liked(0, &["a", "b", "c"]), ladder("2,4"), liked(3, &["d", "e"])], 5, 4, "d"),
+            (vec![opened(), ladder("2"), liked(0, &["a", "b"])], 2, 2, "b"),
+            // It is reached twice.
+            (vec![opened(), ladder("2"), liked(0, &["a", "b"]), unliked, liked(3, &["c"])], 2, 2, "b"),
+        ] {
+            let flush = taken(&messages).flush();
+            let pending = flush.counters.first_key_value().expect("one counter").1;
+            let After { counter, reached, .. } = flush.apply(None, pending, UnixMillis(5)).expect("likes");
+            let by = Winner::Member(MemberKey::new(member).unwrap());
+            assert_eq!((counter.likes, reached), (likes, vec![Reached { threshold, by, at: UnixMillis(0) }]));
+        }
     }
 }

@@ -19,11 +19,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, LocalSecondaryIndex, Projection,
-    ProjectionType, Put, ScalarAttributeType, StreamSpecification, StreamViewType, TransactWriteItem,
-};
+use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use bytes::Bytes;
+use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 use tokio::time::Instant;
 
@@ -86,7 +84,7 @@ impl Side {
     }
 
     async fn fill(&mut self, rows: usize, records: usize) {
-        create(&self.clients.tables).await;
+        create(&self.load.emulator).await;
         self.load.fill(rows, records).await;
     }
 }
@@ -150,41 +148,37 @@ impl Clients {
     }
 }
 
+/// One request, without the SDK; it is not refused.
+async fn raw(emulator: &Emulator, operation: &str, body: impl Into<Bytes>) -> Bytes {
+    let request = http::Request::post("/")
+        .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))
+        .header("authorization", "any")
+        .body(body.into())
+        .expect("a request is made of valid parts");
+    let response = emulator.handle(request).await.expect("no faults are set");
+    assert!(response.status().is_success(), "{:?}", response.body());
+    response.into_body()
+}
+
 /// The `likes` table as the pipeline has it, and a table of counts.
-async fn create(client: &aws_sdk_dynamodb::Client) {
-    let attribute = |name: &str| {
-        AttributeDefinition::builder()
-            .attribute_name(name)
-            .attribute_type(ScalarAttributeType::S)
-            .build()
-            .expect("complete")
+async fn create(emulator: &Emulator) {
+    let attribute = |name: &&str| json!({"AttributeName": name, "AttributeType": "S"});
+    let keys = |names: &[&str]| -> Value {
+        let key = |(name, kind): (&&str, &str)| json!({"AttributeName": name, "KeyType": kind});
+        names.iter().zip(["HASH", "RANGE"]).map(key).collect()
     };
-    let key = |name: &str, kind: KeyType| {
-        KeySchemaElement::builder().attribute_name(name).key_type(kind).build().expect("complete")
+    let table = |name: &str, attributes: &[&str], key: &[&str]| {
+        let attributes: Vec<_> = attributes.iter().map(attribute).collect();
+        json!({"TableName": name, "BillingMode": "PAY_PER_REQUEST", "AttributeDefinitions": attributes, "KeySchema": keys(key)})
     };
-    let index = LocalSecondaryIndex::builder()
-        .index_name("pin")
-        .key_schema(key("pk", KeyType::Hash))
-        .key_schema(key("pin", KeyType::Range))
-        .projection(Projection::builder().projection_type(ProjectionType::KeysOnly).build());
-    let stream = StreamSpecification::builder().stream_enabled(true).stream_view_type(StreamViewType::NewAndOldImages);
-    let likes = client
-        .create_table()
-        .table_name(TABLE)
-        .billing_mode(BillingMode::PayPerRequest)
-        .set_attribute_definitions(Some(["pk", "user_id", "pin"].map(attribute).to_vec()))
-        .key_schema(key("pk", KeyType::Hash))
-        .key_schema(key("user_id", KeyType::Range))
-        .local_secondary_indexes(index.build().expect("complete"))
-        .stream_specification(stream.build().expect("complete"));
-    likes.send().await.expect("the table is made");
-    let counts = client
-        .create_table()
-        .table_name("like_counts")
-        .billing_mode(BillingMode::PayPerRequest)
-        .attribute_definitions(attribute("post_id"))
-        .key_schema(key("post_id", KeyType::Hash));
-    counts.send().await.expect("the table is made");
+    let mut likes = table(TABLE, &["pk", "user_id", "pin"], &["pk", "user_id"]);
+    likes["StreamSpecification"] = json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"});
+    let projection = json!({"ProjectionType": "KEYS_ONLY"});
+    let index = json!({"IndexName": "pin", "KeySchema": keys(&["pk", "pin"]), "Projection": projection});
+    likes["LocalSecondaryIndexes"] = json!([index]);
+    for table in [likes, table("like_counts", &["post_id"], &["post_id"])] {
+        raw(emulator, "CreateTable", table.to_string()).await;
+    }
 }
 
 /// Rows in an order that spreads over posts, each with its number.
@@ -221,21 +215,15 @@ impl Load {
     }
 
     async fn raw_transaction(&mut self) {
-        let actions: Vec<serde_json::Value> = (0..ROWS_A_TRANSACTION)
+        let actions: Vec<Value> = (0..ROWS_A_TRANSACTION)
             .map(|_| {
                 let (pk, user, turn) = self.row();
-                serde_json::json!({"Put": {"TableName": TABLE, "Item": {
+                json!({"Put": {"TableName": TABLE, "Item": {
                     "pk": {"S": pk}, "user_id": {"S": user}, "post_id": {"S": pk}, "liked_at": {"N": (1_700_000_000_000u64 + turn as u64).to_string()},
                 }}})
             })
             .collect();
-        let request = http::Request::post("/")
-            .header("x-amz-target", "DynamoDB_20120810.TransactWriteItems")
-            .header("authorization", "any")
-            .body(Bytes::from(serde_json::json!({"TransactItems": actions}).to_string()))
-            .expect("a request is made of valid parts");
-        let response = self.emulator.handle(request).await.expect("no faults are set");
-        assert!(response.status().is_success(), "{:?}", response.body());
+        raw(&self.emulator, "TransactWriteItems", json!({"TransactItems": actions}).to_string()).await;
     }
 
     fn transaction(&mut self) -> Vec<TransactWriteItem> {

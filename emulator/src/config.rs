@@ -1,57 +1,106 @@
-//! What an emulator is made with; leaves flags and environment to the binary.
+//! What an emulator is made with, also by the flags of the binary.
 
 use std::time::{Duration, SystemTime};
 
+use clap::Args;
+
 use crate::fault::Rule;
-use crate::latency::Latency;
+use crate::latency::{Latency, parse_duration};
 use crate::policies::Policies;
 
 /// How an emulator behaves. [`Config::default`] is a quiet DynamoDB: four shards, a little read lag, no faults.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
+#[command(about = None, long_about = None)]
 pub struct Config {
-    /// Seeds the only random generator: one seed and one sequence of requests give one run.
+    /// Seed of the only random generator: one seed and one sequence of requests give one run.
+    #[arg(long, env = "TALLY_EMULATOR_SEED", default_value_t = 0)]
     pub seed: u64,
-    /// What the clock shows at the start; the machine's time if absent. Fix it for runs that must repeat.
+
+    /// What the clock shows at the start, in seconds since the Unix epoch; the machine's time if absent. Fix it for runs that must repeat.
+    #[arg(long, env = "TALLY_EMULATOR_EPOCH", value_parser = epoch)]
     pub epoch: Option<SystemTime>,
-    /// The region in names of resources and in stream records.
+
+    /// Region in names of resources and in stream records.
+    #[arg(long, env = "TALLY_EMULATOR_REGION", default_value = "us-east-1")]
     pub region: String,
-    /// Open shards of a new stream, at least one.
+
+    /// Open shards of a new stream.
+    #[arg(long, env = "TALLY_EMULATOR_SHARDS", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub shards: u32,
+
     /// How long stream records, and shards that were closed, can be read.
+    #[arg(long, env = "TALLY_EMULATOR_STREAM_RETENTION", default_value = "24h", value_parser = parse_duration)]
     pub stream_retention: Duration,
-    /// An open shard of this age is closed and continued by a child; `None` for never.
+
+    /// Age at which an open shard is closed and continued by a child; 0 is never.
+    #[arg(long, env = "TALLY_EMULATOR_ROLL_AFTER", default_value = "4h", value_parser = parse_duration)]
     pub roll_after: Option<Duration>,
-    /// A shard that took this many records is split; `None` for never.
+
+    /// Records after which a shard is split.
+    #[arg(long, env = "TALLY_EMULATOR_SPLIT_AFTER", value_parser = clap::value_parser!(u64).range(1..))]
     pub split_after: Option<u64>,
+
     /// With this many open shards, a volume rolls a shard instead of splitting it.
+    #[arg(skip = 64_usize)]
     pub max_open_shards: usize,
-    /// Whether a split may cut through a collection, in tables without a local index.
+
+    /// Let splits cut through a collection, in tables without a local index.
+    #[arg(long, env = "TALLY_EMULATOR_SPLIT_COLLECTIONS")]
     pub split_collections: bool,
+
     /// A change appears in the stream at some moment within this bound.
+    #[arg(long, env = "TALLY_EMULATOR_STREAM_DELAY", default_value = "0ms", value_parser = parse_duration)]
     pub stream_delay: Duration,
-    /// Within this bound, and only before a reader can have seen them (see `stream_delay`), changes of different items may
-    /// change places.
+
+    /// Changes of different items may change places in the stream within this bound, and only before a reader can have seen them; at most the stream delay.
+    #[arg(long, env = "TALLY_EMULATOR_STREAM_REORDER", default_value = "0ms", value_parser = parse_duration)]
     pub stream_reorder: Duration,
+
     /// The sequence number before a stream's first, 21 to 40 digits.
+    #[arg(skip = FIRST_SEQUENCE)]
     pub first_sequence: u128,
-    /// A read without `ConsistentRead` answers with the state of some moment within this bound.
+
+    /// Reads without ConsistentRead answer with the state of some moment within this bound.
+    #[arg(long, env = "TALLY_EMULATOR_READ_LAG", default_value = "100ms", value_parser = parse_duration)]
     pub read_lag: Duration,
-    /// How long a transaction takes to be answered; `None` for no time.
+
+    /// How long a transaction takes to be answered, each time within these bounds: 20ms..40ms is what the real store takes.
+    #[arg(long, env = "TALLY_EMULATOR_TRANSACTION_LATENCY", value_name = "SPAN..SPAN")]
     pub transaction_latency: Option<Latency>,
-    /// How long a batch takes: BatchExecuteStatement, BatchGetItem and BatchWriteItem; `None` for as long as every other request.
+
+    /// How long a batch takes, of statements, reads or writes: 8ms..25ms is what the real store takes; as long as every other request if absent.
+    #[arg(long, env = "TALLY_EMULATOR_BATCH_LATENCY", value_name = "SPAN..SPAN")]
     pub batch_latency: Option<Latency>,
-    /// How long every other request takes.
+
+    /// How long every other request takes: 3ms..8ms is what the real store takes.
+    #[arg(long, env = "TALLY_EMULATOR_LATENCY", value_name = "SPAN..SPAN")]
     pub latency: Option<Latency>,
-    /// Write units that the items of one partition key may use in a second; `None` for no limit.
+
+    /// Write units that the items of one partition key may use in a second; more is throttled, with the reasons that the real store gives, which lets each have 1000.
+    #[arg(long, env = "TALLY_EMULATOR_KEY_WRITE_UNITS", value_parser = clap::value_parser!(u32).range(1..))]
     pub key_write_units: Option<u32>,
-    /// Read units that the items of one partition key may use in a second; `None` for no limit.
+
+    /// Read units that the items of one partition key may use in a second; the real store lets each have 3000.
+    #[arg(long, env = "TALLY_EMULATOR_KEY_READ_UNITS", value_parser = clap::value_parser!(u32).range(1..))]
     pub key_read_units: Option<u32>,
+
     /// Faults from the start; [`crate::Emulator::set_faults`] replaces them.
+    #[arg(skip)]
     pub faults: Vec<Rule>,
+
     /// What the role that a request's access key names may do; without them every key may do everything.
+    #[arg(skip)]
     pub policies: Option<Policies>,
-    /// Whether the server answers the control routes.
+
+    /// Answer the control routes under /_control/.
+    #[arg(long, env = "TALLY_EMULATOR_CONTROL")]
     pub control: bool,
+}
+
+const FIRST_SEQUENCE: u128 = 100_000_000_000_000_000_000;
+
+fn epoch(seconds: &str) -> Result<SystemTime, std::num::ParseIntError> {
+    Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.parse()?))
 }
 
 impl Default for Config {
@@ -68,7 +117,7 @@ impl Default for Config {
             split_collections: false,
             stream_delay: Duration::ZERO,
             stream_reorder: Duration::ZERO,
-            first_sequence: 100_000_000_000_000_000_000,
+            first_sequence: FIRST_SEQUENCE,
             read_lag: Duration::from_millis(100),
             transaction_latency: None,
             batch_latency: None,

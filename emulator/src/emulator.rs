@@ -1,5 +1,6 @@
 //! The emulator's handle: takes a request through faults to the engine and back. Sockets are the server's, the SDK's side is the client's.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::fault::{Asked, Fault, Faults, Verdict};
 use crate::latency::Latency;
 use crate::limits::GHOST_MILLIS;
 use crate::op::{BatchExecuteStatement, Call};
-use crate::policies::{Denied, Uses};
+use crate::policies::{self, Denied, Uses};
 
 /// An in-memory DynamoDB. Clones are handles to the same one.
 #[derive(Clone, Debug)]
@@ -93,11 +94,11 @@ impl Emulator {
             Ok(call) => call,
             Err(error) => return Ok(self.answer(Err(error))),
         };
-        drop(request);
         if let Some(batch) = call.as_batch() {
             batch.deny(denied);
         }
-        let Verdict { before, after, fault } = self.state().decide(&mut call);
+        let Verdict { before, after, fault } = self.state().decide(&mut call, &request);
+        drop(request);
         let call = self.deliver(call, before).await;
         let outcome = self.carry_out(call, fault).await;
         pause(after).await;
@@ -206,12 +207,14 @@ impl State {
         self.engine.tick(now);
     }
 
-    fn decide(&mut self, call: &mut Call) -> Verdict {
+    fn decide(&mut self, call: &mut Call, request: &Request<Bytes>) -> Verdict {
         let operation = call.operation();
         *self.requests.entry(operation).or_default() += 1;
         let mut verdict = Verdict::default();
         if self.faults.are_set() {
-            let touches = |table: &str| call.touches(table);
+            // What it touches is read when a rule asks for it.
+            let needs = LazyCell::new(|| policies::needs_of(request, &self.engine.config.region));
+            let touches = |table: &str| needs.iter().any(|need| need.is_of(table));
             let asked = Asked { operation: Some(operation), action: call.action(), touches: &touches };
             verdict = self.faults.decide(&asked, self.engine.now, &mut self.engine.rng);
             if verdict.fault.is_none()

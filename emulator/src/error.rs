@@ -30,43 +30,30 @@ pub(crate) enum Kind {
     TrimmedDataAccess,
     ExpiredIterator,
     TableNotFound,
-    TableExists,
-    RecoveryUnavailable,
+    TableAlreadyExists,
+    PointInTimeRecoveryUnavailable,
     InvalidRestoreTime,
 }
 
 impl Kind {
-    /// The `__type` of the answer.
-    pub(crate) fn wire_name(self) -> &'static str {
+    /// The `__type` of the answer: the exception is called as the kind is, but for these few.
+    pub(crate) fn wire_name(self) -> String {
+        let service = match self {
+            Self::Validation => "com.amazon.coral.validate",
+            Self::Throttling => "com.amazon.coral.availability",
+            Self::Serialization
+            | Self::UnknownOperation
+            | Self::UnknownPath
+            | Self::MissingAuthenticationToken
+            | Self::UnrecognizedClient
+            | Self::AccessDenied
+            | Self::RequestEntityTooLarge => "com.amazon.coral.service",
+            _ => "com.amazonaws.dynamodb.v20120810",
+        };
         match self {
-            Self::Validation => "com.amazon.coral.validate#ValidationException",
-            Self::Serialization => "com.amazon.coral.service#SerializationException",
-            Self::UnknownOperation | Self::UnknownPath => "com.amazon.coral.service#UnknownOperationException",
-            Self::MissingAuthenticationToken => "com.amazon.coral.service#MissingAuthenticationTokenException",
-            Self::UnrecognizedClient => "com.amazon.coral.service#UnrecognizedClientException",
-            Self::AccessDenied => "com.amazon.coral.service#AccessDeniedException",
-            Self::RequestEntityTooLarge => "com.amazon.coral.service#RequestEntityTooLargeException",
-            Self::Throttling => "com.amazon.coral.availability#ThrottlingException",
-            Self::ResourceNotFound => "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException",
-            Self::ResourceInUse => "com.amazonaws.dynamodb.v20120810#ResourceInUseException",
-            Self::ConditionalCheckFailed => "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
-            Self::DuplicateItem => "com.amazonaws.dynamodb.v20120810#DuplicateItemException",
-            Self::TransactionCanceled => "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
-            Self::TransactionConflict => "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
-            Self::IdempotentParameterMismatch => {
-                "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException"
-            }
-            Self::ProvisionedThroughputExceeded => {
-                "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"
-            }
-            Self::LimitExceeded => "com.amazonaws.dynamodb.v20120810#LimitExceededException",
-            Self::InternalServer => "com.amazonaws.dynamodb.v20120810#InternalServerError",
-            Self::TrimmedDataAccess => "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException",
-            Self::ExpiredIterator => "com.amazonaws.dynamodb.v20120810#ExpiredIteratorException",
-            Self::TableNotFound => "com.amazonaws.dynamodb.v20120810#TableNotFoundException",
-            Self::TableExists => "com.amazonaws.dynamodb.v20120810#TableAlreadyExistsException",
-            Self::RecoveryUnavailable => "com.amazonaws.dynamodb.v20120810#PointInTimeRecoveryUnavailableException",
-            Self::InvalidRestoreTime => "com.amazonaws.dynamodb.v20120810#InvalidRestoreTimeException",
+            Self::UnknownPath => format!("{service}#UnknownOperationException"),
+            Self::InternalServer => format!("{service}#InternalServerError"),
+            kind => format!("{service}#{kind:?}Exception"),
         }
     }
 
@@ -206,7 +193,7 @@ impl Error {
     pub(crate) fn body(&self) -> Vec<u8> {
         let mut out = Writer::new();
         out.object(|out| {
-            out.key("__type").string(self.kind.wire_name());
+            out.key("__type").string(&self.kind.wire_name());
             // These two spell it with a capital letter; clients read both.
             let is_capital = matches!(self.kind, Kind::TransactionCanceled | Kind::AccessDenied);
             let message = if is_capital { "Message" } else { "message" };

@@ -3,15 +3,16 @@
 mod condition;
 mod key_condition;
 mod parser;
+mod parsing;
 pub(crate) mod partiql;
 mod path;
 mod placeholders;
 mod projection;
-mod reserved;
 #[cfg(test)]
 mod tests;
 mod token;
 mod update;
+mod words;
 
 use std::fmt;
 

@@ -1,13 +1,12 @@
-//! The command line: every knob of the configuration, as a flag and as an environment variable.
+//! The command line: the configuration, and what only a process has, as flags and as environment variables.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::{CommandFactory, Parser};
-use tally_emulator::{Config, Latency, Policies, Rule, parse_duration};
+use tally_emulator::{Config, Policies, Rule};
 
 /// An in-memory DynamoDB and DynamoDB Streams over the real wire protocol, with stream shards that split and faults on demand.
 #[derive(Debug, Parser)]
@@ -21,69 +20,8 @@ pub(crate) struct Flags {
     #[arg(long, env = "TALLY_EMULATOR_HOST", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub(crate) host: IpAddr,
 
-    /// Open shards of a new stream.
-    #[arg(long, env = "TALLY_EMULATOR_SHARDS", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
-    shards: u32,
-
-    /// How long stream records and closed shards can be read.
-    #[arg(long, env = "TALLY_EMULATOR_STREAM_RETENTION", default_value = "24h", value_parser = parse_duration)]
-    stream_retention: Duration,
-
-    /// Age at which an open shard is closed and continued by a child; 0 is never.
-    #[arg(long, env = "TALLY_EMULATOR_ROLL_AFTER", default_value = "4h", value_parser = parse_duration)]
-    roll_after: Duration,
-
-    /// Records after which a shard is split.
-    #[arg(long, env = "TALLY_EMULATOR_SPLIT_AFTER", value_parser = clap::value_parser!(u64).range(1..))]
-    split_after: Option<u64>,
-
-    /// Let splits cut through a collection, in tables without a local index.
-    #[arg(long, env = "TALLY_EMULATOR_SPLIT_COLLECTIONS")]
-    split_collections: bool,
-
-    /// A change appears in the stream at some moment within this bound.
-    #[arg(long, env = "TALLY_EMULATOR_STREAM_DELAY", default_value = "0ms", value_parser = parse_duration)]
-    stream_delay: Duration,
-
-    /// Changes of different items may change places in the stream within this bound; at most the stream delay.
-    #[arg(long, env = "TALLY_EMULATOR_STREAM_REORDER", default_value = "0ms", value_parser = parse_duration)]
-    stream_reorder: Duration,
-
-    /// Reads without ConsistentRead answer with the state of some moment within this bound.
-    #[arg(long, env = "TALLY_EMULATOR_READ_LAG", default_value = "100ms", value_parser = parse_duration)]
-    read_lag: Duration,
-
-    /// How long a transaction takes to be answered, each time within these bounds: 20ms..40ms is what the real store takes.
-    #[arg(long, env = "TALLY_EMULATOR_TRANSACTION_LATENCY", value_name = "SPAN..SPAN")]
-    transaction_latency: Option<Latency>,
-
-    /// How long a batch takes, of statements, reads or writes: 8ms..25ms is what the real store takes; as long as every other request if absent.
-    #[arg(long, env = "TALLY_EMULATOR_BATCH_LATENCY", value_name = "SPAN..SPAN")]
-    batch_latency: Option<Latency>,
-
-    /// How long every other request takes: 3ms..8ms is what the real store takes.
-    #[arg(long, env = "TALLY_EMULATOR_LATENCY", value_name = "SPAN..SPAN")]
-    latency: Option<Latency>,
-
-    /// Write units that the items of one partition key may use in a second; more is throttled, with the reasons that the real store gives, which lets each have 1000.
-    #[arg(long, env = "TALLY_EMULATOR_KEY_WRITE_UNITS", value_parser = clap::value_parser!(u32).range(1..))]
-    key_write_units: Option<u32>,
-
-    /// Read units that the items of one partition key may use in a second; the real store lets each have 3000.
-    #[arg(long, env = "TALLY_EMULATOR_KEY_READ_UNITS", value_parser = clap::value_parser!(u32).range(1..))]
-    key_read_units: Option<u32>,
-
-    /// Seed of the random generator.
-    #[arg(long, env = "TALLY_EMULATOR_SEED", default_value_t = 0)]
-    seed: u64,
-
-    /// What the clock shows at the start, in seconds since the Unix epoch; the machine's time if absent.
-    #[arg(long, env = "TALLY_EMULATOR_EPOCH")]
-    epoch: Option<u64>,
-
-    /// Region in names of resources and in stream records.
-    #[arg(long, env = "TALLY_EMULATOR_REGION", default_value = "us-east-1")]
-    region: String,
+    #[command(flatten)]
+    config: Config,
 
     /// File with fault rules, a JSON array as the control route takes it.
     #[arg(long, env = "TALLY_EMULATOR_FAULTS")]
@@ -93,10 +31,6 @@ pub(crate) struct Flags {
     #[arg(long, env = "TALLY_EMULATOR_POLICIES", value_name = "FILE")]
     policies: Option<PathBuf>,
 
-    /// Answer the control routes under /_control/.
-    #[arg(long, env = "TALLY_EMULATOR_CONTROL")]
-    control: bool,
-
     /// What to log, on standard error, as a tracing filter.
     #[arg(long, env = "TALLY_EMULATOR_LOG", default_value = "warn")]
     pub(crate) log: String,
@@ -105,7 +39,7 @@ pub(crate) struct Flags {
 impl Flags {
     pub(crate) fn into_config(self) -> anyhow::Result<Config> {
         ensure!(
-            self.stream_reorder <= self.stream_delay,
+            self.config.stream_reorder <= self.config.stream_delay,
             "--stream-reorder is larger than --stream-delay: what a reader has seen cannot change places"
         );
         let faults = match &self.faults {
@@ -120,28 +54,7 @@ impl Flags {
             });
             read.with_context(|| format!("--policies {}", path.display()))
         });
-        Ok(Config {
-            seed: self.seed,
-            epoch: self.epoch.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
-            region: self.region,
-            shards: self.shards,
-            stream_retention: self.stream_retention,
-            roll_after: Some(self.roll_after).filter(|age| !age.is_zero()),
-            split_after: self.split_after,
-            split_collections: self.split_collections,
-            stream_delay: self.stream_delay,
-            stream_reorder: self.stream_reorder,
-            read_lag: self.read_lag,
-            transaction_latency: self.transaction_latency,
-            batch_latency: self.batch_latency,
-            latency: self.latency,
-            key_write_units: self.key_write_units,
-            key_read_units: self.key_read_units,
-            faults,
-            policies: policies.transpose()?,
-            control: self.control,
-            ..Config::default()
-        })
+        Ok(Config { faults, policies: policies.transpose()?, ..self.config })
     }
 }
 
@@ -196,11 +109,5 @@ mod tests {
     fn the_defaults_of_the_flags_are_those_of_the_library() {
         let flags = Flags::parse_from(["tally-emulator"]).into_config().unwrap();
         assert_eq!(format!("{flags:?}"), format!("{:?}", Config::default()));
-    }
-
-    #[test]
-    fn reordering_beyond_the_delay_is_refused() {
-        let flags = Flags::parse_from(["tally-emulator", "--stream-reorder", "1s"]);
-        assert!(flags.into_config().is_err());
     }
 }

@@ -79,6 +79,11 @@ impl Number {
         1 + digits(self.mantissa.unsigned_abs()).div_ceil(2) as usize + usize::from(self.is_negative())
     }
 
+    /// The mantissa, which ends in a digit other than zero unless it is zero, and the power of ten it is to be multiplied with.
+    pub(crate) fn parts(self) -> (i128, i16) {
+        (self.mantissa, self.exponent)
+    }
+
     fn is_negative(self) -> bool {
         self.mantissa < 0
     }

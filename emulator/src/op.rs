@@ -29,9 +29,6 @@ use crate::value::Refusal;
 
 /// One kind of request.
 trait Operation: DeserializeOwned {
-    /// Whether it reads or writes this table or its stream.
-    fn touches(&self, table: &str) -> bool;
-
     /// Does what needs no engine, which only one request has at a time: expressions are read here. Changes nothing of what it is.
     fn prepare(&mut self) {}
 
@@ -65,13 +62,6 @@ macro_rules! calls {
             pub(crate) fn operation(&self) -> &'static str {
                 match self {
                     $($(Self::$name(_) => stringify!($name),)*)*
-                }
-            }
-
-            /// Whether the request reads or writes this table or its stream.
-            pub(crate) fn touches(&self, table: &str) -> bool {
-                match self {
-                    $($(Self::$name(request) => request.touches(table),)*)*
                 }
             }
 

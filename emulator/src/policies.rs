@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{Request, header};
 
 use self::needs::Need;
+pub(crate) use self::needs::of as needs_of;
 use crate::error::{Error, Kind};
 
 pub use self::template::BadPolicies;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
-use tally_batch_recount::settle::{Ended, Rules};
+use tally_batch_recount::settle::{Ended, Recount, Rules};
 use tally_core::audit::Cause;
 use tally_core::fault::Fault;
 use tally_core::fold::Position;
@@ -15,9 +15,10 @@ use tally_core::ports::Outcome;
 use tally_core::ports::log::{Records, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
+use tally_service::Switch;
 use tokio::time::timeout;
 
-use crate::world::{World, key, keys, post, rules, user};
+use crate::world::{World, key, keys, post, rules, shards, user};
 
 /// Every row key of so many posts.
 fn all(posts: u64) -> Vec<RowKey> {
@@ -370,7 +371,8 @@ async fn a_recount_that_begins_while_the_log_loses_its_end_looks_at_the_log_agai
     world.fill(1, 12).await;
     let mut ports = world.ports();
     ports.log.reader = Arc::new(Losing { log: ports.log.reader, looks: AtomicU32::new(0) });
-    let recount = world.recount_over(ports, rules()).await;
+    let recount =
+        Recount::new(ports, shards(), rules(), (world.clock, world.chance()), Switch::new().stop()).await.unwrap();
     let ended = timeout(Duration::from_secs(300), world.beside(recount.keys(all(1)))).await;
     assert_eq!(ended.expect("it comes to an end").unwrap(), Ended::default());
 }

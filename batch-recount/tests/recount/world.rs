@@ -17,7 +17,7 @@ use tally_batch_recount::settle::Recount;
 use tally_batch_recount::{LogPorts, Ports, Rules};
 use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, DeploymentId, Entry, LossNumber, Lost, Message, Opened, Opening, Place, Section};
-use tally_core::fold::{Counter, Mark, Position, self};
+use tally_core::fold::{self, Counter, Mark, Position};
 use tally_core::ids::{CounterId, PostId, RowKey, Sequence, ShardCount, StreamShard, StreamShardId, UserId};
 use tally_core::ports::log::{self, Outgoing, Producer, TopicReader as _};
 use tally_core::ports::{ChangeStream, Iterator, Outcome, Position as At};
@@ -155,12 +155,7 @@ impl World {
 
     /// A recount of its own process.
     pub(crate) async fn recount(&self, rules: Rules) -> Recount {
-        self.recount_over(self.ports(), rules).await
-    }
-
-    /// The same over these ports.
-    pub(crate) async fn recount_over(&self, ports: Ports, rules: Rules) -> Recount {
-        Recount::new(ports, shards(), rules, (self.clock, self.chance()), Switch::new().stop()).await.unwrap()
+        Recount::new(self.ports(), shards(), rules, (self.clock, self.chance()), Switch::new().stop()).await.unwrap()
     }
 
     /// What a recount works on.

@@ -39,6 +39,23 @@ fn section(name: &str, back: u64, to: u64, fed: u64, entries: &[u64]) -> Section
     Section { shard: shard(name), back: at(back), to: at(to), fed: Some(UnixMillis(fed)), entries }
 }
 
+fn opening(name: &str, at: Option<u64>, fed: u64) -> Opening {
+    Opening { shard: shard(name), at: at.map(Into::into), fed: UnixMillis(fed) }
+}
+
+fn opened(shards: Vec<Opening>, ended: &[&str]) -> Body {
+    Body::Opened(Opened { shards, ended: ended.iter().map(|name| shard(name)).collect() })
+}
+
+fn closed(name: &str, back: Option<u64>, fed: UnixMillis, children: &[&str]) -> Body {
+    let children = children.iter().map(|name| shard(name)).collect();
+    Body::Closed(Closed { shard: shard(name), back: back.map(Into::into), fed, children })
+}
+
+fn naming(losses: &[LossNumber]) -> Body {
+    Body::Sections { sections: Vec::new(), losses: losses.to_vec() }
+}
+
 /// A reader of one partition.
 #[derive(Default)]
 struct Reader {
@@ -55,8 +72,7 @@ impl Reader {
     }
 
     fn open(&mut self, names: &[&str]) -> Taken {
-        let shards = names.iter().map(|name| Opening { shard: shard(name), at: None, fed: UnixMillis(1) });
-        self.take(Body::Opened(Opened { shards: shards.collect(), ended: Vec::new() }))
+        self.take(opened(names.iter().map(|name| opening(name, None, 1)).collect(), &[]))
     }
 
     fn take(&mut self, body: Body) -> Taken {
@@ -99,12 +115,10 @@ fn what_a_message_says_survives_being_written_and_read() {
     let parts = [(Shard::FIRST, Amend::Add(-2)), (Shard::new(9).unwrap(), Amend::Doubt)].into();
     let loss = Some(Place::new(1, Offset(7)));
     let correction = Correction { counter: key().counter, parts, seen: 4, loss };
-    let closed = Closed { shard: shard("a"), back: None, fed: NOW, children: vec![shard("b"), shard("c")] };
-    let opening = Opening { shard: shard("a"), at: Some(5.into()), fed: NOW };
     for body in [
         Body::Sections { sections, losses: vec![LossNumber(4)] },
-        Body::Opened(Opened { shards: vec![opening], ended: vec![shard("b")] }),
-        Body::Closed(closed),
+        opened(vec![opening("a", Some(5), NOW.0)], &["b"]),
+        closed("a", None, NOW, &["b", "c"]),
         Body::Lost(Lost { number: LossNumber(9), next: Some((shard("a"), 8.into())) }),
         Body::Lost(Lost { number: LossNumber(9), next: None }),
         Body::Repaired(LossNumber(9)),
@@ -211,25 +225,23 @@ fn a_lost_closing_stops_the_standing_until_all_stream_shards_are_announced_again
     assert!(reader.section(section("c", 0, 4, 60, &[4])).hole.is_some());
     reader.section(section("b", 2, 4, 70, &[]));
     assert_eq!(reader.filter.standing().as_of, None);
-    let opening = |name, at: u64, fed| Opening { shard: shard(name), at: Some(at.into()), fed: UnixMillis(fed) };
-    let (shards, ended) = (vec![opening("b", 4, 65), opening("c", 4, 55)], vec![shard("a")]);
-    let taken = reader.take(Body::Opened(Opened { shards, ended }));
+    let taken = reader.take(opened(vec![opening("b", Some(4), 65), opening("c", Some(4), 55)], &["a"]));
     assert_eq!((taken, reader.filter.standing().as_of), (Taken::default(), Some(UnixMillis(60))));
 }
 
 #[test]
 fn an_announcement_that_tells_a_reader_of_all_what_it_has_never_read_shows_a_hole() {
-    let opening = |name, at: Option<u64>| Opening { shard: shard(name), at: at.map(Into::into), fed: UnixMillis(1) };
-    let announce = |shards, ended| {
+    let opening = |name, at| opening(name, at, 1);
+    let announce = |shards, ended: &[&str]| {
         let mut reader = Reader::opened(&["a", "b"]);
-        let hole = reader.take(Body::Opened(Opened { shards, ended })).hole;
+        let hole = reader.take(opened(shards, ended)).hole;
         (hole.is_some(), reader.filter.standing().as_of)
     };
     let both = || vec![opening("a", None), opening("b", None)];
-    assert_eq!(announce(both(), Vec::new()), (false, Some(UnixMillis(1))));
-    assert_eq!(announce([both(), vec![opening("c", None)]].concat(), Vec::new()), (false, Some(UnixMillis(1))), "late");
-    assert_eq!(announce([both(), vec![opening("c", Some(4))]].concat(), Vec::new()), (true, Some(UnixMillis(1))));
-    assert_eq!(announce(vec![opening("b", None)], vec![shard("a")]), (true, Some(UnixMillis(1))), "a closing");
+    assert_eq!(announce(both(), &[]), (false, Some(UnixMillis(1))));
+    assert_eq!(announce([both(), vec![opening("c", None)]].concat(), &[]), (false, Some(UnixMillis(1))), "late");
+    assert_eq!(announce([both(), vec![opening("c", Some(4))]].concat(), &[]), (true, Some(UnixMillis(1))));
+    assert_eq!(announce(vec![opening("b", None)], &["a"]), (true, Some(UnixMillis(1))), "a closing");
 }
 
 #[test]
@@ -237,8 +249,7 @@ fn what_has_ended_may_be_said_before_what_is_open_and_lists_nothing() {
     let mut reader = Reader::opened(&["a", "b"]);
     reader.filter.jump(Place::new(1, Offset(9)), NOW);
     reader.at = 9;
-    let ended = vec![shard("a")];
-    assert_eq!(reader.take(Body::Opened(Opened { shards: Vec::new(), ended })), Taken::default());
+    assert_eq!(reader.take(opened(Vec::new(), &["a"])), Taken::default());
     assert_eq!(reader.filter.standing().as_of, None);
     assert_eq!((reader.open(&["b"]), reader.filter.standing().as_of), (Taken::default(), Some(UnixMillis(1))));
 }
@@ -251,9 +262,7 @@ fn a_stream_shard_that_began_since_an_announcement_was_made_up_stays_open() {
     }
     reader.filter.jump(Place::new(1, Offset(9)), NOW);
     reader.at = 9;
-    let closed =
-        Closed { shard: shard("a"), back: Some(2.into()), fed: NOW.minus(MILLI * 40), children: vec![shard("c")] };
-    reader.take(Body::Closed(closed));
+    reader.take(closed("a", Some(2), NOW.minus(MILLI * 40), &["c"]));
     // It was made up before `a` was closed.
     reader.open(&["a", "b"]);
     let open: Vec<_> = reader.filter.open_shards().map(|(shard, _)| shard.clone()).collect();
@@ -274,7 +283,7 @@ fn readers_that_jumped_to_different_places_agree_on_the_last_announcement_once_t
         let mut reader = Reader::opened(&["a"]);
         let number = reader.filter.jump(Place::new(1, Offset(offset)), UnixMillis(NOW.0 + later));
         reader.at = 20;
-        reader.take(Body::Sections { sections: Vec::new(), losses: losses.to_vec() });
+        reader.take(naming(losses));
         (number, reader.filter.loss())
     };
     let (one, other) = (jumped(5, 0, &[]), jumped(9, 0, &[]));
@@ -296,7 +305,7 @@ fn readers_that_jumped_to_different_places_agree_on_the_last_announcement_once_t
 fn a_hole_never_has_the_number_of_a_loss_that_its_partition_has_heard_of() {
     let mut reader = Reader::opened(&["a"]);
     let other = LossNumber(NOW.0);
-    reader.take(Body::Sections { sections: Vec::new(), losses: vec![other] });
+    reader.take(naming(&[other]));
     let hole = reader.section(section("a", 5, 6, 2, &[6])).hole.expect("5 is missing");
     reader.take(Body::Repaired(other));
     assert_eq!(reader.filter.standing().open, [hole].into(), "the repair of what another partition found");
@@ -319,14 +328,13 @@ fn a_lost_piece_of_stream_raises_the_filter_so_that_no_copy_of_it_is_accepted() 
 #[test]
 fn a_loss_is_open_until_it_is_repaired_and_never_opens_again() {
     let mut reader = Reader::opened(&["a"]);
-    let repeated = |losses| Body::Sections { sections: Vec::new(), losses };
-    reader.take(repeated(vec![LossNumber(4), LossNumber(5)]));
+    reader.take(naming(&[LossNumber(4), LossNumber(5)]));
     assert_eq!(reader.filter.standing().open.len(), 2);
     let loss = reader.filter.loss();
-    reader.take(repeated(vec![LossNumber(4)]));
+    reader.take(naming(&[LossNumber(4)]));
     assert_eq!(reader.filter.loss(), loss, "what is repeated is no other announcement");
     reader.take(Body::Repaired(LossNumber(4)));
-    reader.take(repeated(vec![LossNumber(4)]));
+    reader.take(naming(&[LossNumber(4)]));
     assert_eq!(reader.filter.standing().open, [LossNumber(5)].into());
 }
 
@@ -350,8 +358,7 @@ fn the_standing_is_as_of_the_least_fed_stream_shard_that_is_open() {
     assert_eq!(as_of(&reader), Some(1));
     reader.section(section("b", 0, 2, 40, &[1]));
     assert_eq!(as_of(&reader), Some(40));
-    let closed = Closed { shard: shard("b"), back: Some(2.into()), fed: UnixMillis(45), children: vec![shard("c")] };
-    reader.take(Body::Closed(closed));
+    reader.take(closed("b", Some(2), UnixMillis(45), &["c"]));
     assert_eq!(as_of(&reader), Some(45), "a child is fed as far as its parent was");
     reader.section(section("c", 0, 9, 60, &[]));
     assert_eq!(as_of(&reader), Some(50));
@@ -360,8 +367,7 @@ fn the_standing_is_as_of_the_least_fed_stream_shard_that_is_open() {
 #[test]
 fn an_announcement_of_stream_shards_that_comes_again_changes_nothing() {
     let mut reader = Reader::opened(&["a"]);
-    let closed = Closed { shard: shard("a"), back: None, fed: UnixMillis(45), children: vec![shard("b")] };
-    reader.take(Body::Closed(closed));
+    reader.take(closed("a", None, UnixMillis(45), &["b"]));
     reader.section(section("b", 0, 9, NOW.0, &[3]));
     let before = reader.filter.clone();
     reader.open(&["a"]);
@@ -376,27 +382,13 @@ impl Reader {
 }
 
 #[test]
-fn another_stream_ends_the_one_before() {
+fn another_stream_ends_the_one_before_and_a_process_that_has_not_heard_of_it_opens_none_of_that() {
     let mut reader = Reader::opened(&["a"]);
     reader.open_another_stream();
     assert_eq!(reader.filter.standing().as_of, Some(UnixMillis(70)));
-}
-
-#[test]
-fn a_process_that_has_not_heard_of_another_stream_opens_none_of_the_one_before() {
-    let mut reader = Reader::opened(&["a"]);
-    reader.open_another_stream();
-    reader.take(Body::Closed(Closed {
-        shard: shard("a"),
-        back: None,
-        fed: UnixMillis(45),
-        children: vec![shard("b")],
-    }));
-    assert_eq!(
-        reader.filter.standing().as_of,
-        Some(UnixMillis(70)),
-        "no process reads the child, which is of the stream before"
-    );
+    reader.take(closed("a", None, UnixMillis(45), &["b"]));
+    let as_of = reader.filter.standing().as_of;
+    assert_eq!(as_of, Some(UnixMillis(70)), "no process reads the child, which is of the stream before");
     reader.open(&["b", "c"]);
     assert_eq!(reader.filter.standing().as_of, Some(UnixMillis(70)));
 }
@@ -414,8 +406,7 @@ fn what_an_earlier_stream_had_unread_is_lost_and_not_taken_later() {
 fn what_a_jump_passed_over_of_a_shard_that_ended_is_lost_and_not_taken_behind_later_entries_of_its_rows() {
     let mut reader = Reader::opened(&["parent"]);
     reader.filter.jump(Place::new(2, Offset(0)), NOW);
-    let child = Opening { shard: shard("child"), at: None, fed: UnixMillis(1) };
-    reader.take(Body::Opened(Opened { shards: vec![child], ended: vec![shard("parent")] }));
+    reader.take(opened(vec![opening("child", None, 1)], &["parent"]));
     reader.section(section("child", 0, 9, 1, &[9]));
     reader.section(section("parent", 0, 3, 1, &[3]));
     assert_eq!(reader.accepted, [9], "a recount takes the last entry of a row for the newest");
@@ -426,10 +417,8 @@ fn a_stream_shard_that_nobody_has_read_for_a_day_and_that_is_not_named_is_lost()
     const DAY: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
     for (fed, is_lost) in [(NOW.minus(DAY + MILLI), true), (NOW.minus(DAY), false)] {
         let mut reader = Reader::opened(&["a"]);
-        let children = vec![shard("b"), shard("c")];
-        reader.take(Body::Closed(Closed { shard: shard("a"), back: None, fed, children }));
-        let opening = Opening { shard: shard("b"), at: None, fed: NOW };
-        let taken = reader.take(Body::Opened(Opened { shards: vec![opening], ended: vec![shard("a")] }));
+        reader.take(closed("a", None, fed, &["b", "c"]));
+        let taken = reader.take(opened(vec![opening("b", None, NOW.0)], &["a"]));
         assert_eq!(taken.hole.is_some(), is_lost);
         assert_eq!(reader.filter.standing().as_of, Some(if is_lost { NOW } else { fed }));
     }
@@ -446,8 +435,7 @@ fn behind_a_jump_nothing_is_known_until_all_stream_shards_are_announced_again() 
     assert_eq!((standing.as_of, standing.open), (None, [number].into()));
     reader.section(section("a", 1, 4, 50, &[2, 3]));
     assert_eq!(reader.accepted, [1, 7]);
-    let shards = vec![Opening { shard: shard("a"), at: Some(7.into()), fed: UnixMillis(50) }];
-    assert_eq!(reader.take(Body::Opened(Opened { shards, ended: Vec::new() })), Taken::default());
+    assert_eq!(reader.take(opened(vec![opening("a", Some(7), 50)], &[])), Taken::default());
     assert_eq!(reader.filter.standing().as_of, Some(UnixMillis(50)), "b was closed in what was not read");
 }
 

@@ -211,14 +211,6 @@ mod tests {
     }
 
     #[test]
-    fn a_set_and_a_sum_of_one_name_are_two_counters() {
-        let [set, sum] = [CounterKind::Set, CounterKind::Sum].map(|kind| CounterName::new("views", kind).unwrap());
-        assert_ne!(set, sum);
-        assert_eq!((set.kind(), sum.kind()), (CounterKind::Set, CounterKind::Sum));
-        assert_eq!((set.marked(), sum.marked(), sum.as_str()), ("views", "+views", "views"));
-    }
-
-    #[test]
     fn a_key_of_the_counts_table_is_the_post_for_likes_and_names_every_other_counter() {
         let of = |name, kind| CounterId { post: post("p"), name: CounterName::new(name, kind).unwrap() };
         for (counter, stored) in [

@@ -97,13 +97,6 @@ mod tests {
     use crate::ids::CounterKind;
 
     #[test]
-    fn a_row_key_is_split_at_its_last_hash_sign() {
-        let key: RowKey = "a#3#7".parse().unwrap();
-        assert_eq!((key.counter.post.as_str(), key.shard.index()), ("a#3", 7));
-        assert_eq!(key.to_string(), "a#3#7");
-    }
-
-    #[test]
     fn a_shard_number_has_one_spelling() {
         for text in ["a#", "a#-1", "a#+1", "a# 1", "a#01", "a#00", "a#1 ", "a#256", "a#99999", "a#x", "a#١"] {
             assert_eq!(text.parse::<RowKey>(), Err(BadRowKey::BadShard), "{text}");

@@ -52,6 +52,24 @@ impl World {
         world
     }
 
+    /// A process that relays the stream shard `a`.
+    fn begun() -> Self {
+        let mut world = Self::new();
+        world.begin("a");
+        world
+    }
+
+    fn begin(&mut self, name: &str) {
+        self.hand(Input::Begin(shard(name), Fed::default()));
+        self.acknowledge_all();
+    }
+
+    /// What was gathered is sent and acknowledged.
+    fn linger(&mut self) {
+        self.pass(Rules::default().linger);
+        self.acknowledge_all();
+    }
+
     fn hand(&mut self, input: Input) {
         let mut effects = Vec::new();
         self.relay.step(self.now, input, &mut effects);
@@ -109,13 +127,10 @@ fn fed(to: u64, at: u64) -> Fed {
 
 #[test]
 fn entries_go_to_their_partitions_after_the_linger_and_are_fed_once_every_partition_has_stated_it() {
-    let mut world = World::new();
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    let mut world = World::begun();
     world.page("a", &[(1, 0), (3, 0)], 4);
     assert!(world.under_way.is_empty(), "they wait for others");
-    world.pass(Rules::default().linger);
-    world.acknowledge_all();
+    world.linger();
     assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1, 3][..], &[][..]));
     world.hand(Input::UpTo(shard("a"), UnixMillis(50)));
     world.pass(Rules::default().store);
@@ -128,9 +143,7 @@ fn entries_go_to_their_partitions_after_the_linger_and_are_fed_once_every_partit
 
 #[test]
 fn a_message_is_sent_again_until_it_is_acknowledged_and_nothing_overtakes_it() {
-    let mut world = World::new();
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    let mut world = World::begun();
     world.page("a", &[(1, 0)], 1);
     world.pass(Rules::default().linger);
     world.page("a", &[(2, 0)], 2);
@@ -146,32 +159,24 @@ fn a_message_is_sent_again_until_it_is_acknowledged_and_nothing_overtakes_it() {
 
 #[test]
 fn what_another_process_relays_as_well_is_accepted_once() {
-    let mut world = World::new();
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    let mut world = World::begun();
     world.page("a", &[(1, 0), (2, 1), (3, 0)], 3);
-    world.pass(Rules::default().linger);
-    world.acknowledge_all();
+    world.linger();
     // The next one begins where the stream shard is stored as fed, and the first one goes on.
     let mut other = Relay::new(of(), PARTITIONS, Rules::default(), world.now);
     std::mem::swap(&mut world.relay, &mut other);
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    world.begin("a");
     world.page("a", &[(1, 0), (2, 1), (3, 0), (4, 0)], 4);
-    world.pass(Rules::default().linger);
-    world.acknowledge_all();
+    world.linger();
     std::mem::swap(&mut world.relay, &mut other);
     world.page("a", &[(4, 0), (5, 1)], 5);
-    world.pass(Rules::default().linger);
-    world.acknowledge_all();
+    world.linger();
     assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1, 3, 4][..], &[2, 5][..]));
 }
 
 #[test]
 fn a_closing_is_said_in_every_partition_behind_all_entries() {
-    let mut world = World::new();
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    let mut world = World::begun();
     world.page("a", &[(1, 0), (2, 1)], 2);
     world.hand(Input::UpTo(shard("a"), UnixMillis(50)));
     world.hand(Input::End(shard("a"), vec![shard("c")]));
@@ -186,9 +191,7 @@ fn a_closing_is_said_in_every_partition_behind_all_entries() {
 
 #[test]
 fn an_announcement_is_said_although_entries_never_stop() {
-    let mut world = World::new();
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    let mut world = World::begun();
     world.page("a", &[(1, 0)], 1);
     let lost = Lost { number: LossNumber(world.now.wall.0), next: Some((shard("b"), 9.into())) };
     world.hand(Input::Announce(Announcement(7), Body::Lost(lost)));
@@ -204,11 +207,8 @@ fn an_announcement_is_said_although_entries_never_stop() {
 
 #[test]
 fn what_gathered_while_kafka_was_away_is_sent_in_messages_of_a_bounded_size_and_an_announcement_waits_for_its_turn() {
-    let mut world = World::new();
-    for name in ["a", "b"] {
-        world.hand(Input::Begin(shard(name), Fed::default()));
-    }
-    world.acknowledge_all();
+    let mut world = World::begun();
+    world.begin("b");
     world.page("a", &[(1, 0)], 1);
     world.pass(Rules::default().linger);
     // The message is not answered, and much more is handed in.
@@ -235,9 +235,7 @@ fn what_gathered_while_kafka_was_away_is_sent_in_messages_of_a_bounded_size_and_
 
 #[test]
 fn open_losses_are_repeated_with_every_statement() {
-    let mut world = World::new();
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    let mut world = World::begun();
     world.hand(Input::Losses(vec![LossNumber(5)]));
     world.pass(Rules::default().state);
     world.acknowledge_all();
@@ -246,9 +244,7 @@ fn open_losses_are_repeated_with_every_statement() {
 
 #[test]
 fn a_stream_shard_is_left_once_all_of_it_is_stored() {
-    let mut world = World::new();
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    let mut world = World::begun();
     world.page("a", &[(1, 0)], 1);
     world.hand(Input::Leave(shard("a")));
     world.pass(Rules::default().state);
@@ -273,12 +269,9 @@ fn a_stream_shard_that_was_not_begun_or_is_closed_is_left_at_once() {
 
 #[test]
 fn a_stream_shard_that_is_begun_again_sends_nothing_that_was_acknowledged() {
-    let mut world = World::new();
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    let mut world = World::begun();
     world.page("a", &[(1, 0), (2, 0)], 2);
-    world.pass(Rules::default().linger);
-    world.acknowledge_all();
+    world.linger();
     world.page("a", &[(3, 0)], 3);
     world.hand(Input::Begin(shard("a"), Fed::default()));
     world.page("a", &[(1, 0)], 1);
@@ -292,9 +285,7 @@ fn a_stream_shard_that_is_begun_again_sends_nothing_that_was_acknowledged() {
 
 #[test]
 fn a_stream_shard_that_comes_back_before_it_was_left_goes_on_behind_what_is_under_way() {
-    let mut world = World::new();
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    let mut world = World::begun();
     world.page("a", &[(1, 0), (2, 0)], 2);
     world.pass(Rules::default().linger);
     world.page("a", &[(3, 0)], 3);
@@ -302,18 +293,14 @@ fn a_stream_shard_that_comes_back_before_it_was_left_goes_on_behind_what_is_unde
     // It is read again from where it is stored.
     world.hand(Input::Begin(shard("a"), Fed::default()));
     world.page("a", &[(1, 0), (2, 0), (3, 0), (4, 0)], 4);
-    world.pass(Rules::default().linger);
-    world.acknowledge_all();
-    world.pass(Rules::default().linger);
-    world.acknowledge_all();
+    world.linger();
+    world.linger();
     assert_eq!(world.readers[0].2, [1, 2, 3, 4]);
 }
 
 #[test]
 fn a_stream_shard_that_comes_back_while_its_closing_is_under_way_is_closed_once_every_partition_has_that() {
-    let mut world = World::new();
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    let mut world = World::begun();
     world.page("a", &[(1, 0)], 1);
     let end = || Input::End(shard("a"), vec![shard("c")]);
     world.hand(end());
@@ -334,19 +321,15 @@ fn a_stream_shard_that_comes_back_while_its_closing_is_under_way_is_closed_once_
 
 #[test]
 fn a_page_that_waited_for_six_hours_is_dropped_and_read_again() {
-    let mut world = World::new();
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    let mut world = World::begun();
     world.page("a", &[(1, 0)], 1);
     world.pass(Rules::default().linger);
     world.under_way.clear();
     world.pass(Rules::default().patience);
     assert_eq!(world.effects, [Effect::Restart]);
     assert_eq!((world.relay.waiting(), world.relay.is_idle()), (0, true));
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.acknowledge_all();
+    world.begin("a");
     world.page("a", &[(1, 0)], 1);
-    world.pass(Rules::default().linger);
-    world.acknowledge_all();
+    world.linger();
     assert_eq!(world.readers[0].2, [1]);
 }

@@ -1,7 +1,6 @@
 //! Policies, widths and families as examples; `properties::spread` has the laws.
 
 use super::*;
-use crate::event::partition_of;
 use crate::ids::{CounterKind, CounterName, PostId};
 
 fn views(post: &str) -> CounterId {
@@ -50,18 +49,6 @@ fn by_post_the_key_decides_at_any_rate_and_so_it_does_before_the_partitions_are_
     let mut unknowing = Spread::new(SumPolicy::RoundRobin);
     let sent = seconds(&mut unknowing, &views("p"), 0, 3, 50_000);
     assert!(sent.iter().all(Option::is_none));
-}
-
-#[test]
-fn a_quiet_counter_stays_in_its_keys_partition_and_a_busy_one_spreads_from_there() {
-    for policy in [SumPolicy::RoundRobin, SumPolicy::Random, SumPolicy::LeastLag] {
-        let (mut spread, counter) = (spread(policy), views("p"));
-        assert_eq!(partitions(&seconds(&mut spread, &counter, 0, 5, 10_000)), [0; 0], "{policy}");
-        let sent = seconds(&mut spread, &counter, 5, 4, 36_000);
-        assert_eq!((spread.width(&counter), partitions(&sent).len()), (4, 4), "{policy}");
-        assert!(sent.contains(&Some(partition_of(b"p", 12))), "{policy}");
-        assert_eq!(spread.width(&views("q")), 1);
-    }
 }
 
 #[test]

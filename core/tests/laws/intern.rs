@@ -1,19 +1,19 @@
-//! Values that many states of a model share: each is kept once, and states hold its number.
+//! What many states of a model share: values are kept once, and states hold their numbers; what was calculated is remembered.
 
 use std::cell::RefCell;
+use std::hash::{BuildHasher, Hash};
 use std::rc::Rc;
 
+use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use tally_core::Map;
 
 /// The number of a value; of one [`Interned`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Number(u32);
 
 /// Values by number. Equal values have one number.
-pub(crate) struct Interned<T> {
-    kept: RefCell<Kept<T>>,
-    hash: fn(&T) -> u64,
-}
+pub(crate) struct Interned<T>(RefCell<Kept<T>>);
 
 struct Kept<T> {
     values: Vec<Rc<T>>,
@@ -21,15 +21,16 @@ struct Kept<T> {
     index: HashTable<(u64, u32)>,
 }
 
-impl<T: Eq> Interned<T> {
-    /// `hash` may be coarse: values are compared in full.
-    pub(crate) fn new(hash: fn(&T) -> u64) -> Self {
-        Self { kept: RefCell::new(Kept { values: Vec::new(), index: HashTable::new() }), hash }
+impl<T> Default for Interned<T> {
+    fn default() -> Self {
+        Self(RefCell::new(Kept { values: Vec::new(), index: HashTable::new() }))
     }
+}
 
+impl<T: Eq + Hash> Interned<T> {
     pub(crate) fn number(&self, value: T) -> Number {
-        let Kept { values, index } = &mut *self.kept.borrow_mut();
-        let hash = (self.hash)(&value);
+        let Kept { values, index } = &mut *self.0.borrow_mut();
+        let hash = FixedState::default().hash_one(&value);
         if let Some((_, known)) = index.find(hash, |(its, known)| *its == hash && *values[*known as usize] == value) {
             return Number(*known);
         }
@@ -40,6 +41,26 @@ impl<T: Eq> Interned<T> {
     }
 
     pub(crate) fn get(&self, number: Number) -> Rc<T> {
-        Rc::clone(&self.kept.borrow().values[number.0 as usize])
+        Rc::clone(&self.0.borrow().values[number.0 as usize])
+    }
+}
+
+/// What was calculated already.
+pub(crate) struct Memo<K, V>(RefCell<Map<K, V>>);
+
+impl<K, V> Default for Memo<K, V> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> Memo<K, V> {
+    pub(crate) fn get(&self, key: K, calculate: impl FnOnce() -> V) -> V {
+        if let Some(known) = self.0.borrow().get(&key) {
+            return known.clone();
+        }
+        let value = calculate();
+        self.0.borrow_mut().insert(key, value.clone());
+        value
     }
 }

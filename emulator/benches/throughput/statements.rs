@@ -1,14 +1,13 @@
 //! What a statement of BatchExecuteStatement takes: in process, from the bytes of a request to the bytes of its answer; and on the
 //! client's side, in the plain SDK alone, over loopback.
 
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
 use super::figures::{Processor, median};
-use super::{Clients, TABLE, all, create, serve};
+use super::{Clients, TABLE, all, create, raw, serve};
 
 const BATCHES: usize = 2000;
 const STATEMENTS: usize = 25;
@@ -24,13 +23,7 @@ pub(super) async fn measure() {
     let mut rounds: [Vec<f64>; 3] = Default::default();
     for _ in 0..ROUNDS {
         let emulator = Emulator::new(Config::default());
-        let client = aws_sdk_dynamodb::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new("us-east-1"))
-            .credentials_provider(Credentials::new("any", "any", None, None, "bench"))
-            .endpoint_url("http://emulator")
-            .http_client(emulator.http_client());
-        create(&aws_sdk_dynamodb::Client::from_conf(client.build())).await;
+        create(&emulator).await;
         rounds[0].push(micros(&emulator, |n| insert(n, 1), false).await);
         rounds[1].push(micros(&emulator, |n| update(n, 2), false).await);
         rounds[2].push(micros(&emulator, |n| update(n, 2), true).await);
@@ -50,9 +43,10 @@ pub(super) async fn measure() {
 
 /// What this thread takes to send each statement and to hear its answer, from values to values; the server has its own thread.
 async fn sdk_micros() -> f64 {
-    let ([address, _], _) = serve([Emulator::new(Config::default()), Emulator::new(Config::default())]);
+    let emulators = [Emulator::new(Config::default()), Emulator::new(Config::default())];
+    create(&emulators[0]).await;
+    let ([address, _], _) = serve(emulators);
     let client = Clients::new(&format!("http://{address}")).tables;
-    create(&client).await;
     let processor = Processor::of_this_thread();
     let began = processor.used();
     let sent = all((0..BATCHES).collect(), |nth| {
@@ -117,14 +111,8 @@ async fn micros(emulator: &Emulator, statement: impl Fn(usize) -> Value, fails: 
     let processor = Processor::of_this_thread();
     let began = processor.used();
     for body in bodies {
-        let request = http::Request::post("/")
-            .header("x-amz-target", "DynamoDB_20120810.BatchExecuteStatement")
-            .header("authorization", "any")
-            .body(body)
-            .expect("a request is made of valid parts");
-        let response = emulator.handle(request).await.expect("no faults are set");
-        let failed = response.body().windows(7).any(|window| window == b"\"Error\"");
-        assert!(response.status().is_success() && failed == fails, "{:?}", response.body());
+        let answer = raw(emulator, "BatchExecuteStatement", body).await;
+        assert_eq!(answer.windows(7).any(|window| window == b"\"Error\""), fails, "{answer:?}");
     }
     a_statement(processor.used() - began)
 }

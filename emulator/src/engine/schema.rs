@@ -14,12 +14,7 @@ pub(crate) enum KeyType {
 
 impl KeyType {
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        match text {
-            "S" => Some(Self::S),
-            "N" => Some(Self::N),
-            "B" => Some(Self::B),
-            _ => None,
-        }
+        [Self::S, Self::N, Self::B].into_iter().find(|key_type| key_type.name() == text)
     }
 
     pub(crate) fn name(self) -> &'static str {

@@ -259,7 +259,7 @@ impl Stream {
             return;
         }
         self.swept = now;
-        if let Some(age) = config.roll_after.map(millis) {
+        if let Some(age) = config.roll_after.map(millis).filter(|age| *age > 0) {
             let old: Vec<String> = self
                 .shards
                 .values()

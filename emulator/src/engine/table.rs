@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use rand::rngs::StdRng;
 
+use super::Engine;
 use super::image::Image;
 use super::journal::Journal;
 use super::key::Key;
@@ -82,6 +83,26 @@ pub(crate) struct Context<'a> {
 }
 
 impl Table {
+    /// A table without items, indexes and a stream.
+    pub(crate) fn new(name: String, schema: Schema, provisioned: Provisioned, engine: &mut Engine) -> Self {
+        Self {
+            arn: engine.arn_of(&name),
+            name,
+            id: engine.uuid(),
+            created: engine.now,
+            schema,
+            provisioned,
+            protected: false,
+            rows: Rows::default(),
+            indexes: Vec::new(),
+            expiry: None,
+            stream: None,
+            journal: None,
+            watch: None,
+            bytes: 0,
+        }
+    }
+
     /// How many partitions the table begins with. The server never splits one.
     pub(crate) fn is_on_demand(&self) -> bool {
         self.provisioned.is_none()

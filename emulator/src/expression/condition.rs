@@ -1,12 +1,12 @@
 //! Conditions and filters: a truth about one item.
 
 pub(super) mod check;
-mod parse;
+pub(super) mod parse;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use super::parser::Parser;
+use super::parser;
 use super::path::Path;
 use super::{Kind, Placeholders};
 use crate::number::Number;
@@ -69,7 +69,7 @@ impl Condition {
 
 impl Node {
     pub(super) fn parse(kind: Kind, text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
-        Parser::parse(kind, text, placeholders, parse::condition)
+        parser::parse(kind, text, placeholders, parse::condition)
     }
 
     fn holds(&self, item: &Item) -> bool {
@@ -154,11 +154,11 @@ impl Comparator {
         }
     }
 
-    /// The comparator that is written so in an expression.
+    /// The comparator that is written so.
     pub(super) fn of(symbol: &str) -> Option<Self> {
         Some(match symbol {
             "=" => Self::Equal,
-            "<>" => Self::NotEqual,
+            "<>" | "!=" => Self::NotEqual,
             "<" => Self::Less,
             "<=" => Self::LessOrEqual,
             ">" => Self::Greater,

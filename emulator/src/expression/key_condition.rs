@@ -142,22 +142,6 @@ fn invalid_condition(reason: &str) -> Invalid {
 }
 
 impl RangeCondition {
-    /// Whether this sort key fulfils the condition; one of another type never does.
-    pub fn matches(&self, key: &Value) -> bool {
-        let order = |operand| key.order(operand);
-        match self {
-            Self::Eq(value) => key == value,
-            Self::Lt(value) => order(value).is_some_and(|order| order.is_lt()),
-            Self::Le(value) => order(value).is_some_and(|order| order.is_le()),
-            Self::Gt(value) => order(value).is_some_and(|order| order.is_gt()),
-            Self::Ge(value) => order(value).is_some_and(|order| order.is_ge()),
-            Self::Between(low, high) => {
-                order(low).is_some_and(|order| order.is_ge()) && order(high).is_some_and(|order| order.is_le())
-            }
-            Self::BeginsWith(prefix) => key.begins_with(prefix),
-        }
-    }
-
     /// The values the condition compares with, for checking their types.
     pub fn operands(&self) -> impl Iterator<Item = &Value> {
         let (first, second) = match self {

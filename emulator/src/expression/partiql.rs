@@ -2,7 +2,6 @@
 
 mod condition;
 mod grammar;
-mod keywords;
 mod parser;
 #[cfg(test)]
 mod tests;
@@ -10,10 +9,12 @@ mod token;
 
 use std::borrow::Cow;
 
-use self::parser::Parser;
-use self::token::{Token, token_at};
+use self::parser::Statements;
+use self::token::token_at;
 use super::condition::{Comparator, Node, Operand};
+use super::parsing::Parsing;
 use super::path::Path;
+use super::token::Token;
 use super::{Condition, Update};
 use crate::value::{Invalid, Item, Value};
 
@@ -56,7 +57,7 @@ impl Fields {
 impl Statement {
     /// Parses a statement and puts its parameters in.
     pub fn parse(text: &str, parameters: Vec<Value>) -> Result<Self, Invalid> {
-        let mut parser = Parser::new(text, parameters);
+        let mut parser = Parsing::new(text, Statements::new(parameters));
         let statement = grammar::statement(&mut parser)?;
         parser.finish()?;
         Ok(statement)
@@ -82,7 +83,7 @@ pub(crate) fn target(text: &str) -> Option<(&'static str, Cow<'_, str>)> {
         let lexeme = token_at(text, at);
         at = lexeme.end;
         match lexeme.token {
-            Token::End | Token::Stray => return None,
+            Token::End | Token::Stray(_) => return None,
             _ if before.is_empty() => return table_name(lexeme.token).map(|table| (action, table)),
             token if token.is_keyword(before) => {
                 return table_name(token_at(text, at).token).map(|table| (action, table));

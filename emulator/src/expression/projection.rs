@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::parser::Parser;
+use super::parser;
 use super::path::{Path, Step};
 use super::{Kind, Placeholders};
 use crate::value::{Invalid, Item, Value};
@@ -13,7 +13,7 @@ pub struct Projection(Selection);
 impl Projection {
     /// Parses and resolves the placeholders.
     pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
-        let paths = Parser::parse(Kind::Projection, text, placeholders, |parser| {
+        let paths = parser::parse(Kind::Projection, text, placeholders, |parser| {
             let paths = parser.list(|parser| parser.path(&[]))?;
             parser.refuse_clashes(&paths.iter().collect::<Vec<_>>());
             Ok(paths)

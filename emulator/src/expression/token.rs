@@ -1,4 +1,4 @@
-//! Cuts an expression into tokens.
+//! The tokens of both languages, and the cutting of expressions into them.
 
 /// One token and where it stands.
 #[derive(Clone, Copy, Debug)]
@@ -8,20 +8,24 @@ pub(super) struct Lexeme<'a> {
     pub(super) end: usize,
 }
 
-/// What a token is; every kind holds its text as written.
+/// What a token is; every kind holds its text as written, quoted text without the quotation marks around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     /// A keyword, function or attribute name.
     Word(&'a str),
-    /// `#name`.
+    /// `#name`, of an expression.
     Name(&'a str),
-    /// `:value`.
+    /// `:value`, of an expression.
     Value(&'a str),
-    /// Decimal digits.
-    Digits(&'a str),
-    /// An operator, bracket or separator.
+    /// `"name"`, of a statement.
+    Quoted(&'a str),
+    /// `'text'`, of a statement.
+    Text(&'a str),
+    /// Decimal digits; of a statement, any number without a sign.
+    Number(&'a str),
+    /// An operator, bracket, separator or `?`.
     Symbol(&'a str),
-    /// A character that no expression holds.
+    /// What the language does not hold, a text without an end among it.
     Stray(&'a str),
     /// Behind the last token.
     End,
@@ -34,7 +38,9 @@ impl<'a> Token<'a> {
             Self::Word(text)
             | Self::Name(text)
             | Self::Value(text)
-            | Self::Digits(text)
+            | Self::Quoted(text)
+            | Self::Text(text)
+            | Self::Number(text)
             | Self::Symbol(text)
             | Self::Stray(text) => text,
             Self::End => "<EOF>",
@@ -47,22 +53,13 @@ impl<'a> Token<'a> {
     }
 }
 
-/// All tokens of an expression, the last of them `End`.
-pub(super) fn tokens(text: &str) -> Vec<Lexeme<'_>> {
-    let mut lexemes = Vec::with_capacity(text.len() / 3 + 1);
-    let mut start = 0;
-    while let Some(first) = text[start..].chars().next() {
-        if matches!(first, ' ' | '\t' | '\r' | '\n') {
-            start += 1;
-            continue;
-        }
-        let token = token(&text[start..], first);
-        let end = start + token.text().len();
-        lexemes.push(Lexeme { token, start, end });
-        start = end;
-    }
-    lexemes.push(Lexeme { token: Token::End, start: text.len(), end: text.len() });
-    lexemes
+/// The first token of an expression at or behind this position.
+pub(super) fn token_at(text: &str, from: usize) -> Lexeme<'_> {
+    let rest = text[from..].trim_start_matches([' ', '\t', '\r', '\n']);
+    let start = text.len() - rest.len();
+    let Some(first) = rest.chars().next() else { return Lexeme { token: Token::End, start, end: start } };
+    let token = token(rest, first);
+    Lexeme { token, start, end: start + token.text().len() }
 }
 
 /// The token at the head of a text, which begins with `first`.
@@ -79,7 +76,7 @@ fn token(text: &str, first: char) -> Token<'_> {
             end => Token::Value(&text[..end]),
         },
         'A'..='Z' | 'a'..='z' => Token::Word(&text[..word(0)]),
-        '0'..='9' => Token::Digits(&text[..text.bytes().take_while(u8::is_ascii_digit).count()]),
+        '0'..='9' => Token::Number(&text[..text.bytes().take_while(u8::is_ascii_digit).count()]),
         '<' if text.starts_with("<=") || text.starts_with("<>") => Token::Symbol(&text[..2]),
         '>' if text.starts_with(">=") => Token::Symbol(&text[..2]),
         '=' | '<' | '>' | '(' | ')' | '[' | ']' | ',' | '.' | '+' | '-' => Token::Symbol(&text[..1]),

@@ -3,7 +3,7 @@
 mod apply;
 pub(super) mod parse;
 
-use super::parser::Parser;
+use super::parser;
 use super::path::Path;
 use super::projection::Selection;
 use super::{Kind, Placeholders};
@@ -48,7 +48,7 @@ pub(super) enum Operand {
 impl Update {
     /// Parses, resolves the placeholders and checks everything that does not depend on the item.
     pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
-        Parser::parse(Kind::Update, text, placeholders, parse::clauses).map(Self)
+        parser::parse(Kind::Update, text, placeholders, parse::clauses).map(Self)
     }
 
     /// Refuses an update that touches an attribute of the key.

@@ -34,10 +34,6 @@ pub(crate) struct UpdateContinuousBackups {
 }
 
 impl Operation for UpdateContinuousBackups {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         check_table_name(&self.table_name)?;
         let given = required("pointInTimeRecoverySpecification", self.point_in_time_recovery_specification)?;
@@ -61,10 +57,6 @@ pub(crate) struct DescribeContinuousBackups {
 }
 
 impl Operation for DescribeContinuousBackups {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         check_table_name(&self.table_name)?;
         Ok(said(found(engine.table(&self.table_name), &self.table_name)?, engine.now))
@@ -113,10 +105,6 @@ pub(crate) struct RestoreTableToPointInTime {
 }
 
 impl Operation for RestoreTableToPointInTime {
-    fn touches(&self, table: &str) -> bool {
-        self.source_table_name == table || self.target_table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         refuse(&[
             ("SourceTableArn", &self.source_table_arn),
@@ -133,14 +121,14 @@ impl Operation for RestoreTableToPointInTime {
         let source = found(engine.table(&self.source_table_name), &self.source_table_name)?;
         let Some(journal) = &source.journal else {
             let why = format!("Point in time recovery is not enabled for table '{}'", self.source_table_name);
-            return Err(Error::new(Kind::RecoveryUnavailable, why));
+            return Err(Error::new(Kind::PointInTimeRecoveryUnavailable, why));
         };
         if at < journal.since() || at > engine.now {
             return Err(Error::new(Kind::InvalidRestoreTime, "Not a valid restore time."));
         }
         if engine.find_table(&self.target_table_name).is_some() {
             let why = format!("Table already exists: {}", self.target_table_name);
-            return Err(Error::new(Kind::TableExists, why));
+            return Err(Error::new(Kind::TableAlreadyExists, why));
         }
         let restored = self.restored(engine, at)?;
         let answer = described("TableDescription", &restored, "ACTIVE");
@@ -164,7 +152,6 @@ impl RestoreTableToPointInTime {
     }
 
     fn restored(&self, engine: &mut Engine, at: Millis) -> Result<Table, Error> {
-        let (id, arn) = (engine.uuid(), engine.arn_of(&self.target_table_name));
         let source = engine.table(&self.source_table_name)?;
         let everything = (Bound::Unbounded, Bound::Unbounded);
         let now = source.rows.range(everything, true, None).map(|(key, image)| (key.clone(), image.clone()));
@@ -178,22 +165,10 @@ impl RestoreTableToPointInTime {
             projected: index.projected.clone(),
             rows: Rows::default(),
         };
-        let mut table = Table {
-            name: self.target_table_name.clone(),
-            arn,
-            id,
-            created: engine.now,
-            schema: source.schema.clone(),
-            provisioned: source.provisioned,
-            protected: false,
-            rows: Rows::default(),
-            indexes: source.indexes.iter().map(index).collect(),
-            expiry: None,
-            stream: None,
-            journal: None,
-            watch: None,
-            bytes: 0,
-        };
+        let indexes = source.indexes.iter().map(index).collect();
+        let (schema, provisioned) = (source.schema.clone(), source.provisioned);
+        let mut table = Table::new(self.target_table_name.clone(), schema, provisioned, engine);
+        table.indexes = indexes;
         let mut context = Context { now: engine.now, config: &engine.config, rng: &mut engine.rng, by_service: false };
         for (key, image) in items {
             table.write(&key, Some(&Stored { item: image.item(), image }), &mut context);

@@ -12,7 +12,7 @@ use crate::limits::TABLES_PAGE;
 use crate::wire::json::Writer;
 
 use super::Operation;
-use super::params::{check_limit, check_table_name, constraint};
+use super::params::{check_table_name, page_limit};
 
 /// Describes one table.
 #[derive(Debug, Deserialize)]
@@ -23,10 +23,6 @@ pub(crate) struct DescribeTable {
 }
 
 impl Operation for DescribeTable {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         check_table_name(&self.table_name)?;
         let table = engine.find_table(&self.table_name).ok_or_else(|| {
@@ -45,15 +41,8 @@ pub(crate) struct ListTables {
 }
 
 impl Operation for ListTables {
-    fn touches(&self, _table: &str) -> bool {
-        false
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let limit = check_limit(self.limit)?.unwrap_or(TABLES_PAGE);
-        if limit > TABLES_PAGE {
-            return Err(constraint("limit", &limit.to_string(), "Member must have value less than or equal to 100"));
-        }
+        let limit = page_limit(self.limit, TABLES_PAGE)?;
         let after = self.exclusive_start_table_name;
         let names: Vec<&str> = engine
             .tables()

@@ -1,5 +1,7 @@
 //! PutItem, GetItem, UpdateItem and DeleteItem.
 
+use std::marker::PhantomData;
+
 use serde::Deserialize;
 
 use crate::engine::Engine;
@@ -7,104 +9,55 @@ use crate::engine::image::Image;
 use crate::engine::key::Key;
 use crate::engine::throughput::Use;
 use crate::error::Error;
-use crate::value::{Item, Values};
+use crate::value::Item;
 use crate::wire::json::Writer;
 
 use super::Operation;
 use super::capacity::{Consumed, Report, read_halves};
-use super::params::{Names, ReturnValues, Unsupported, check_table_name, parse_projection, refuse, required_item};
+use super::params::{Names, ReturnValues, Unsupported, check_table_name, parse_projection, refuse, required};
 use super::write::{Action, Parameters, Verb};
 
 /// Stores an item whole.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct PutItem {
-    #[serde(default)]
-    table_name: String,
-    item: Option<Item>,
-    condition_expression: Option<String>,
-    expression_attribute_names: Names,
-    expression_attribute_values: Option<Values>,
-    return_values: Option<String>,
-    return_values_on_condition_check_failure: Option<String>,
-    return_consumed_capacity: Option<String>,
-    return_item_collection_metrics: Option<String>,
-    expected: Unsupported,
-    conditional_operator: Unsupported,
-}
-
+pub(crate) type PutItem = Write<Put>;
 /// Changes attributes of an item, or makes one.
+pub(crate) type UpdateItem = Write<Update>;
+/// Removes an item.
+pub(crate) type DeleteItem = Write<Delete>;
+
+/// Writes one item.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct UpdateItem {
-    #[serde(default)]
-    table_name: String,
-    key: Option<Item>,
-    update_expression: Option<String>,
-    condition_expression: Option<String>,
-    expression_attribute_names: Names,
-    expression_attribute_values: Option<Values>,
-    return_values: Option<String>,
-    return_values_on_condition_check_failure: Option<String>,
-    return_consumed_capacity: Option<String>,
-    return_item_collection_metrics: Option<String>,
-    attribute_updates: Unsupported,
-    expected: Unsupported,
-    conditional_operator: Unsupported,
+#[serde(transparent)]
+pub(crate) struct Write<V> {
+    parameters: Parameters,
     /// What was prepared of it.
     #[serde(skip)]
     ready: Option<Box<Result<(Answer, Action), Error>>>,
+    #[serde(skip)]
+    verb: PhantomData<V>,
 }
 
-/// Removes an item.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct DeleteItem {
-    #[serde(default)]
-    table_name: String,
-    key: Option<Item>,
-    condition_expression: Option<String>,
-    expression_attribute_names: Names,
-    expression_attribute_values: Option<Values>,
-    return_values: Option<String>,
-    return_values_on_condition_check_failure: Option<String>,
-    return_consumed_capacity: Option<String>,
-    return_item_collection_metrics: Option<String>,
-    expected: Unsupported,
-    conditional_operator: Unsupported,
+/// What a single write does.
+pub(crate) trait Single {
+    const VERB: Verb;
 }
 
-impl Operation for PutItem {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
+pub(crate) struct Put;
+pub(crate) struct Update;
+pub(crate) struct Delete;
 
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        refuse(&[("Expected", &self.expected), ("ConditionalOperator", &self.conditional_operator)])?;
-        let returns = ReturnValues::parse(self.return_values.as_deref())?.only_old()?;
-        let answer = Answer::new(
-            returns,
-            self.return_consumed_capacity.as_deref(),
-            self.return_item_collection_metrics.as_deref(),
-        )?;
-        let parameters = Parameters {
-            table: self.table_name,
-            item: self.item,
-            condition: self.condition_expression,
-            names: self.expression_attribute_names,
-            values: self.expression_attribute_values,
-            on_failure: self.return_values_on_condition_check_failure,
-            ..Parameters::default()
-        };
-        answer.carry_out(read(parameters, Verb::Put)?, engine)
-    }
+impl Single for Put {
+    const VERB: Verb = Verb::Put;
 }
 
-impl Operation for UpdateItem {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
+impl Single for Update {
+    const VERB: Verb = Verb::Update;
+}
 
+impl Single for Delete {
+    const VERB: Verb = Verb::Delete;
+}
+
+impl<V: Single> Operation for Write<V> {
     fn prepare(&mut self) {
         self.ready = Some(Box::new(self.read()));
     }
@@ -118,63 +71,22 @@ impl Operation for UpdateItem {
     }
 }
 
-impl UpdateItem {
+impl<V: Single> Write<V> {
     fn read(&mut self) -> Result<(Answer, Action), Error> {
-        refuse(&[
-            ("AttributeUpdates", &self.attribute_updates),
-            ("Expected", &self.expected),
-            ("ConditionalOperator", &self.conditional_operator),
-        ])?;
-        let returns = ReturnValues::parse(self.return_values.as_deref())?;
-        let answer = Answer::new(
-            returns,
-            self.return_consumed_capacity.as_deref(),
-            self.return_item_collection_metrics.as_deref(),
-        )?;
-        let parameters = Parameters {
-            table: self.table_name.clone(),
-            key: self.key.take(),
-            update: self.update_expression.take(),
-            condition: self.condition_expression.take(),
-            names: self.expression_attribute_names.take(),
-            values: self.expression_attribute_values.take(),
-            on_failure: self.return_values_on_condition_check_failure.take(),
-            ..Parameters::default()
-        };
-        Ok((answer, read(parameters, Verb::Update)?))
+        let parameters = std::mem::take(&mut self.parameters);
+        if V::VERB == Verb::Update {
+            refuse(&[("AttributeUpdates", &parameters.attribute_updates)])?;
+        }
+        refuse(&[("Expected", &parameters.expected), ("ConditionalOperator", &parameters.conditional_operator)])?;
+        let mut returns = ReturnValues::parse(parameters.return_values.as_deref())?;
+        if V::VERB != Verb::Update {
+            returns = returns.only_old()?;
+        }
+        refuse_metrics(parameters.return_item_collection_metrics.as_deref())?;
+        let report = Report::parse(parameters.return_consumed_capacity.as_deref())?;
+        check_table_name(&parameters.table_name)?;
+        Ok((Answer { returns, report }, parameters.parse(V::VERB)?))
     }
-}
-
-impl Operation for DeleteItem {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        refuse(&[("Expected", &self.expected), ("ConditionalOperator", &self.conditional_operator)])?;
-        let returns = ReturnValues::parse(self.return_values.as_deref())?.only_old()?;
-        let answer = Answer::new(
-            returns,
-            self.return_consumed_capacity.as_deref(),
-            self.return_item_collection_metrics.as_deref(),
-        )?;
-        let parameters = Parameters {
-            table: self.table_name,
-            key: self.key,
-            condition: self.condition_expression,
-            names: self.expression_attribute_names,
-            values: self.expression_attribute_values,
-            on_failure: self.return_values_on_condition_check_failure,
-            ..Parameters::default()
-        };
-        answer.carry_out(read(parameters, Verb::Delete)?, engine)
-    }
-}
-
-/// A write whose expressions are read.
-fn read(parameters: Parameters, verb: Verb) -> Result<Action, Error> {
-    check_table_name(&parameters.table)?;
-    parameters.parse(verb)
 }
 
 /// What a single write is to answer.
@@ -185,11 +97,6 @@ struct Answer {
 }
 
 impl Answer {
-    fn new(returns: ReturnValues, report: Option<&str>, metrics: Option<&str>) -> Result<Self, Error> {
-        refuse_metrics(metrics)?;
-        Ok(Self { returns, report: Report::parse(report)? })
-    }
-
     fn carry_out(&self, mut action: Action, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let key = action.key(engine.table(&action.table)?)?;
         let mut consumed = Consumed::default();
@@ -226,27 +133,19 @@ pub(crate) struct GetItem {
 }
 
 impl Operation for GetItem {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         refuse(&[("AttributesToGet", &self.attributes_to_get)])?;
         check_table_name(&self.table_name)?;
         let report = Report::parse(self.return_consumed_capacity.as_deref())?;
         let consistent = self.consistent_read.unwrap_or(false);
-        let key = required_item("key", self.key)?;
+        let key = required("key", self.key)?;
         let projection = parse_projection(self.projection_expression.as_deref(), self.expression_attribute_names)?;
         let key = engine.table(&self.table_name)?.schema.key_of(&key)?;
         let mut consumed = Consumed::default();
         let found = read_item(&self.table_name, &key, consistent, engine, &mut consumed)?;
         Ok(Writer::document(|out| {
             if let Some(image) = found {
-                out.key("Item");
-                match &projection {
-                    None => out.image(&image),
-                    Some(projection) => out.item(&projection.project(&image.item())),
-                }
+                out.key("Item").parts(&image, projection.as_ref());
             }
             consumed.write_one(out, report);
         }))

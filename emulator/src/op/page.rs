@@ -3,19 +3,22 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use serde::Deserialize;
+
 use crate::clock::Millis;
+use crate::engine::Engine;
 use crate::engine::image::Image;
 use crate::engine::key::Key;
 use crate::engine::rows::{Range, Rows};
 use crate::engine::table::{LocalIndex, Projected, Table, index_key};
 use crate::error::Error;
-use crate::expression::{Condition, Projection};
+use crate::expression::{Condition, Kind, Placeholders, Projection};
 use crate::limits::PAGE_BYTES;
-use crate::value::Item;
+use crate::value::{Item, Values};
 use crate::wire::json::Writer;
 
 use super::capacity::{Consumed, Halves, Report, read_halves};
-use super::params::{ReadExpressions, one_of};
+use super::params::{Names, Unsupported, check_limit, check_table_name, one_of, refuse};
 
 /// `Select`, once it was checked against the rest of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +33,7 @@ pub(super) enum Select {
 }
 
 impl Select {
-    pub(super) fn parse(given: Option<&str>, has_projection: bool, on_index: bool) -> Result<Self, Error> {
+    fn parse(given: Option<&str>, has_projection: bool, on_index: bool) -> Result<Self, Error> {
         let default = match (has_projection, on_index) {
             (true, _) => Self::Specific,
             (false, true) => Self::Projected,
@@ -68,7 +71,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn new(table: &'a Table, index: Option<&str>) -> Result<Self, Error> {
+    fn new(table: &'a Table, index: Option<&str>) -> Result<Self, Error> {
         Ok(Self { table, index: index.map(|name| table.index(name)).transpose()? })
     }
 
@@ -124,6 +127,69 @@ impl<'a> Source<'a> {
         };
         item.into_iter().filter(|(name, _)| kept(name)).collect()
     }
+}
+
+/// The parameters of a Query or Scan as they came.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Parameters {
+    #[serde(default)]
+    pub(super) table_name: String,
+    pub(super) index_name: Option<String>,
+    pub(super) key_condition_expression: Option<String>,
+    filter_expression: Option<String>,
+    projection_expression: Option<String>,
+    pub(super) expression_attribute_names: Names,
+    pub(super) expression_attribute_values: Option<Values>,
+    select: Option<String>,
+    pub(super) limit: Option<i64>,
+    pub(super) consistent_read: Option<bool>,
+    pub(super) scan_index_forward: Option<bool>,
+    pub(super) segment: Option<i64>,
+    pub(super) total_segments: Option<i64>,
+    pub(super) exclusive_start_key: Option<Item>,
+    pub(super) return_consumed_capacity: Option<String>,
+    pub(super) key_conditions: Unsupported,
+    pub(super) query_filter: Unsupported,
+    pub(super) scan_filter: Unsupported,
+    pub(super) conditional_operator: Unsupported,
+    pub(super) attributes_to_get: Unsupported,
+}
+
+impl Parameters {
+    /// What every page can be refused for before its expressions are read: its limit, and what it reports.
+    pub(super) fn check(&self) -> Result<(Option<usize>, Report), Error> {
+        let unsupported =
+            [("ConditionalOperator", &self.conditional_operator), ("AttributesToGet", &self.attributes_to_get)];
+        refuse(&unsupported)?;
+        check_table_name(&self.table_name)?;
+        Ok((check_limit(self.limit)?, Report::parse(self.return_consumed_capacity.as_deref())?))
+    }
+
+    /// The filter and the projection; the placeholders stay open.
+    pub(super) fn expressions(&self, open: &mut Placeholders) -> Result<ReadExpressions, Error> {
+        let filter = self.filter_expression.as_deref();
+        let projection = self.projection_expression.as_deref();
+        Ok(ReadExpressions {
+            filter: filter.map(|text| Condition::parse(Kind::Filter, text, open)).transpose()?,
+            projection: projection.map(|text| Projection::parse(text, open)).transpose()?,
+        })
+    }
+
+    pub(super) fn select(&self, expressions: &ReadExpressions) -> Result<Select, Error> {
+        Select::parse(self.select.as_deref(), expressions.projection.is_some(), self.index_name.is_some())
+    }
+
+    pub(super) fn source<'e>(&self, engine: &'e Engine) -> Result<Source<'e>, Error> {
+        Source::new(engine.table(&self.table_name)?, self.index_name.as_deref())
+    }
+}
+
+/// The expressions of a page.
+#[derive(Default)]
+pub(super) struct ReadExpressions {
+    pub(super) filter: Option<Condition>,
+    pub(super) projection: Option<Projection>,
 }
 
 /// What a page is asked for.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::de::IgnoredAny;
 
 use crate::error::Error;
-use crate::expression::{Condition, Kind, Placeholders, Projection};
-use crate::value::{Item, Values};
+use crate::expression::{Placeholders, Projection};
+use crate::value::Values;
 
 /// `ExpressionAttributeNames`.
 pub(super) type Names = Option<BTreeMap<String, String>>;
@@ -79,25 +79,14 @@ pub(super) fn check_limit(limit: Option<i64>) -> Result<Option<usize>, Error> {
         .transpose()
 }
 
-/// The expressions of a read, with their placeholders.
-#[derive(Default)]
-pub(super) struct ReadExpressions {
-    pub(super) filter: Option<Condition>,
-    pub(super) projection: Option<Projection>,
-}
-
-impl ReadExpressions {
-    /// Parses what was given; the placeholders stay open for a key condition.
-    pub(super) fn parse(
-        filter: Option<&str>,
-        projection: Option<&str>,
-        placeholders: &mut Placeholders,
-    ) -> Result<Self, Error> {
-        Ok(Self {
-            filter: filter.map(|text| Condition::parse(Kind::Filter, text, placeholders)).transpose()?,
-            projection: projection.map(|text| Projection::parse(text, placeholders)).transpose()?,
-        })
+/// `Limit` of a request for pages that hold at most so much.
+pub(super) fn page_limit(limit: Option<i64>, most: usize) -> Result<usize, Error> {
+    let limit = check_limit(limit)?.unwrap_or(most);
+    if limit > most {
+        let rule = format!("Member must have value less than or equal to {most}");
+        return Err(constraint("limit", &limit.to_string(), &rule));
     }
+    Ok(limit)
 }
 
 /// The projection of a read without other expressions.
@@ -151,9 +140,4 @@ impl ReturnValues {
 /// `ReturnValuesOnConditionCheckFailure`: whether a failed condition shows the item.
 pub(super) fn shows_item_on_failure(given: Option<&str>) -> Result<bool, Error> {
     one_of("returnValuesOnConditionCheckFailure", given, &[("NONE", false), ("ALL_OLD", true)])
-}
-
-/// An item or key that must be there.
-pub(super) fn required_item(parameter: &str, item: Option<Item>) -> Result<Item, Error> {
-    required(parameter, item)
 }

@@ -19,7 +19,7 @@ use crate::value::{Item, Value};
 
 use super::capacity::Consumed;
 use super::items::read_item;
-use super::params::{ReturnValues, constraint, shows_item_on_failure, wrong_length};
+use super::params::{ReturnValues, Unsupported, constraint, shows_item_on_failure, wrong_length};
 use super::write::{Action, Returned, Verb};
 
 const NO_KEY: &str = "Where clause does not contain a mandatory equality on all key attributes";
@@ -27,7 +27,7 @@ const NO_BATCH_KEY: &str =
     "Select statements within BatchExecuteStatement must specify the primary key in the where clause.";
 
 /// A statement as it came.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct StatementRequest {
     #[serde(default)]
@@ -35,6 +35,10 @@ struct StatementRequest {
     parameters: Option<Vec<Value>>,
     consistent_read: Option<bool>,
     return_values_on_condition_check_failure: Option<String>,
+    // The others are parameters of a statement by itself.
+    return_consumed_capacity: Option<String>,
+    limit: Unsupported,
+    next_token: Unsupported,
 }
 
 /// A statement whose text was read.
@@ -51,6 +55,7 @@ impl StatementRequest {
         target(&self.statement)
     }
 
+    /// Whether it reads or writes this table.
     fn touches(&self, table: &str) -> bool {
         self.target().is_some_and(|(_, touched)| touched == table)
     }

@@ -11,76 +11,45 @@ use crate::engine::schema::KeyAttribute;
 use crate::engine::throughput::Use;
 use crate::error::Error;
 use crate::expression::{KeyCondition, KeyRange, RangeCondition};
-use crate::value::{Item, Value, Values};
+use crate::value::Value;
 
 use super::Operation;
-use super::capacity::Report;
-use super::page::{Ask, Select, Source};
-use super::params::{Names, ReadExpressions, Unsupported, check_limit, check_table_name, placeholders, refuse};
+use super::page::{Ask, Parameters, ReadExpressions, Source};
+use super::params::{placeholders, refuse};
 
 /// Reads a part of a collection.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct Query {
-    #[serde(default)]
-    table_name: String,
-    index_name: Option<String>,
-    key_condition_expression: Option<String>,
-    filter_expression: Option<String>,
-    projection_expression: Option<String>,
-    expression_attribute_names: Names,
-    expression_attribute_values: Option<Values>,
-    select: Option<String>,
-    limit: Option<i64>,
-    consistent_read: Option<bool>,
-    scan_index_forward: Option<bool>,
-    exclusive_start_key: Option<Item>,
-    return_consumed_capacity: Option<String>,
-    key_conditions: Unsupported,
-    query_filter: Unsupported,
-    conditional_operator: Unsupported,
-    attributes_to_get: Unsupported,
-}
+#[serde(transparent)]
+pub(crate) struct Query(Parameters);
 
 impl Operation for Query {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        refuse(&[
-            ("KeyConditions", &self.key_conditions),
-            ("QueryFilter", &self.query_filter),
-            ("ConditionalOperator", &self.conditional_operator),
-            ("AttributesToGet", &self.attributes_to_get),
-        ])?;
-        check_table_name(&self.table_name)?;
-        let limit = check_limit(self.limit)?;
-        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
-        let consistent = self.consistent_read.unwrap_or(false);
-        let mut open = placeholders(self.expression_attribute_names, self.expression_attribute_values)?;
-        let Some(condition) = &self.key_condition_expression else {
+        let Self(mut asked) = self;
+        refuse(&[("KeyConditions", &asked.key_conditions), ("QueryFilter", &asked.query_filter)])?;
+        let (limit, report) = asked.check()?;
+        let consistent = asked.consistent_read.unwrap_or(false);
+        let (names, values) = (asked.expression_attribute_names.take(), asked.expression_attribute_values.take());
+        let mut open = placeholders(names, values)?;
+        let Some(condition) = &asked.key_condition_expression else {
             return Err(Error::validation(
                 "Either the KeyConditions or KeyConditionExpression parameter must be specified in the request.",
             ));
         };
         let condition = KeyCondition::parse(condition, &mut open)?;
-        let filter = self.filter_expression.as_deref();
-        let expressions = ReadExpressions::parse(filter, self.projection_expression.as_deref(), &mut open)?;
+        let expressions = asked.expressions(&mut open)?;
         open.finish()?;
-        let select =
-            Select::parse(self.select.as_deref(), expressions.projection.is_some(), self.index_name.is_some())?;
+        let select = asked.select(&expressions)?;
         let as_of = engine.as_of(consistent);
-        let source = Source::new(engine.table(&self.table_name)?, self.index_name.as_deref())?;
+        let source = asked.source(engine)?;
         let selected = condition.resolve(&source.table.schema.hash.name, source.range_name())?;
         check_types(source, &selected)?;
         refuse_key_filter(source, &expressions)?;
         let collection = Key::new(&selected.hash, &[]);
-        engine.admit(Use::Read, &self.table_name, &collection)?;
+        engine.admit(Use::Read, &asked.table_name, &collection)?;
         let mut range = Key::collection(&selected.hash, selected.range.as_ref());
-        let forward = self.scan_index_forward.unwrap_or(true);
+        let forward = asked.scan_index_forward.unwrap_or(true);
         let single = finds_one_at_most(source, &selected);
-        if let Some(start) = &self.exclusive_start_key {
+        if let Some(start) = &asked.exclusive_start_key {
             resume(&mut range, source.start(start)?, forward)?;
             if single {
                 return Err(Error::validation("The query can return at most one row and cannot be restarted"));
@@ -90,7 +59,7 @@ impl Operation for Query {
         let limit = limit.filter(|_| !single);
         let ask = Ask { source, range, forward, limit, select, expressions: &expressions, as_of, consistent, report };
         let (answer, halves) = ask.answer();
-        engine.spend(Use::Read, &self.table_name, &collection, halves);
+        engine.spend(Use::Read, &asked.table_name, &collection, halves);
         Ok(answer)
     }
 }

@@ -9,67 +9,35 @@ use crate::engine::key::Key;
 use crate::engine::rows::Range;
 use crate::error::Error;
 use crate::limits::SEGMENTS;
-use crate::value::{Item, Values};
 
 use super::Operation;
-use super::capacity::Report;
-use super::page::{Ask, Select, Source};
-use super::params::{
-    Names, ReadExpressions, Unsupported, check_limit, check_table_name, constraint, placeholders, refuse,
-};
+use super::page::{Ask, Parameters};
+use super::params::{constraint, placeholders, refuse};
 
 /// Reads a table or index from one end to the other.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct Scan {
-    #[serde(default)]
-    table_name: String,
-    index_name: Option<String>,
-    filter_expression: Option<String>,
-    projection_expression: Option<String>,
-    expression_attribute_names: Names,
-    expression_attribute_values: Option<Values>,
-    select: Option<String>,
-    limit: Option<i64>,
-    consistent_read: Option<bool>,
-    segment: Option<i64>,
-    total_segments: Option<i64>,
-    exclusive_start_key: Option<Item>,
-    return_consumed_capacity: Option<String>,
-    scan_filter: Unsupported,
-    conditional_operator: Unsupported,
-    attributes_to_get: Unsupported,
-}
+#[serde(transparent)]
+pub(crate) struct Scan(Parameters);
 
 impl Operation for Scan {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        refuse(&[
-            ("ScanFilter", &self.scan_filter),
-            ("ConditionalOperator", &self.conditional_operator),
-            ("AttributesToGet", &self.attributes_to_get),
-        ])?;
-        check_table_name(&self.table_name)?;
-        let limit = check_limit(self.limit)?;
-        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
-        let consistent = self.consistent_read.unwrap_or(false);
-        let mut range = segment(self.segment, self.total_segments)?;
-        let mut open = placeholders(self.expression_attribute_names, self.expression_attribute_values)?;
-        let filter = self.filter_expression.as_deref();
-        let expressions = ReadExpressions::parse(filter, self.projection_expression.as_deref(), &mut open)?;
+        let Self(mut asked) = self;
+        refuse(&[("ScanFilter", &asked.scan_filter)])?;
+        let (limit, report) = asked.check()?;
+        let consistent = asked.consistent_read.unwrap_or(false);
+        let mut range = segment(asked.segment, asked.total_segments)?;
+        let (names, values) = (asked.expression_attribute_names.take(), asked.expression_attribute_values.take());
+        let mut open = placeholders(names, values)?;
+        let expressions = asked.expressions(&mut open)?;
         if expressions.filter.is_some() || expressions.projection.is_some() {
             open.finish()?;
         } else {
             open.refuse_without_expression("FilterExpression is null")?;
         }
-        let select =
-            Select::parse(self.select.as_deref(), expressions.projection.is_some(), self.index_name.is_some())?;
+        let select = asked.select(&expressions)?;
         let as_of = engine.as_of(consistent);
-        let source = Source::new(engine.table(&self.table_name)?, self.index_name.as_deref())?;
-        if let Some(start) = &self.exclusive_start_key {
+        let source = asked.source(engine)?;
+        if let Some(start) = &asked.exclusive_start_key {
             let start = source.start(start)?;
             if !std::ops::RangeBounds::contains(&range, &start) {
                 return Err(Error::validation(

@@ -15,7 +15,7 @@ use crate::wire::json::Writer;
 
 use super::Operation;
 use super::describe::{schema_of, seconds};
-use super::params::{check_limit, constraint, one_of, required};
+use super::params::{constraint, one_of, page_limit, required};
 
 /// Names the streams.
 #[derive(Debug, Deserialize)]
@@ -27,10 +27,6 @@ pub(crate) struct ListStreams {
 }
 
 impl Operation for ListStreams {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name.as_deref() == Some(table)
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let limit = page_limit(self.limit, STREAMS_PAGE)?;
         let wanted = |stream: &&Stream| self.table_name.as_ref().is_none_or(|table| *table == stream.table);
@@ -58,15 +54,6 @@ fn write_stream_names(stream: &Stream, out: &mut Writer) {
     out.key("StreamArn").string(&stream.arn);
     out.key("TableName").string(&stream.table);
     out.key("StreamLabel").string(&stream.label);
-}
-
-fn page_limit(limit: Option<i64>, most: usize) -> Result<usize, Error> {
-    let limit = check_limit(limit)?.unwrap_or(most);
-    if limit > most {
-        let rule = format!("Member must have value less than or equal to {most}");
-        return Err(constraint("limit", &limit.to_string(), &rule));
-    }
-    Ok(limit)
 }
 
 /// The stream that a request names.
@@ -98,12 +85,6 @@ fn malformed_arn() -> Error {
     Error::validation("Invalid StreamArn")
 }
 
-/// Whether a stream's name, or a token that begins with one, is about this table.
-fn is_of_table(arn: Option<&str>, table: &str) -> bool {
-    let resource = arn.and_then(|arn| arn.split_once(":table/")).and_then(|(_, resource)| resource.split_once('/'));
-    resource.is_some_and(|(name, _)| name == table)
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct ShardFilter {
@@ -123,10 +104,6 @@ pub(crate) struct DescribeStream {
 }
 
 impl Operation for DescribeStream {
-    fn touches(&self, table: &str) -> bool {
-        is_of_table(self.stream_arn.as_deref(), table)
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let limit = page_limit(self.limit, SHARDS_PAGE)?;
         let stream = named_stream(self.stream_arn, engine)?;
@@ -203,10 +180,6 @@ enum IteratorType {
 }
 
 impl Operation for GetShardIterator {
-    fn touches(&self, table: &str) -> bool {
-        is_of_table(self.stream_arn.as_deref(), table)
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let now = engine.now;
         let stream = named_stream(self.stream_arn, engine)?;
@@ -278,10 +251,6 @@ pub(crate) struct GetRecords {
 }
 
 impl Operation for GetRecords {
-    fn touches(&self, table: &str) -> bool {
-        is_of_table(self.shard_iterator.as_deref(), table)
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let now = engine.now;
         let limit = page_limit(self.limit, RECORDS)?;

@@ -4,8 +4,8 @@ mod definitions;
 
 use serde::Deserialize;
 
+use crate::clock::Millis;
 use crate::engine::Engine;
-use crate::engine::rows::Rows;
 use crate::engine::stream::{Stream, StreamView};
 use crate::engine::table::{Provisioned, Table};
 use crate::error::{Error, Kind};
@@ -56,10 +56,6 @@ pub(crate) struct CreateTable {
 }
 
 impl Operation for CreateTable {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         refuse(&[
             ("GlobalSecondaryIndexes", &self.global_secondary_indexes),
@@ -80,25 +76,12 @@ impl Operation for CreateTable {
         if engine.find_table(&self.table_name).is_some() {
             return Err(Error::new(Kind::ResourceInUse, format!("Table already exists: {}", self.table_name)));
         }
-        let arn = engine.arn_of(&self.table_name);
-        let mut table = Table {
-            name: self.table_name,
-            arn,
-            id: engine.uuid(),
-            created: engine.now,
-            schema,
-            provisioned,
-            protected: self.deletion_protection_enabled.unwrap_or(false),
-            rows: Rows::default(),
-            indexes,
-            expiry: None,
-            stream: None,
-            journal: None,
-            watch: None,
-            bytes: 0,
-        };
+        let mut table = Table::new(self.table_name, schema, provisioned, engine);
+        table.protected = self.deletion_protection_enabled.unwrap_or(false);
+        table.indexes = indexes;
         if let Some(view) = view {
-            table.stream = Some(new_stream(&table, view, engine));
+            let label = engine.next_label();
+            table.stream = Some(new_stream(&table, view, label, engine));
         }
         let answer = described("TableDescription", &table, "ACTIVE");
         engine.add_table(table);
@@ -106,8 +89,7 @@ impl Operation for CreateTable {
     }
 }
 
-fn new_stream(table: &Table, view: StreamView, engine: &mut Engine) -> Stream {
-    let label = engine.next_label();
+fn new_stream(table: &Table, view: StreamView, label: Millis, engine: &Engine) -> Stream {
     let schema = table.schema.clone();
     Stream::new(&table.name, &table.arn, view, schema, !table.indexes.is_empty(), label, &engine.config)
 }
@@ -177,10 +159,6 @@ pub(crate) struct UpdateTable {
 }
 
 impl Operation for UpdateTable {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         refuse(&[
             ("AttributeDefinitions", &self.attribute_definitions),
@@ -221,11 +199,8 @@ impl Operation for UpdateTable {
                 None => engine.retire_stream(&self.table_name),
                 Some(view) => {
                     let label = engine.next_label();
-                    let config = engine.config.clone();
-                    let table = engine.table_mut(&self.table_name)?;
-                    let (schema, has_indexes) = (table.schema.clone(), !table.indexes.is_empty());
-                    table.stream =
-                        Some(Stream::new(&table.name, &table.arn, view, schema, has_indexes, label, &config));
+                    let stream = new_stream(engine.table(&self.table_name)?, view, label, engine);
+                    engine.table_mut(&self.table_name)?.stream = Some(stream);
                 }
             }
         }
@@ -247,10 +222,6 @@ pub(crate) struct DeleteTable {
 }
 
 impl Operation for DeleteTable {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         check_table_name(&self.table_name)?;
         if engine.find_table(&self.table_name).is_some_and(|table| table.protected) {

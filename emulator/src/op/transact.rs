@@ -12,13 +12,13 @@ use crate::engine::key::Key;
 use crate::engine::throughput::Use;
 use crate::error::{Error, Reason};
 use crate::limits::{TOKEN_CHARS, TRANSACTION_ACTIONS, TRANSACTION_BYTES};
-use crate::value::{Item, Values};
+use crate::value::Item;
 use crate::wire::json::Writer;
 
 use super::Operation;
 use super::capacity::{Consumed, Report, read_halves, write_halves};
 use super::items::refuse_metrics;
-use super::params::{Names, check_table_name, parse_projection, required_item, wrong_length};
+use super::params::{Names, check_table_name, parse_projection, required, wrong_length};
 use super::write::{Action, Parameters, Plan, Refused, Verb};
 
 /// Up to a hundred writes, all or none.
@@ -46,73 +46,38 @@ struct Ready {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct TransactWriteItem {
-    put: Option<WriteParameters>,
-    update: Option<WriteParameters>,
-    delete: Option<WriteParameters>,
-    condition_check: Option<WriteParameters>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct WriteParameters {
-    #[serde(default)]
-    table_name: String,
-    item: Option<Item>,
-    key: Option<Item>,
-    update_expression: Option<String>,
-    condition_expression: Option<String>,
-    expression_attribute_names: Names,
-    expression_attribute_values: Option<Values>,
-    return_values_on_condition_check_failure: Option<String>,
+    put: Option<Parameters>,
+    update: Option<Parameters>,
+    delete: Option<Parameters>,
+    condition_check: Option<Parameters>,
 }
 
 impl TransactWriteItem {
-    fn members(&self) -> [&Option<WriteParameters>; 4] {
-        [&self.put, &self.update, &self.delete, &self.condition_check]
-    }
-
     /// The one member that is set.
     fn into_parameters(self) -> Result<(Verb, Parameters), Error> {
-        let one = self.members().iter().filter(|member| member.is_some()).count() == 1;
         let members = [
             (Verb::Put, self.put),
             (Verb::Update, self.update),
             (Verb::Delete, self.delete),
             (Verb::Check, self.condition_check),
         ];
-        let set = members.into_iter().find_map(|(verb, given)| Some((verb, given?)));
-        let Some((verb, given)) = set.filter(|_| one) else {
+        let mut set = members.into_iter().filter_map(|(verb, given)| Some((verb, given?)));
+        let (Some((verb, parameters)), None) = (set.next(), set.next()) else {
             return Err(Error::validation("TransactItems can only contain one of Check, Put, Update or Delete"));
         };
-        let parameters = Parameters {
-            table: given.table_name,
-            item: given.item,
-            key: given.key,
-            update: given.update_expression,
-            condition: given.condition_expression,
-            names: given.expression_attribute_names,
-            values: given.expression_attribute_values,
-            on_failure: given.return_values_on_condition_check_failure,
-        };
         let missing = match verb {
-            Verb::Update => parameters.update.is_none().then_some("updateExpression"),
-            Verb::Check => parameters.condition.is_none().then_some("conditionExpression"),
+            Verb::Update => parameters.update_expression.is_none().then_some("updateExpression"),
+            Verb::Check => parameters.condition_expression.is_none().then_some("conditionExpression"),
             Verb::Put | Verb::Delete => None,
         };
         match missing {
-            Some(name) => super::params::required(name, None),
+            Some(name) => required(name, None),
             None => Ok((verb, parameters)),
         }
     }
 }
 
 impl Operation for TransactWriteItems {
-    fn touches(&self, table: &str) -> bool {
-        self.transact_items
-            .iter()
-            .any(|item| item.members().into_iter().flatten().any(|given| given.table_name == table))
-    }
-
     fn prepare(&mut self) {
         self.ready = Some(self.read());
     }
@@ -148,12 +113,13 @@ impl TransactWriteItems {
         if token.as_ref().is_some_and(|token| !(1..=TOKEN_CHARS).contains(&token.len())) {
             return Err(wrong_length("clientRequestToken", TOKEN_CHARS));
         }
-        let mut fingerprint = Fingerprint::new();
+        // The same for the same parameters in any spelling.
+        let mut fingerprint = Xxh64::new(0);
         let mut actions = Vec::with_capacity(self.transact_items.len());
         let mut bytes = 0;
         for item in std::mem::take(&mut self.transact_items) {
             let (verb, parameters) = item.into_parameters()?;
-            check_table_name(&parameters.table)?;
+            check_table_name(&parameters.table_name)?;
             bytes += parameters.bytes();
             if token.is_some() {
                 parameters.fingerprint(verb, &mut fingerprint);
@@ -164,25 +130,6 @@ impl TransactWriteItems {
             return Err(Error::validation("Transaction request payload size cannot exceed 4 MB"));
         }
         Ok(Ready { actions, fingerprint: fingerprint.finish(), report })
-    }
-}
-
-/// A hash of what a transaction does, the same for the same parameters in any spelling.
-struct Fingerprint(Xxh64);
-
-impl Fingerprint {
-    fn new() -> Self {
-        Self(Xxh64::new(0))
-    }
-}
-
-impl Hasher for Fingerprint {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0.digest()
     }
 }
 
@@ -289,10 +236,6 @@ impl TransactGetItems {
 }
 
 impl Operation for TransactGetItems {
-    fn touches(&self, table: &str) -> bool {
-        self.transact_items.iter().filter_map(|item| item.get.as_ref()).any(|get| get.table_name == table)
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let report = Report::parse(self.return_consumed_capacity.as_deref())?;
         check_actions(self.transact_items.len())?;
@@ -303,11 +246,11 @@ impl Operation for TransactGetItems {
         let mut read = Vec::with_capacity(count);
         let mut bytes = 0;
         for (nth, item) in self.transact_items.into_iter().enumerate() {
-            let get = super::params::required("get", item.get)?;
+            let get = required("get", item.get)?;
             check_table_name(&get.table_name)?;
             let projection = parse_projection(get.projection_expression.as_deref(), get.expression_attribute_names)?;
             let table = engine.table(&get.table_name)?;
-            let key = table.schema.key_of(&required_item("key", get.key)?);
+            let key = table.schema.key_of(&required("key", get.key)?);
             let key = key.map_err(|error| Error::cancelled_by(nth, count, error))?;
             let image = table.rows.get(&key, None);
             let size = image.map_or(0, Image::size);
@@ -329,10 +272,10 @@ impl Operation for TransactGetItems {
         let answer = Writer::document(|out| {
             out.key("Responses").array(|out| {
                 for (image, projection) in &found {
-                    out.object(|out| match (image, projection) {
-                        (None, _) => {}
-                        (Some(image), None) => out.key("Item").image(image),
-                        (Some(image), Some(projection)) => out.key("Item").item(&projection.project(&image.item())),
+                    out.object(|out| {
+                        if let Some(image) = image {
+                            out.key("Item").parts(image, projection.as_ref());
+                        }
                     });
                 }
             });

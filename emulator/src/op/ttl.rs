@@ -26,10 +26,6 @@ pub(crate) struct UpdateTimeToLive {
 }
 
 impl Operation for UpdateTimeToLive {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         check_table_name(&self.table_name)?;
         let specification = required("timeToLiveSpecification", self.time_to_live_specification)?;
@@ -70,10 +66,6 @@ pub(crate) struct DescribeTimeToLive {
 }
 
 impl Operation for DescribeTimeToLive {
-    fn touches(&self, table: &str) -> bool {
-        self.table_name == table
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         check_table_name(&self.table_name)?;
         let table = engine.table(&self.table_name)?;

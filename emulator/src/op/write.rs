@@ -2,6 +2,8 @@
 
 use std::hash::{Hash, Hasher};
 
+use serde::Deserialize;
+
 use crate::engine::Engine;
 use crate::engine::image::Image;
 use crate::engine::key::Key;
@@ -14,11 +16,11 @@ use crate::value::{Item, Values};
 use crate::wire::json::Writer;
 
 use super::capacity::{Consumed, write_halves};
-use super::params::{Names, ReturnValues, placeholders, required_item, shows_item_on_failure};
+use super::params::{Names, ReturnValues, Unsupported, placeholders, required, shows_item_on_failure};
 
 /// The four things a write can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Verb {
+pub(crate) enum Verb {
     Put,
     Update,
     Delete,
@@ -26,24 +28,35 @@ pub(super) enum Verb {
 }
 
 /// The parameters of a write as they came.
-#[derive(Debug, Default)]
-pub(super) struct Parameters {
-    pub(super) table: String,
-    pub(super) item: Option<Item>,
-    pub(super) key: Option<Item>,
-    pub(super) update: Option<String>,
-    pub(super) condition: Option<String>,
-    pub(super) names: Names,
-    pub(super) values: Option<Values>,
-    pub(super) on_failure: Option<String>,
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Parameters {
+    #[serde(default)]
+    pub(super) table_name: String,
+    item: Option<Item>,
+    key: Option<Item>,
+    pub(super) update_expression: Option<String>,
+    pub(super) condition_expression: Option<String>,
+    expression_attribute_names: Names,
+    expression_attribute_values: Option<Values>,
+    return_values_on_condition_check_failure: Option<String>,
+    // The others are parameters of writes by themselves.
+    pub(super) return_values: Option<String>,
+    pub(super) return_consumed_capacity: Option<String>,
+    pub(super) return_item_collection_metrics: Option<String>,
+    pub(super) attribute_updates: Unsupported,
+    pub(super) expected: Unsupported,
+    pub(super) conditional_operator: Unsupported,
 }
 
 impl Parameters {
     /// Bytes of what was sent, which is what a transaction's limit is about; what is stored does not count.
     pub(super) fn bytes(&self) -> usize {
-        let texts = self.update.iter().chain(&self.condition).map(String::len).sum::<usize>();
-        let names = self.names.iter().flatten().map(|(key, name)| key.len() + name.len()).sum::<usize>();
-        let values = self.values.iter().flat_map(|values| &values.0).map(|(key, value)| key.len() + value.size());
+        let texts = self.update_expression.iter().chain(&self.condition_expression).map(String::len).sum::<usize>();
+        let names =
+            self.expression_attribute_names.iter().flatten().map(|(key, name)| key.len() + name.len()).sum::<usize>();
+        let values = self.expression_attribute_values.iter().flat_map(|values| &values.0);
+        let values = values.map(|(key, value)| key.len() + value.size());
         let items = self.item.iter().chain(&self.key).map(Item::size).sum::<usize>();
         texts + names + values.sum::<usize>() + items
     }
@@ -51,20 +64,21 @@ impl Parameters {
     /// Feeds everything that distinguishes this write from another one.
     pub(super) fn fingerprint(&self, verb: Verb, hasher: &mut impl Hasher) {
         verb.hash(hasher);
-        (&self.table, &self.item, &self.key, &self.update, &self.condition).hash(hasher);
-        (&self.names, self.values.as_ref().map(|values| &values.0), &self.on_failure).hash(hasher);
+        (&self.table_name, &self.item, &self.key, &self.update_expression, &self.condition_expression).hash(hasher);
+        (&self.expression_attribute_names, &self.expression_attribute_values).hash(hasher);
+        self.return_values_on_condition_check_failure.hash(hasher);
     }
 
     /// Parses the expressions.
     pub(super) fn parse(self, verb: Verb) -> Result<Action, Error> {
         let subject = match verb {
-            Verb::Put => required_item("item", self.item)?,
-            _ => required_item("key", self.key)?,
+            Verb::Put => required("item", self.item)?,
+            _ => required("key", self.key)?,
         };
-        let mut open = placeholders(self.names, self.values)?;
-        let update = self.update.as_deref().filter(|_| verb == Verb::Update);
+        let mut open = placeholders(self.expression_attribute_names, self.expression_attribute_values)?;
+        let update = self.update_expression.as_deref().filter(|_| verb == Verb::Update);
         let update = update.map(|text| Update::parse(text, &mut open)).transpose()?;
-        let condition = self.condition.as_deref();
+        let condition = self.condition_expression.as_deref();
         let condition = condition.map(|text| Condition::parse(Kind::Condition, text, &mut open)).transpose()?;
         if update.is_some() || condition.is_some() {
             open.finish()?;
@@ -75,14 +89,14 @@ impl Parameters {
             };
             open.refuse_without_expression(absent)?;
         }
-        let shows_item = shows_item_on_failure(self.on_failure.as_deref())?;
-        Ok(Action::new(verb, self.table, subject, update, condition, shows_item))
+        let shows_item = shows_item_on_failure(self.return_values_on_condition_check_failure.as_deref())?;
+        Ok(Action::new(verb, self.table_name, subject, update, condition, shows_item))
     }
 }
 
 /// A write that is ready to meet its table.
 #[derive(Debug)]
-pub(super) struct Action {
+pub(crate) struct Action {
     pub(super) verb: Verb,
     pub(super) table: String,
     /// The item to put, or the key of another verb.

@@ -8,16 +8,24 @@ use crate::expression::partiql;
 
 /// One action on one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Need {
+pub(crate) struct Need {
     pub(super) action: String,
     pub(super) resource: String,
     /// Which statement of a batch it is for, where each has an outcome of its own.
     pub(super) statement: Option<usize>,
 }
 
+impl Need {
+    /// Whether it is about this table, one of its indexes or its stream.
+    pub(crate) fn is_of(&self, table: &str) -> bool {
+        let resource = self.resource.split_once(":table/").map_or("", |(_, resource)| resource);
+        resource.split('/').next() == Some(table)
+    }
+}
+
 /// What a request needs. An action of a transaction needs what it would need alone; a request whose resources cannot be
 /// read needs its action on everything, which no grant of a table covers.
-pub(super) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
+pub(crate) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
     let target = request.headers().get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
     let operation = target.rsplit('.').next().unwrap_or_default();
     let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();

@@ -1,7 +1,6 @@
 //! Values as DynamoDB's JSON, and why a body cannot be read; leaves the requests around them to the operations.
 
 mod read;
-mod tag;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -12,6 +11,9 @@ use super::{Invalid, Value};
 
 /// Marks a broken rule inside a reader's error, which can carry nothing but text.
 const VALIDATION: &str = "ValidationException: ";
+
+/// Marks the words for what is found where something else belongs: what serde says itself stands before them.
+const EXPECTED: &str = "\u{1}";
 
 /// Why a body could not be read, as DynamoDB classes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +31,14 @@ impl From<serde_json::Error> for Refusal {
         let message = located.strip_suffix(&position).unwrap_or(&located);
         match message.strip_prefix(VALIDATION) {
             Some(rule) if error.is_data() => Self::Validation(Invalid::new(rule)),
-            _ if error.is_data() => absent(message).unwrap_or_else(|| Self::Serialization(message.to_owned())),
+            _ if error.is_data() => absent(message).unwrap_or_else(|| Self::Serialization(words(message).to_owned())),
             _ => Self::Serialization(message.to_owned()),
         }
     }
+}
+
+fn words(message: &str) -> &str {
+    message.rsplit_once(EXPECTED).map_or(message, |(_, words)| words)
 }
 
 /// The refusal of a member that is not there; null is as good as absent.
@@ -52,5 +58,5 @@ fn absent(message: &str) -> Option<Refusal> {
 }
 
 /// `ExpressionAttributeValues` as they come: a refusal of one names its key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Values(pub BTreeMap<String, Value>);

@@ -6,6 +6,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::engine::image::Image;
+use crate::expression::Projection;
 use crate::value::Item;
 
 /// Writes one JSON value; commas are its business.
@@ -85,6 +86,14 @@ impl Writer {
     /// A stored item, whole.
     pub(crate) fn image(&mut self, image: &Image) {
         self.members(image.members());
+    }
+
+    /// A stored item, whole or what a projection names of it.
+    pub(crate) fn parts(&mut self, image: &Image, projection: Option<&Projection>) {
+        match projection {
+            None => self.image(image),
+            Some(projection) => self.item(&projection.project(&image.item())),
+        }
     }
 
     /// An object out of members that are written already.

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::{call, table};
+use crate::raw::{call, items, pages, put, table};
 use crate::reader;
 
 pub(crate) async fn create(emulator: &Emulator, with_index: bool) {
@@ -64,21 +64,6 @@ async fn write(emulator: &Emulator, rng: &mut StdRng) {
     call(emulator, operation, request).await.unwrap();
 }
 
-/// Reads a whole table by scan, with this page size.
-async fn scan(emulator: &Emulator, mut request: Value) -> Vec<Value> {
-    request["TableName"] = json!("rows");
-    request["ConsistentRead"] = json!(true);
-    let mut items = Vec::new();
-    loop {
-        let page = call(emulator, "Scan", request.clone()).await.unwrap();
-        items.extend(page["Items"].as_array().unwrap().iter().cloned());
-        match &page["LastEvaluatedKey"] {
-            Value::Null => return items,
-            last => request["ExclusiveStartKey"] = last.clone(),
-        }
-    }
-}
-
 fn key_of(item: &Value) -> (String, String) {
     (item["p"]["S"].as_str().unwrap().to_owned(), item["s"]["N"].as_str().unwrap().to_owned())
 }
@@ -128,7 +113,7 @@ async fn check_stream(emulator: &Emulator, page: usize) -> usize {
             count += 1;
         }
     }
-    let table: BTreeMap<_, _> = scan(emulator, json!({})).await.into_iter().map(|item| (key_of(&item), item)).collect();
+    let table: BTreeMap<_, _> = items(emulator, "rows").await.into_iter().map(|item| (key_of(&item), item)).collect();
     assert_eq!(rows, table, "the changes add up to the table");
     count
 }
@@ -167,7 +152,7 @@ async fn reordering_swaps_items_but_never_the_changes_of_one() {
         create(&emulator, false).await;
         for n in 0..50 {
             let item = json!({"p": {"S": "p"}, "s": {"N": (n % 7).to_string()}, "n": {"N": n.to_string()}});
-            call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+            put(&emulator, item).await.unwrap();
         }
         tokio::time::advance(2 * second).await;
         check_stream(&emulator, 1000).await;
@@ -193,7 +178,7 @@ async fn a_collection_lives_in_one_open_shard_unless_splitting_it_was_asked_for(
         for round in 0..5 {
             for n in 0..20 {
                 let item = json!({"p": {"S": "hot"}, "s": {"N": n.to_string()}, "v": {"N": round.to_string()}});
-                call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+                put(&emulator, item).await.unwrap();
             }
             drop(emulator.split_shard("rows", None, None));
         }
@@ -201,7 +186,7 @@ async fn a_collection_lives_in_one_open_shard_unless_splitting_it_was_asked_for(
         let mut taken = BTreeSet::new();
         for n in 0..20 {
             let item = json!({"p": {"S": "hot"}, "s": {"N": n.to_string()}, "v": {"N": "9"}, "end": {"BOOL": true}});
-            call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+            put(&emulator, item).await.unwrap();
         }
         for (shard, records) in reader::everything(&emulator, &arn, 1000).await {
             if records.iter().any(|record| !record["dynamodb"]["NewImage"]["end"].is_null()) {
@@ -219,18 +204,18 @@ async fn segments_partition_a_table_and_pages_cover_it_once() {
     create(&emulator, true).await;
     let mut rng = StdRng::seed_from_u64(5);
     history(&emulator, &mut rng, 300).await;
-    let whole = scan(&emulator, json!({})).await;
+    let whole = items(&emulator, "rows").await;
     assert!(whole.len() > 5);
     for total in [1, 2, 3, 7, 64] {
         let mut parts = Vec::new();
         for segment in 0..total {
-            parts.extend(
-                scan(&emulator, json!({"Segment": segment, "TotalSegments": total, "Limit": 1 + segment % 3})).await,
-            );
+            let request =
+                json!({"TableName": "rows", "Segment": segment, "TotalSegments": total, "Limit": 1 + segment % 3});
+            parts.extend(pages(&emulator, "Scan", request).await);
         }
         assert_eq!(parts, whole, "{total} segments");
     }
-    let indexed = scan(&emulator, json!({"IndexName": "by-i", "Limit": 1})).await;
+    let indexed = pages(&emulator, "Scan", json!({"TableName": "rows", "IndexName": "by-i", "Limit": 1})).await;
     let expected: BTreeMap<_, _> =
         whole.iter().filter(|item| !item["i"].is_null()).map(|item| (key_of(item), item.clone())).collect();
     assert_eq!(indexed.len(), expected.len());
@@ -244,24 +229,15 @@ async fn a_query_reads_a_collection_in_the_order_of_its_numbers_both_ways() {
     let numbers = ["-100", "-2.5", "-1", "0", "0.5", "2", "10", "11", "100"];
     for number in numbers {
         let item = json!({"p": {"S": "p"}, "s": {"N": number}});
-        call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+        put(&emulator, item).await.unwrap();
     }
     for (forward, limit) in [(true, 2), (false, 4)] {
-        let mut request = json!({
+        let request = json!({
             "TableName": "rows", "KeyConditionExpression": "p = :p AND s >= :s", "ScanIndexForward": forward, "Limit": limit,
-            "ConsistentRead": true, "ExpressionAttributeValues": {":p": {"S": "p"}, ":s": {"N": "-2.5"}},
+            "ExpressionAttributeValues": {":p": {"S": "p"}, ":s": {"N": "-2.5"}},
         });
-        let mut read = Vec::new();
-        loop {
-            let page = call(&emulator, "Query", request.clone()).await.unwrap();
-            read.extend(
-                page["Items"].as_array().unwrap().iter().map(|item| item["s"]["N"].as_str().unwrap().to_owned()),
-            );
-            match &page["LastEvaluatedKey"] {
-                Value::Null => break,
-                last => request["ExclusiveStartKey"] = last.clone(),
-            }
-        }
+        let read = pages(&emulator, "Query", request).await;
+        let read: Vec<_> = read.iter().map(|item| item["s"]["N"].as_str().unwrap()).collect();
         let mut expected = numbers[1..].to_vec();
         if !forward {
             expected.reverse();

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod binary;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod hot_keys;
 #[cfg(test)]
 mod latency;
@@ -12,8 +14,6 @@ mod laws;
 mod malformed;
 #[cfg(test)]
 mod partiql;
-#[cfg(test)]
-mod partiql_faults;
 #[cfg(test)]
 mod partiql_laws;
 #[cfg(test)]

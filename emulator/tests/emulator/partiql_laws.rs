@@ -9,8 +9,12 @@ use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
 use crate::laws::create;
-use crate::raw::call;
+use crate::raw::{call, items, pages};
 use crate::reader;
+
+async fn table(emulator: &Emulator) -> [Vec<Value>; 2] {
+    [items(emulator, "rows").await, pages(emulator, "Scan", json!({"TableName": "rows", "IndexName": "by-i"})).await]
+}
 
 async fn started(seed: u64) -> Emulator {
     let epoch = Some(std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
@@ -108,13 +112,6 @@ fn write(rng: &mut StdRng) -> Write {
 fn refused(outcome: Result<Value, Value>) -> Option<String> {
     let kind = outcome.err()?["__type"].as_str()?.rsplit('#').next()?.to_owned();
     Some(if kind == "DuplicateItemException" { "ConditionalCheckFailedException".to_owned() } else { kind })
-}
-
-async fn table(emulator: &Emulator) -> Value {
-    let scan = |index: Option<&str>| json!({"TableName": "rows", "IndexName": index, "ConsistentRead": true});
-    let rows = call(emulator, "Scan", scan(None)).await.unwrap();
-    let index = call(emulator, "Scan", scan(Some("by-i"))).await.unwrap();
-    json!([rows["Items"], index["Items"]])
 }
 
 #[tokio::test(start_paused = true)]

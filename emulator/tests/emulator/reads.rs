@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::{call, kind, with_rows};
+use crate::raw::{call, codes, kind, put as put_item, with_rows};
 
 /// An emulator with a table `rows` of keys `p` and `s`.
 async fn started(config: Config) -> Emulator {
@@ -17,7 +17,7 @@ fn item(sort: &str, value: u32) -> Value {
 }
 
 async fn put(emulator: &Emulator, sort: &str, value: u32) {
-    call(emulator, "PutItem", json!({"TableName": "rows", "Item": item(sort, value)})).await.unwrap();
+    put_item(emulator, item(sort, value)).await.unwrap();
 }
 
 fn key(sort: &str) -> Value {
@@ -104,11 +104,8 @@ async fn a_cancelled_transaction_changes_nothing_and_gives_each_action_its_reaso
         {"Update": {"TableName": "rows", "Key": key("there2"), "UpdateExpression": "SET v = w + :one", "ExpressionAttributeValues": {":one": {"N": "1"}}}},
     ]});
     let refused = call(&emulator, "TransactWriteItems", request).await.unwrap_err();
-    assert_eq!(kind(&refused), "TransactionCanceledException");
-    let reasons = refused["CancellationReasons"].as_array().unwrap();
-    let codes: Vec<_> = reasons.iter().map(|reason| reason["Code"].as_str().unwrap()).collect();
-    assert_eq!(codes, ["None", "ConditionalCheckFailed", "ValidationError"]);
-    assert_eq!(reasons[1]["Item"], item("there", 1));
+    assert_eq!(codes(&refused), ["None", "ConditionalCheckFailed", "ValidationError"]);
+    assert_eq!(refused["CancellationReasons"][1]["Item"], item("there", 1));
     assert_eq!(seen(&emulator, true).await, [item("there", 1)]);
 }
 
@@ -175,7 +172,7 @@ async fn pages_end_at_a_megabyte_and_limits_count_what_was_read() {
     for n in 0..5 {
         let mut item = item(&n.to_string(), n);
         item["x"] = json!({"S": "x".repeat(300_000)});
-        call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+        put_item(&emulator, item).await.unwrap();
     }
     let query = json!({
         "TableName": "rows", "KeyConditionExpression": "p = :p", "FilterExpression": "v > :v", "Select": "COUNT", "ConsistentRead": true,

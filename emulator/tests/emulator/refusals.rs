@@ -110,19 +110,6 @@ async fn key_attributes_are_defined_once_and_have_short_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_not_switched_to_what_it_is() {
-    let emulator = started(Config::default()).await;
-    let switch = |specification: Value| json!({"TableName": "rows", "StreamSpecification": specification});
-    let off = switch(json!({"StreamEnabled": false}));
-    for view in ["NEW_AND_OLD_IMAGES", "KEYS_ONLY"] {
-        let on = switch(json!({"StreamEnabled": true, "StreamViewType": view}));
-        invalid(&emulator, "UpdateTable", on, "Table already has an enabled stream").await;
-    }
-    call(&emulator, "UpdateTable", off.clone()).await.unwrap();
-    invalid(&emulator, "UpdateTable", off, "Table has no stream to disable").await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_deleted_table_is_described_without_its_keys() {
     let emulator = started(Config::default()).await;
     let deleted = call(&emulator, "DeleteTable", json!({"TableName": "rows"})).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::{call, kind, table};
+use crate::raw::{call, items, kind, put as put_item, table};
 
 async fn started() -> Emulator {
     let emulator = Emulator::new(Config::default());
@@ -30,7 +30,7 @@ async fn recovery(emulator: &Emulator, is_on: bool) -> Value {
 
 async fn put(emulator: &Emulator, s: &str, n: u32) {
     let item = json!({"p": {"S": "a"}, "s": {"S": s}, "n": {"N": n.to_string()}});
-    call(emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+    put_item(emulator, item).await.unwrap();
 }
 
 async fn delete(emulator: &Emulator, s: &str) {
@@ -39,10 +39,9 @@ async fn delete(emulator: &Emulator, s: &str) {
 }
 
 async fn held(emulator: &Emulator, table: &str) -> Vec<(String, String)> {
-    let scanned = call(emulator, "Scan", json!({"TableName": table, "ConsistentRead": true})).await.unwrap();
     let pair =
         |item: &Value| (item["s"]["S"].as_str().unwrap().to_owned(), item["n"]["N"].as_str().unwrap().to_owned());
-    scanned["Items"].as_array().unwrap().iter().map(pair).collect()
+    items(emulator, table).await.iter().map(pair).collect()
 }
 
 async fn restore(emulator: &Emulator, to: &str, at_ms: u64) -> Result<Value, Value> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tally_emulator::{Config, ControlError, Emulator};
 
-use crate::raw::{call, kind, with_rows};
+use crate::raw::{call, items, kind, put as put_item, with_rows};
 use crate::reader;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -23,7 +23,7 @@ fn one_shard() -> Config {
 
 async fn put(emulator: &Emulator, key: &str, value: u32) {
     let item = json!({"p": {"S": key}, "v": {"N": value.to_string()}});
-    call(emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+    put_item(emulator, item).await.unwrap();
 }
 
 async fn iterator(
@@ -145,26 +145,18 @@ async fn shards_roll_with_age_and_an_open_one_has_no_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_splits_a_shard() {
-    let (emulator, arn) = started(Config { split_after: Some(50), ..one_shard() }).await;
-    for value in 0..200 {
-        put(&emulator, &format!("k{value}"), value).await;
+async fn a_volume_splits_a_shard_and_one_too_narrow_to_cut_goes_on_as_its_child() {
+    // One item's hash ends up in a shard one hash wide.
+    for (items, split_after) in [(400, 50), (1, 3)] {
+        let config = Config { split_after: Some(split_after), max_open_shards: 200, ..one_shard() };
+        let (emulator, arn) = started(config).await;
+        for value in 0..400 {
+            put(&emulator, &format!("k{}", value % items), value).await;
+        }
+        let read = reader::everything(&emulator, &arn, 1000).await;
+        assert_eq!(read.iter().map(|(_, records)| records.len()).sum::<usize>(), 400);
+        assert!(read.iter().all(|(_, records)| records.len() as u64 <= split_after), "a shard that is full is closed");
     }
-    let read = reader::everything(&emulator, &arn, 1000).await;
-    assert!(read.len() >= 5, "{} shards", read.len());
-    assert_eq!(read.iter().map(|(_, records)| records.len()).sum::<usize>(), 200);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shard_too_narrow_to_cut_goes_on_as_its_child() {
-    let (emulator, arn) = started(Config { split_after: Some(3), max_open_shards: 200, ..one_shard() }).await;
-    for value in 0..400 {
-        // One item: its hash ends up in a shard one hash wide.
-        put(&emulator, "k", value).await;
-    }
-    let read = reader::everything(&emulator, &arn, 1000).await;
-    assert_eq!(read.iter().map(|(_, records)| records.len()).sum::<usize>(), 400);
-    assert!(read.iter().all(|(_, records)| records.len() <= 3), "a shard that is full is closed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,22 +215,17 @@ async fn a_stream_switched_off_and_on_has_a_new_label_and_the_old_one_can_be_rea
     assert_eq!(emulator.split_shard("rows", None, None), Err(ControlError::NoStream("rows".into())));
     let on =
         json!({"TableName": "rows", "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "KEYS_ONLY"}});
-    call(&emulator, "UpdateTable", on).await.unwrap();
+    call(&emulator, "UpdateTable", on.clone()).await.unwrap();
+    assert_eq!(kind(&call(&emulator, "UpdateTable", on).await.unwrap_err()), "ValidationException");
     put(&emulator, "a", 2).await;
     let new = reader::stream_arn(&emulator, "rows").await;
     assert_ne!(new, old);
-    let records = |arn: String| {
-        let emulator = emulator.clone();
-        async move {
-            reader::everything(&emulator, &arn, 10)
-                .await
-                .into_iter()
-                .flat_map(|(_, records)| records)
-                .collect::<Vec<_>>()
-        }
+    let records = async |arn: &str| {
+        let read = reader::everything(&emulator, arn, 10).await;
+        read.into_iter().flat_map(|(_, records)| records).collect::<Vec<_>>()
     };
-    assert_eq!(records(old.clone()).await.len(), 1);
-    let fresh = records(new).await;
+    assert_eq!(records(&old).await.len(), 1);
+    let fresh = records(&new).await;
     assert_eq!(fresh.len(), 1);
     assert!(fresh[0]["dynamodb"]["NewImage"].is_null() && fresh[0]["dynamodb"]["OldImage"].is_null());
     assert_eq!(fresh[0]["dynamodb"]["Keys"], json!({"p": {"S": "a"}}));
@@ -259,11 +246,11 @@ async fn items_expire_early_when_told_to_and_no_other_goes() {
     let (emulator, _) = started(Config { read_lag: Duration::ZERO, ..one_shard() }).await;
     expire_by_ttl(&emulator).await;
     for item in [json!({"p": {"S": "a"}, "ttl": {"N": "9999999999"}}), json!({"p": {"S": "b"}})] {
-        call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+        put_item(&emulator, item).await.unwrap();
     }
     assert_eq!((emulator.expire("rows"), emulator.expire("rows")), (Ok(1), Ok(0)));
-    let left = call(&emulator, "Scan", json!({"TableName": "rows"})).await.unwrap();
-    assert_eq!((&left["Items"], emulator.stats().tables["rows"].expiring), (&json!([{"p": {"S": "b"}}]), 0));
+    assert_eq!(items(&emulator, "rows").await, [json!({"p": {"S": "b"}})]);
+    assert_eq!(emulator.stats().tables["rows"].expiring, 0);
     assert_eq!(emulator.expire("none"), Err(ControlError::NoTable("none".to_owned())));
 }
 
@@ -274,18 +261,16 @@ async fn an_expired_item_is_removed_by_the_service() {
     expire_by_ttl(&emulator).await;
     for (key, expires) in [("a", "1000010"), ("b", "1000020")] {
         let item = json!({"p": {"S": key}, "ttl": {"N": expires}});
-        call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+        put_item(&emulator, item).await.unwrap();
     }
     let later = json!({"TableName": "rows", "Key": {"p": {"S": "b"}}, "UpdateExpression": "SET #t = :t",
         "ExpressionAttributeNames": {"#t": "ttl"}, "ExpressionAttributeValues": {":t": {"N": "1000030"}}});
     call(&emulator, "UpdateItem", later).await.unwrap();
-    let plain = json!({"TableName": "rows", "Item": {"p": {"S": "c"}}});
-    call(&emulator, "PutItem", plain).await.unwrap();
+    put_item(&emulator, json!({"p": {"S": "c"}})).await.unwrap();
     let expiring = || emulator.stats().tables["rows"].expiring;
     assert_eq!(expiring(), 2);
     tokio::time::advance(Duration::from_secs(25)).await;
-    let count = call(&emulator, "Scan", json!({"TableName": "rows"})).await.unwrap()["Count"].clone();
-    assert_eq!(count, 2, "what was given more time stays");
+    assert_eq!(items(&emulator, "rows").await.len(), 2, "what was given more time stays");
     assert_eq!(expiring(), 1);
     tokio::time::advance(Duration::from_secs(5)).await;
     let read = reader::everything(&emulator, &arn, 1000).await;
@@ -302,7 +287,7 @@ async fn a_page_of_records_ends_at_a_megabyte() {
     for value in 0..8 {
         let item =
             json!({"p": {"S": format!("k{value}")}, "v": {"N": value.to_string()}, "big": {"S": "x".repeat(300_000)}});
-        call(&emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await.unwrap();
+        put_item(&emulator, item).await.unwrap();
     }
     let shard = &reader::shards(&emulator, &arn, 100).await[0];
     let horizon = iterator(&emulator, &arn, shard, "TRIM_HORIZON", None).await.unwrap();

@@ -43,6 +43,15 @@ fn start(kept: Option<Kept>, committed: Option<u64>, log: &Log, topic: &Topic) -
     Found { claim: &claim, topic, index: 0, log, partitions: 2, committed }.start(NOW, TOMBSTONES)
 }
 
+/// The same at another time, of a log and a topic that fit.
+fn start_at(now: UnixMillis, kept: Kept, committed: Option<u64>) -> Start {
+    let (claim, topic, log) = (Claim { n: 8, kept: Some(kept) }, topic(), log(10, 1_000));
+    let committed = committed.map(Offset);
+    Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed }
+        .start(now, TOMBSTONES)
+        .unwrap()
+}
+
 /// Where the partition is begun, and up to where it replays.
 fn begun(kept: Option<Kept>, committed: Option<u64>) -> (u64, Option<u64>) {
     let start = start(kept, committed, &log(10, 1_000), &topic()).unwrap();
@@ -72,18 +81,14 @@ fn a_start_before_what_was_safe_half_of_the_tombstones_time_ago_is_a_replay_and_
 fn what_was_safe_when_a_consumer_stopped_is_known_however_short_it_ran() {
     let fresh = start(None, None, &log(10, 1_000), &topic()).unwrap().kept;
     let stopped = fresh.come_to([Offset(200); 2], None, NOW, TOMBSTONES);
-    let claim = Claim { n: 7, kept: Some(stopped) };
-    let (topic, log) = (topic(), log(10, 1_000));
-    let committed = Some(Offset(199));
-    let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed };
-    assert_eq!(found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap().replay, Some(Offset(200)));
-    assert_eq!(found.start(NOW.plus(TOMBSTONES / 3), TOMBSTONES).unwrap().replay, None);
+    for (later, replay) in [(TOMBSTONES, Some(Offset(200))), (TOMBSTONES / 3, None)] {
+        assert_eq!(start_at(NOW.plus(later), stopped.clone(), Some(199)).replay, replay);
+    }
 }
 
 #[test]
 fn what_is_read_once_more_becomes_a_replay_once_it_is_as_old_as_one_and_the_partition_is_claimed_again_for_it() {
-    let log = log(10, 1_000);
-    let begun = start(Some(kept()), Some(199), &log, &topic()).unwrap();
+    let begun = start_at(NOW, kept(), Some(199));
     assert_eq!(begun.replay, None);
     let (soon, late) = (NOW.plus(TOMBSTONES / 3), NOW.plus(TOMBSTONES));
     let reread = begun.kept.come_to([Offset(199); 2], None, NOW, TOMBSTONES);
@@ -92,10 +97,7 @@ fn what_is_read_once_more_becomes_a_replay_once_it_is_as_old_as_one_and_the_part
     );
     let passed = reread.come_to([Offset(200); 2], None, soon, TOMBSTONES);
     assert!(!passed.has_grown_old(Offset(200), late, TOMBSTONES), "nothing of it is read once more");
-    let (claim, topic) = (Claim { n: 8, kept: Some(reread) }, topic());
-    let found =
-        Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: Some(Offset(199)) };
-    let again = found.start(late, TOMBSTONES).unwrap();
+    let again = start_at(late, reread, Some(199));
     assert_eq!(again.replay, Some(Offset(200)));
     assert!(!again.kept.has_grown_old(Offset(200), late.plus(TOMBSTONES), TOMBSTONES), "the loss is open already");
 }
@@ -106,9 +108,7 @@ fn what_was_applied_long_ago_behind_an_unfinished_record_is_a_replay_although_it
     let stuck = stuck.come_to([Offset(10), Offset(60)], None, NOW, TOMBSTONES);
     let late = NOW.plus(TOMBSTONES);
     let passed = stuck.come_to([Offset(60), Offset(70)], None, late, TOMBSTONES);
-    let (claim, topic, log) = (Claim { n: 2, kept: Some(passed) }, topic(), log(10, 1_000));
-    let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: Some(Offset(10)) };
-    assert_eq!(found.start(late.plus(TOMBSTONES / 100), TOMBSTONES).unwrap().replay, Some(Offset(70)));
+    assert_eq!(start_at(late.plus(TOMBSTONES / 100), passed, Some(10)).replay, Some(Offset(70)));
 }
 
 #[test]
@@ -220,13 +220,10 @@ fn an_adopted_topic_is_begun_anew_though_its_claim_tells_of_the_one_before() {
     let adopted =
         Topic { id: id("two"), generations: vec![Generation { number: 2, begins: vec![Offset(3); 2] }], ..topic() };
     let log = Log { topic: id("two"), ..log(3, 50) };
-    let start = start(Some(kept()), None, &log, &adopted).unwrap();
-    assert_eq!((start.at, start.replay, start.kept.generation), (Offset(3), None, 2));
-    assert!(start.kept.at > kept().at, "an earlier owner's last word comes too late");
-    let claim = Claim { n: 8, kept: Some(kept()) };
-    let committed = Some(Offset(40));
-    let found = Found { claim: &claim, topic: &adopted, index: 0, log: &log, partitions: 2, committed };
-    let start = found.start(NOW, TOMBSTONES).unwrap();
+    let begun = start(Some(kept()), None, &log, &adopted).unwrap();
+    assert_eq!((begun.at, begun.replay, begun.kept.generation), (Offset(3), None, 2));
+    assert!(begun.kept.at > kept().at, "an earlier owner's last word comes too late");
+    let start = start(Some(kept()), Some(40), &log, &adopted).unwrap();
     assert_eq!((start.at, start.replay), (Offset(3), None), "what the group has committed is of the topic before");
 }
 
@@ -246,20 +243,11 @@ fn a_replay_has_no_safe_at_until_it_has_passed_the_greatest_safe_ever_stored() {
 
 #[test]
 fn rows_of_which_a_process_says_after_a_long_sleep_that_they_are_safe_may_be_as_old_as_the_sleep() {
-    let claim = |slept: u64| {
+    for (slept, committed, replay) in [(20 * HOUR, 259, Some(Offset(260))), (20 * HOUR, 260, None), (1_000, 259, None)]
+    {
         let woken = kept().come_to([Offset(260); 2], None, UnixMillis(NOW.0 + slept), TOMBSTONES);
-        Claim { n: 7, kept: Some(woken) }
-    };
-    let replay = |slept: u64, committed| {
-        let (topic, log, claim) = (topic(), log(10, 1_000), claim(slept));
-        let found =
-            Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: Some(committed) };
-        let now = UnixMillis(NOW.0 + slept + 1_000);
-        found.start(now, TOMBSTONES).unwrap().replay
-    };
-    assert_eq!(replay(20 * HOUR, Offset(259)), Some(Offset(260)));
-    assert_eq!(replay(20 * HOUR, Offset(260)), None);
-    assert_eq!(replay(1_000, Offset(259)), None);
+        assert_eq!(start_at(UnixMillis(NOW.0 + slept + 1_000), woken, Some(committed)).replay, replay);
+    }
 }
 
 #[test]
@@ -267,10 +255,7 @@ fn a_restart_in_the_middle_of_a_replay_is_one_too_however_late() {
     let first = start(Some(kept()), Some(50), &log(10, 1_000), &topic()).unwrap();
     let middle = first.kept.come_to([Offset(70); 2], None, NOW, TOMBSTONES);
     assert_eq!(begun(Some(middle.clone()), None), (70, Some(200)));
-    let claim = Claim { n: 8, kept: Some(middle) };
-    let (topic, log) = (topic(), log(10, 1_000));
-    let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: None };
-    let later = found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap();
+    let later = start_at(NOW.plus(TOMBSTONES), middle, None);
     assert_eq!((later.at, later.replay, later.kept.safe_at), (Offset(70), Some(Offset(200)), None));
 }
 
@@ -280,10 +265,7 @@ fn what_was_begun_a_little_earlier_and_not_passed_for_long_is_a_replay_then() {
     assert_eq!(first.replay, None);
     for reached in [150, 170] {
         let kept = first.kept.come_to([Offset(reached); 2], None, NOW.plus(Duration::from_secs(1)), TOMBSTONES);
-        let claim = Claim { n: 8, kept: Some(kept) };
-        let (topic, log) = (topic(), log(10, 1_000));
-        let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: None };
-        let later = found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap();
+        let later = start_at(NOW.plus(TOMBSTONES), kept, None);
         let replayed = (later.at, later.replay, later.kept.safe_at);
         assert_eq!(replayed, (Offset(reached), Some(Offset(200)), None), "tombstones behind it have expired");
     }

@@ -9,3 +9,56 @@ mod honest;
 mod regrown;
 mod relay;
 mod rows;
+
+use tally_core::changes::{Body, Effect, Entry, Opened, Opening, Place, Section, Side};
+use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
+use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
+
+/// A place in the one log.
+fn place(at: impl TryInto<u64>) -> Place {
+    Place::new(1, Offset(at.try_into().ok().expect("a log is short")))
+}
+
+/// The inverse of [`place`].
+fn offset<N: TryFrom<u64>>(place: Place) -> N {
+    N::try_from(place.offset().0).ok().expect("a log is short")
+}
+
+/// The sequence number of the nth record of the stream, of which the first is 1.
+fn sequence(record: u8) -> Sequence {
+    Sequence::from(u64::from(record))
+}
+
+/// The inverse of [`sequence`].
+fn number(sequence: Sequence) -> u8 {
+    sequence.as_str().parse().expect("sequences are small")
+}
+
+/// The position behind so many records.
+fn position(records: u8) -> Option<Sequence> {
+    (records > 0).then(|| sequence(records))
+}
+
+/// A row key of the likes of one post.
+fn likes(post: &str, shard: Shard) -> RowKey {
+    RowKey { counter: CounterId::likes(PostId::new(post).expect("an id")), shard }
+}
+
+/// A change of one row's weight, as the record of this number.
+fn weighed(key: &RowKey, member: &str, [before, after]: [i64; 2], record: u8) -> Entry {
+    let side = |weight| Side { weight, ..Side::default() };
+    let member = MemberKey::new(member).expect("an id");
+    let effect = Effect::Weighed { member, before: side(before), after: side(after) };
+    Entry { key: key.clone(), effect, second: 0, sequence: sequence(record) }
+}
+
+/// The announcement of stream shards from their beginning.
+fn opened(shards: impl IntoIterator<Item = StreamShard>) -> Body {
+    let opening = |shard| Opening { shard, at: None, fed: UnixMillis(0) };
+    Body::Opened(Opened { shards: shards.into_iter().map(opening).collect(), ended: Vec::new() })
+}
+
+fn sections(sections: Vec<Section>) -> Body {
+    Body::Sections { sections, losses: Vec::new() }
+}

@@ -1,10 +1,8 @@
 //! Properties of the core's pure parts, each against the plainest statement of what it should do.
 
-mod counting;
 mod events;
 mod ids;
 mod spread;
-mod waiting;
 
 use proptest::prelude::{ProptestConfig, Strategy};
 use proptest::sample::select;

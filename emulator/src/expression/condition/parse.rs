@@ -1,21 +1,52 @@
-//! The grammar of conditions, and what can be refused before an item is seen.
+//! The grammar of conditions, in expressions and in the `WHERE` of statements, and what can be refused before an item is seen.
 
-use super::check::{self, Called, Refusals};
+use super::check::{self, Called};
 use super::{Comparator, Node, Operand};
-use crate::expression::parser::Parser;
+use crate::expression::parser::Expressions;
+use crate::expression::parsing::{Language, Parsing};
 use crate::expression::token::Token;
 use crate::value::Invalid;
 
-const KEYWORDS: [&str; 5] = ["AND", "OR", "NOT", "IN", "BETWEEN"];
+/// What conditions have of their own in each language.
+pub(in crate::expression) trait Conditions: Language {
+    /// Counts an operator, where they are counted.
+    fn count(_parser: &mut Parsing<'_, Self>) -> Result<(), Invalid> {
+        Ok(())
+    }
 
-/// `condition`, which must be all there is.
-pub(super) fn condition(parser: &mut Parser<'_>) -> Result<Node, Invalid> {
-    let term = disjunction(parser)?;
-    term.condition(parser).map(|node| *node)
+    /// The refusal of an operand where a condition has to be.
+    fn no_condition(parser: &Parsing<'_, Self>, operand: &Operand) -> Invalid;
+
+    /// The refusal of a condition, perhaps the call of a function, where an operand has to be.
+    fn no_operand(parser: &Parsing<'_, Self>, function: Option<&str>) -> Invalid;
+
+    /// The refusal of `AND` or `OR` with nothing behind it.
+    fn no_right_side(parser: &Parsing<'_, Self>) -> Invalid {
+        parser.unexpected()
+    }
+
+    /// What becomes of parentheses around parentheses.
+    fn doubled(_parser: &Parsing<'_, Self>) -> Result<(), Invalid> {
+        Ok(())
+    }
+
+    /// What follows `IN`.
+    fn candidates(parser: &mut Parsing<'_, Self>) -> Result<Vec<Operand>, Invalid>;
+
+    /// What is neither a comparison nor `BETWEEN` nor `IN`, if the language has more.
+    fn other(_parser: &mut Parsing<'_, Self>, left: Term) -> Result<Term, Invalid> {
+        Ok(left)
+    }
+
+    /// The name and the arguments of a function, if the next tokens are a call.
+    fn call(parser: &mut Parsing<'_, Self>) -> Result<Option<(String, Vec<Operand>)>, Invalid>;
+
+    /// A value or a path.
+    fn plain(parser: &mut Parsing<'_, Self>) -> Result<Operand, Invalid>;
 }
 
 /// What parentheses may hold: until the next token is seen, `(a` may begin an operand or a condition.
-struct Term {
+pub(in crate::expression) struct Term {
     kind: TermKind,
     parenthesised: bool,
 }
@@ -27,40 +58,52 @@ enum TermKind {
     Function(&'static str, Box<Node>),
 }
 
-impl Term {
-    fn new(kind: TermKind) -> Self {
+impl From<TermKind> for Term {
+    fn from(kind: TermKind) -> Self {
         Self { kind, parenthesised: false }
     }
+}
 
-    fn condition(self, parser: &mut Parser<'_>) -> Result<Box<Node>, Invalid> {
+impl From<Node> for Term {
+    fn from(node: Node) -> Self {
+        TermKind::Condition(Box::new(node)).into()
+    }
+}
+
+impl Term {
+    fn condition<L: Conditions>(self, parser: &Parsing<'_, L>) -> Result<Box<Node>, Invalid> {
         match self.kind {
             TermKind::Condition(node) | TermKind::Function(_, node) => Ok(node),
-            TermKind::Operand(Operand::Size(_)) => Err(parser.misused("size")),
-            TermKind::Operand(_) => Err(parser.syntax_error()),
+            TermKind::Operand(operand) => Err(L::no_condition(parser, &operand)),
         }
     }
 
-    fn operand(self, parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
+    pub(in crate::expression) fn operand<L: Conditions>(self, parser: &Parsing<'_, L>) -> Result<Operand, Invalid> {
         match self.kind {
             TermKind::Operand(operand) => Ok(operand),
-            TermKind::Function(name, _) => Err(parser.misused(name)),
-            TermKind::Condition(_) => Err(parser.syntax_error()),
+            TermKind::Function(name, _) => Err(L::no_operand(parser, Some(name))),
+            TermKind::Condition(_) => Err(L::no_operand(parser, None)),
         }
     }
 }
 
-fn disjunction(parser: &mut Parser<'_>) -> Result<Term, Invalid> {
+pub(in crate::expression) fn condition<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Node, Invalid> {
+    let term = disjunction(parser)?;
+    term.condition(parser).map(|node| *node)
+}
+
+fn disjunction<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid> {
     chain(parser, "OR", conjunction, Node::Or)
 }
 
-fn conjunction(parser: &mut Parser<'_>) -> Result<Term, Invalid> {
+fn conjunction<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid> {
     chain(parser, "AND", negation, Node::And)
 }
 
-fn chain(
-    parser: &mut Parser<'_>,
+fn chain<'a, L: Conditions>(
+    parser: &mut Parsing<'a, L>,
     keyword: &str,
-    link: fn(&mut Parser<'_>) -> Result<Term, Invalid>,
+    link: fn(&mut Parsing<'a, L>) -> Result<Term, Invalid>,
     node: fn(Vec<Node>) -> Node,
 ) -> Result<Term, Invalid> {
     let first = link(parser)?;
@@ -69,17 +112,20 @@ fn chain(
     }
     let mut nodes = vec![*first.condition(parser)?];
     while parser.eat_keyword(keyword) {
-        parser.count_operator()?;
+        L::count(parser)?;
+        if parser.peek() == Token::End {
+            return Err(L::no_right_side(parser));
+        }
         let next = link(parser)?;
         nodes.push(*next.condition(parser)?);
     }
-    Ok(Term::new(TermKind::Condition(Box::new(node(nodes)))))
+    Ok(node(nodes).into())
 }
 
-fn negation(parser: &mut Parser<'_>) -> Result<Term, Invalid> {
+fn negation<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid> {
     let mut negations = 0;
     while parser.eat_keyword("NOT") {
-        parser.count_operator()?;
+        L::count(parser)?;
         negations += 1;
     }
     let term = comparison(parser)?;
@@ -87,94 +133,99 @@ fn negation(parser: &mut Parser<'_>) -> Result<Term, Invalid> {
         return Ok(term);
     }
     let node = term.condition(parser)?;
-    Ok(Term::new(TermKind::Condition(if negations % 2 == 0 { node } else { Box::new(Node::Not(node)) })))
+    Ok(if negations % 2 == 0 { *node } else { Node::Not(node) }.into())
 }
 
-fn comparison(parser: &mut Parser<'_>) -> Result<Term, Invalid> {
+fn comparison<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid> {
     let left = primary(parser)?;
-    let operator = if comparator(parser.peek()).is_some() {
-        compare
-    } else if parser.peek().is_keyword("BETWEEN") {
-        between
-    } else if parser.peek().is_keyword("IN") {
-        membership
-    } else {
-        return Ok(left);
+    let comparator = match parser.peek() {
+        Token::Symbol(symbol) => Comparator::of(symbol),
+        _ => None,
     };
-    parser.count_operator()?;
+    let is_between = parser.peek().is_keyword("BETWEEN");
+    if comparator.is_none() && !is_between && !parser.peek().is_keyword("IN") {
+        return L::other(parser, left);
+    }
+    L::count(parser)?;
     let left = left.operand(parser)?;
-    operator(parser, left).map(|node| Term::new(TermKind::Condition(Box::new(node))))
-}
-
-fn compare(parser: &mut Parser<'_>, left: Operand) -> Result<Node, Invalid> {
-    let comparator = comparator(parser.peek()).ok_or_else(|| parser.syntax_error())?;
     parser.advance();
-    let right = operand(parser)?;
-    let mut refusals = Refusals::new();
-    check::comparison(&left, comparator, &right, &mut refusals);
-    parser.refuse_first(refusals);
-    Ok(Node::Compare(left, comparator, right))
+    let node = if let Some(comparator) = comparator {
+        let right = operand(parser)?;
+        check::comparison(&left, comparator, &right, &mut parser.refusals);
+        Node::Compare(left, comparator, right)
+    } else if is_between {
+        let low = operand(parser)?;
+        parser.expect_keyword("AND")?;
+        let high = operand(parser)?;
+        check::between(&left, &low, &high, &mut parser.refusals);
+        Node::Between(left, low, high)
+    } else {
+        let candidates = L::candidates(parser)?;
+        check::membership(&candidates, &mut parser.refusals);
+        Node::In(left, candidates)
+    };
+    Ok(node.into())
 }
 
-fn between(parser: &mut Parser<'_>, left: Operand) -> Result<Node, Invalid> {
-    parser.expect_keyword("BETWEEN")?;
-    let low = operand(parser)?;
-    parser.expect_keyword("AND")?;
-    let high = operand(parser)?;
-    let mut refusals = Refusals::new();
-    check::between(&left, &low, &high, &mut refusals);
-    parser.refuse_first(refusals);
-    Ok(Node::Between(left, low, high))
-}
-
-fn membership(parser: &mut Parser<'_>, left: Operand) -> Result<Node, Invalid> {
-    parser.expect_keyword("IN")?;
-    parser.expect("(")?;
-    let candidates = parser.parenthesised(|parser| parser.list(operand))?;
-    let mut refusals = Refusals::new();
-    check::membership(&candidates, &mut refusals);
-    parser.refuse_first(refusals);
-    Ok(Node::In(left, candidates))
-}
-
-fn comparator(token: Token<'_>) -> Option<Comparator> {
-    let Token::Symbol(symbol) = token else { return None };
-    Comparator::of(symbol)
-}
-
-fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
+pub(in crate::expression) fn operand<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Operand, Invalid> {
     let term = primary(parser)?;
     term.operand(parser)
 }
 
-fn primary(parser: &mut Parser<'_>) -> Result<Term, Invalid> {
+fn primary<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid> {
     if parser.eat("(") {
         let inner = parser.parenthesised(disjunction)?;
         if inner.parenthesised {
-            return Err(parser.redundant_parentheses());
+            L::doubled(parser)?;
         }
         return Ok(Term { parenthesised: true, ..inner });
     }
-    if let Some(name) = parser.call()? {
-        let arguments = parser.parenthesised(|parser| parser.list(operand))?;
-        return function(parser, name, arguments).map(Term::new);
-    }
-    plain_operand(parser).map(|operand| Term::new(TermKind::Operand(operand)))
-}
-
-fn plain_operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
-    match parser.peek() {
-        Token::Value(_) => parser.value().map(Operand::Value),
-        _ => parser.path(&KEYWORDS).map(Operand::Path),
-    }
-}
-
-fn function(parser: &mut Parser<'_>, name: &str, arguments: Vec<Operand>) -> Result<TermKind, Invalid> {
-    let mut refusals = Refusals::new();
-    let called = check::call(name, arguments, &mut refusals).map_err(|reason| parser.invalid(reason))?;
-    parser.refuse_first(refusals);
-    Ok(match called {
+    let Some((name, arguments)) = L::call(parser)? else {
+        return Ok(TermKind::Operand(L::plain(parser)?).into());
+    };
+    let called = check::call(&name, arguments, &mut parser.refusals);
+    let kind = match called.map_err(|reason| parser.invalid(reason))? {
         Called::Operand(operand) => TermKind::Operand(operand),
         Called::Condition(name, node) => TermKind::Function(name, Box::new(node)),
-    })
+    };
+    Ok(kind.into())
+}
+
+impl Conditions for Expressions<'_> {
+    fn count(parser: &mut Parsing<'_, Self>) -> Result<(), Invalid> {
+        parser.language.count_operator()
+    }
+
+    fn no_condition(parser: &Parsing<'_, Self>, operand: &Operand) -> Invalid {
+        match operand {
+            Operand::Size(_) => parser.language.misused("size"),
+            _ => parser.unexpected(),
+        }
+    }
+
+    fn no_operand(parser: &Parsing<'_, Self>, function: Option<&str>) -> Invalid {
+        function.map_or_else(|| parser.unexpected(), |name| parser.language.misused(name))
+    }
+
+    fn doubled(parser: &Parsing<'_, Self>) -> Result<(), Invalid> {
+        Err(Self::too_deep(parser))
+    }
+
+    fn candidates(parser: &mut Parsing<'_, Self>) -> Result<Vec<Operand>, Invalid> {
+        parser.expect("(")?;
+        parser.parenthesised(|parser| parser.list(operand))
+    }
+
+    fn call(parser: &mut Parsing<'_, Self>) -> Result<Option<(String, Vec<Operand>)>, Invalid> {
+        let Some(name) = parser.call()? else { return Ok(None) };
+        Ok(Some((name.to_owned(), parser.parenthesised(|parser| parser.list(operand))?)))
+    }
+
+    fn plain(parser: &mut Parsing<'_, Self>) -> Result<Operand, Invalid> {
+        const KEYWORDS: [&str; 5] = ["AND", "OR", "NOT", "IN", "BETWEEN"];
+        match parser.peek() {
+            Token::Value(_) => parser.value().map(Operand::Value),
+            _ => parser.path(&KEYWORDS).map(Operand::Path),
+        }
+    }
 }

@@ -1,11 +1,12 @@
 //! The four statements.
 
-use super::condition::condition;
 use super::parser::{Call, Parser, malformed};
-use super::token::Token;
 use super::{Body, Fields, Filter, Returning, Statement};
+use crate::expression::condition::parse::condition;
 use crate::expression::path::{Path, Step, clash_among};
+use crate::expression::token::Token;
 use crate::expression::update::{self, Expression, Operand, Verb};
+use crate::expression::words::is_keyword;
 use crate::value::{Invalid, Value};
 
 const NO_TABLE: &str = "Expected identifier for simple path";
@@ -47,7 +48,9 @@ fn update(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
         if parser.eat_keyword("SET") {
             actions.extend(parser.list(assignment)?);
         } else if parser.eat_keyword("REMOVE") {
-            actions.extend(parser.list(|parser| Ok(update::Action { path: parser.path()?, verb: Verb::Remove }))?);
+            actions.extend(
+                parser.list(|parser| Ok(update::Action { path: parser.document_path()?, verb: Verb::Remove }))?,
+            );
         } else if actions.is_empty() {
             return Err(parser.unexpected());
         } else {
@@ -104,7 +107,7 @@ fn refuse_alias(parser: &Parser<'_>) -> Result<(), Invalid> {
     match parser.peek() {
         Token::Quoted(_) => Err(Invalid::new("Aliasing is not supported")),
         token if token.is_keyword("AS") => Err(Invalid::new("Aliasing is not supported")),
-        Token::Word(word) if !super::keywords::is_keyword(word) && !token_is_clause(word) => {
+        Token::Word(word) if !is_keyword(word) && !token_is_clause(word) => {
             Err(Invalid::new("Aliasing is not supported"))
         }
         _ => Ok(()),
@@ -141,7 +144,7 @@ fn either(parser: &mut Parser<'_>, one: &str, other: &str) -> Result<bool, Inval
 
 fn fields(parser: &mut Parser<'_>) -> Result<Fields, Invalid> {
     let mut fields: Vec<(String, Path)> = Vec::new();
-    for path in parser.list(|parser| parser.path())? {
+    for path in parser.list(Parser::document_path)? {
         let name = last_name(&path);
         if fields.iter().any(|(earlier, _)| *earlier == name) {
             return Err(Invalid::new(format!("Duplicate identifiers in select clause: {name}")));
@@ -164,7 +167,7 @@ fn last_name(path: &Path) -> String {
 }
 
 fn assignment(parser: &mut Parser<'_>) -> Result<update::Action, Invalid> {
-    let path = parser.path()?;
+    let path = parser.document_path()?;
     parser.expect("=")?;
     if let Some(call) = parser.call() {
         return match call.name.as_str() {
@@ -194,7 +197,7 @@ fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
     }
     Ok(match parser.value()? {
         Some(value) => Operand::Value(value),
-        None => Operand::Path(parser.path()?),
+        None => Operand::Path(parser.document_path()?),
     })
 }
 

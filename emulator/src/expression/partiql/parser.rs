@@ -1,126 +1,89 @@
-//! What the parts of the grammar share: the cursor over the tokens, names, document paths and literals.
+//! The language of statements: names, literals, parameters and the shape of refusals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::keywords::is_keyword;
-use super::token::{Lexeme, Token, token_at};
-use crate::expression::condition::check::Refusals;
-use crate::expression::path::{MAX_INDEX, MAX_PATH_LEVELS, Path, Step};
+use super::token::token_at;
+use crate::expression::parsing::{Language, Parsing};
+use crate::expression::path::{MAX_INDEX, Step};
+use crate::expression::token::{Lexeme, Token};
+use crate::expression::words::is_keyword;
 use crate::number::Number;
 use crate::value::{Invalid, MAX_DEPTH, NESTED_TOO_DEEP, Value};
 
-/// How deep parentheses and calls may nest.
-const MAX_NESTING: usize = 100;
-
 const COUNT: &str = "Number of parameters in request and statement don't match.";
 
-/// A recursive-descent parser's state.
-pub(super) struct Parser<'a> {
-    text: &'a str,
-    next: Lexeme<'a>,
+pub(super) type Parser<'a> = Parsing<'a, Statements>;
+
+/// What a statement is parsed with.
+pub(super) struct Statements {
     parameters: std::vec::IntoIter<Value>,
-    nesting: usize,
-    /// What is wrong though its syntax is right; syntax goes before.
-    pub(super) refusals: Refusals,
 }
 
-impl<'a> Parser<'a> {
-    pub(super) fn new(text: &'a str, parameters: Vec<Value>) -> Self {
-        let parameters = parameters.into_iter();
-        Self { text, next: token_at(text, 0), parameters, nesting: 0, refusals: Refusals::new() }
+impl Statements {
+    pub(super) fn new(parameters: Vec<Value>) -> Self {
+        Self { parameters: parameters.into_iter() }
+    }
+}
+
+impl Language for Statements {
+    const MAX_NESTING: usize = 100;
+
+    fn token_at(text: &str, from: usize) -> Lexeme<'_> {
+        token_at(text, from)
     }
 
-    pub(super) fn peek(&self) -> Token<'a> {
-        self.next.token
+    fn invalid(&self, reason: &str) -> Invalid {
+        Invalid::new(reason)
     }
 
-    fn peek_second(&self) -> Token<'a> {
-        token_at(self.text, self.next.end).token
-    }
-
-    pub(super) fn advance(&mut self) {
-        self.next = token_at(self.text, self.next.end);
-    }
-
-    pub(super) fn eat(&mut self, symbol: &str) -> bool {
-        let found = self.peek() == Token::Symbol(symbol);
-        if found {
-            self.advance();
-        }
-        found
-    }
-
-    pub(super) fn eat_keyword(&mut self, keyword: &str) -> bool {
-        let found = self.peek().is_keyword(keyword);
-        if found {
-            self.advance();
-        }
-        found
-    }
-
-    pub(super) fn expect(&mut self, symbol: &str) -> Result<(), Invalid> {
-        if self.eat(symbol) { Ok(()) } else { Err(self.unexpected()) }
-    }
-
-    pub(super) fn expect_keyword(&mut self, keyword: &str) -> Result<(), Invalid> {
-        if self.eat_keyword(keyword) { Ok(()) } else { Err(self.unexpected()) }
-    }
-
-    /// The refusal of the next token.
-    pub(super) fn unexpected(&self) -> Invalid {
-        malformed(match self.peek() {
+    fn unexpected(parser: &Parsing<'_, Self>) -> Invalid {
+        malformed(match parser.peek() {
             Token::Word(word) if is_keyword(word) => "Unexpected keyword",
-            Token::Stray => "",
+            Token::Stray(_) => "",
             _ => "Unexpected term",
         })
     }
 
+    fn too_deep(_parser: &Parsing<'_, Self>) -> Invalid {
+        malformed("The statement is nested too deeply")
+    }
+
+    fn name(parser: &mut Parsing<'_, Self>, is_first: bool) -> Result<String, Invalid> {
+        parser.identifier(if is_first { "" } else { "Invalid path dot component" })
+    }
+
+    fn bracketed(parser: &mut Parsing<'_, Self>) -> Result<Step, Invalid> {
+        let step = match parser.peek() {
+            Token::Text(text) => Step::Field(undoubled(text, '\'')),
+            Token::Number(digits) => {
+                let index = digits.parse().ok().filter(|index| *index <= MAX_INDEX);
+                let outside = || format!("List index is not within the allowable range; index: [{digits}]");
+                Step::Index(index.ok_or_else(|| Invalid::new(outside()))?)
+            }
+            _ => return Err(parser.unexpected()),
+        };
+        parser.advance();
+        Ok(step)
+    }
+}
+
+impl Parser<'_> {
     /// The end of the statement: nothing is left, and every parameter was used.
     pub(super) fn finish(mut self) -> Result<(), Invalid> {
         self.eat(";");
         match self.peek() {
-            Token::End if self.parameters.len() > 0 => Err(Invalid::new(COUNT)),
+            Token::End if self.language.parameters.len() > 0 => Err(Invalid::new(COUNT)),
             Token::End => self.refusals.pop().map_or(Ok(()), |reason| Err(Invalid::new(reason))),
-            Token::Stray => Err(malformed("")),
+            Token::Stray(_) => Err(malformed("")),
             _ => Err(malformed("Unexpected token after expression")),
         }
     }
 
-    /// Parses what stands in parentheses, whose opening one was eaten.
-    pub(super) fn parenthesised<T>(
-        &mut self,
-        rule: impl FnOnce(&mut Self) -> Result<T, Invalid>,
-    ) -> Result<T, Invalid> {
-        self.nesting += 1;
-        if self.nesting > MAX_NESTING {
-            return Err(malformed("The statement is nested too deeply"));
-        }
-        let inner = rule(self)?;
-        self.expect(")")?;
-        self.nesting -= 1;
-        Ok(inner)
-    }
-
-    /// The items of a list separated by commas; at least one.
-    pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T, Invalid>) -> Result<Vec<T>, Invalid> {
-        let mut items = vec![item(self)?];
-        while self.eat(",") {
-            items.push(item(self)?);
-        }
-        Ok(items)
-    }
-
     /// The name of a function in small letters, if the next tokens are a call; its opening parenthesis is eaten.
     pub(super) fn call(&mut self) -> Option<Call> {
-        let Token::Word(word) = self.peek() else { return None };
-        if self.peek_second() != Token::Symbol("(") {
-            return None;
-        }
-        let call = Call { name: word.to_ascii_lowercase(), at: self.next.start, length: word.len() };
-        self.advance();
-        self.advance();
-        Some(call)
+        let (name, at) = self.called()?;
+        Some(Call { name: name.to_ascii_lowercase(), at, length: name.len() })
     }
 
     /// A refusal that names the place of a call.
@@ -150,41 +113,6 @@ impl<'a> Parser<'a> {
         Ok(name)
     }
 
-    /// A document path.
-    pub(super) fn path(&mut self) -> Result<Path, Invalid> {
-        let root = self.identifier("")?;
-        let mut steps = Vec::new();
-        loop {
-            if self.eat(".") {
-                steps.push(Step::Field(self.identifier("Invalid path dot component")?));
-            } else if self.eat("[") {
-                steps.push(self.bracketed()?);
-                self.expect("]")?;
-            } else {
-                break;
-            }
-        }
-        if steps.len() >= MAX_PATH_LEVELS {
-            let levels = steps.len() + 1;
-            self.refusals.push(format!("The document path has too many nesting levels; nesting levels: {levels}"));
-        }
-        Ok(Path { root, steps })
-    }
-
-    fn bracketed(&mut self) -> Result<Step, Invalid> {
-        let step = match self.peek() {
-            Token::Text(text) => Step::Field(undoubled(text, '\'')),
-            Token::Number(digits) => {
-                let index = digits.parse().ok().filter(|index| *index <= MAX_INDEX);
-                let outside = || format!("List index is not within the allowable range; index: [{digits}]");
-                Step::Index(index.ok_or_else(|| Invalid::new(outside()))?)
-            }
-            _ => return Err(self.unexpected()),
-        };
-        self.advance();
-        Ok(step)
-    }
-
     /// A literal or parameter, if the next token begins one.
     pub(super) fn value(&mut self) -> Result<Option<Value>, Invalid> {
         self.value_at(&Place::Root, 1)
@@ -203,7 +131,7 @@ impl<'a> Parser<'a> {
                 Value::N(number(text, sign, place)?)
             }
             Token::Symbol("?") => {
-                let value = self.parameters.next().ok_or_else(|| Invalid::new(COUNT))?;
+                let value = self.language.parameters.next().ok_or_else(|| Invalid::new(COUNT))?;
                 if depth > 1 && depth - 1 + value.depth() > MAX_DEPTH {
                     return Err(Invalid::new(NESTED_TOO_DEEP));
                 }

@@ -1,42 +1,11 @@
 //! Cuts a statement into tokens, one at a time.
 
-/// One token and where it stands.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lexeme<'a> {
-    pub(super) token: Token<'a>,
-    pub(super) start: usize,
-    pub(super) end: usize,
-}
-
-/// What a token is. Quoted text is as written, without the quotation marks around it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token<'a> {
-    /// A keyword, or a name without quotation marks.
-    Word(&'a str),
-    /// `"name"`.
-    Quoted(&'a str),
-    /// `'text'`.
-    Text(&'a str),
-    Number(&'a str),
-    /// An operator, bracket, separator or `?`.
-    Symbol(&'a str),
-    /// What no statement holds, a text without an end among it.
-    Stray,
-    /// Behind the last token.
-    End,
-}
-
-impl Token<'_> {
-    /// Whether this is that keyword; keywords have no case.
-    pub(super) fn is_keyword(self, keyword: &str) -> bool {
-        matches!(self, Self::Word(word) if word.eq_ignore_ascii_case(keyword))
-    }
-}
+use crate::expression::token::{Lexeme, Token};
 
 /// The first token at or behind this position.
 pub(super) fn token_at(text: &str, from: usize) -> Lexeme<'_> {
     let Some(start) = skip_blank(text, from) else {
-        return Lexeme { token: Token::Stray, start: text.len(), end: text.len() };
+        return Lexeme { token: Token::Stray(""), start: text.len(), end: text.len() };
     };
     let rest = &text[start..];
     let Some(first) = rest.chars().next() else { return Lexeme { token: Token::End, start, end: start } };
@@ -51,7 +20,7 @@ pub(super) fn token_at(text: &str, from: usize) -> Lexeme<'_> {
         '.' if rest[1..].starts_with(|next: char| next.is_ascii_digit()) => number(rest),
         _ => match symbol(rest) {
             Some(symbol) => (Token::Symbol(symbol), symbol.len()),
-            None => (Token::Stray, first.len_utf8()),
+            None => (Token::Stray(&rest[..first.len_utf8()]), first.len_utf8()),
         },
     };
     Lexeme { token, start, end: start + length }
@@ -84,7 +53,7 @@ fn quoted<'a>(rest: &'a str, mark: char, token: fn(&'a str) -> Token<'a>) -> (To
         }
         at = end + 1;
     }
-    (Token::Stray, rest.len())
+    (Token::Stray(rest), rest.len())
 }
 
 fn number(rest: &str) -> (Token<'_>, usize) {

@@ -14,7 +14,7 @@ pub(super) fn clauses(parser: &mut Parser<'_>) -> Result<Vec<Action>, Invalid> {
     let mut seen = Vec::new();
     loop {
         let Some(clause) = CLAUSES.into_iter().find(|clause| parser.peek().is_keyword(clause)) else {
-            return Err(parser.syntax_error());
+            return Err(parser.unexpected());
         };
         parser.advance();
         if seen.contains(&clause) {
@@ -38,13 +38,13 @@ pub(super) fn clauses(parser: &mut Parser<'_>) -> Result<Vec<Action>, Invalid> {
 fn set(parser: &mut Parser<'_>) -> Result<Action, Invalid> {
     let path = parser.path(&CLAUSES)?;
     parser.expect("=")?;
-    parser.count_operator()?;
+    parser.language.count_operator()?;
     let expression = expression(parser)?;
     Ok(Action { path, verb: Verb::Set(expression) })
 }
 
 fn remove(parser: &mut Parser<'_>) -> Result<Action, Invalid> {
-    parser.count_operator()?;
+    parser.language.count_operator()?;
     Ok(Action { path: parser.path(&CLAUSES)?, verb: Verb::Remove })
 }
 
@@ -63,7 +63,7 @@ fn delete(parser: &mut Parser<'_>) -> Result<Action, Invalid> {
 }
 
 fn path_and_value(parser: &mut Parser<'_>) -> Result<(crate::expression::path::Path, Value), Invalid> {
-    parser.count_operator()?;
+    parser.language.count_operator()?;
     Ok((parser.path(&CLAUSES)?, parser.value()?))
 }
 
@@ -95,7 +95,7 @@ fn expression(parser: &mut Parser<'_>) -> Result<Expression, Invalid> {
         _ => return Ok(Expression::Operand(first)),
     };
     let operator = parser.peek().text();
-    parser.count_operator()?;
+    parser.language.count_operator()?;
     parser.advance();
     let second = operand(parser)?;
     check_literals(parser, operator, "N", [&first, &second]);
@@ -109,7 +109,7 @@ fn term(parser: &mut Parser<'_>) -> Result<Expression, Invalid> {
 fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
     match term(parser)? {
         Expression::Operand(operand) => Ok(operand),
-        _ => Err(parser.syntax_error()),
+        _ => Err(parser.unexpected()),
     }
 }
 
@@ -136,7 +136,7 @@ fn function(parser: &mut Parser<'_>, name: &str, arguments: Vec<Operand>) -> Res
     };
     if name == "list_append" {
         if [&first, &second].iter().any(|operand| matches!(operand, Operand::ListAppend(..))) {
-            return Err(parser.misused(name));
+            return Err(parser.language.misused(name));
         }
         check_literals(parser, name, "L", [&first, &second]);
         return Ok(Operand::ListAppend(Box::new(first), Box::new(second)));

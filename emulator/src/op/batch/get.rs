@@ -86,10 +86,6 @@ impl BatchReads {
 }
 
 impl Operation for BatchGetItem {
-    fn touches(&self, table: &str) -> bool {
-        self.request_items.as_ref().is_some_and(|tables| tables.contains_key(table))
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         self.carry_out(engine, false)
     }
@@ -176,10 +172,8 @@ impl BatchReads {
             let halves = read_halves(size, self.consistent);
             progress.consumed.add(&table.name, halves);
             progress.read.push((table.name.clone(), key.clone(), halves));
-            match (found, &self.projection) {
-                (None, _) => {}
-                (Some(image), None) => out.image(image),
-                (Some(image), Some(projection)) => out.item(&projection.project(&image.item())),
+            if let Some(image) = found {
+                out.parts(image, self.projection.as_ref());
             }
         }
     }

@@ -86,10 +86,6 @@ impl PutOrDelete {
 }
 
 impl Operation for BatchWriteItem {
-    fn touches(&self, table: &str) -> bool {
-        self.request_items.as_ref().is_some_and(|tables| tables.contains_key(table))
-    }
-
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         self.carry_out(engine, false)
     }

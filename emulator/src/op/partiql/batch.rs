@@ -115,10 +115,6 @@ impl BatchExecuteStatement {
 }
 
 impl Operation for BatchExecuteStatement {
-    fn touches(&self, table: &str) -> bool {
-        self.statements.iter().any(|statement| statement.touches(table))
-    }
-
     fn prepare(&mut self) {
         self.ready = Some(self.read());
     }

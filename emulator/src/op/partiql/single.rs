@@ -7,22 +7,14 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::op::Operation;
 use crate::op::capacity::{Consumed, Report};
-use crate::op::params::{Unsupported, refuse};
-use crate::value::Value;
+use crate::op::params::refuse;
 use crate::wire::json::Writer;
 
 /// Carries one statement out.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(transparent)]
 pub(crate) struct ExecuteStatement {
-    #[serde(default)]
-    statement: String,
-    parameters: Option<Vec<Value>>,
-    consistent_read: Option<bool>,
-    return_values_on_condition_check_failure: Option<String>,
-    return_consumed_capacity: Option<String>,
-    limit: Unsupported,
-    next_token: Unsupported,
+    request: StatementRequest,
     /// What was prepared of it.
     #[serde(skip)]
     ready: Option<Box<Result<(Report, Prepared), Error>>>,
@@ -31,28 +23,19 @@ pub(crate) struct ExecuteStatement {
 impl ExecuteStatement {
     /// What its statement does, as rules and policies call it.
     pub(in crate::op) fn action(&self) -> Option<&'static str> {
-        crate::expression::partiql::target(&self.statement).map(|(action, _)| action)
+        self.request.target().map(|(action, _)| action)
     }
 
     fn read(&mut self) -> Result<(Report, Prepared), Error> {
-        refuse(&[("Limit", &self.limit), ("NextToken", &self.next_token)])?;
-        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
-        let mut request = StatementRequest {
-            statement: std::mem::take(&mut self.statement),
-            parameters: self.parameters.take(),
-            consistent_read: self.consistent_read,
-            return_values_on_condition_check_failure: self.return_values_on_condition_check_failure.take(),
-        };
+        let request = &mut self.request;
+        refuse(&[("Limit", &request.limit), ("NextToken", &request.next_token)])?;
+        let report = Report::parse(request.return_consumed_capacity.as_deref())?;
         request.check("")?;
         Ok((report, request.read()?))
     }
 }
 
 impl Operation for ExecuteStatement {
-    fn touches(&self, table: &str) -> bool {
-        crate::expression::partiql::target(&self.statement).is_some_and(|(_, touched)| touched == table)
-    }
-
     fn prepare(&mut self) {
         self.ready = Some(Box::new(self.read()));
     }

@@ -9,8 +9,7 @@ use bytes::Bytes;
 use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::tag::Tag;
-use super::{VALIDATION, Values};
+use super::{EXPECTED, VALIDATION, Values};
 use crate::limits::NAME_BYTES;
 use crate::number::Number;
 use crate::value::{Item, MAX_DEPTH, NAME_TOO_LONG, NESTED_TOO_DEEP, Value};
@@ -34,6 +33,36 @@ impl<'de> Deserialize<'de> for Item {
 impl<'de> Deserialize<'de> for Values {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Attributes { place: Place::default(), placeholders: true }).map(Self)
+    }
+}
+
+/// The tag that says of what type a value is.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(field_identifier, rename_all = "UPPERCASE")]
+enum Tag {
+    S,
+    N,
+    B,
+    Bool,
+    Null,
+    M,
+    L,
+    Ss,
+    Ns,
+    Bs,
+    #[serde(other)]
+    Unknown,
+}
+
+impl Tag {
+    fn java_class(self) -> &'static str {
+        match self {
+            Self::S | Self::N => "String",
+            Self::B => "ByteBuffer",
+            Self::Bool | Self::Null => "Boolean",
+            Self::M => "Map",
+            Self::L | Self::Ss | Self::Ns | Self::Bs | Self::Unknown => "List",
+        }
     }
 }
 
@@ -81,7 +110,7 @@ impl<'de> Visitor<'de> for Tagged<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an AttributeValue")
+        write!(f, "{EXPECTED}Unexpected value type in payload")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut tags: A) -> Result<Value, A::Error> {
@@ -102,26 +131,6 @@ impl<'de> Visitor<'de> for Tagged<'_> {
 
     fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
         Err(self.0.invalid(NO_TYPE))
-    }
-
-    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Value, E> {
-        Err(E::custom("Unexpected value type in payload"))
-    }
-
-    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Value, E> {
-        Err(E::custom("Unexpected value type in payload"))
-    }
-
-    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Value, E> {
-        Err(E::custom("Unexpected value type in payload"))
-    }
-
-    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Value, E> {
-        Err(E::custom("Unexpected value type in payload"))
-    }
-
-    fn visit_str<E: de::Error>(self, _: &str) -> Result<Value, E> {
-        Err(E::custom("Unexpected value type in payload"))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Value, A::Error> {
@@ -309,7 +318,7 @@ impl<'de> Visitor<'de> for Attributes<'_> {
     type Value = BTreeMap<String, Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of AttributeValues")
+        write!(f, "{EXPECTED}Unexpected field type")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut attributes: A) -> Result<Self::Value, A::Error> {
@@ -323,26 +332,6 @@ impl<'de> Visitor<'de> for Attributes<'_> {
             map.insert(name, value);
         }
         Ok(map)
-    }
-
-    fn visit_str<E: de::Error>(self, _: &str) -> Result<Self::Value, E> {
-        Err(E::custom("Unexpected field type"))
-    }
-
-    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Self::Value, E> {
-        Err(E::custom("Unexpected field type"))
-    }
-
-    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Self::Value, E> {
-        Err(E::custom("Unexpected field type"))
-    }
-
-    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Self::Value, E> {
-        Err(E::custom("Unexpected field type"))
-    }
-
-    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Self::Value, E> {
-        Err(E::custom("Unexpected field type"))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Self::Value, A::Error> {

@@ -6,7 +6,6 @@ use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::Values;
 use crate::value::{Item, Value};
 
 impl Serialize for Value {
@@ -34,12 +33,6 @@ impl Serialize for Value {
 impl Serialize for Item {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.as_map().serialize(serializer)
-    }
-}
-
-impl Serialize for Values {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
     }
 }
 

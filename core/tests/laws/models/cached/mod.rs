@@ -7,9 +7,6 @@
 mod actors;
 mod tests;
 
-use std::hash::BuildHasher;
-
-use foldhash::fast::FixedState;
 use tally_core::cached::{Entry, FillToken, Held, Slot, Stamp, StandingAt, Value};
 use tally_core::changes::{Place, Standing};
 
@@ -111,8 +108,7 @@ fn stated(at: u8) -> StandingAt {
 
 impl Caching {
     fn new(changes: u8, readers: usize, left: Left) -> Self {
-        let slots = Interned::new(|slot| FixedState::default().hash_one(slot));
-        Self { changes, readers, left, removed: None, slots }
+        Self { changes, readers, left, removed: None, slots: Interned::default() }
     }
 
     fn without(self, rule: Rule) -> Self {

@@ -7,9 +7,6 @@
 mod consumer;
 mod tests;
 
-use std::hash::BuildHasher;
-
-use foldhash::fast::FixedState;
 use tally_core::register::{Adding, Cell, Progress, Version};
 use tally_core::topic::Offset;
 
@@ -69,9 +66,9 @@ impl Cells {
             events,
             resets,
             removed: None,
-            progresses: Interned::new(|value| FixedState::default().hash_one(value)),
-            addings: Interned::new(|value| FixedState::default().hash_one(value)),
-            copies: Interned::new(|value| FixedState::default().hash_one(value)),
+            progresses: Interned::default(),
+            addings: Interned::default(),
+            copies: Interned::default(),
         }
     }
 

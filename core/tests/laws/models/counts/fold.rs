@@ -4,7 +4,8 @@ use tally_core::changes::{Correction, Item, Place};
 use tally_core::fold::{Applied, Change, Counter};
 use tally_core::time::UnixMillis;
 
-use super::log::{Behind, NOW, Read, Reader, item, place};
+use super::super::place;
+use super::log::{Behind, NOW, Read, Reader, item};
 use super::{Budget, Counts, Jumped, Rule, State, Step};
 use crate::intern::Number;
 

@@ -1,18 +1,13 @@
 //! The log, and what every reader makes of it.
 
-use std::cell::RefCell;
-use std::hash::Hash;
-
-use tally_core::Map;
 use tally_core::changes::{
-    Body, Correction, Effect, Entry, Filter, Item, LossNumber, Lost, Message, Nonce, Opened, Opening, Place, Section,
-    Side,
+    Body, Correction, Effect, Entry, Filter, Item, LossNumber, Lost, Message, Nonce, Place, Section,
 };
 use tally_core::ids::{CounterKind, Sequence};
 use tally_core::time::UnixMillis;
-use tally_core::topic::Offset;
 
-use super::{Counts, Record, Rule, Stream};
+use super::super::{number, offset, opened, place, position, sections, sequence, weighed};
+use super::{Counts, MEMBERS, Record, Rule, Stream};
 use crate::intern::Number;
 
 /// When every message is read and appended. Rows are written earlier: record `k` of the stream at the time `k`.
@@ -57,29 +52,10 @@ pub(super) struct Known {
     pub(super) loss: Option<u8>,
 }
 
-/// What was calculated already.
-pub(super) struct Memo<K, V>(RefCell<Map<K, V>>);
-
-impl<K: Eq + Hash, V: Copy> Memo<K, V> {
-    pub(super) fn new() -> Self {
-        Self(RefCell::default())
-    }
-
-    pub(super) fn get(&self, key: K, calculate: impl FnOnce() -> V) -> V {
-        if let Some(known) = self.0.borrow().get(&key) {
-            return *known;
-        }
-        let value = calculate();
-        self.0.borrow_mut().insert(key, value);
-        value
-    }
-}
-
 impl Counts {
     /// A log in which the stream shard is announced, and a reader of all of it.
     pub(super) fn opened(&self) -> (Number, Reader) {
-        let opening = Opening { shard: self.shard.clone(), at: None, fed: UnixMillis(0) };
-        let opened = self.message(Body::Opened(Opened { shards: vec![opening], ended: Vec::new() }));
+        let opened = self.message(opened([self.shard.clone()]));
         let log = self.append(self.logs.number(Log::default()), opened);
         (log, Reader { at: 1, filter: self.end(log) })
     }
@@ -97,26 +73,26 @@ impl Counts {
             let to = at + u8::from(has_entry);
             let fed = Some(UnixMillis(to.into()));
             let section = Section { shard: self.shard.clone(), back: position(at), to: position(to), fed, entries };
-            self.message(Body::Sections { sections: vec![section], losses: Vec::new() })
+            self.message(sections(vec![section]))
         })
     }
 
     fn entry(&self, at: u8, record: Record, before: [i64; 2]) -> Entry {
-        let effect = match record {
+        match record {
             Record::Change(member) => {
-                let member = usize::from(member);
-                let [before, after] =
-                    [before[member], 1 - before[member]].map(|weight| Side { weight, ..Side::default() });
-                Effect::Weighed { member: self.members[member].clone(), before, after }
+                let before = before[usize::from(member)];
+                weighed(&self.key, MEMBERS[usize::from(member)], [before, 1 - before], at + 1)
             }
-            Record::Marker(recount) => Effect::Marked(nonce(recount)),
-        };
-        Entry { key: self.key.clone(), effect, second: 0, sequence: sequence(at) }
+            Record::Marker(recount) => {
+                let effect = Effect::Marked(nonce(recount));
+                Entry { key: self.key.clone(), effect, second: 0, sequence: sequence(at + 1) }
+            }
+        }
     }
 
     /// The announcement of the `nth` loss: the record at `at`, which nobody has read.
     pub(super) fn lost(&self, nth: u8, at: u8) -> Number {
-        let next = Some((self.shard.clone(), sequence(at + 1)));
+        let next = Some((self.shard.clone(), sequence(at + 2)));
         self.message(Body::Lost(Lost { number: LossNumber(nth.into()), next }))
     }
 
@@ -186,7 +162,6 @@ impl Counts {
     pub(super) fn known(&self, filter: Number) -> Known {
         self.knowledge.get(filter, || {
             let filter = self.filters.get(filter);
-            let number = |sequence: Sequence| sequence.as_str().parse().expect("sequences are small");
             Known { reached: reached(&filter).map_or(0, number), loss: filter.loss().map(offset) }
         })
     }
@@ -201,26 +176,8 @@ impl Counts {
     }
 }
 
-pub(super) fn place(at: u8) -> Place {
-    Place::new(1, Offset(at.into()))
-}
-
-fn offset(place: Place) -> u8 {
-    u8::try_from(place.offset().0).expect("a log is short")
-}
-
 pub(super) fn nonce(recount: u8) -> Nonce {
     Nonce(recount.into())
-}
-
-/// The sequence number of the record at `at`.
-fn sequence(at: u8) -> Sequence {
-    Sequence::from(u64::from(at) + 1)
-}
-
-/// The position behind so many records.
-fn position(records: u8) -> Option<Sequence> {
-    (records > 0).then(|| Sequence::from(u64::from(records)))
 }
 
 fn reached(filter: &Filter) -> Option<Sequence> {

@@ -16,20 +16,20 @@ mod recount;
 mod stream;
 mod tests;
 
-use std::hash::BuildHasher;
-
-use foldhash::fast::FixedState;
 use tally_core::changes::{Body, Filter, LossNumber, Message, Place};
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Shard, StreamShard};
+use tally_core::ids::{RowKey, Shard, StreamShard};
 use tally_core::recount::Key;
 
 use self::fold::Fold;
-use self::log::{Known, Log, Memo, Read, Reader};
+use self::log::{Known, Log, Read, Reader};
 use self::recount::{Recount, Since};
 use self::stream::{Record, Stream};
+use super::likes;
 use crate::explore::Model;
-use crate::intern::{Interned, Number};
+use crate::intern::{Interned, Memo, Number};
+
+const MEMBERS: [&str; 2] = ["a", "b"];
 
 /// A rule that a mutant breaks.
 #[derive(Clone, Copy, PartialEq)]
@@ -106,7 +106,6 @@ struct Counts {
     edit: Edit,
     removed: &'static [Rule],
     key: RowKey,
-    members: [MemberKey; 2],
     shard: StreamShard,
     messages: Interned<Message>,
     logs: Interned<Log>,
@@ -184,29 +183,27 @@ enum Step {
 
 impl Counts {
     fn new(budget: Budget, recounts: usize) -> Self {
-        let member = |name| MemberKey::new(name).expect("an id");
         Self {
             budget,
             recounts,
             error: 0,
             edit: Edit::Both,
             removed: &[],
-            key: RowKey { counter: CounterId::likes(PostId::new("p").expect("an id")), shard: Shard::FIRST },
-            members: [member("a"), member("b")],
+            key: likes("p", Shard::FIRST),
             shard: StreamShard::from("2024/s"),
-            messages: Interned::new(|message| FixedState::default().hash_one(message)),
-            logs: Interned::new(|log| FixedState::default().hash_one(&log.messages)),
-            filters: Interned::new(|filter| FixedState::default().hash_one(filter)),
-            counters: Interned::new(|counter| FixedState::default().hash_one(counter)),
-            keys: Interned::new(|key| FixedState::default().hash_one(key)),
-            sections: Memo::new(),
-            appended: Memo::new(),
-            readings: Memo::new(),
-            knowledge: Memo::new(),
-            answers: Memo::new(),
-            changes: Memo::new(),
-            passes: Memo::new(),
-            tails: Memo::new(),
+            messages: Interned::default(),
+            logs: Interned::default(),
+            filters: Interned::default(),
+            counters: Interned::default(),
+            keys: Interned::default(),
+            sections: Memo::default(),
+            appended: Memo::default(),
+            readings: Memo::default(),
+            knowledge: Memo::default(),
+            answers: Memo::default(),
+            changes: Memo::default(),
+            passes: Memo::default(),
+            tails: Memo::default(),
         }
     }
 

@@ -1,11 +1,13 @@
 //! A recount of the row key.
 
 use tally_core::changes::{Amend, Filter, Item, Place};
+use tally_core::ids::MemberKey;
 use tally_core::recount::Key;
 use tally_core::weight::Weight;
 
-use super::log::{Reader, item, nonce, place};
-use super::{Counts, Record, Rule, State, Step, short};
+use super::super::place;
+use super::log::{Reader, item, nonce};
+use super::{Counts, MEMBERS, Record, Rule, State, Step, short};
 use crate::intern::Number;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -116,7 +118,7 @@ impl Counts {
         let weight = state.stream.rows(state.stream.len())[member];
         // A row that is not there is not read.
         if weight > 0 {
-            key.row(self.members[member].clone(), Weight::new(weight));
+            key.row(MemberKey::new(MEMBERS[member]).expect("an id"), Weight::new(weight));
         }
         Look { key: self.keys.number(key), ..look }
     }

@@ -5,7 +5,8 @@ use tally_core::changes::{Body, Message, Place, Standing};
 use tally_core::fold::{After, Counter, Flush, Partition, Position};
 use tally_core::time::UnixMillis;
 
-use super::{Rule, State, Step, Table, World, place};
+use super::super::{offset, place};
+use super::{Rule, State, Step, Table, World};
 use crate::intern::Number;
 
 /// A process that folds the partition.
@@ -89,7 +90,7 @@ impl World {
         }
         let mut flush = partition.flush();
         for pending in flush.counters.values_mut().flatten() {
-            let is_entry = matches!(log[offset(pending.at)].body, Body::Sections { .. });
+            let is_entry = matches!(log[offset::<usize>(pending.at)].body, Body::Sections { .. });
             pending.loss = self.compared(&log, pending.loss).filter(|_| self.obeys(Rule::Gap) || !is_entry);
         }
         flush
@@ -121,7 +122,7 @@ impl World {
 
     /// An announcement as it is compared with others.
     pub(super) fn compared(&self, log: &[Message], loss: Option<Place>) -> Option<Place> {
-        if self.obeys(Rule::ByPlace) { loss } else { number_of(&log[offset(loss?)]) }
+        if self.obeys(Rule::ByPlace) { loss } else { number_of(&log[offset::<usize>(loss?)]) }
     }
 }
 
@@ -129,10 +130,6 @@ impl World {
 fn number_of(message: &Message) -> Option<Place> {
     let Body::Lost(lost) = &message.body else { return None };
     u8::try_from(lost.number.0).ok().map(place)
-}
-
-fn offset(place: Place) -> usize {
-    usize::try_from(place.offset().0).expect("the log is short")
 }
 
 impl State {

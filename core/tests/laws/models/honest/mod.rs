@@ -17,22 +17,17 @@ mod fold;
 mod stream;
 mod tests;
 
-use std::cell::RefCell;
-use std::hash::BuildHasher;
-
-use foldhash::fast::FixedState;
-use tally_core::Map;
 use tally_core::cached::{StandingAt, Value};
-use tally_core::changes::{Body, Filter, Message, Opened, Opening, Place};
+use tally_core::changes::{Body, Filter, Message};
 use tally_core::fold::{Counter, serve};
 use tally_core::ids::{CounterKind, Shard, StreamShard};
 use tally_core::register::SafeTimes;
 use tally_core::served::{Served, as_of};
 use tally_core::time::UnixMillis;
-use tally_core::topic::Offset;
 
+use super::{opened, place};
 use crate::explore::Model;
-use crate::intern::{Interned, Number};
+use crate::intern::{Interned, Memo, Number};
 use cache::{Cached, Fill, Request};
 use fold::Fold;
 use stream::Loss;
@@ -93,7 +88,7 @@ struct World {
     slots: Interned<Cached>,
     logs: Interned<Vec<Message>>,
     /// Up to which record of each stream shard a log is before an offset.
-    reached: RefCell<Map<(Number, u8), [u8; 2]>>,
+    reached: Memo<(Number, u8), [u8; 2]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -191,12 +186,12 @@ impl World {
             late: 0,
             numbers: 0,
             removed: None,
-            counters: Interned::new(|counter| FixedState::default().hash_one(counter)),
-            filters: Interned::new(|filter| FixedState::default().hash_one(filter)),
-            standings: Interned::new(|standing| FixedState::default().hash_one(standing)),
-            slots: Interned::new(|slot| FixedState::default().hash_one(slot)),
-            logs: Interned::new(|log| FixedState::default().hash_one(log)),
-            reached: RefCell::default(),
+            counters: Interned::default(),
+            filters: Interned::default(),
+            standings: Interned::default(),
+            slots: Interned::default(),
+            logs: Interned::default(),
+            reached: Memo::default(),
         }
     }
 
@@ -310,10 +305,6 @@ fn part(shard: usize) -> Shard {
     Shard::new(u16::try_from(shard).expect("one of two")).expect("a shard")
 }
 
-fn place(offset: u8) -> Place {
-    Place::new(1, Offset(offset.into()))
-}
-
 fn time(tick: u8) -> UnixMillis {
     UnixMillis(tick.into())
 }
@@ -329,8 +320,7 @@ impl Model for World {
     type Step = Step;
 
     fn initial(&self) -> Vec<State> {
-        let opening = |shard| Opening { shard: stream_shard(shard), at: None, fed: time(0) };
-        let log = vec![message(Body::Opened(Opened { shards: vec![opening(0), opening(1)], ended: Vec::new() }))];
+        let log = vec![message(opened([0, 1].map(stream_shard)))];
         let mut filter = Filter::default();
         filter.take(place(0), UnixMillis(0), &log[0], |_, _| {});
         let parts = [(part(0), INITIAL[0].into()), (part(1), INITIAL[1].into())].into();

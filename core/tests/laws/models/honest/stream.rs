@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tally_core::changes::{Amend, Body, Correction, Effect, Entry, Filter, LossNumber, Lost, Place, Section, Side};
-use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence};
+use tally_core::changes::{Amend, Body, Correction, Entry, Filter, LossNumber, Lost, Place, Section};
 use tally_core::time::UnixMillis;
 
-use super::{INITIAL, Rule, State, Step, World, message, part, place, stream_shard, time};
+use super::super::{likes, number, offset, place, position, sections, sequence, weighed};
+use super::{INITIAL, Rule, State, Step, World, message, part, stream_shard, time};
 use crate::intern::Number;
 
 /// What became of the one loss of a stream shard.
@@ -42,8 +42,8 @@ impl World {
         let fed = [0, 1].map(|shard| state.fed(shard, state.relayed[shard]));
         if state.stated != fed {
             let mut after = State { stated: fed, ..state.clone() };
-            let sections = (0..2).map(|shard| self.section(state, shard, [state.relayed[shard]; 3])).collect();
-            self.append(&mut after, Body::Sections { sections, losses: Vec::new() });
+            let of = (0..2).map(|shard| self.section(state, shard, [state.relayed[shard]; 3])).collect();
+            self.append(&mut after, sections(of));
             next.push((Step::StateFed, after));
         }
     }
@@ -96,8 +96,7 @@ impl World {
             let mut after = state.clone();
             after.relayed[shard] = to;
             after.stated[shard] = state.fed(shard, to);
-            let sections = vec![self.section(state, shard, [back, begin, to])];
-            self.append(&mut after, Body::Sections { sections, losses: Vec::new() });
+            self.append(&mut after, sections(vec![self.section(state, shard, [back, begin, to])]));
             next.push((Step::Relay { shard, to }, after));
         }
     }
@@ -106,15 +105,12 @@ impl World {
     fn section(&self, state: &State, shard: usize, [back, begin, to]: [u8; 3]) -> Section {
         let fed = Some(time(state.fed(shard, to)));
         let entries = (begin + 1..=to).map(|at| self.entry(shard, at)).collect();
-        Section { shard: stream_shard(shard), back: sequence(back), to: sequence(to), fed, entries }
+        Section { shard: stream_shard(shard), back: position(back), to: position(to), fed, entries }
     }
 
     fn entry(&self, shard: usize, at: u8) -> Entry {
         let gain = self.writes[shard][usize::from(at) - 1];
-        let side = |weight: i8| Side { weight: weight.into(), ..Side::default() };
-        let member = MemberKey::new("u").expect("an id");
-        let effect = Effect::Weighed { member, before: side(0), after: side(gain) };
-        Entry { key: key(shard), effect, second: 0, sequence: sequence(at).expect("records begin at 1") }
+        weighed(&likes("p", part(shard)), "u", [0, gain.into()], at)
     }
 
     fn lose(&self, state: &State, shard: usize, next: &mut Vec<(Step, State)>) {
@@ -129,7 +125,7 @@ impl World {
                 next.push((Step::Trim { shard }, after));
             }
             Loss::Met { number, to, lost } => {
-                let next_record = sequence(to + 1).map(|record| (stream_shard(shard), record));
+                let next_record = Some((stream_shard(shard), sequence(to + 1)));
                 let lost_piece = Lost { number: LossNumber(number.into()), next: next_record };
                 let at = self.append(&mut after, Body::Lost(lost_piece));
                 after.relayed[shard] = state.relayed[shard].max(to);
@@ -170,7 +166,7 @@ impl World {
             let loss = self.compared(&log, self.filters.get(state.table.filter).loss());
             let seen = counter.corrections;
             let parts = BTreeMap::from([(part(shard), Amend::Add(wrong[shard]))]);
-            let correction = Correction { counter: key(shard).counter, parts, seen, loss };
+            let correction = Correction { counter: likes("p", part(shard)).counter, parts, seen, loss };
             self.append(&mut after, Body::Correction(correction));
             next.push((Step::Correct { shard }, after));
         }
@@ -178,7 +174,7 @@ impl World {
 
     /// What each shard comes to before a place of the log, what is lost included.
     pub(super) fn due(&self, state: &State, before: Place) -> [i64; 2] {
-        let reached = self.reached(state.log, u8::try_from(before.offset().0).expect("the log is short"));
+        let reached = self.reached(state.log, offset(before));
         [0, 1].map(|shard| i64::from(INITIAL[shard]) + self.gains(shard, reached[shard]))
     }
 
@@ -189,19 +185,17 @@ impl World {
 
     /// Up to which record of each stream shard the log is before an offset, what is lost included.
     fn reached(&self, log: Number, offset: u8) -> [u8; 2] {
-        if let Some(known) = self.reached.borrow().get(&(log, offset)) {
-            return *known;
-        }
-        let mut filter = Filter::default();
-        for (at, message) in (0..offset).zip(&*self.logs.get(log)) {
-            filter.take(place(at), UnixMillis(0), message, |_, _| {});
-        }
-        let mut reached = [0; 2];
-        for (known, (_, at)) in reached.iter_mut().zip(filter.open_shards()) {
-            *known = at.map_or(0, |at| at.as_str().parse().expect("records are few"));
-        }
-        self.reached.borrow_mut().insert((log, offset), reached);
-        reached
+        self.reached.get((log, offset), || {
+            let mut filter = Filter::default();
+            for (at, message) in (0..offset).zip(&*self.logs.get(log)) {
+                filter.take(place(at), UnixMillis(0), message, |_, _| {});
+            }
+            let mut reached = [0; 2];
+            for (known, (_, at)) in reached.iter_mut().zip(filter.open_shards()) {
+                *known = at.map_or(0, number);
+            }
+            reached
+        })
     }
 
     /// Appends to the log; answers the offset.
@@ -224,12 +218,4 @@ impl State {
     fn fed(&self, shard: usize, relayed: u8) -> u8 {
         self.written[shard].get(usize::from(relayed)).copied().unwrap_or(self.tick)
     }
-}
-
-fn key(shard: usize) -> RowKey {
-    RowKey { counter: CounterId::likes(PostId::new("p").expect("an id")), shard: part(shard) }
-}
-
-fn sequence(at: u8) -> Option<Sequence> {
-    (at > 0).then(|| Sequence::from(u64::from(at)))
 }

@@ -3,7 +3,8 @@
 use tally_core::fold::{After, Counter, Flush, Mark, Partition, Position, ReadTo};
 use tally_core::time::UnixMillis;
 
-use super::{Appended, Budget, NOW, Regrown, Rule, State, Stated, Step, Tables, offset, place};
+use super::super::{offset, place};
+use super::{Appended, Budget, NOW, Regrown, Rule, State, Stated, Step, Tables};
 use crate::intern::Number;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,11 +84,11 @@ impl Regrown {
         let mut position = (*self.positions.get(position)).clone();
         let known = state.folds[i].known;
         let reached = known.readings().map(|read| read.at).max().unwrap_or(known.at);
-        if offset(reached.max(position.at)) > state.log.len() {
+        if offset::<usize>(reached.max(position.at)) > state.log.len() {
             return found;
         }
         position.last = position.last.filter(|_| self.obeys(Rule::Compared) && self.obeys(Rule::PositionMarked));
-        let before = offset(position.at).checked_sub(1);
+        let before = offset::<usize>(position.at).checked_sub(1);
         let begun = Fold::new(self, position, known);
         let mut partition = (*self.partitions.get(begun.partition)).clone();
         if self.obeys(Rule::Compared) {
@@ -103,7 +104,7 @@ impl Regrown {
         let fold = state.folds[i];
         let partition = self.partitions.get(fold.partition);
         let at = partition.place();
-        if let Some(appended) = state.log.get(offset(at)).filter(|_| !fold.is_lost) {
+        if let Some(appended) = state.log.get(offset::<usize>(at)).filter(|_| !fold.is_lost) {
             let mut partition = (*partition).clone();
             if partition.recognise(at, Self::mark(*appended)).is_err() {
                 next.push((Step::Read { fold: i }, State { is_found: true, ..state.clone() }));

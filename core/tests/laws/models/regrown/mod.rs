@@ -9,17 +9,13 @@
 mod fold;
 mod tests;
 
-use std::hash::BuildHasher;
-
-use foldhash::fast::FixedState;
-use tally_core::changes::{Body, Filter, Message, Opened, Opening, Place, Section, Standing};
-use tally_core::changes::{Effect, Entry, Side};
+use tally_core::changes::{Filter, Message, Place, Section, Standing};
 use tally_core::fold::{Counter, Flush, Mark, Partition, Position, ReadTo};
-use tally_core::ids::{CounterId, CounterKind, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
+use tally_core::ids::{CounterKind, RowKey, Shard, StreamShard};
 use tally_core::time::UnixMillis;
-use tally_core::topic::Offset;
 
 use self::fold::Fold;
+use super::{likes, number, offset, opened, place, position, sections, weighed};
 use crate::explore::Model;
 use crate::intern::{Interned, Number};
 
@@ -131,19 +127,18 @@ struct Regrown {
 
 impl Regrown {
     fn new(budget: Budget) -> Self {
-        let post = PostId::new("p").expect("an id");
         Self {
             budget,
             removed: &[],
             begun: &[],
-            key: RowKey { counter: CounterId::likes(post), shard: Shard::FIRST },
+            key: likes("p", Shard::FIRST),
             shard: StreamShard::from("2024/s"),
-            messages: Interned::new(|value| FixedState::default().hash_one(value)),
-            counters: Interned::new(|value| FixedState::default().hash_one(value)),
-            standings: Interned::new(|value| FixedState::default().hash_one(value)),
-            positions: Interned::new(|value| FixedState::default().hash_one(value)),
-            partitions: Interned::new(|value| FixedState::default().hash_one(value)),
-            flushes: Interned::new(|value| FixedState::default().hash_one(value)),
+            messages: Interned::default(),
+            counters: Interned::default(),
+            standings: Interned::default(),
+            positions: Interned::default(),
+            partitions: Interned::default(),
+            flushes: Interned::default(),
         }
     }
 
@@ -157,21 +152,11 @@ impl Regrown {
 
     /// What the relay sends: the record behind what was acknowledged, or no more than that.
     fn section(&self, sent: u8, has_entry: bool) -> Message {
-        let entry = |at: u8| Entry {
-            key: self.key.clone(),
-            effect: Effect::Weighed {
-                member: MemberKey::new(&format!("m{at}")).expect("an id"),
-                before: Side::default(),
-                after: Side { weight: 1, ..Side::default() },
-            },
-            second: 0,
-            sequence: Sequence::from(u64::from(at) + 1),
-        };
+        let entry = |at: u8| weighed(&self.key, &format!("m{at}"), [0, 1], at + 1);
         let (entries, to) = if has_entry { (vec![entry(sent)], sent + 1) } else { (Vec::new(), sent) };
-        let position = |records: u8| (records > 0).then(|| Sequence::from(u64::from(records)));
         let (shard, fed) = (self.shard.clone(), Some(UnixMillis(to.into())));
         let section = Section { shard, back: position(sent), to: position(to), fed, entries };
-        Message { read: NOW, body: Body::Sections { sections: vec![section], losses: Vec::new() } }
+        Message { read: NOW, body: sections(vec![section]) }
     }
 
     fn append(&self, state: &mut State, message: Message) {
@@ -209,7 +194,7 @@ impl Regrown {
             lost.log.truncate(to);
             lost.left.ends -= 1;
             for fold in &mut lost.folds {
-                fold.is_lost |= offset(self.partitions.get(fold.partition).place()) > to;
+                fold.is_lost |= offset::<usize>(self.partitions.get(fold.partition).place()) > to;
             }
             next.push((Step::LoseEnd { to }, lost));
         }
@@ -239,7 +224,7 @@ impl Regrown {
         let is_done = |fold: &Fold| {
             let partition = self.partitions.get(fold.partition);
             let is_written = self.flushes.get(fold.written).position.at == partition.place();
-            is_written && fold.is_idle() && !fold.is_lost && offset(partition.place()) == state.log.len()
+            is_written && fold.is_idle() && !fold.is_lost && offset::<usize>(partition.place()) == state.log.len()
         };
         state.stream == state.sent
             && state.left.records == 0
@@ -257,9 +242,7 @@ impl Model for Regrown {
     type Step = Step;
 
     fn initial(&self) -> Vec<State> {
-        let opening = Opening { shard: self.shard.clone(), at: None, fed: UnixMillis(0) };
-        let opened = Body::Opened(Opened { shards: vec![opening], ended: Vec::new() });
-        let message = self.messages.number(Message { read: NOW, body: opened });
+        let message = self.messages.number(Message { read: NOW, body: opened([self.shard.clone()]) });
         let position = Position { at: place(0), ..Position::default() };
         let standing = self.standings.number(Standing::default());
         let stated = Stated { standing, at: place(0), last: None, read: None };
@@ -319,17 +302,9 @@ impl Model for Regrown {
     }
 }
 
-fn place(at: usize) -> Place {
-    Place::new(1, Offset(u64::try_from(at).expect("a log is short")))
-}
-
-fn offset(place: Place) -> usize {
-    usize::try_from(place.offset().0).expect("a log is short")
-}
-
 fn reached(filter: &Filter) -> u8 {
     let reached = filter.open_shards().find_map(|(_, reached)| reached);
-    reached.map_or(0, |sequence| sequence.as_str().parse().expect("sequences are small"))
+    reached.map_or(0, number)
 }
 
 const WRONG: &str = "the counter is not what its rows come to";

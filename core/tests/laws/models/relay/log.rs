@@ -1,11 +1,11 @@
 //! The log, as a reader of each partition has taken it.
 
-use tally_core::changes::{Body, Filter, Item, Lost, Message, Opened, Opening, Place};
+use tally_core::changes::{Body, Filter, Item, Lost, Message, Opened};
 use tally_core::ids::StreamShard;
 use tally_core::time::UnixMillis;
-use tally_core::topic::Offset;
 
-use super::{PARTITIONS, Relays, Rule, place, stream_shard, time};
+use super::super::{number, opened, place};
+use super::{PARTITIONS, Relays, Rule, stream_shard};
 use crate::intern::Number;
 
 /// When every message is appended. Where it lies matters no more than that: here it matters whether a loss was announced.
@@ -28,8 +28,7 @@ pub(super) struct Reader {
 impl Log {
     /// A log in which the first stream shard is announced.
     pub(super) fn new() -> Self {
-        let opening = Opening { shard: stream_shard(0), at: None, fed: time(0) };
-        let opened = Message { read: THEN, body: Body::Opened(Opened { shards: vec![opening], ended: Vec::new() }) };
+        let opened = Message { read: THEN, body: opened([stream_shard(0)]) };
         let mut reader = Reader::default();
         reader.take(&opened);
         Self([reader.clone(), reader])
@@ -43,9 +42,9 @@ impl Log {
 impl Reader {
     fn take(&mut self, message: &Message) {
         let Self { filter, accepted, hole, .. } = self;
-        let taken = filter.take(Place::new(1, Offset(0)), THEN, message, |item, loss| {
+        let taken = filter.take(place(0_u8), THEN, message, |item, loss| {
             if let Item::Entry(entry) = item {
-                accepted.push((place(entry.sequence), loss.is_some()));
+                accepted.push((number(entry.sequence), loss.is_some()));
             }
         });
         *hole |= taken.hole.is_some();
@@ -53,7 +52,7 @@ impl Reader {
 
     /// The reader's place is not in the log any more.
     fn jump(&mut self) {
-        self.filter.jump(Place::new(1, Offset(0)), THEN);
+        self.filter.jump(place(0_u8), THEN);
         (self.hole, self.lost) = (true, true);
     }
 
@@ -101,31 +100,28 @@ impl Reader {
     /// Up to which record an open stream shard is in the partition.
     pub(super) fn reached(&self, shard: u8) -> Option<u8> {
         let shard = stream_shard(shard);
-        self.filter.open_shards().find(|(open, _)| **open == shard).map(|(_, at)| at.map(place).unwrap_or_default())
+        self.filter.open_shards().find(|(open, _)| **open == shard).map(|(_, at)| at.map(number).unwrap_or_default())
     }
 }
 
 impl Relays {
     /// The log once a message was appended and its reader has taken it, or once the log has lost that again.
     pub(super) fn appended(&self, log: Number, message: Number, is_lost: bool) -> Number {
-        if let Some(known) = self.grown.borrow().get(&(log, message, is_lost)) {
-            return *known;
-        }
-        let mut after = (*self.logs.get(log)).clone();
-        let (partition, sent) = &*self.messages.get(message);
-        let reader = &mut after.0[*partition as usize];
-        if is_lost {
-            reader.lost = true;
-        } else {
-            let mut message = self.as_read(sent);
-            if !self.obeys(Rule::UnnamedStay) && reader.as_of().is_none() {
-                reader.completed(&mut message);
+        self.grown.get((log, message, is_lost), || {
+            let mut after = (*self.logs.get(log)).clone();
+            let (partition, sent) = &*self.messages.get(message);
+            let reader = &mut after.0[*partition as usize];
+            if is_lost {
+                reader.lost = true;
+            } else {
+                let mut message = self.as_read(sent);
+                if !self.obeys(Rule::UnnamedStay) && reader.as_of().is_none() {
+                    reader.completed(&mut message);
+                }
+                reader.take(&message);
             }
-            reader.take(&message);
-        }
-        let after = self.logs.number(after);
-        self.grown.borrow_mut().insert((log, message, is_lost), after);
-        after
+            self.logs.number(after)
+        })
     }
 
     /// The log once the reader of a partition has jumped.

@@ -10,19 +10,16 @@ mod log;
 mod process;
 mod tests;
 
-use std::cell::RefCell;
-use std::hash::BuildHasher;
 use std::rc::Rc;
 
-use foldhash::fast::FixedState;
-use tally_core::Map;
-use tally_core::changes::{Body, DeploymentId, Effect, Entry, Message, Opened, Opening, Side, partition_of};
-use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
+use tally_core::changes::{Body, DeploymentId, Entry, Message, Opened, Opening, partition_of};
+use tally_core::ids::{RowKey, Shard, StreamShard};
 use tally_core::relay::{Fed, Relay};
 use tally_core::time::UnixMillis;
 
+use super::{likes, number, position, weighed};
 use crate::explore::Model;
-use crate::intern::{Interned, Number};
+use crate::intern::{Interned, Memo, Number};
 use log::{Log, Reader};
 use process::{Happening, Process, Store, Wanted};
 
@@ -74,11 +71,11 @@ struct Relays {
     subjects: Vec<RowKey>,
     fresh: Number,
     machines: Interned<Relay>,
-    known: RefCell<Map<(Number, Happening), Stepped>>,
+    known: Memo<(Number, Happening), Stepped>,
     messages: Interned<(u32, Message)>,
     logs: Interned<Log>,
     /// A log that has a message more, or has lost it.
-    grown: RefCell<Map<(Number, Number, bool), Number>>,
+    grown: Memo<(Number, Number, bool), Number>,
 }
 
 /// A machine after a step, and what it wants done.
@@ -150,11 +147,10 @@ enum Step {
 impl Relays {
     fn new(stream: &'static [&'static [u32]], timeouts: u8) -> Self {
         let subject = |partition| {
-            let post = |n: u32| PostId::new(&format!("p{n}")).expect("an id");
-            let mut keys = (0..).map(|n| RowKey { counter: CounterId::likes(post(n)), shard: Shard::FIRST });
+            let mut keys = (0..).map(|n| likes(&format!("p{n}"), Shard::FIRST));
             keys.find(|key| partition_of(key, PARTITIONS) == partition).expect("some subject is there")
         };
-        let machines = Interned::new(|machine: &Relay| FixedState::default().hash_one(machine));
+        let machines: Interned<Relay> = Interned::default();
         Self {
             stream,
             timeouts,
@@ -167,10 +163,10 @@ impl Relays {
             subjects: (0..PARTITIONS).map(subject).collect(),
             fresh: machines.number(process::fresh()),
             machines,
-            known: RefCell::default(),
-            messages: Interned::new(|message| FixedState::default().hash_one(message)),
-            logs: Interned::new(|log| FixedState::default().hash_one(log)),
-            grown: RefCell::default(),
+            known: Memo::default(),
+            messages: Interned::default(),
+            logs: Interned::default(),
+            grown: Memo::default(),
         }
     }
 
@@ -223,10 +219,7 @@ impl Relays {
 
     fn entry(&self, at: u8) -> Entry {
         let partition = self.stream.iter().copied().flatten().nth(usize::from(at) - 1).expect("a record");
-        let side = |weight| Side { weight, ..Side::default() };
-        let member = MemberKey::new("u").expect("an id");
-        let effect = Effect::Weighed { member, before: side(0), after: side(1) };
-        Entry { key: self.subjects[*partition as usize].clone(), effect, second: at.into(), sequence: sequence(at) }
+        Entry { second: at.into(), ..weighed(&self.subjects[*partition as usize], "u", [0, 1], at) }
     }
 
     /// Whether a record that a reader does not have is in a hole that it has found, or in a piece that was announced as lost.
@@ -299,13 +292,13 @@ impl Reached {
 impl From<Fed> for Reached {
     fn from(fed: Fed) -> Self {
         let at = u8::try_from(fed.at.0).expect("times are few");
-        Self { to: fed.to.map(place).unwrap_or_default(), at }
+        Self { to: fed.to.map(number).unwrap_or_default(), at }
     }
 }
 
 impl From<Reached> for Fed {
     fn from(Reached { to, at }: Reached) -> Self {
-        Self { to: (to > 0).then(|| sequence(to)), at: time(at) }
+        Self { to: position(to), at: time(at) }
     }
 }
 
@@ -315,14 +308,6 @@ fn of() -> DeploymentId {
 
 fn stream_shard(shard: u8) -> StreamShard {
     StreamShard::from(["2024/parent", "2024/child"][usize::from(shard)])
-}
-
-fn sequence(at: u8) -> Sequence {
-    Sequence::from(u64::from(at))
-}
-
-fn place(sequence: Sequence) -> u8 {
-    sequence.as_str().parse().expect("sequences are small")
 }
 
 fn time(second: u8) -> UnixMillis {

@@ -6,9 +6,8 @@ use tally_core::changes::{Body, Closed, LossNumber, Lost, Message};
 use tally_core::relay::{Announcement, Effect, Input, Relay, Rules};
 use tally_core::time::{Now, UnixMillis};
 
-use super::{
-    Letter, PARTITIONS, Reached, Relays, Rule, Sender, State, Step, Stepped, of, sequence, stream_shard, time,
-};
+use super::super::sequence;
+use super::{Letter, PARTITIONS, Reached, Relays, Rule, Sender, State, Step, Stepped, of, stream_shard, time};
 use crate::intern::Number;
 
 /// With these, the times that machines keep are few: whatever happens at `NOW` states nothing by itself, what happens at
@@ -82,18 +81,15 @@ pub(super) fn fresh() -> Relay {
 
 impl Relays {
     fn happens(&self, machine: Number, happening: Happening) -> Stepped {
-        if let Some(known) = self.known.borrow().get(&(machine, happening)) {
-            return known.clone();
-        }
-        let mut after = (*self.machines.get(machine)).clone();
-        let mut effects = Vec::new();
-        for (now, input) in self.inputs(machine, happening) {
-            after.step(now, input, &mut effects);
-        }
-        let wanted = effects.into_iter().map(|effect| self.wanted(effect)).collect();
-        let stepped = (self.machines.number(after), wanted);
-        self.known.borrow_mut().insert((machine, happening), Stepped::clone(&stepped));
-        stepped
+        self.known.get((machine, happening), || {
+            let mut after = (*self.machines.get(machine)).clone();
+            let mut effects = Vec::new();
+            for (now, input) in self.inputs(machine, happening) {
+                after.step(now, input, &mut effects);
+            }
+            let wanted = effects.into_iter().map(|effect| self.wanted(effect)).collect();
+            (self.machines.number(after), wanted)
+        })
     }
 
     fn inputs(&self, machine: Number, happening: Happening) -> Vec<(Now, Input)> {

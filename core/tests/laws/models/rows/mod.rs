@@ -13,15 +13,13 @@
 mod consumer;
 mod tests;
 
-use std::hash::BuildHasher;
-
-use foldhash::fast::FixedState;
-use tally_core::ids::{CounterId, PostId, RowKey, Shard, UserId};
+use tally_core::ids::{Shard, UserId};
 use tally_core::register::{Change, Progress, Row, Version, Write, admitted};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 
 use self::consumer::Consumer;
+use super::likes;
 use crate::explore::Model;
 use crate::intern::Interned;
 
@@ -113,8 +111,7 @@ struct Rows {
 impl Rows {
     fn new(events: &[Event], budget: Budget) -> Self {
         let writes = (0..).zip(events).map(|(offset, event)| write(offset, *event)).collect();
-        let progresses = Interned::new(|value| FixedState::default().hash_one(value));
-        Self { events: events.to_vec(), budget, removed: None, writes, progresses }
+        Self { events: events.to_vec(), budget, removed: None, writes, progresses: Interned::default() }
     }
 
     fn without(self, removed: Rule) -> Self {
@@ -230,10 +227,9 @@ impl Model for Rows {
 }
 
 fn write(offset: u64, event: Event) -> Write {
-    let key = RowKey { counter: CounterId::likes(PostId::new("p").expect("an id")), shard: Shard::FIRST };
     let member = UserId::new(["a", "b"][event.member]).expect("an id");
     let change = if event.likes { Change::Put { liked_at: UnixMillis(0), region: None } } else { Change::Remove };
-    Write { row: Row { key, member }, version: Version::new(1, true, Offset(offset)), change }
+    Write { row: Row { key: likes("p", Shard::FIRST), member }, version: Version::new(1, true, Offset(offset)), change }
 }
 
 /// The events of a set.

@@ -1,14 +1,24 @@
-//! The words that DynamoDB does not take as attribute names in expressions.
+//! The words that are no names: those that expressions reserve, and the keywords of statements.
 
-/// Whether this name needs an alias, in whatever case it is written.
+/// Whether expressions take this name with an alias alone, in whatever case it is written.
 pub(super) fn is_reserved(name: &str) -> bool {
-    name.len() <= LONGEST && WORDS.binary_search(&name.to_ascii_uppercase().as_str()).is_ok()
+    is_among(&RESERVED, name)
 }
 
-const LONGEST: usize = 14;
+/// Whether statements take this name in double quotation marks alone, in whatever case it is written.
+pub(super) fn is_keyword(word: &str) -> bool {
+    is_among(&KEYWORDS, word)
+}
 
+fn is_among(words: &[&str], name: &str) -> bool {
+    name.len() <= LONGEST && words.binary_search(&name.to_ascii_uppercase().as_str()).is_ok()
+}
+
+const LONGEST: usize = 17;
+
+/// What DynamoDB does not take as an attribute name in an expression.
 #[rustfmt::skip]
-const WORDS: [&str; 573] = [
+const RESERVED: [&str; 573] = [
     "ABORT", "ABSOLUTE", "ACTION", "ADD", "AFTER", "AGENT", "AGGREGATE", "ALL", "ALLOCATE", "ALTER", "ANALYZE", "AND",
     "ANY", "ARCHIVE", "ARE", "ARRAY", "AS", "ASC", "ASCII", "ASENSITIVE", "ASSERTION", "ASYMMETRIC", "AT", "ATOMIC",
     "ATTACH", "ATTRIBUTE", "AUTH", "AUTHORIZATION", "AUTHORIZE", "AUTO", "AVG", "BACK", "BACKUP", "BASE", "BATCH",
@@ -64,23 +74,49 @@ const WORDS: [&str; 573] = [
     "WINDOW", "WITH", "WITHIN", "WITHOUT", "WORK", "WRAPPED", "WRITE", "YEAR", "ZONE",
 ];
 
+/// SQL-92's and PartiQL's own.
+#[rustfmt::skip]
+const KEYWORDS: [&str; 243] = [
+    "ABSOLUTE", "ACTION", "ADD", "ALL", "ALLOCATE", "ALTER", "AND", "ANY", "ARE", "AS", "ASC", "ASSERTION", "AT",
+    "AUTHORIZATION", "AVG", "BAG", "BEGIN", "BETWEEN", "BIT", "BIT_LENGTH", "BLOB", "BOOL", "BOOLEAN", "BOTH", "BY",
+    "CASCADE", "CASCADED", "CASE", "CAST", "CATALOG", "CHAR", "CHARACTER", "CHARACTER_LENGTH", "CHAR_LENGTH", "CHECK",
+    "CLOB", "CLOSE", "COALESCE", "COLLATE", "COLLATION", "COLUMN", "COMMIT", "CONNECT", "CONNECTION", "CONSTRAINT",
+    "CONSTRAINTS", "CONTINUE", "CONVERT", "CORRESPONDING", "COUNT", "CREATE", "CROSS", "CURRENT", "CURRENT_DATE",
+    "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_USER", "CURSOR", "DATE", "DAY", "DEALLOCATE", "DEC", "DECIMAL",
+    "DECLARE", "DEFAULT", "DEFERRABLE", "DEFERRED", "DELETE", "DESC", "DESCRIBE", "DESCRIPTOR", "DIAGNOSTICS",
+    "DISCONNECT", "DISTINCT", "DOMAIN", "DOUBLE", "DROP", "ELSE", "END", "ESCAPE", "EXCEPT", "EXCEPTION", "EXEC",
+    "EXECUTE", "EXISTS", "EXTERNAL", "EXTRACT", "FALSE", "FETCH", "FIRST", "FLOAT", "FOR", "FOREIGN", "FOUND", "FROM",
+    "FULL", "GET", "GLOBAL", "GO", "GOTO", "GRANT", "GROUP", "HAVING", "HOUR", "IDENTITY", "IMMEDIATE", "IN", "INDEX",
+    "INDICATOR", "INITIALLY", "INNER", "INPUT", "INSENSITIVE", "INSERT", "INT", "INTEGER", "INTERSECT", "INTERVAL",
+    "INTO", "IS", "ISOLATION", "JOIN", "KEY", "LANGUAGE", "LAST", "LEADING", "LEFT", "LEVEL", "LIKE", "LIMIT", "LIST",
+    "LOCAL", "LOWER", "MATCH", "MAX", "MIN", "MINUTE", "MISSING", "MODULE", "MONTH", "NAMES", "NATIONAL", "NATURAL",
+    "NCHAR", "NEXT", "NO", "NOT", "NULL", "NULLIF", "NUMERIC", "OCTET_LENGTH", "OF", "ON", "ONLY", "OPEN", "OPTION",
+    "OR", "ORDER", "OUTER", "OUTPUT", "OVERLAPS", "PAD", "PARTIAL", "PIVOT", "POSITION", "PRECISION", "PREPARE",
+    "PRESERVE", "PRIMARY", "PRIOR", "PRIVILEGES", "PROCEDURE", "PUBLIC", "READ", "REAL", "REFERENCES", "RELATIVE",
+    "REMOVE", "RESTRICT", "REVOKE", "RIGHT", "ROLLBACK", "ROWS", "SCHEMA", "SCROLL", "SECOND", "SECTION", "SELECT",
+    "SESSION", "SESSION_USER", "SET", "SEXP", "SIZE", "SMALLINT", "SOME", "SPACE", "SQL", "SQLCODE", "SQLERROR",
+    "SQLSTATE", "STRING", "STRUCT", "SUBSTRING", "SUM", "SYMBOL", "SYSTEM_USER", "TABLE", "TEMPORARY", "THEN", "TIME",
+    "TIMESTAMP", "TIMEZONE_HOUR", "TIMEZONE_MINUTE", "TO", "TRAILING", "TRANSACTION", "TRANSLATE", "TRANSLATION",
+    "TRIM", "TRUE", "TUPLE", "UNION", "UNIQUE", "UNKNOWN", "UNPIVOT", "UPDATE", "UPPER", "USAGE", "USER", "USING",
+    "VALUE", "VALUES", "VARCHAR", "VARYING", "VIEW", "WHEN", "WHENEVER", "WHERE", "WITH", "WORK", "WRITE", "YEAR",
+    "ZONE",
+];
+
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST, WORDS, is_reserved};
+    use super::{KEYWORDS, LONGEST, RESERVED, is_keyword, is_reserved};
 
     #[test]
-    fn the_list_is_sorted_and_none_of_it_escapes_the_length_check() {
-        assert!(WORDS.is_sorted());
-        assert_eq!(WORDS.iter().map(|word| word.len()).max(), Some(LONGEST));
+    fn the_lists_are_sorted_and_none_of_them_escapes_the_length_check() {
+        assert!(RESERVED.is_sorted() && KEYWORDS.is_sorted());
+        assert!(RESERVED.iter().chain(&KEYWORDS).all(|word| word.len() <= LONGEST));
     }
 
     #[test]
     fn the_case_does_not_matter() {
-        for word in ["offset", "Sequence", "STATE", "owner", "token", "at", "next", "ABORT", "zone"] {
-            assert!(is_reserved(word), "{word}");
-        }
-        for word in ["likes", "version", "pk", "liked_at", "offsets", "s0", ""] {
-            assert!(!is_reserved(word), "{word}");
-        }
+        assert!(["offset", "Sequence", "STATE", "owner", "at", "ABORT", "zone"].into_iter().all(is_reserved));
+        assert!(!["likes", "version", "pk", "liked_at", "offsets", "s0", ""].into_iter().any(is_reserved));
+        assert!(["to", "Value", "SIZE", "key"].into_iter().all(is_keyword));
+        assert!(!["likes", "v", "version", "gone", "region", ""].into_iter().any(is_keyword));
     }
 }
