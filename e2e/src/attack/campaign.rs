@@ -1,30 +1,26 @@
 //! The campaigns: what is done to the pipeline while it works, and how it went.
 
-mod departures;
 mod drift;
-mod failovers;
-mod kills;
 mod losses;
 mod network;
-mod outages;
-mod rolling;
-mod zombies;
+mod processes;
 
 use std::fmt::{self, Write as _};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use clap::ValueEnum;
+use anyhow::{Context, bail, ensure};
+use clap::{Args, ValueEnum};
 use tally_testkit::process::GRACE;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
-use super::figures::Recoveries;
-use super::recounts::Attempts;
-use super::service::Service;
-use super::stage::{Judgement, Load, Setting, Stage, Table};
-use crate::simulation::laws::Count;
+use crate::attack::fleet::Service;
+use crate::attack::laws::Attempts;
+use crate::attack::stage::{Judgement, Load, Recoveries, Setting, Stage, Table};
+use crate::simulation::honest::Count;
 
 /// How long bad weather may last with the in-process Kafka. Clients give up what they wait for and ask again, and when all
 /// that a black hole held for minutes arrives at once, a second wish of one member to join ends that Kafka by an assertion,
@@ -75,15 +71,15 @@ impl Campaign {
 
     async fn run(self, stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
         match self {
-            Self::Kills => Box::pin(kills::run(stage, extent)).await,
-            Self::Zombies => zombies::run(stage, extent).await,
-            Self::Rolling => rolling::run(stage, extent).await,
-            Self::Network => network::run(stage, extent).await,
-            Self::Outages => outages::run(stage, extent).await,
-            Self::Departures => departures::run(stage, extent).await,
-            Self::Failovers => failovers::run(stage, extent).await,
+            Self::Kills => Box::pin(processes::kills(stage, extent)).await,
+            Self::Zombies => processes::zombies(stage, extent).await,
+            Self::Rolling => processes::rolling(stage, extent).await,
+            Self::Network => network::network(stage, extent).await,
+            Self::Outages => network::outages(stage, extent).await,
+            Self::Departures => network::departures(stage, extent).await,
+            Self::Failovers => losses::failovers(stage, extent).await,
             Self::Drift => Box::pin(drift::run(stage, extent)).await,
-            Self::Losses => losses::run(stage, extent).await,
+            Self::Losses => losses::losses(stage, extent).await,
         }
     }
 }
@@ -239,4 +235,69 @@ fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> Str
         let _ = writeln!(text, "    {grant}");
     }
     text
+}
+
+/// How long a recovery from bad weather may take on a machine that does nothing else.
+const RECOVERY: Duration = Duration::from_secs(30);
+
+/// Attack real processes of every service with signals and a bad network
+#[derive(Args, Clone, Debug)]
+pub struct Attack {
+    /// Which campaign
+    campaign: Campaign,
+    /// How often each thing is done; few unless said otherwise
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// How many seconds each kind of bad weather lasts; few unless said otherwise
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// What everything drawn follows from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A Kafka of one broker on this machine, IP:PORT, that has `likes`, `likes.dlq`, `changes` and `changes.anew`, all empty; one in this
+    /// process unless said otherwise
+    #[arg(long)]
+    broker: Option<SocketAddr>,
+    /// With a Redis, which has to be installed; without this there is one where it is
+    #[arg(long)]
+    redis: bool,
+    /// The share of events that add to a sum, in percent; half of them unless said otherwise
+    #[arg(long, value_name = "SHARE", value_parser = clap::value_parser!(u64).range(0..=100))]
+    sums: Option<u64>,
+    /// How many posts the events are about; few unless said otherwise
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    posts: Option<u64>,
+    /// Events a second; 200 unless said otherwise
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    rate: Option<u64>,
+}
+
+impl Attack {
+    /// Fights it and prints its report.
+    ///
+    /// # Errors
+    /// A law was broken, or the attack did not bite.
+    pub fn run(self) -> anyhow::Result<()> {
+        let Self { campaign, rounds, seconds, seed, broker, redis, sums, posts, rate } = self;
+        let under = Under::new(redis || matches!(campaign, Campaign::Failovers | Campaign::Drift), sums, posts, rate);
+        let short = campaign.short();
+        let extent = Extent {
+            rounds: rounds.unwrap_or(short.rounds),
+            span: seconds.map_or(short.span, Duration::from_secs),
+            recovery: RECOVERY,
+        };
+        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
+        let campaigns = [(campaign, extent)];
+        let report = runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+            // Left half-way, a campaign takes its processes with it.
+            tokio::select! {
+                report = fight(&program, broker, seed, &campaigns, under) => report,
+                _ = terminate.recv() => bail!("ended by a signal"),
+                _ = tokio::signal::ctrl_c() => bail!("ended by a signal"),
+            }
+        })?;
+        write!(std::io::stdout().lock(), "{report}").context("cannot print")
+    }
 }

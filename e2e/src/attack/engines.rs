@@ -12,17 +12,18 @@ use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{Checkpoints, Connection, Rows, Settings, Streams, ensure_tables};
 use tally_adapters::kafka;
+use tally_adapters::redis::{self, PartitionCache};
 use tally_core::definitions::Definitions;
-use tally_core::ids::ShardCount;
+use tally_core::ids::{CachePrefix, ShardCount};
 use tally_core::ports::ChangeStream as _;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
 use tally_service::{Clock, Host, Stage, Stop};
-use tally_testkit::Redis;
+use tally_testkit::{Redis, until};
 use tokio::net::TcpListener;
 
-use super::proxy::{Mode, Protocol, Proxy};
+use crate::attack::proxy::{Mode, Protocol, Proxy};
 use crate::simulation::history::History;
 use crate::undisturbed;
 
@@ -284,4 +285,36 @@ impl Engines {
     pub(crate) async fn open_losses(&self) -> anyhow::Result<usize> {
         Ok(self.ports().log.losses().await?.open().count())
     }
+}
+
+/// How long a server may take to follow another.
+const FOLLOW: Duration = Duration::from_secs(20);
+
+/// Another server that has all of `primary`'s and follows it.
+pub(crate) async fn replica(primary: &Redis) -> anyhow::Result<Redis> {
+    let replica = Redis::start(&["--replicaof", "127.0.0.1", &primary.address().port().to_string()]).await?;
+    let follows =
+        async || replica.ask("INFO replication").await.is_ok_and(|said| said.contains("master_link_status:up"));
+    until("the replica to follow", FOLLOW, follows).await?;
+    Ok(replica)
+}
+
+/// A replica follows no other server any more.
+pub(crate) async fn detach(replica: &Redis) -> anyhow::Result<()> {
+    let answer = replica.ask("REPLICAOF NO ONE").await?;
+    ensure!(answer.starts_with("+OK"), "Redis answered {answer:?}");
+    Ok(())
+}
+
+/// What the deployment of tables under `prefix` has cached there, by no proxy.
+pub(crate) fn cache(server: &Redis, prefix: &str) -> anyhow::Result<PartitionCache> {
+    let prefix = CachePrefix::of_tables(prefix);
+    let at = redis::Settings::at(vec![server.url()]);
+    let settings = redis::Settings { timeout: Duration::from_secs(2), prefix, ..at };
+    Ok(PartitionCache::new(&settings)?)
+}
+
+/// The URL of a server at `address`.
+pub(crate) fn url(address: SocketAddr) -> String {
+    format!("redis://{address}")
 }

@@ -1,20 +1,87 @@
-//! The processes of the pipeline: two or more consumers and streamers, an API, and recounts now and then; each place is
-//! filled again by the campaign that empties it.
+//! The processes of the pipeline: two or more consumers and streamers, an API, recounts now and then, and the operators' command.
+//! Each place is filled again by the campaign that empties it. Cargo builds no other package's binaries for a test, so this
+//! program is each of them when it is called by its name.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use tally_testkit::Process;
-use tally_testkit::process::command;
+use tally_testkit::process::{Done, command, run};
 
-use super::engines::{Dependency, Engines};
-use super::operator::Operator;
-use super::redis;
-use super::service::Service;
+use crate::attack::engines;
+use crate::attack::engines::{Dependency, Engines};
+
+/// A service of the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Service {
+    /// Kafka to rows.
+    Consumer,
+    /// Rows to counts.
+    Streamer,
+    /// Counts held against rows.
+    Recount,
+    /// Counts to people.
+    Api,
+}
+
+impl Service {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Consumer, Self::Streamer, Self::Recount, Self::Api];
+
+    /// The name of its binary.
+    pub fn binary(self) -> &'static str {
+        match self {
+            Self::Consumer => "tally-consumer",
+            Self::Streamer => "tally-change-streamer",
+            Self::Recount => "tally-batch-recount",
+            Self::Api => "tally-count-api",
+        }
+    }
+
+    /// Its role in `infra/roles.yaml`.
+    pub(crate) fn role(self) -> &'static str {
+        match self {
+            Self::Consumer => "ConsumerRole",
+            Self::Streamer => "StreamerRole",
+            Self::Recount => "RecountRole",
+            Self::Api => "ApiRole",
+        }
+    }
+
+    /// The service by whose name this program was called.
+    pub fn called() -> Option<Self> {
+        let name = std::env::args_os().next()?;
+        let name = Path::new(&name).file_name()?;
+        Self::ALL.into_iter().find(|service| name == service.binary())
+    }
+
+    /// What the service's own `main` does.
+    pub fn run(self) -> ExitCode {
+        match self {
+            Self::Consumer => tally_service::run::<tally_consumer::App>(),
+            Self::Streamer => tally_service::run::<tally_change_streamer::App>(),
+            Self::Recount => tally_service::run::<tally_batch_recount::App>(),
+            Self::Api => tally_service::run::<tally_count_api::App>(),
+        }
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Consumer => "consumer",
+            Self::Streamer => "streamer",
+            Self::Recount => "recount",
+            Self::Api => "api",
+        })
+    }
+}
 
 /// How a process is started.
 #[derive(Clone, Debug)]
@@ -33,7 +100,7 @@ impl Launcher {
     /// Of processes that find the engines behind their proxies.
     pub(crate) fn new(program: PathBuf, engines: &Engines) -> anyhow::Result<Self> {
         let address = |dependency| engines.address(dependency).context("every engine has a proxy");
-        let redis = engines.address(Dependency::Redis).map_or_else(|| "off".to_owned(), redis::url);
+        let redis = engines.address(Dependency::Redis).map_or_else(|| "off".to_owned(), engines::url);
         let endpoint = format!("http://{}", address(Dependency::DynamoDb)?);
         let api_endpoint = format!("http://{}", engines.api_tables.address());
         let brokers = address(Dependency::Kafka)?.to_string();
@@ -207,5 +274,64 @@ impl Fleet {
             slowest = slowest.max(slot.process().stop().await?);
         }
         Ok(slowest)
+    }
+}
+
+/// What the command is called.
+const NAME: &str = "tally";
+
+/// Whether this program was called by the command's name.
+pub fn is_operator() -> bool {
+    let name = std::env::args_os().next();
+    name.is_some_and(|name| Path::new(&name).file_name().is_some_and(|name| name == NAME))
+}
+
+/// An operator at a terminal.
+#[derive(Clone, Debug)]
+pub(crate) struct Operator {
+    pub(crate) program: PathBuf,
+    /// Where tables and Kafka are.
+    pub(crate) environment: Vec<(&'static str, String)>,
+}
+
+impl Operator {
+    /// Runs `tally` with `args`, as a new process that has nothing of this one's settings.
+    pub(crate) async fn run(&self, args: &[&str]) -> Done {
+        let mut command = command(&self.program);
+        command.arg0(NAME).args(args).envs(self.environment.iter().map(|(name, value)| (*name, value.as_str())));
+        command.env("AWS_REGION", "us-east-1").env("TALLY_OPERATOR", "e2e");
+        command.env("AWS_ACCESS_KEY_ID", "OperatorRole").env("AWS_SECRET_ACCESS_KEY", "local");
+        run(&mut command).await
+    }
+
+    /// Runs it, and it has to end well.
+    pub(crate) async fn must(&self, args: &[&str]) -> anyhow::Result<Done> {
+        let done = self.run(args).await;
+        ensure!(
+            done.code == Some(0),
+            "tally {} ended with {:?}\n{}\n{}",
+            args.join(" "),
+            done.code,
+            done.out,
+            done.err
+        );
+        Ok(done)
+    }
+
+    /// Makes a change, which is asked for in as many words.
+    pub(crate) async fn change(&self, args: &[&str]) -> anyhow::Result<Done> {
+        self.must(&[args, &["--yes", "--why", "a campaign"]].concat()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_has_a_name_of_its_own_and_this_program_was_called_by_none() {
+        let names: std::collections::BTreeSet<_> = Service::ALL.map(Service::binary).into();
+        assert_eq!(names.len(), Service::ALL.len());
+        assert_eq!(Service::called(), None);
     }
 }

@@ -2,6 +2,7 @@
 //! the end.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -13,18 +14,13 @@ use tally_service::{Chance, Clock, Host, Stop, Worker};
 use tally_testkit::process::GRACE;
 use tally_testkit::until;
 
-use super::answers::Answers;
-use super::engines::{Engines, Roles};
-use super::figures::Recoveries;
-use super::fleet::{Fleet, Launcher};
-use super::laws::{self, Compared};
-use super::ledger::{AMOUNTS, CROWD, behind, definitions};
-use super::load::Shared;
-use super::load::{read, speak};
-use super::recounts::{self, Found};
-use super::service::Service;
-use crate::crowd::Crowd;
-use crate::simulation::laws::{Count, Honesty};
+use crate::attack::engines::{Engines, Roles};
+use crate::attack::fleet::{Fleet, Launcher, Service};
+use crate::attack::laws::{self, Compared, Found};
+use crate::attack::ledger::{AMOUNTS, CROWD, behind, definitions};
+use crate::attack::load::{Answers, Shared, read, speak};
+use crate::simulation::events::Crowd;
+use crate::simulation::honest::{Count, Honesty};
 
 /// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session at each step
 /// of a rebalance, and a member that was killed costs several, after the session in which the group does not know it.
@@ -225,7 +221,7 @@ impl Stage {
             (ledger.said(), ledger.truth())
         };
         let compared = laws::judge(&self.engines, &self.fleet, &truth).await?;
-        let recount = recounts::audit(&self.fleet.launcher).await?;
+        let recount = laws::audit(&self.fleet.launcher).await?;
         let all = compared.rows + compared.tombstones;
         ensure!(recount.rows == all as u64, "the recount saw {} of {compared:?}", recount.rows);
         laws::judge(&self.engines, &self.fleet, &truth).await.context("after the recount")?;
@@ -293,4 +289,57 @@ where
         Ok(())
     });
     Follower { worker, trouble }
+}
+
+/// Recoveries of one kind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recoveries(Vec<Duration>);
+
+impl Recoveries {
+    pub(crate) fn add(&mut self, took: Duration) {
+        self.0.push(took);
+    }
+
+    pub(crate) fn merge(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The span that `percent` of a hundred did not exceed.
+    pub(crate) fn percentile(&self, percent: usize) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * percent).div_ceil(100).max(1);
+        sorted.get(rank - 1).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Recoveries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p50, p99, most] = [50, 99, 100].map(|percent| self.percentile(percent).as_secs_f64());
+        write!(f, "{:>5}   p50 {p50:>6.2} s   p99 {p99:>6.2} s   max {most:>6.2} s", self.count())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_span_that_was_measured() {
+        let mut recoveries = Recoveries::default();
+        assert_eq!(recoveries.percentile(99), Duration::ZERO);
+        (1..=100).rev().for_each(|seconds| recoveries.add(Duration::from_secs(seconds)));
+        assert_eq!([50, 99, 100].map(|percent| recoveries.percentile(percent).as_secs()), [50, 99, 100]);
+        let mut few = Recoveries::default();
+        few.add(Duration::from_secs(3));
+        few.add(Duration::from_secs(1));
+        assert_eq!([50, 99].map(|percent| few.percentile(percent).as_secs()), [1, 3]);
+        few.merge(recoveries);
+        assert_eq!(few.count(), 102);
+    }
 }

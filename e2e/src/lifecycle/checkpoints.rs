@@ -12,12 +12,11 @@ use tally_core::ids::ShardCount;
 use tally_testkit::process::{Done, Signal};
 use tally_testkit::until;
 
-use super::{Story, by_hand};
 use crate::attack::engines::ANEW;
-use crate::attack::operator::Operator;
-use crate::attack::recounts;
-use crate::attack::service::Service;
+use crate::attack::fleet::{Operator, Service};
+use crate::attack::laws;
 use crate::attack::stage::{Setting, Stage};
+use crate::lifecycle::{Story, by_hand};
 
 /// How long a process may take to see that it must not start.
 const REFUSED: Duration = Duration::from_secs(120);
@@ -82,7 +81,7 @@ async fn relive(stage: &mut Stage, story: &mut Story, file: &Path, is_own_kafka:
     stage.caught_up(Service::Consumer).await?;
     stage.caught_up(Service::Streamer).await?;
     ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
-    recounts::repair(&stage.fleet.launcher).await?;
+    laws::repair(&stage.fleet.launcher).await?;
     stage.changed(200).await?;
     stage.all_well()
 }

@@ -11,12 +11,12 @@ use tally_adapters::kafka;
 use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
 
-use super::{Story, TABLES, by_hand, keep};
 use crate::attack::engines::{ANEW, Roles};
+use crate::attack::fleet::Service;
+use crate::attack::laws;
 use crate::attack::ledger::{all_counters, definitions};
-use crate::attack::recounts;
-use crate::attack::service::Service;
 use crate::attack::stage::{Setting, Stage};
+use crate::lifecycle::{Story, TABLES, by_hand, keep};
 
 const PREFIX: &str = "restored-";
 
@@ -93,7 +93,7 @@ async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duratio
     ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
     story.tell(format!("started again; {asked} answers before the audit, none of them exact"));
     operator.change(&["audit", "start", "--table-prefix", PREFIX]).await?;
-    recounts::repair(&stage.fleet.launcher).await?;
+    laws::repair(&stage.fleet.launcher).await?;
     ensure!(stage.engines.open_losses().await? == 0, "a loss is open after the audit");
     story.tell("the audit has gone through");
     Ok(())

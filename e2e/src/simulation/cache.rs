@@ -13,11 +13,11 @@ use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_service::Chance;
 
-use super::chance::Draws;
-use super::coverage::Coverage;
-use super::gate::Gate;
-use super::journal::Journal;
-use super::mutant::Mutant;
+use crate::simulation::Draws;
+use crate::simulation::faults::Coverage;
+use crate::simulation::intake::Gate;
+use crate::simulation::journal::Journal;
+use crate::simulation::mutant::Mutant;
 
 /// How long after its standing a mutant tells the cache what lies before it.
 const BEHIND: Duration = Duration::from_millis(400);

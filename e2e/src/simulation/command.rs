@@ -2,7 +2,6 @@
 //! did, and the first that broke a law, made as small as it gets.
 
 mod pool;
-mod shrink;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -11,15 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-
 use tally_core::milestone::Ladder;
 use tally_service::parse_duration;
 use tokio::time::Instant;
 
-use super::coverage::{kinds, kinds_of_lists};
-use super::mutant::Mutant;
-use super::outcome::Outcome;
-use super::schedule::{Order, run};
+use crate::simulation::faults::{kinds, kinds_of_lists};
+use crate::simulation::mutant::Mutant;
+use crate::simulation::schedule::{Order, Outcome, run};
+
 pub use pool::Pool;
 
 /// How many seconds one schedule may take; those for which its process is stopped are not counted.
@@ -123,7 +121,7 @@ impl Schedule {
         let (sender, ended) = mpsc::channel();
         // A thread of its own: the keys of its maps are drawn once the seed is set.
         let thread = std::thread::Builder::new().name("schedule".to_owned()).stack_size(16 << 20);
-        super::clockwork::wind(seed);
+        crate::simulation::wind(seed);
         thread.spawn(move || sender.send(run(&order)).is_ok()).context("cannot start a thread")?;
         let mut heard = (0..LIMIT).map(|_| ended.recv_timeout(Duration::from_secs(1)));
         let outcome = match heard.find(|heard| !matches!(heard, Err(mpsc::RecvTimeoutError::Timeout))) {
@@ -181,7 +179,7 @@ impl Simulate {
         })?;
         tally.print()?;
         let Some(first) = first else { return line("every law held") };
-        shrink::shrink(pool, order(first.seed), &first)?;
+        pool::shrink(pool, order(first.seed), &first)?;
         bail!("{} schedules broke a law, seed {} first", tally.broken, first.seed)
     }
 

@@ -1,20 +1,11 @@
 //! What is done to the pipeline between two steps of a schedule.
 
 mod claims;
-mod counters;
-mod deed;
+pub(crate) mod counters;
 mod log;
-mod restless;
-mod stream;
-mod tables;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-pub(crate) use claims::Forward;
-pub(crate) use counters::Garbled;
-pub(crate) use deed::Deed;
-pub(crate) use log::{Replica, Unread};
 
 use tally_core::audit::QueueReason;
 use tally_core::cached::{Cache as _, Value};
@@ -25,14 +16,16 @@ use tally_emulator::Rule;
 use tally_service::Chance;
 use tokio::time::Instant;
 
-use super::chance::Draws;
-use super::events::LETTERS;
-use super::instance::{FOLDS, GROUP, Role, Slot};
-use super::lists;
-use super::mutant::Mutant;
-use super::profile::Profile;
-use super::world::World;
-use crate::crowd::Crowd;
+use crate::simulation::driver::claims::Forward;
+use crate::simulation::driver::counters::Garbled;
+use crate::simulation::driver::log::{Replica, Unread};
+use crate::simulation::events::{Crowd, LETTERS};
+use crate::simulation::faults::Deed;
+use crate::simulation::instance::{FOLDS, GROUP, Role, Slot};
+use crate::simulation::mutant::Mutant;
+use crate::simulation::profile::Profile;
+use crate::simulation::world::World;
+use crate::simulation::{Draws, lists};
 
 /// How wrong a clock is at most where what is trending is listed.
 const SKEW: Duration = Duration::from_secs(1);

@@ -11,15 +11,16 @@ use tally_change_streamer as streamer;
 use tally_service::{Chance, Clock, Condition, Ended, Host, Running, Standstill, UnixMillis};
 use tokio::time::Instant;
 
-use super::door::Door;
-use super::gate::Gate;
-use super::kafka::Beyond;
-use super::mutant::Mutant;
-use super::ports::{Asked, UnderWay};
-use super::profile::Profile;
-use super::wire::{Earlier, Shadow, Tampered, Wire};
-use super::world::{World, settings};
-use apps::Process;
+use crate::simulation::instance::apps::Process;
+use crate::simulation::intake::{Beyond, Gate};
+use crate::simulation::mutant::Mutant;
+use crate::simulation::producer::UnderWay;
+use crate::simulation::profile::Profile;
+use crate::simulation::readers::Door;
+use crate::simulation::rewrite::Asked;
+use crate::simulation::wire::tampered::Earlier;
+use crate::simulation::wire::{Shadow, Tampered, Wire};
+use crate::simulation::world::{World, settings};
 
 /// The group of all consumers, and of all folds.
 pub(crate) const GROUP: &str = "tally-consumer";

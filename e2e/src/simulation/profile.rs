@@ -1,8 +1,7 @@
 //! What one schedule is like: how much of each fault, how many processes, and how they are set up. Drawn from the seed,
 //! and for a mutant from those that give it something to break.
 
-mod listing;
-mod targets;
+pub(crate) mod targets;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,14 +11,12 @@ use tally_core::milestone::Ladder;
 use tally_emulator::{Config, Fault, Rule};
 use tally_service::Chance;
 
-use super::chance::Draws;
-use super::driver::Deed;
-use super::instance::Role;
-use super::mix::Mix;
-use super::mutant::Mutant;
-use crate::crowd::Crowd;
-
-pub(crate) use listing::Listing;
+use crate::simulation::Draws;
+use crate::simulation::events::{Crowd, Mix};
+use crate::simulation::faults::Deed;
+use crate::simulation::instance::Role;
+use crate::simulation::mutant::Mutant;
+use crate::simulation::profile::targets::Listing;
 
 /// Events of a schedule with so few steps that what is rare would not come.
 const SHORT: u64 = 600;

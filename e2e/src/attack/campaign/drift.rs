@@ -15,15 +15,13 @@ use tally_service::{Stop, Switch};
 use tally_testkit::{Process, until};
 use tokio::time::{Instant, sleep};
 
-use super::super::engines::Engines;
-use super::super::figures::Recoveries;
-use super::super::load::utter;
-use super::super::service::Service;
-use super::super::stage::{SETTLES, Stage};
-use super::{Deeds, Extent};
-use crate::crowd;
-use crate::simulation::chance::Draws;
-use crate::simulation::laws::Honesty;
+use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::engines::Engines;
+use crate::attack::fleet::Service;
+use crate::attack::load::utter;
+use crate::attack::stage::{Recoveries, SETTLES, Stage};
+use crate::simulation::honest::Honesty;
+use crate::simulation::{Draws, events};
 use crate::undisturbed;
 
 /// Posts whose counts are changed, and by how much: more than their rows change by, and less than a recount withholds.
@@ -257,7 +255,7 @@ async fn probe(stage: &Stage, nth: u64, ages: &Ages, over: Stop) -> anyhow::Resu
     let post = PostId::new(&format!("probe-{nth}")).context("an id")?;
     let mut likes: u64 = 0;
     while !over.is_requested() {
-        let saying = stage.ledger.look().like(&post, &crowd::user(likes));
+        let saying = stage.ledger.look().like(&post, &events::user(likes));
         likes += 1;
         utter(producer.clone(), stage.ledger.clone(), vec![saying]).await?;
         let said = Instant::now();

@@ -1,16 +1,14 @@
-//! Schedules side by side, each in a process of its own.
+//! Schedules side by side, each in a process of its own; and one that broke a law made smaller: fewer events, fewer kinds of
+//! faults, as long as some law still breaks.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 
 use anyhow::{Context, ensure};
 
-use super::super::outcome::Outcome;
-use super::super::schedule::Order;
-use super::broken;
+use crate::simulation::command::{broken, line};
+use crate::simulation::schedule::{Order, Outcome};
 
 /// Where schedules are run.
 #[derive(Clone, Debug)]
@@ -109,4 +107,40 @@ impl Pool {
         }
         Ok(outcome)
     }
+}
+
+/// Lines of the trace that are printed.
+const LINES: usize = 60;
+
+/// Prints the smallest schedule found that still breaks a law, how to run it, and the end of its trace.
+pub(super) fn shrink(pool: &Pool, mut order: Order, first: &Outcome) -> anyhow::Result<()> {
+    let mut last = first.clone();
+    while order.events > 40 {
+        let smaller = Order { events: order.events / 2, ..order.clone() };
+        let outcome = pool.one(&smaller)?;
+        if outcome.broken.is_none() {
+            break;
+        }
+        (order, last) = (smaller, outcome);
+    }
+    for kind in first.faults.keys() {
+        let mut smaller = order.clone();
+        smaller.without.insert(kind.clone());
+        let outcome = pool.one(&smaller)?;
+        if outcome.broken.is_some() {
+            (order, last) = (smaller, outcome);
+        }
+    }
+    let outcome = pool.one(&Order { lines: true, ..order.clone() })?;
+    let left: Vec<&String> = last.faults.keys().collect();
+    let without: Vec<String> = order.without.iter().cloned().collect();
+    line(&format!(
+        "smallest: schedule --seed {} --events {} --without {}",
+        order.seed,
+        order.events,
+        without.join(",")
+    ))?;
+    line(&format!("faults left: {left:?}"))?;
+    line(outcome.broken.as_deref().context("a schedule did not repeat itself")?)?;
+    outcome.lines.iter().rev().take(LINES).rev().try_for_each(|text| line(text))
 }

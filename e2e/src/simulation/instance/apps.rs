@@ -13,17 +13,18 @@ use tally_count_api as api;
 use tally_service::{Chance, Clock, Host};
 use tally_trends as trends;
 
-use super::super::cache::WatchedCache;
-use super::super::events::{LETTERS, TOPIC};
-use super::super::gate::Gate;
-use super::super::journal::CHANGES;
-use super::super::kafka::{Beyond, GatedIntake, GatedProducer};
-use super::super::lists::{self, BOARDS};
-use super::super::mutant::Mutant;
-use super::super::ports::{Asked, EarlyProducer, FaultyIntake, FaultyProducer, FaultyReader, Rewriter, UnderWay};
-use super::super::profile::{Listing, Profile};
-use super::super::world::World;
-use super::{FOLDS, GROUP, Role};
+use crate::simulation::cache::WatchedCache;
+use crate::simulation::events::{LETTERS, TOPIC};
+use crate::simulation::instance::{FOLDS, GROUP, Role};
+use crate::simulation::intake::{Beyond, FaultyIntake, FaultyReader, Gate, GatedIntake, GatedProducer};
+use crate::simulation::journal::CHANGES;
+use crate::simulation::lists::{self, BOARDS};
+use crate::simulation::mutant::Mutant;
+use crate::simulation::producer::{EarlyProducer, FaultyProducer, UnderWay};
+use crate::simulation::profile::Profile;
+use crate::simulation::profile::targets::Listing;
+use crate::simulation::rewrite::{Asked, Rewriter};
+use crate::simulation::world::World;
 
 /// A process that is about to be started.
 pub(super) struct Process<'a> {

@@ -32,8 +32,8 @@ use serde::Deserialize;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
 use tally_core::time::UnixMillis;
 
-use super::super::history::{History, Since};
-use super::super::mix::named;
+use crate::simulation::events::named;
+use crate::simulation::history::{History, Since};
 
 /// A count as the API answers it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

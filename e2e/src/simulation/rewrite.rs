@@ -1,5 +1,5 @@
-//! The log `changes` in the hands of readers that break a rule: what they are given says what a reader without the rule would
-//! have made of it.
+//! The log `changes`, and the topic of boards, in the hands of readers that break a rule: what they are given says what a reader
+//! without the rule would have made of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,11 @@ use tally_core::ids::{CounterId, RowKey, Sequence, StreamShard};
 use tally_core::ports::log::{Record, Records};
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
+use tally_trends::{Published, Shelf, Tick};
 use tokio::time::Instant;
 
-use super::super::journal::Journal;
-use super::super::mutant::Mutant;
+use crate::simulation::journal::Journal;
+use crate::simulation::mutant::Mutant;
 
 /// How much older than the longest window a change is that has left it for certain, in seconds.
 const LEFT: u64 = 60;
@@ -323,4 +324,56 @@ fn read(value: &[u8]) -> Option<(DeploymentId, Message)> {
     let deployment = DeploymentId(said["of"].as_str()?.into());
     let message = Message::read(value, &deployment).ok()?;
     Some((deployment, message))
+}
+
+/// What such a reader does with the messages.
+#[derive(Debug)]
+pub(super) enum Misread {
+    /// The latest lists of all partitions are taken for those of one moment.
+    MomentsMixed(BTreeMap<u32, Tick>),
+    /// What was written last is taken for the latest.
+    OlderTaken { all: Vec<Published>, latest: BTreeMap<u32, u64> },
+}
+
+impl Misread {
+    /// The reader that `mutant` has, if it has one.
+    pub(super) fn of(mutant: Mutant) -> Option<Self> {
+        match mutant {
+            Mutant::MomentsMixed => Some(Self::MomentsMixed(BTreeMap::new())),
+            Mutant::OlderTaken => Some(Self::OlderTaken { all: Vec::new(), latest: BTreeMap::new() }),
+            _ => None,
+        }
+    }
+
+    /// Hands `message` on to `shelf`, and what makes it break the rule.
+    pub(super) fn take(&mut self, message: Published, shelf: &mut Shelf) {
+        match (self, &message) {
+            (Self::MomentsMixed(latest), Published::Tick(tick)) => {
+                let moment = tick.moment;
+                latest.insert(tick.partition, tick.clone());
+                shelf.take(message);
+                for other in latest.values().filter(|other| other.moment < moment) {
+                    shelf.take(Published::Tick(Tick { moment, ..other.clone() }));
+                }
+            }
+            (Self::OlderTaken { all, latest }, Published::Tick(tick)) => {
+                let (moment, before) = (tick.moment, latest.insert(tick.partition, tick.moment));
+                all.push(message.clone());
+                if before.is_none_or(|before| moment >= before) {
+                    shelf.take(message);
+                    return;
+                }
+                // It stands in the place of all later ones.
+                *shelf = Shelf::default();
+                shelf.read_whole();
+                let later = |message: &&Published| matches!(message, Published::Tick(tick) if tick.moment > moment);
+                all.iter().filter(|message| !later(message)).for_each(|message| shelf.take(message.clone()));
+            }
+            (Self::OlderTaken { all, .. }, Published::Board(_)) => {
+                all.push(message.clone());
+                shelf.take(message);
+            }
+            (Self::MomentsMixed(_), Published::Board(_)) => shelf.take(message),
+        }
+    }
 }

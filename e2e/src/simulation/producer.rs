@@ -18,12 +18,12 @@ use tally_core::topic::Offset;
 use tally_service::{Chance, Clock, Host, Stage, Stop};
 use tokio::time::Instant;
 
-use super::super::chance::Draws;
-use super::super::coverage::Coverage;
-use super::super::gate::Gate;
-use super::super::journal::Journal;
-use super::super::mutant::Mutant;
-use super::rewrite::Asked;
+use crate::simulation::Draws;
+use crate::simulation::faults::Coverage;
+use crate::simulation::intake::Gate;
+use crate::simulation::journal::Journal;
+use crate::simulation::mutant::Mutant;
+use crate::simulation::rewrite::Asked;
 
 /// How long a message may be under way after its sender has given it up, in milliseconds.
 const LATE: u64 = 5_000;
