@@ -1,7 +1,5 @@
 //! The engines: embedded ones started in this process, or real ones, and the connections to either.
 
-mod forward;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +13,13 @@ use tally_core::backoff::Backoff;
 use tally_core::ids::CachePrefix;
 use tally_core::ports::{Outcome, TopicReader as _};
 use tally_emulator::Emulator;
-use tally_service::{Clock, Host, Secret, Stage, Stop};
-use tokio::net::TcpListener;
+use tally_service::{Clock, Host, Secret, Stage, Stop, Task};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
+use crate::args::{EngineConfig, KafkaEngine, StoreEngine};
 use crate::cache::{Expiry, Switchable};
-use crate::config::{EngineConfig, KafkaEngine, StoreEngine};
-use forward::Forward;
 
 /// The topic of likes, and that of dead letters.
 pub(crate) const TOPIC: &str = "likes";
@@ -195,6 +194,32 @@ fn open_cache(redis: Option<&Secret>, table_prefix: &str, host: &Host) -> anyhow
     let settings = redis::Settings { prefix, ..redis::Settings::at(vec![url.expose().to_owned()]) };
     let cache = redis::PartitionCache::new(&settings).context("cannot set up the cache")?;
     Ok(Switchable::real(Arc::new(cache)))
+}
+
+/// Forwards what connects to `listener` to the address `to`. A Kafka client needs it once: it is told the real port then.
+pub(super) struct Forward {
+    pub(super) listener: TcpListener,
+    pub(super) to: String,
+}
+
+impl Task for Forward {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        // Dropped with this task, and its connections with it.
+        let mut connections = JoinSet::new();
+        while let Ok(accepted) = stop.unless_requested(self.listener.accept()).await {
+            while connections.try_join_next().is_some() {}
+            // A client may be gone before it is accepted.
+            let Ok((mut client, _)) = accepted else { continue };
+            let to = self.to.clone();
+            connections.spawn(async move {
+                if let Ok(mut server) = TcpStream::connect(to).await {
+                    // Either side may break off.
+                    let _ = copy_bidirectional(&mut client, &mut server).await;
+                }
+            });
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

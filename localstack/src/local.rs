@@ -9,22 +9,21 @@ use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Host};
+use tokio::sync::watch;
 
-use crate::board::Board;
-use crate::config::LoadConfig;
-use crate::control::Control;
+use crate::args::LoadConfig;
 use crate::counters::Counters;
 use crate::engine::Engines;
 use crate::gate::Gate;
-use crate::happened::Happened;
 use crate::ledger::Ledger;
-use crate::milestones::Changes;
 use crate::names::Names;
 use crate::page::Endpoints;
-use crate::screen::Screen;
+use crate::probe::Staleness;
+use crate::screen::{Board, Screen};
 use crate::services::Services;
-use crate::sightings::Sightings;
-use crate::staleness::Staleness;
+use crate::stack::Happened;
+use crate::verify::milestones::Changes;
+use crate::verify::sightings::Sightings;
 
 /// The local stack while it runs.
 pub(crate) struct Local {
@@ -99,5 +98,29 @@ impl Local {
             screen: Screen::new(),
             engines,
         }
+    }
+}
+
+pub(crate) struct Control(watch::Sender<bool>);
+
+impl Default for Control {
+    fn default() -> Self {
+        Self(watch::Sender::new(false))
+    }
+}
+
+impl Control {
+    pub(crate) fn pause(&self, paused: bool) {
+        self.0.send_replace(paused);
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Completes once the load is not paused.
+    pub(crate) async fn going(&self) {
+        // The sender is borrowed by this very call, so the channel is open.
+        let _ = self.0.subscribe().wait_for(|paused| !paused).await;
     }
 }

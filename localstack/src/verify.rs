@@ -4,11 +4,9 @@
 //! past that moment. The wait is bounded; what is not reached is reported, and the comparison is made all the same.
 
 mod compare;
-mod differences;
 mod lists;
-mod milestones;
-mod oracle;
-mod rows;
+pub(crate) mod milestones;
+pub(crate) mod sightings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,16 +25,38 @@ use tally_core::time::UnixMillis;
 use tally_service::Stop;
 use tokio::time::Instant;
 
-use crate::client::Client;
 use crate::local::Local;
 use crate::observe;
 use crate::page::{Drift, Staleness};
+use crate::probe::Client;
+use crate::verify::compare::{Compared, Rows, compared, counters_with_rows, rows_with_ledger, served_with_rows};
+use crate::verify::lists::ComparedLists;
+use crate::verify::milestones::ComparedMilestones;
 
-use compare::{Compared, compared, counters_with_rows, rows_with_ledger, served_with_rows};
-use differences::Differences;
-use lists::ComparedLists;
-use milestones::ComparedMilestones;
-use rows::Rows;
+/// Differences listed one by one; beyond them only their number is kept.
+pub(super) const LISTED: usize = 20;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Differences {
+    pub(crate) count: u64,
+    /// The first of them.
+    pub(crate) listed: Vec<String>,
+}
+
+impl Differences {
+    pub(super) fn add(&mut self, what: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.listed.len() < LISTED {
+            self.listed.push(what());
+        }
+    }
+
+    pub(super) fn extend(&mut self, other: Self) {
+        self.count += other.count;
+        self.listed.extend(other.listed);
+        self.listed.truncate(LISTED);
+    }
+}
 
 /// How long each step towards quiet may take.
 const PATIENCE: Duration = Duration::from_secs(120);

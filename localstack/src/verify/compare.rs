@@ -2,14 +2,87 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tally_adapters::dynamodb::ScannedRow;
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, CounterName};
+use tally_core::ids::{CounterId, CounterKind, CounterName, ReservedKey, RowKey, Shard, ShardCount};
 
-use super::differences::Differences;
-use super::rows::{CounterRows, Rows};
 use crate::counters::{Counted, Counters};
 use crate::ledger::{Amount, Ledger, Pairs};
 use crate::names::{Made, Names};
+use crate::verify::Differences;
+
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    counters: BTreeMap<CounterId, CounterRows>,
+    /// Rows that are not where they belong, or of another kind than their counter.
+    pub(super) astray: Differences,
+}
+
+/// The rows of one counter.
+#[derive(Debug, Default)]
+pub(super) struct CounterRows {
+    /// How many there are.
+    pub(super) rows: u64,
+    /// What those of each shard weigh.
+    pub(super) shards: BTreeMap<Shard, i64>,
+    /// The load's users among the members.
+    pub(super) users: BTreeSet<u32>,
+    /// What the load's lanes have made among them: replies, or posts with a hashtag.
+    pub(super) made: BTreeSet<Made>,
+}
+
+static NONE: CounterRows =
+    CounterRows { rows: 0, shards: BTreeMap::new(), users: BTreeSet::new(), made: BTreeSet::new() };
+
+impl CounterRows {
+    /// What all of them weigh.
+    pub(super) fn total(&self) -> i64 {
+        self.shards.values().sum()
+    }
+}
+
+impl Rows {
+    /// Takes a row in. A tombstone is a member that was taken back: there is nothing to compare.
+    pub(super) fn take(&mut self, row: &ScannedRow, names: &Names, shards: ShardCount) {
+        let ScannedRow { pk, sort, .. } = row;
+        if row.gone.is_some() {
+            return;
+        }
+        let key: RowKey = match pk.parse() {
+            Ok(key) => key,
+            Err(error) => return self.astray.add(|| format!("row {pk:?}: {error}")),
+        };
+        let (kind, home) = match ReservedKey::read(sort) {
+            Some(ReservedKey::Cell { partition, .. }) => (CounterKind::Sum, shards.shard_of_cell(partition)),
+            Some(_) => return,
+            None => (CounterKind::Set, shards.shard_of(sort)),
+        };
+        if key.shard != home {
+            self.astray.add(|| format!("row of {sort:?} in {pk:?}: belongs in shard {home}"));
+        }
+        if key.counter.name.kind() != kind {
+            self.astray.add(|| format!("row of {sort:?} in {pk:?}: sums have cells alone, and sets have none"));
+        }
+        let Some(weight) = row.weight() else {
+            return self.astray.add(|| format!("row of {sort:?} in {pk:?}: weighs nothing that can be read"));
+        };
+        let counter = self.counters.entry(key.counter).or_default();
+        counter.rows += 1;
+        *counter.shards.entry(key.shard).or_default() += weight.get();
+        counter.users.extend(names.user_index(sort));
+        counter.made.extend(names.made_of(sort));
+    }
+
+    /// The rows of one counter.
+    pub(super) fn of(&self, id: &CounterId) -> &CounterRows {
+        self.counters.get(id).unwrap_or(&NONE)
+    }
+
+    /// Every counter that has rows.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&CounterId, &CounterRows)> {
+        self.counters.iter()
+    }
+}
 
 /// What was compared of all counters of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
