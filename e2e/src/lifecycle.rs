@@ -235,7 +235,7 @@ fn row(stage: &Stage, nth: u64) -> anyhow::Result<Value> {
     let item = json!({
         "pk": {"S": pk}, "user_id": {"S": id}, "post_id": {"S": post}, "liked_at": {"N": SINCE.0.to_string()},
     });
-    stage.ledger.look().put(counter, &user, SINCE);
+    stage.ledger.lock().put(counter, &user, SINCE);
     Ok(json!({"PutRequest": {"Item": item}}))
 }
 

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use parking_lot::Mutex;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
@@ -179,7 +180,7 @@ impl Engines {
 
     /// The Redis that is in use, where one is installed.
     pub(crate) fn redis(&self) -> Option<Arc<Redis>> {
-        self.redis.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.redis.lock().clone()
     }
 
     /// Kills the Redis that is in use, and puts its replica in its place.
@@ -188,7 +189,7 @@ impl Engines {
         primary.kill();
         proxy.set(Mode::Reset);
         proxy.lead_to(replica.address());
-        *self.redis.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(replica));
+        *self.redis.lock() = Some(Arc::new(replica));
         tokio::task::yield_now().await;
         proxy.calm();
         Ok(())
@@ -196,14 +197,14 @@ impl Engines {
 
     /// The tables of the deployment as it is now.
     pub(crate) fn ports(&self) -> Arc<Ports> {
-        Arc::clone(&self.ports.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.ports.lock())
     }
 
     /// The deployment is under another prefix from now on.
     pub(crate) fn move_to(&self, prefix: &str, clock: Clock) {
         let connection = Connection::in_process(&Settings::local(prefix), self.emulator.http_client(), clock.now());
         let ports = Arc::new(Ports::over(&connection, clock, prefix));
-        *self.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports;
+        *self.ports.lock() = ports;
     }
 
     /// Where services find a dependency.

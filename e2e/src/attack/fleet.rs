@@ -7,10 +7,11 @@ use std::fmt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use parking_lot::Mutex;
 use tally_testkit::Process;
 use tally_testkit::process::{Done, command, run};
 
@@ -109,7 +110,7 @@ impl Launcher {
 
     /// From now on processes of this build are told so by a variable.
     pub(crate) fn tell(&self, variable: &'static str, value: &str) {
-        let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut settings = self.settings.lock();
         settings.insert(variable, value.to_owned());
     }
 
@@ -135,7 +136,7 @@ impl Launcher {
 
     /// Starts one of another program.
     pub(crate) fn start_of(&self, program: &Path, service: Service, more: &[&str]) -> anyhow::Result<Process> {
-        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let settings = self.settings.lock().clone();
         let mut args = vec!["--log-format", "json", "--admin-listen", "127.0.0.1:0"];
         args.extend(match service {
             Service::Consumer => vec!["--brokers", &self.brokers],
@@ -166,11 +167,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) fn process(&self) -> Arc<Process> {
-        Arc::clone(&self.lock())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Arc<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::clone(&self.process.lock())
     }
 }
 
@@ -180,13 +177,13 @@ pub(crate) struct Memory(Mutex<BTreeMap<Service, u64>>);
 
 impl Memory {
     fn saw(&self, service: Service, bytes: Option<u64>) {
-        let mut most = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut most = self.0.lock();
         let most = most.entry(service).or_default();
         *most = (*most).max(bytes.unwrap_or(0));
     }
 
     pub(crate) fn most(&self) -> BTreeMap<Service, u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
@@ -231,7 +228,7 @@ impl Fleet {
     /// Fills a place with a process of another program.
     pub(crate) fn refill_of(&self, slot: &Slot, program: &Path) -> anyhow::Result<Arc<Process>> {
         let fresh = Arc::new(self.launcher.start_of(program, slot.service, &[])?);
-        *slot.lock() = Arc::clone(&fresh);
+        *slot.process.lock() = Arc::clone(&fresh);
         Ok(fresh)
     }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use tally_adapters::kafka;
-use tally_core::definitions::Definitions;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, Producer as _};
 use tally_service::{Chance, Stop};
@@ -19,7 +19,6 @@ use tokio::time::sleep;
 use crate::attack::engines::{Engines, TOPIC};
 use crate::attack::fleet::Fleet;
 use crate::attack::ledger::{Ledger, Saying, behind};
-use crate::attack::stage::Load;
 use crate::simulation::Draws;
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::Honesty;
@@ -38,27 +37,16 @@ const STANDSTILL: Duration = Duration::from_secs(60);
 const ROOM: u64 = 20_000;
 
 /// The ledger, shared by the producer and the judgement.
-#[derive(Clone, Debug)]
-pub(crate) struct Shared(Arc<Mutex<Ledger>>);
-
-impl Shared {
-    pub(crate) fn new(load: &Load, chance: Chance, definitions: Definitions) -> Self {
-        Self(Arc::new(Mutex::new(Ledger::new(load.crowd, load.sums, chance, definitions))))
-    }
-
-    pub(crate) fn look(&self) -> MutexGuard<'_, Ledger> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(crate) type Shared = Arc<Mutex<Ledger>>;
 
 /// Says so many events a second until it is stopped, straight to the broker.
 pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, rate: u64, stop: Stop) -> anyhow::Result<()> {
     let producer = kafka::Producer::new(&kafka::Settings::plaintext(&engines.broker.to_string()))?;
     while !stop.is_requested() {
-        let ends = ledger.look().ends().clone();
+        let ends = ledger.lock().ends().clone();
         if behind(&ends, &engines.finished().await) < ROOM {
             let mut sayings: Vec<_> = {
-                let mut ledger = ledger.look();
+                let mut ledger = ledger.lock();
                 (0..rate.div_ceil(BREATHS)).map(|_| ledger.say()).collect()
             };
             // What was not acknowledged may be in the log all the same. Said again from the first word to the last, the
@@ -87,9 +75,9 @@ pub(crate) async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Ve
     let mut outcome = Ok(());
     while let Some((saying, sent)) = sent.next().await {
         match sent {
-            Ok(written) => ledger.look().written(&saying, written.partition, written.offset.0),
+            Ok(written) => ledger.lock().written(&saying, written.partition, written.offset.0),
             Err(fault) => {
-                ledger.look().unacknowledged(&saying);
+                ledger.lock().unacknowledged(&saying);
                 outcome = Err(fault);
             }
         }
@@ -149,7 +137,7 @@ struct Received {
 impl Answers {
     /// Takes one in; `None` is a connection that was refused or broken.
     pub(crate) fn hear(&self, answer: Option<Answer>) {
-        let mut received = self.received();
+        let mut received = self.0.lock();
         let Some(answer) = answer else {
             received.none += 1;
             return;
@@ -164,30 +152,26 @@ impl Answers {
 
     /// How many had this status.
     pub(crate) fn with(&self, status: u16) -> u64 {
-        self.received().by_status.get(&status).copied().unwrap_or(0)
+        self.0.lock().by_status.get(&status).copied().unwrap_or(0)
     }
 
     /// The last answer that was none but a request to come back.
     pub(crate) fn busy(&self) -> Option<Answer> {
-        self.received().busy.clone()
+        self.0.lock().busy.clone()
     }
 
     /// Counts, or 503: the API has nothing else to say of a post.
     pub(crate) fn judge(&self) -> anyhow::Result<()> {
-        let received = self.received();
+        let received = self.0.lock();
         ensure!(received.wrong.is_none(), "the api answered {:?}", received.wrong);
         ensure!(received.by_status.contains_key(&200), "the api never gave a count: {:?}", received.by_status);
         Ok(())
-    }
-
-    fn received(&self) -> MutexGuard<'_, Received> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Display for Answers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let received = self.received();
+        let received = self.0.lock();
         received.by_status.iter().try_for_each(|(status, count)| write!(f, "{status}: {count}, "))?;
         write!(f, "no connection or no answer: {}", received.none)
     }

@@ -4,11 +4,12 @@ mod kafka;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use tally_service::{Host, Stage, Stop};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -178,7 +179,7 @@ impl Proxy {
 
     /// New connections lead to another server from now on.
     pub(crate) fn lead_to(&self, target: SocketAddr) {
-        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
+        *self.shared.target.lock() = target;
     }
 
     /// Everything passes.
@@ -198,7 +199,7 @@ struct Broken;
 
 impl Shared {
     async fn serve(self: Arc<Self>, mut client: TcpStream) {
-        let target = *self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        let target = *self.target.lock();
         let Ok(mut server) = TcpStream::connect(target).await else { return };
         let passed = AtomicU64::new(0);
         let (from_client, to_client) = client.split();

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use parking_lot::Mutex;
 use tally_core::definitions::Definitions;
 use tally_service::{Chance, Clock, Host, Stop, Worker};
 use tally_testkit::process::GRACE;
@@ -17,7 +18,7 @@ use tally_testkit::until;
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Service};
 use crate::attack::laws::{self, Compared, Found};
-use crate::attack::ledger::{AMOUNTS, CROWD, behind, definitions};
+use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
 use crate::attack::load::{Answers, Shared, read, speak};
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::{Count, Honesty};
@@ -122,7 +123,10 @@ impl Stage {
         let launcher = Launcher::new(program.to_owned(), &engines)?;
         told.iter().for_each(|(variable, value)| launcher.tell(variable, value));
         let fleet = Arc::new(Fleet::start(launcher, members).await?);
-        let (ledger, answers) = (Shared::new(&load, chance.fork(), counters), Arc::<Answers>::default());
+        let (ledger, answers) = (
+            Arc::new(Mutex::new(Ledger::new(load.crowd, load.sums, chance.fork(), counters))),
+            Arc::<Answers>::default(),
+        );
         let speaker = speaker(&host, &engines, &ledger, load.rate);
         let honesty = Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO);
         let reader = |nth| {
@@ -161,7 +165,7 @@ impl Stage {
     pub(crate) async fn caught_up(&self, service: Service) -> anyhow::Result<Duration> {
         match service {
             Service::Consumer => {
-                let ends = self.ledger.look().ends().clone();
+                let ends = self.ledger.lock().ends().clone();
                 let written = async || behind(&ends, &self.engines.finished().await) == 0;
                 until("every event to be a row", PATIENCE, written).await
             }
@@ -217,7 +221,7 @@ impl Stage {
         self.caught_up(Service::Consumer).await?;
         self.caught_up(Service::Streamer).await?;
         let (said, truth) = {
-            let ledger = self.ledger.look();
+            let ledger = self.ledger.lock();
             (ledger.said(), ledger.truth())
         };
         let compared = laws::judge(&self.engines, &self.fleet, &truth).await?;

@@ -1,10 +1,11 @@
 //! The cache's twin as a process has it: it fails, it is watched for a version that goes back, and in a mutant's hands it is
 //! told in another order, or without what a loss needs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tally_adapters::memory::PartitionCache;
 use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
 use tally_core::changes::Place;
@@ -29,12 +30,12 @@ pub(crate) struct Breaches(Arc<Mutex<Vec<String>>>);
 impl Breaches {
     /// One more.
     pub(crate) fn add(&self, breach: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(breach);
+        self.0.lock().push(breach);
     }
 
     /// The first of them.
     pub(crate) fn first(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
+        self.0.lock().first().cloned()
     }
 }
 

@@ -1,8 +1,9 @@
 //! What may be done to a pipeline between two looks at it, and how often each kind of fault was done.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 /// Something that happens to the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
@@ -207,16 +208,12 @@ impl Coverage {
     /// Some more of `kind`.
     pub(crate) fn add(&self, kind: &str, count: u64) {
         if count > 0 {
-            *self.counts().entry(kind.to_owned()).or_default() += count;
+            *self.0.lock().entry(kind.to_owned()).or_default() += count;
         }
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> BTreeMap<String, u64> {
-        self.counts().clone()
-    }
-
-    fn counts(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().clone()
     }
 }

@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tally_adapters::memory::log::Broker;
 use tally_core::fault::Fault;
 use tally_core::ports::log::{Outgoing, Rebalance, Records, Revocation, Written};
@@ -42,7 +43,7 @@ impl Gate {
     /// Lets everything through.
     pub(crate) fn open(&self) {
         self.0.shut.store(false, Ordering::Relaxed);
-        let waiting = std::mem::take(&mut *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        let waiting = std::mem::take(&mut *self.0.waiting.lock());
         waiting.into_iter().for_each(Waker::wake);
     }
 
@@ -52,7 +53,7 @@ impl Gate {
             if !self.0.shut.load(Ordering::Relaxed) {
                 return Poll::Ready(());
             }
-            self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(context.waker().clone());
+            self.0.waiting.lock().push(context.waker().clone());
             Poll::Pending
         })
         .await;
@@ -74,23 +75,19 @@ pub(crate) struct Beyond(Arc<Mutex<BTreeMap<u32, [Offset; 2]>>>);
 
 impl Beyond {
     fn read(&self, partition: u32, to: Offset) {
-        self.places().entry(partition).or_default()[0] = to;
+        self.0.lock().entry(partition).or_default()[0] = to;
     }
 
     /// What of a partition is stored as done, where that was read further than `safe`.
     pub(crate) fn stored(&self, partition: u32, safe: Offset) -> Offset {
-        let mut places = self.places();
+        let mut places = self.0.lock();
         let [read, stored] = places.entry(partition).or_default();
         *stored = safe.max(*read);
         *stored
     }
 
     fn committed(&self, partition: u32, safe: Offset) -> Offset {
-        self.places().get(&partition).map_or(safe, |[_, stored]| safe.max(*stored))
-    }
-
-    fn places(&self) -> MutexGuard<'_, BTreeMap<u32, [Offset; 2]>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().get(&partition).map_or(safe, |[_, stored]| safe.max(*stored))
     }
 }
 

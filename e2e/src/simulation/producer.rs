@@ -2,11 +2,12 @@
 //! come late, or not at all; and in a mutant's hands messages that say something else, or that are not waited for.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tally_adapters::memory::log::Broker;
 use tally_core::changes::Place;
@@ -171,7 +172,7 @@ impl FaultyProducer {
 
     /// The first section of each stream shard that a process sends to a partition has no back-link.
     fn unlink_first(&self, partition: u32, said: &mut Value) {
-        let mut begun = self.said.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begun = self.said.begun.lock();
         for section in sections(said) {
             let shard = section["s"].as_str().unwrap_or_default().to_owned();
             if begun.insert((partition, shard)) {
@@ -182,7 +183,7 @@ impl FaultyProducer {
 
     /// The losses that are not announced yet are not repeated either.
     fn unannounce(&self, partition: u32, said: &mut Value) {
-        let announced = self.said.losses.lock().unwrap_or_else(PoisonError::into_inner);
+        let announced = self.said.losses.lock();
         if let Some(losses) = said.get_mut("losses").and_then(Value::as_array_mut) {
             losses.retain(|loss| loss.as_u64().is_some_and(|loss| announced.contains(&(partition, loss))));
         }
@@ -190,7 +191,7 @@ impl FaultyProducer {
 
     /// A correction that is sent again says that it has seen the first one.
     fn count_again(&self, value: &[u8], said: &mut Value) {
-        let mut corrections = self.said.corrections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut corrections = self.said.corrections.lock();
         if !corrections.insert(value.to_vec()) {
             said["correction"]["seen"] = json!(said["correction"]["seen"].as_u64().unwrap_or_default() + 1);
         }
@@ -206,7 +207,7 @@ impl FaultyProducer {
             while this.write(sent.record()).is_err() {
                 tokio::time::sleep(AGAIN).await;
             }
-            this.said.losses.lock().unwrap_or_else(PoisonError::into_inner).insert((partition, number));
+            this.said.losses.lock().insert((partition, number));
             Ok(())
         });
         Some(Written { partition, offset: Offset(0) })

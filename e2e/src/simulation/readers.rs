@@ -7,8 +7,8 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -16,6 +16,7 @@ use bytes::Bytes;
 use http::Request;
 use http::header::HOST;
 use http_body_util::{BodyExt as _, Full};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tally_core::ids::{CounterId, CounterName, PostId};
 use tally_count_api::limits::Peer;
@@ -106,20 +107,20 @@ struct Behind {
 impl Door {
     /// The instance starts anew; `starting` yields its routes when it is ready.
     pub(crate) fn open(&self, starting: oneshot::Receiver<Front>) {
-        let mut behind = self.behind();
+        let mut behind = self.behind.lock();
         *behind = Behind { life: behind.life + 1, starting: Some(starting), front: None };
     }
 
     /// The instance is gone, and its requests with it.
     pub(crate) fn close(&self) {
-        let mut behind = self.behind();
+        let mut behind = self.behind.lock();
         *behind = Behind { life: behind.life + 1, starting: None, front: None };
         self.standstill.end();
     }
 
     /// The routes, once they are there, and of which life.
     fn front(&self) -> Option<(u64, Front)> {
-        let mut behind = self.behind();
+        let mut behind = self.behind.lock();
         if let Some(front) = behind.starting.as_mut().and_then(|starting| starting.try_recv().ok()) {
             (behind.starting, behind.front) = (None, Some(front));
         }
@@ -140,15 +141,11 @@ impl Door {
         };
         let (status, body) = self.standstill.hold(exchange).await?;
         let undefined = status == http::StatusCode::NOT_FOUND && question.may_be_undefined();
-        if self.behind().life != life || status == http::StatusCode::SERVICE_UNAVAILABLE || undefined {
+        if self.behind.lock().life != life || status == http::StatusCode::SERVICE_UNAVAILABLE || undefined {
             return Ok(None);
         }
         ensure!(status == http::StatusCode::OK, "the api answered {status}: {body:?}");
         question.answers(serde_json::from_slice(&body)?).map(Some)
-    }
-
-    fn behind(&self) -> MutexGuard<'_, Behind> {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

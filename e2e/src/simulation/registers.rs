@@ -1,8 +1,9 @@
 //! Every change of a row, of a claim and of a counter, as the store tells it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tally_core::changes::Place;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, ReservedKey, Shard};
@@ -105,36 +106,32 @@ impl Registers {
             (Ok(old), Ok(new)) => Change::Row { pk: pk.to_owned(), sort: sort.to_owned(), old, new },
             (Err(odd), _) | (_, Err(odd)) => Change::Odd(odd),
         };
-        self.kept().changes.push((UnixMillis(changed.at_ms), change));
+        self.0.lock().changes.push((UnixMillis(changed.at_ms), change));
     }
 
     fn keep_claim(&self, changed: &Changed) {
         let id = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("id"));
         if id == Some("changes/losses") {
             let replays = changed.new.as_ref().map(replays).unwrap_or_default();
-            self.kept().changes.push((UnixMillis(changed.at_ms), Change::Replays(replays)));
+            self.0.lock().changes.push((UnixMillis(changed.at_ms), Change::Replays(replays)));
             return;
         }
         let index = id.and_then(|id| id.strip_prefix("claim/")?.strip_prefix(TOPIC)?.strip_prefix('/')?.parse().ok());
         let Some(partition) = index else { return };
         let (old, new) = (changed.old.as_ref().map(claim), changed.new.as_ref().map(claim));
-        let mut kept = self.kept();
+        let mut kept = self.0.lock();
         kept.claims.insert(partition, new.unwrap_or_default());
         kept.changes.push((UnixMillis(changed.at_ms), Change::Claim { partition, old, new }));
     }
 
     /// Those behind the first `taken`, and when each came.
     pub(crate) fn behind(&self, taken: usize) -> Vec<(UnixMillis, Change)> {
-        self.kept().changes[taken..].to_vec()
+        self.0.lock().changes[taken..].to_vec()
     }
 
     /// The claim of a partition.
     pub(crate) fn claim(&self, partition: u32) -> Claim {
-        self.kept().claims.get(&partition).copied().unwrap_or_default()
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().claims.get(&partition).copied().unwrap_or_default()
     }
 }
 
@@ -206,14 +203,14 @@ impl Writes {
             let id = changed.new.as_ref().and_then(|new| new.text("post_id")).and_then(|id| id.parse().ok());
             if let (Some(counter), Some(after)) = (id, changed.new.as_ref().and_then(read)) {
                 let write = Write { counter, before: changed.old.as_ref().and_then(read), after };
-                writes.0.lock().unwrap_or_else(PoisonError::into_inner).push(write);
+                writes.0.lock().push(write);
             }
         })
     }
 
     /// Those since this was asked last, in order.
     pub(crate) fn take(&self) -> Vec<Write> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -2,9 +2,10 @@
 //! without the rule would have made of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tally_core::changes::{
     Body, Correction, DeploymentId, Effect, Entry, Filter, Message, Nonce, Opened, Opening, Place, Section, Side,
@@ -60,14 +61,14 @@ impl Asked {
     /// It has put a marker.
     pub(crate) fn marked(&self, key: &str, nonce: &str) {
         if let (Ok(key), Ok(nonce)) = (key.parse(), nonce.parse()) {
-            self.known().markers.insert(key, (nonce, 0));
+            self.0.lock().markers.insert(key, (nonce, 0));
         }
     }
 
     /// It has sent a correction.
     pub(super) fn corrected(&self, value: &[u8]) {
         let Some(Body::Correction(correction)) = read(value).map(|(_, message)| message.body) else { return };
-        let (id, mut known) = (correction.counter.clone(), self.known());
+        let (id, mut known) = (correction.counter.clone(), self.0.lock());
         let Some((_, of)) = known.counters.get(&id).filter(|(seen, _)| *seen == correction.seen) else { return };
         let sent = Sent { of: *of, at: Instant::now(), correction };
         known.corrections.insert(id, sent);
@@ -78,7 +79,7 @@ impl Asked {
         let number = |value: &Value| value["N"].as_str().and_then(|number| number.parse::<i64>().ok());
         let whole = |value: &Value| number(value).and_then(|number| u64::try_from(number).ok()).unwrap_or_default();
         let Some(id) = item["post_id"]["S"].as_str().and_then(|id| id.parse::<CounterId>().ok()) else { return };
-        let (place, mut known) = (Place::from_stored(whole(&item["version"])), self.known());
+        let (place, mut known) = (Place::from_stored(whole(&item["version"])), self.0.lock());
         known.counters.insert(id.clone(), (whole(&item["c"]), place));
         let Some(sent) = known.corrections.get(&id).filter(|sent| sent.at.elapsed() < SETTLED) else { return };
         if !sent.was_refused(place, journal) {
@@ -94,10 +95,6 @@ impl Asked {
             }
         }
         item["likes"] = json!({"N": total.to_string()});
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -144,7 +141,7 @@ impl Rewriter {
 
     /// A partition is read anew.
     pub(super) fn begin(&self, partition: u32) {
-        self.reading().remove(&partition);
+        self.reading.lock().remove(&partition);
     }
 
     /// What is handed on in the place of `records`.
@@ -201,7 +198,7 @@ impl Rewriter {
     fn mark(&self, partition: u32, value: &[u8]) -> Option<Vec<u8>> {
         let (deployment, mut message) = read(value)?;
         let Body::Sections { sections, .. } = &mut message.body else { return None };
-        let mut known = self.asked.known();
+        let mut known = self.asked.0.lock();
         let of_partition = |key: &RowKey| partition_of(key, self.partitions) == partition;
         let waiting = known.markers.iter_mut().filter(|(key, (_, shown))| *shown < MARKED && of_partition(key));
         let mut waiting: Vec<_> = waiting.collect();
@@ -226,7 +223,7 @@ impl Rewriter {
     /// in between.
     fn renumber(&self, partition: u32, value: &[u8]) -> Option<Vec<u8>> {
         let (deployment, mut message) = read(value)?;
-        let mut reading = self.reading();
+        let mut reading = self.reading.lock();
         let reading = reading.entry(partition).or_default();
         match &mut message.body {
             Body::Sections { sections, .. } => {
@@ -273,10 +270,6 @@ impl Rewriter {
             }
             _ => {}
         }
-    }
-
-    fn reading(&self) -> MutexGuard<'_, BTreeMap<u32, Reading>> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,11 +2,11 @@
 //! other, while requests go wrong; consumers and streamers that sleep while others take over; and a deployment.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::ensure;
 use futures_util::future::try_join_all;
+use parking_lot::Mutex;
 use tally_service::{Chance, Stop, Switch};
 use tally_testkit::process::Signal;
 
@@ -132,7 +132,7 @@ async fn sleepers(stage: &Stage, service: Service, waiting: &Waiting) -> anyhow:
 
 async fn sleeper(stage: &Stage, slot: &Slot, waiting: &Waiting) -> anyhow::Result<Recoveries> {
     let mut recoveries = Recoveries::default();
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let next = || waiting.lock().pop_front();
     while let Some(nap) = next() {
         stage.clock.sleep(stage.chance.millis(0, AWAKE)).await;
         let process = slot.process();

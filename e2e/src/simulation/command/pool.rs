@@ -3,9 +3,10 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 
 use anyhow::{Context, ensure};
+use parking_lot::Mutex;
 
 use crate::simulation::command::{broken, line};
 use crate::simulation::schedule::{Order, Outcome};
@@ -43,7 +44,7 @@ impl Pool {
                 let (sender, orders, over) = (sender.clone(), &orders, &over);
                 scope.spawn(move || {
                     while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                        let order = orders.lock().unwrap_or_else(PoisonError::into_inner).next();
+                        let order = orders.lock().next();
                         let Some(order) = order else { return };
                         if sender.send(self.checked(&order, twice)).is_err() {
                             return;

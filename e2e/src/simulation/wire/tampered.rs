@@ -1,11 +1,12 @@
 //! What a mutant makes of a process's requests and statements, and of what it is answered.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_types::body::SdkBody;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tally_core::changes::Place;
 use tally_core::ids::CounterId;
@@ -30,7 +31,7 @@ impl Remembered {
         let Some(id) = item["id"]["S"].as_str().filter(|id| id.starts_with("changes/position/")) else { return false };
         let id = id.to_owned();
         let filter = item["filter"].take();
-        let earlier = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, filter.clone());
+        let earlier = self.0.lock().insert(id, filter.clone());
         item["filter"] = earlier.unwrap_or(filter);
         true
     }
@@ -254,7 +255,7 @@ impl Tampered {
             }
             (Mutant::SafeUnpaired, Role::Api) => each_item(body, "checkpoints", stored_long_ago),
             (Mutant::StandingLast, Role::Api) if counters(body, |_| {}) => {
-                let mut earlier = self.earlier.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut earlier = self.earlier.0.lock();
                 if let Some(before) = earlier.insert(asked.to_string(), body.clone()) {
                     *body = before;
                 }
