@@ -4,7 +4,7 @@
 //! tables are the emulator's over HTTP, and the cache is a Redis server where one is installed. Between them and the
 //! services stand proxies, so that each dependency can go away without its contents.
 
-mod campaign;
+pub(crate) mod campaign;
 pub(crate) mod engines;
 pub(crate) mod fleet;
 pub(crate) mod laws;
@@ -13,5 +13,6 @@ mod load;
 mod proxy;
 pub(crate) mod stage;
 
-pub use campaign::{Attack, Campaign, Extent, Under, fight};
+pub use campaign::{Attack, Campaign, Extent, fight};
 pub use fleet::Service;
+pub use stage::{Ground, Under};

@@ -7,51 +7,41 @@
 mod checkpoints;
 mod restore;
 
-use std::fmt::Write as _;
-use std::io::Write as _;
-use std::net::SocketAddr;
+use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
 use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 use tally_testkit::until;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
-use crate::attack::engines::Engines;
+use crate::attack::campaign::reported;
+use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::Service;
-use crate::attack::stage::{Judgement, Setting, Stage};
+use crate::attack::stage::{Ground, Judgement, Stage, Under};
 use crate::lifecycle::restore::none_is_exact;
 use crate::simulation::events;
 use crate::undisturbed;
 
 pub use crate::attack::fleet::is_operator;
-pub use checkpoints::lose_checkpoints;
-pub use restore::restore;
 
 /// Put a deployment of real processes through what it has to survive
 #[derive(Args, Clone, Debug)]
 pub struct Lifecycle {
     #[command(subcommand)]
     what: What,
-
-    /// What everything drawn follows from
-    #[arg(long, default_value_t = 1, global = true)]
-    seed: u64,
-
-    /// A Kafka of one broker on this machine, IP:PORT, that has `likes`, `likes.dlq`, `changes` and `changes.anew`, all empty; one in this
-    /// process unless said otherwise
-    #[arg(long, global = true)]
-    broker: Option<SocketAddr>,
+    #[command(flatten)]
+    ground: Ground,
 }
 
+/// What it has to survive.
 #[derive(Clone, Debug, Subcommand)]
-enum What {
+pub enum What {
     /// Tables are restored to a moment, as `tally restore plan` says, and Kafka is read again
     Restore {
         /// How long ago the moment is by then
@@ -68,33 +58,44 @@ enum What {
     },
 }
 
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Restore { lose } => write!(f, "restore --lose {lose:?}"),
+            Self::LoseCheckpoints => f.write_str("lose-checkpoints"),
+            Self::LoseCounts { posts } => write!(f, "lose-counts --posts {posts}"),
+        }
+    }
+}
+
 impl Lifecycle {
     /// Does it and prints its report.
     ///
     /// # Errors
     /// Something differs, or was not as an operator is told that it is.
     pub fn run(self) -> anyhow::Result<()> {
-        let Self { what, seed, broker } = self;
-        let program = std::env::current_exe().context("cannot tell which program this is")?;
-        let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
-        let report = runtime.block_on(async {
-            let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
-            let lived = async {
-                match what {
-                    What::Restore { lose } => restore(&program, broker, seed, lose).await,
-                    What::LoseCheckpoints => lose_checkpoints(&program, broker, seed).await,
-                    What::LoseCounts { posts } => lose_counts(&program, broker, seed, posts).await,
-                }
-            };
-            // Left half-way, a campaign takes its processes with it.
-            tokio::select! {
-                report = Box::pin(lived) => report,
-                _ = terminate.recv() => bail!("ended by a signal"),
-                _ = tokio::signal::ctrl_c() => bail!("ended by a signal"),
-            }
-        })?;
-        write!(std::io::stdout().lock(), "{report}").context("cannot print")
+        reported(async |program| live(program, self.ground, self.what).await)
     }
+}
+
+/// Puts processes of `program` through it; the report.
+///
+/// # Errors
+/// A step does not do what it says, something starts over what is lost or is called exact that is not, or something differs in the
+/// end.
+pub async fn live(program: &Path, ground: Ground, what: What) -> anyhow::Result<String> {
+    // The roles are those of the tables that a restore leaves behind.
+    let roles = if matches!(what, What::Restore { .. }) { Roles::Ignored } else { Roles::Kept };
+    let mut stage = Stage::set(program, ground, (2, roles), Under::default()).await?;
+    let (mut story, has_times) = (Story::default(), ground.broker.is_some());
+    let lived = match &what {
+        What::Restore { lose } => restore::relive(&stage, &mut story, has_times, *lose).await,
+        What::LoseCheckpoints => checkpoints::relive(&mut stage, &mut story, !has_times).await,
+        What::LoseCounts { posts } => lose_counts(&stage, &mut story, *posts).await,
+    };
+    lived.with_context(|| stage.fleet.tails(&story.0.join("\n")))?;
+    let judgement = stage.judge().await?;
+    Ok(story.ended(&format!("{what}: seed {}", ground.seed), &judgement))
 }
 
 /// The four tables of a deployment, without their prefix.
@@ -132,13 +133,9 @@ impl Story {
 
 /// Sends a request to the store by hand.
 async fn by_hand(engines: &Engines, operation: &str, body: Value) -> anyhow::Result<()> {
-    asked(engines, operation, body).await.map(|_| ())
-}
-
-/// Its answer.
-async fn asked(engines: &Engines, operation: &str, body: Value) -> anyhow::Result<Value> {
-    let answer = undisturbed::ask(&engines.emulator, operation, &body).await;
-    answer.with_context(|| format!("the store refused {operation} {body}"))
+    let is_done = undisturbed::send(&engines.emulator, operation, &body).await;
+    ensure!(is_done, "the store refused {operation} {body}");
+    Ok(())
 }
 
 /// Has a table be kept as it has to be: restorable, and protected.
@@ -168,27 +165,15 @@ const RECOUNTED: Duration = Duration::from_secs(7_200);
 /// How long the API may take to say exact again once the recount has ended.
 const HONEST: Duration = Duration::from_secs(120);
 
-/// Loses the counts of `posts` posts and of those that the load is about; the report.
-///
-/// # Errors
-/// Something is called exact that is not, a process ends, or something differs in the end.
-pub async fn lose_counts(program: &Path, broker: Option<SocketAddr>, seed: u64, posts: u64) -> anyhow::Result<String> {
-    let stage = Stage::set(program, broker, seed, Setting::of(2)).await?;
-    let mut story = Story::default();
-    let lived = relive(&stage, &mut story, posts).await;
-    lived.with_context(|| stage.fleet.tails(&story.0.join("\n")))?;
-    let judgement = stage.judge().await?;
-    Ok(story.ended(&format!("lose-counts --posts {posts}: seed {seed}"), &judgement))
-}
-
-async fn relive(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Result<()> {
+/// Loses the counts of `posts` posts and of those that the load is about.
+async fn lose_counts(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Result<()> {
     let began = Instant::now();
     put_rows(stage, posts).await?;
     let counters = stage.engines.emulator.stats().tables["like_counts"].items;
     story.tell(format!("{counters} items of like_counts after {}", spent(began)));
 
     let lost = Instant::now();
-    lose(stage).await?;
+    lose(stage, "like_counts", "post_id").await?;
     let noticed = until("no count to be called exact", NOTICED, async || none_is_exact(stage).await.is_ok()).await?;
     story.tell(format!("like_counts deleted and created anew; nothing is exact {:.1} s later", noticed.as_secs_f64()));
     let operator = stage.fleet.launcher.operator();
@@ -239,13 +224,13 @@ fn row(stage: &Stage, nth: u64) -> anyhow::Result<Value> {
     Ok(json!({"PutRequest": {"Item": item}}))
 }
 
-/// Deletes the table of counts and creates another one.
-async fn lose(stage: &Stage) -> anyhow::Result<()> {
-    by_hand(&stage.engines, "DeleteTable", json!({"TableName": "like_counts"})).await?;
-    let names: Value = json!([{"AttributeName": "post_id", "AttributeType": "S"}]);
-    let keys: Value = json!([{"AttributeName": "post_id", "KeyType": "HASH"}]);
+/// Deletes a table whose items have this key alone, and creates another one.
+async fn lose(stage: &Stage, table: &str, key: &str) -> anyhow::Result<()> {
+    by_hand(&stage.engines, "DeleteTable", json!({"TableName": table})).await?;
+    let names: Value = json!([{"AttributeName": key, "AttributeType": "S"}]);
+    let keys: Value = json!([{"AttributeName": key, "KeyType": "HASH"}]);
     let table = json!({
-        "TableName": "like_counts", "BillingMode": "PAY_PER_REQUEST", "AttributeDefinitions": names, "KeySchema": keys,
+        "TableName": table, "BillingMode": "PAY_PER_REQUEST", "AttributeDefinitions": names, "KeySchema": keys,
     });
     by_hand(&stage.engines, "CreateTable", table).await
 }

@@ -24,6 +24,7 @@ use tally_service::{Clock, Host, Stage, Stop};
 use tally_testkit::{Redis, until};
 use tokio::net::TcpListener;
 
+use crate::attack::ledger::definitions;
 use crate::attack::proxy::{Mode, Protocol, Proxy};
 use crate::simulation::history::History;
 use crate::undisturbed;
@@ -128,7 +129,6 @@ impl Engines {
         host: &Host,
         broker: Option<SocketAddr>,
         roles: Roles,
-        counters: &Definitions,
         needs_redis: bool,
     ) -> anyhow::Result<Self> {
         let (broker, cluster) = match broker {
@@ -160,8 +160,7 @@ impl Engines {
         ensure_tables(&connection).await?;
         let checkpoints = Checkpoints::new(&connection);
         checkpoints.config(Some(ShardCount::DEFAULT)).await?;
-        let likes_alone = Definitions::likes_alone();
-        let defined = *counters == likes_alone || checkpoints.define(&likes_alone, counters).await?;
+        let defined = checkpoints.define(&Definitions::likes_alone(), &definitions()).await?;
         ensure!(defined, "the counters are defined by another");
         let tables = proxies.get(&Dependency::DynamoDb).map(Proxy::address).context("the tables have a proxy")?;
         let api_tables = Proxy::start(host, tables, Protocol::Any).await?;
@@ -313,9 +312,4 @@ pub(crate) fn cache(server: &Redis, prefix: &str) -> anyhow::Result<PartitionCac
     let at = redis::Settings::at(vec![server.url()]);
     let settings = redis::Settings { timeout: Duration::from_secs(2), prefix, ..at };
     Ok(PartitionCache::new(&settings)?)
-}
-
-/// The URL of a server at `address`.
-pub(crate) fn url(address: SocketAddr) -> String {
-    format!("redis://{address}")
 }

@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 use tally_testkit::Process;
 use tally_testkit::process::{Done, command, run};
 
-use crate::attack::engines;
 use crate::attack::engines::{Dependency, Engines};
 
 /// A service of the pipeline.
@@ -101,17 +100,16 @@ impl Launcher {
     /// Of processes that find the engines behind their proxies.
     pub(crate) fn new(program: PathBuf, engines: &Engines) -> anyhow::Result<Self> {
         let address = |dependency| engines.address(dependency).context("every engine has a proxy");
-        let redis = engines.address(Dependency::Redis).map_or_else(|| "off".to_owned(), engines::url);
+        let redis = engines.address(Dependency::Redis).map_or_else(|| "off".to_owned(), |at| format!("redis://{at}"));
         let endpoint = format!("http://{}", address(Dependency::DynamoDb)?);
         let api_endpoint = format!("http://{}", engines.api_tables.address());
         let brokers = address(Dependency::Kafka)?.to_string();
         Ok(Self { program, endpoint, api_endpoint, brokers, redis, settings: Arc::default() })
     }
 
-    /// From now on processes of this build are told so by a variable.
+    /// From now on processes are told so by a variable.
     pub(crate) fn tell(&self, variable: &'static str, value: &str) {
-        let mut settings = self.settings.lock();
-        settings.insert(variable, value.to_owned());
+        self.settings.lock().insert(variable, value.to_owned());
     }
 
     /// Of processes that have no cache.
@@ -121,22 +119,11 @@ impl Launcher {
 
     /// An operator's command over the same engines.
     pub(crate) fn operator(&self) -> Operator {
-        Operator {
-            program: self.program.clone(),
-            environment: [("AWS_ENDPOINT_URL", &self.endpoint), ("TALLY_BROKERS", &self.brokers)]
-                .map(|(name, value)| (name, value.clone()))
-                .into(),
-        }
+        Operator(self.clone())
     }
 
     /// Starts a process of `service`, with `more` arguments.
     pub(crate) fn start(&self, service: Service, more: &[&str]) -> anyhow::Result<Process> {
-        self.start_of(&self.program, service, more)
-    }
-
-    /// Starts one of another program.
-    pub(crate) fn start_of(&self, program: &Path, service: Service, more: &[&str]) -> anyhow::Result<Process> {
-        let settings = self.settings.lock().clone();
         let mut args = vec!["--log-format", "json", "--admin-listen", "127.0.0.1:0"];
         args.extend(match service {
             Service::Consumer => vec!["--brokers", &self.brokers],
@@ -147,13 +134,10 @@ impl Launcher {
         });
         args.extend(more);
         let endpoint = if service == Service::Api { &self.api_endpoint } else { &self.endpoint };
-        let mut command = command(program);
+        let mut command = command(&self.program);
         command.arg0(service.binary()).args(args).env("AWS_ENDPOINT_URL", endpoint).env("AWS_REGION", "us-east-1");
         command.env("AWS_ACCESS_KEY_ID", service.role()).env("AWS_SECRET_ACCESS_KEY", "local");
-        // An older build refuses to start with a setting that it does not know.
-        if program == self.program {
-            command.envs(settings);
-        }
+        command.envs(&*self.settings.lock());
         Process::start(&service.to_string(), &mut command)
     }
 }
@@ -171,27 +155,12 @@ impl Slot {
     }
 }
 
-/// The most memory that processes of each service had, in bytes.
-#[derive(Debug, Default)]
-pub(crate) struct Memory(Mutex<BTreeMap<Service, u64>>);
-
-impl Memory {
-    fn saw(&self, service: Service, bytes: Option<u64>) {
-        let mut most = self.0.lock();
-        let most = most.entry(service).or_default();
-        *most = (*most).max(bytes.unwrap_or(0));
-    }
-
-    pub(crate) fn most(&self) -> BTreeMap<Service, u64> {
-        self.0.lock().clone()
-    }
-}
-
 /// All places.
 pub(crate) struct Fleet {
     pub(crate) launcher: Launcher,
     slots: Vec<Slot>,
-    memory: Memory,
+    /// The most memory that processes of each service had, in bytes.
+    memory: Mutex<BTreeMap<Service, u64>>,
 }
 
 impl Fleet {
@@ -202,7 +171,7 @@ impl Fleet {
             .chain([Service::Api]);
         let slot = |service| Ok(Slot { service, process: Mutex::new(Arc::new(launcher.start(service, &[])?)) });
         let slots = services.map(slot).collect::<anyhow::Result<Vec<_>>>()?;
-        let fleet = Self { launcher, slots, memory: Memory::default() };
+        let fleet = Self { launcher, slots, memory: Mutex::default() };
         fleet.ready().await?;
         Ok(fleet)
     }
@@ -222,12 +191,7 @@ impl Fleet {
 
     /// Fills a place anew; the process that was there has to be gone.
     pub(crate) fn refill(&self, slot: &Slot) -> anyhow::Result<Arc<Process>> {
-        self.refill_of(slot, &self.launcher.program)
-    }
-
-    /// Fills a place with a process of another program.
-    pub(crate) fn refill_of(&self, slot: &Slot, program: &Path) -> anyhow::Result<Arc<Process>> {
-        let fresh = Arc::new(self.launcher.start_of(program, slot.service, &[])?);
+        let fresh = Arc::new(self.launcher.start(slot.service, &[])?);
         *slot.process.lock() = Arc::clone(&fresh);
         Ok(fresh)
     }
@@ -251,12 +215,16 @@ impl Fleet {
 
     /// Notes how much memory each process has had so far; call it before one ends.
     pub(crate) fn weigh(&self) {
-        self.slots.iter().for_each(|slot| self.memory.saw(slot.service, slot.process().peak_memory()));
+        for slot in &self.slots {
+            let (bytes, mut memory) = (slot.process().peak_memory().unwrap_or(0), self.memory.lock());
+            let most = memory.entry(slot.service).or_default();
+            *most = bytes.max(*most);
+        }
     }
 
     pub(crate) fn memory(&self) -> BTreeMap<Service, u64> {
         self.weigh();
-        self.memory.most()
+        self.memory.lock().clone()
     }
 
     /// The end of every log, under a heading.
@@ -285,17 +253,14 @@ pub fn is_operator() -> bool {
 
 /// An operator at a terminal.
 #[derive(Clone, Debug)]
-pub(crate) struct Operator {
-    pub(crate) program: PathBuf,
-    /// Where tables and Kafka are.
-    pub(crate) environment: Vec<(&'static str, String)>,
-}
+pub(crate) struct Operator(Launcher);
 
 impl Operator {
     /// Runs `tally` with `args`, as a new process that has nothing of this one's settings.
     pub(crate) async fn run(&self, args: &[&str]) -> Done {
-        let mut command = command(&self.program);
-        command.arg0(NAME).args(args).envs(self.environment.iter().map(|(name, value)| (*name, value.as_str())));
+        let Launcher { program, endpoint, brokers, .. } = &self.0;
+        let mut command = command(program);
+        command.arg0(NAME).args(args).env("AWS_ENDPOINT_URL", endpoint).env("TALLY_BROKERS", brokers);
         command.env("AWS_REGION", "us-east-1").env("TALLY_OPERATOR", "e2e");
         command.env("AWS_ACCESS_KEY_ID", "OperatorRole").env("AWS_SECRET_ACCESS_KEY", "local");
         run(&mut command).await

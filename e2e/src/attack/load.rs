@@ -88,15 +88,14 @@ pub(crate) async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Ve
 /// Between two questions of one reader.
 const QUESTIONS: Duration = Duration::from_millis(50);
 
-/// Asks the API for one post's likes after another until it is stopped, and has each judged; in between, where there are more
-/// than likes, for all counters of a post.
+/// Asks the API for one post's likes after another until it is stopped, and has each judged; in between
+/// for all counters of a post.
 pub(crate) async fn read(
     fleet: Arc<Fleet>,
     answers: Arc<Answers>,
     honesty: Honesty,
     chance: Chance,
     crowd: Crowd,
-    likes_alone: bool,
     stop: Stop,
 ) -> anyhow::Result<()> {
     let posts: Vec<String> = crowd.all_counters().map(|id| format!("/v1/posts/{}", id.post)).collect();
@@ -104,7 +103,7 @@ pub(crate) async fn read(
         // A process that is only just starting has no address to be asked at.
         if let Some(address) = fleet.api().public() {
             // A process that stands still answers when it goes on.
-            let of_likes = likes_alone || chance.happens(75);
+            let of_likes = chance.happens(75);
             let route = if of_likes { "likes" } else { "counters" };
             let path = format!("{}/{route}", posts[chance.place(posts.len())]);
             let asked = http::get_within(address, &path, STANDSTILL);

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use clap::Args;
 use parking_lot::Mutex;
-use tally_core::definitions::Definitions;
 use tally_service::{Chance, Clock, Host, Stop, Worker};
 use tally_testkit::process::GRACE;
 use tally_testkit::until;
@@ -29,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long the pipeline is under load before the attack begins: what it needs then is what it needs.
 const WARM: Duration = Duration::from_secs(4);
+
+/// Events a second, unless it is told another number.
+const RATE: u64 = 200;
 
 /// Readers of counts.
 const READERS: usize = 8;
@@ -54,43 +57,35 @@ pub(crate) struct Stage {
     host: Host,
 }
 
-/// How a stage is set.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setting {
-    /// So many consumers, and streamers.
-    pub(crate) members: usize,
-    pub(crate) roles: Roles,
-    /// Events are likes and unlikes: what a build of before several counters knows.
-    pub(crate) likes_alone: bool,
-    /// Variables that every process is told.
-    pub(crate) told: &'static [(&'static str, &'static str)],
-    pub(crate) load: Load,
-    /// There has to be a Redis.
-    pub(crate) needs_redis: bool,
+/// What a stage stands on, and what everything drawn follows from.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(about = None, long_about = None)]
+pub struct Ground {
+    /// What everything drawn follows from
+    #[arg(long, default_value_t = 1, global = true)]
+    pub seed: u64,
+    /// A Kafka of one broker on this machine, IP:PORT, that has `likes`, `likes.dlq`, `changes` and `changes.anew`, all empty; one in this
+    /// process unless said otherwise
+    #[arg(long, global = true)]
+    pub broker: Option<SocketAddr>,
 }
 
-/// What is said while the pipeline is attacked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    /// About what, and by whom.
-    pub(crate) crowd: Crowd,
-    /// The share of events that add to a sum, in percent.
-    pub(crate) sums: u64,
-    /// Events a second.
-    pub(crate) rate: u64,
-}
-
-impl Default for Load {
-    fn default() -> Self {
-        Self { crowd: CROWD, sums: AMOUNTS, rate: 200 }
-    }
-}
-
-impl Setting {
-    /// Under the roles of AWS.
-    pub(crate) fn of(members: usize) -> Self {
-        Self { members, roles: Roles::Kept, likes_alone: false, told: &[], load: Load::default(), needs_redis: false }
-    }
+/// What goes on while the pipeline is attacked.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(about = None, long_about = None)]
+pub struct Under {
+    /// With a Redis, which has to be installed; without this there is one where it is
+    #[arg(long)]
+    pub(crate) redis: bool,
+    /// The share of events that add to a sum, in percent; half of them unless said otherwise
+    #[arg(long, value_name = "SHARE", value_parser = clap::value_parser!(u64).range(0..=100))]
+    sums: Option<u64>,
+    /// How many posts the events are about; few unless said otherwise
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    posts: Option<u64>,
+    /// Events a second; 200 unless said otherwise
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    rate: Option<u64>,
 }
 
 /// How a campaign went.
@@ -112,29 +107,23 @@ impl Stage {
     /// With so many consumers and streamers, warm and under load.
     pub(crate) async fn set(
         program: &Path,
-        broker: Option<SocketAddr>,
-        seed: u64,
-        setting: Setting,
+        Ground { seed, broker }: Ground,
+        (members, roles): (usize, Roles),
+        under: Under,
     ) -> anyhow::Result<Self> {
-        let Setting { members, roles, likes_alone, told, load, needs_redis } = setting;
-        let counters = if likes_alone { Definitions::likes_alone() } else { definitions() };
         let (host, chance) = (Host::new("attack"), Chance::seeded(seed));
-        let engines = Arc::new(Engines::start(&host, broker, roles, &counters, needs_redis).await?);
-        let launcher = Launcher::new(program.to_owned(), &engines)?;
-        told.iter().for_each(|(variable, value)| launcher.tell(variable, value));
-        let fleet = Arc::new(Fleet::start(launcher, members).await?);
-        let (ledger, answers) = (
-            Arc::new(Mutex::new(Ledger::new(load.crowd, load.sums, chance.fork(), counters))),
-            Arc::<Answers>::default(),
-        );
-        let speaker = speaker(&host, &engines, &ledger, load.rate);
+        let engines = Arc::new(Engines::start(&host, broker, roles, under.redis).await?);
+        let fleet = Arc::new(Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?);
+        let crowd = Crowd { posts: under.posts.unwrap_or(CROWD.posts), ..CROWD };
+        let ledger = Ledger::new(crowd, under.sums.unwrap_or(AMOUNTS), chance.fork(), definitions());
+        let (ledger, answers) = (Arc::new(Mutex::new(ledger)), Arc::<Answers>::default());
+        let rate = under.rate.unwrap_or(RATE);
+        let speaker = speaker(&host, &engines, &ledger, rate);
         let honesty = Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO);
         let reader = |nth| {
             let (fleet, answers, honesty) = (Arc::clone(&fleet), Arc::clone(&answers), honesty.clone());
             let chance = chance.fork();
-            follow(&host, &format!("reader {nth}"), move |stop| {
-                read(fleet, answers, honesty, chance, load.crowd, likes_alone, stop)
-            })
+            follow(&host, &format!("reader {nth}"), move |stop| read(fleet, answers, honesty, chance, crowd, stop))
         };
         let readers = (0..READERS).map(reader).collect();
         let clock = host.clock();
@@ -146,11 +135,11 @@ impl Stage {
             seed,
             chance,
             clock,
-            crowd: load.crowd,
+            crowd,
             ledger,
             before: BTreeMap::new(),
             speaker,
-            rate: load.rate,
+            rate,
             readers,
             host,
         };

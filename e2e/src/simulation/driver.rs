@@ -86,8 +86,8 @@ impl Driver {
             drawn -= weight;
         }
         if self.perform(deed).await? && deed != Deed::Nothing {
-            self.world.coverage.fired(deed.name());
-            self.world.trace.note(deed.name());
+            self.world.coverage.fired(&deed.name());
+            self.world.trace.note(&deed.name());
         }
         Ok(())
     }
@@ -99,14 +99,14 @@ impl Driver {
             Deed::Crash | Deed::Stop => self.end(deed == Deed::Crash, soon).await?,
             Deed::Freeze => self.freeze(),
             Deed::Rebalance => self.rebalance(soon).await,
-            Deed::Expire => {
+            Deed::GroupExpired => {
                 self.world.broker.expire(GROUP);
                 true
             }
-            Deed::Split => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
-            Deed::Roll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
+            Deed::ShardSplit => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
+            Deed::ShardRoll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
             Deed::Trim => self.trim().await?,
-            Deed::Lapse => {
+            Deed::TrimUnread => {
                 // One that is to make up for something waits until a mutant has seen that.
                 let is_seen = self.mutant.is_none() || self.world.corrections.is_any();
                 if !self.profile.hidden || self.lapse.is_none() && is_seen {
@@ -114,38 +114,38 @@ impl Driver {
                 }
                 false
             }
-            Deed::Switch => self.switch().await?,
+            Deed::StreamSwitched => self.switch().await?,
             Deed::Pause => self.pause().await?,
             Deed::BrokerDown => {
                 self.world.broker.set_down(true);
                 self.broker_back = Some(soon);
                 true
             }
-            Deed::LettersRefused => {
+            Deed::DeadLettersRefused => {
                 self.world.broker.refuse_writes(LETTERS, Some(Fault::Transient("refused".to_owned())));
                 self.letters_back = Some(soon);
                 true
             }
-            Deed::Evict => {
+            Deed::CacheEvicted => {
                 self.profile.counters().for_each(|id| self.world.cache.evict(self.world.partition_of(&id), &id));
                 true
             }
-            Deed::Fill => self.fill().await?,
-            Deed::Outage => {
+            Deed::CacheFilledLate => self.fill().await?,
+            Deed::StoreOutage => {
                 self.world.set_rules(&[Rule::new(tally_emulator::Fault::Outage)]);
                 self.store_back = Some(soon);
                 true
             }
-            Deed::Slow => {
+            Deed::StoreSlow => {
                 let (least, most) = (self.chance.between(200, 2_000), self.chance.between(2_000, 3_000));
                 let slow = Rule::new(tally_emulator::Fault::Latency { min_ms: least, max_ms: most });
                 self.world.set_rules(&[slow]);
                 self.store_back = Some(Instant::now() + self.chance.millis(1_000, 30_000));
                 true
             }
-            Deed::Skew => self.skew().await,
-            Deed::Ask => self.ask().await?,
-            Deed::Inject => self.inject().await?,
+            Deed::ClockJump => self.skew().await,
+            Deed::RecountAsked => self.ask().await?,
+            Deed::DriftInjected => self.inject().await?,
             other => self.perform_on_counters(other).await?,
         })
     }

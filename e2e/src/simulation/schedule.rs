@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use tally_core::definitions::Definitions;
 use tally_core::milestone::Ladder;
 use tally_service::Chance;
 use tokio::time::Instant;
 
-use crate::simulation;
-use crate::simulation::Draws;
 use crate::simulation::course::Course;
 use crate::simulation::driver::Driver;
 use crate::simulation::events::Events;
@@ -20,6 +19,7 @@ use crate::simulation::mutant::Mutant;
 use crate::simulation::profile::Profile;
 use crate::simulation::readers::Reader;
 use crate::simulation::world::World;
+use crate::simulation::{self, Draws};
 
 /// What tells the draws about other counters than likes from the rest of a seed's.
 const OTHERS: u64 = 0x6f74_6865_7273;
@@ -27,26 +27,35 @@ const OTHERS: u64 = 0x6f74_6865_7273;
 /// The same for whether relays and folds are processes of their own.
 const APART: u64 = 0x0061_7061_7274;
 
-/// What to run.
-#[derive(Clone, Debug, Default)]
+/// Run one schedule and print its outcome as JSON
+#[derive(Args, Clone, Debug, Default)]
 pub struct Order {
-    /// What everything is drawn from.
+    /// Its seed
+    #[arg(long)]
     pub seed: u64,
-    /// Events said.
+    /// Events said
+    #[arg(long, default_value_t = 10_000)]
     pub events: u64,
-    /// The rule that is broken, if one is.
+    /// The rule that is broken
+    #[arg(long, value_name = "NAME")]
     pub mutant: Option<Mutant>,
-    /// Whether the rule is kept after all, in the schedule that would be the mutant's.
+    /// Keep the rule after all, in that mutant's schedule
+    #[arg(long, requires = "mutant")]
     pub spared: bool,
-    /// Kinds of faults that are left out.
-    pub without: BTreeSet<String>,
-    /// The thresholds of milestones.
-    pub milestones: Ladder,
-    /// Whether what is trending is listed.
-    pub listed: bool,
-    /// Whether something is done to the owner of a partition every second.
+    /// Kinds of faults left out
+    #[arg(long, value_delimiter = ',')]
+    pub without: Vec<String>,
+    /// Record who reaches these totals first
+    #[arg(long, value_name = "LADDER")]
+    pub milestones: Option<Ladder>,
+    /// List what is trending
+    #[arg(long)]
+    pub trends: bool,
+    /// Raise a claim, replace a consumer, or set the group back every second
+    #[arg(long)]
     pub restless: bool,
-    /// Whether the last lines of the trace are wanted.
+    /// With the last lines of the trace
+    #[arg(long)]
     pub lines: bool,
 }
 
@@ -125,10 +134,8 @@ fn profile(order: &Order, chances: [&Chance; 2]) -> Profile {
     if order.mutant.is_none() && Chance::seeded(order.seed ^ APART).happens(30) {
         (profile.apart, profile.streamers) = (true, profile.streamers * 2);
     }
-    if !order.milestones.is_empty() {
-        profile.milestones = order.milestones;
-    }
-    if order.listed || order.mutant.is_some_and(Mutant::is_of_lists) {
+    profile.milestones = order.milestones.unwrap_or(profile.milestones);
+    if order.trends || order.mutant.is_some_and(Mutant::is_of_lists) {
         profile.list(order.seed, order.mutant);
         profile.spare(&order.without);
     }

@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use parking_lot::Mutex;
 
 use crate::simulation::command::{broken, line};
+use crate::simulation::mutant::Mutant;
 use crate::simulation::schedule::{Order, Outcome};
 
 /// Where schedules are run.
@@ -75,27 +76,21 @@ impl Pool {
     pub(super) fn one(&self, order: &Order) -> anyhow::Result<Outcome> {
         let mut command = Command::new(&self.program);
         command.args(["schedule", "--seed", &order.seed.to_string(), "--events", &order.events.to_string()]);
-        if let Some(mutant) = order.mutant {
-            command.args(["--mutant", &mutant.name()]);
-        }
-        if !order.milestones.is_empty() {
-            command.args(["--milestones", &order.milestones.to_string()]);
-        }
-        if order.listed {
-            command.arg("--trends");
-        }
-        if order.restless {
-            command.arg("--restless");
-        }
-        if order.spared {
-            command.arg("--spared");
-        }
-        if !order.without.is_empty() {
-            command.args(["--without", &order.without.iter().cloned().collect::<Vec<_>>().join(",")]);
-        }
-        if order.lines {
-            command.arg("--lines");
-        }
+        let named = |name: &str, value: Option<String>| value.map(|value| [name.to_owned(), value]);
+        let without = (!order.without.is_empty()).then(|| order.without.join(","));
+        let flags = [
+            named("--mutant", order.mutant.map(Mutant::name)),
+            named("--milestones", order.milestones.map(|ladder| ladder.to_string())),
+            named("--without", without),
+        ];
+        command.args(flags.into_iter().flatten().flatten());
+        let switches = [
+            ("--trends", order.trends),
+            ("--restless", order.restless),
+            ("--spared", order.spared),
+            ("--lines", order.lines),
+        ];
+        command.args(switches.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name));
         let output = command.stderr(Stdio::piped()).output().context("cannot start a schedule")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "schedule {} ended with {}: {said}", order.seed, output.status);
@@ -126,7 +121,7 @@ pub(super) fn shrink(pool: &Pool, mut order: Order, first: &Outcome) -> anyhow::
     }
     for kind in first.faults.keys() {
         let mut smaller = order.clone();
-        smaller.without.insert(kind.clone());
+        smaller.without.push(kind.clone());
         let outcome = pool.one(&smaller)?;
         if outcome.broken.is_some() {
             (order, last) = (smaller, outcome);
@@ -134,12 +129,11 @@ pub(super) fn shrink(pool: &Pool, mut order: Order, first: &Outcome) -> anyhow::
     }
     let outcome = pool.one(&Order { lines: true, ..order.clone() })?;
     let left: Vec<&String> = last.faults.keys().collect();
-    let without: Vec<String> = order.without.iter().cloned().collect();
     line(&format!(
         "smallest: schedule --seed {} --events {} --without {}",
         order.seed,
         order.events,
-        without.join(",")
+        order.without.join(",")
     ))?;
     line(&format!("faults left: {left:?}"))?;
     line(outcome.broken.as_deref().context("a schedule did not repeat itself")?)?;

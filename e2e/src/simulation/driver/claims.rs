@@ -174,7 +174,7 @@ impl Profile {
     /// Owners come and go every second, and much else happens to consumers.
     pub(crate) fn unsettle(&mut self) {
         self.pace = self.pace.min(600);
-        self.deeds.extend([(Deed::Freeze, 6), (Deed::Rebalance, 6), (Deed::Expire, 6)]);
+        self.deeds.extend([(Deed::Freeze, 6), (Deed::Rebalance, 6), (Deed::GroupExpired, 6)]);
     }
 }
 
@@ -188,15 +188,15 @@ impl Driver {
         }
         self.stir = Some(now + EVERY);
         let (deed, done) = match self.other.below(10) {
-            0 => (Deed::ResetGroup, self.reset_group().await?),
-            1..4 => (Deed::Raise, self.raise().await?),
+            0 => (Deed::GroupReset, self.reset_group().await?),
+            1..4 => (Deed::ClaimRaised, self.raise().await?),
             _ => {
                 self.replace_consumer().await?;
                 return Ok(());
             }
         };
         if done {
-            self.world.coverage.fired(deed.name());
+            self.world.coverage.fired(&deed.name());
         }
         self.tick();
         Ok(())

@@ -119,13 +119,13 @@ impl Driver {
     /// Does one of these deeds.
     pub(super) async fn perform_on_counters(&mut self, deed: Deed) -> anyhow::Result<bool> {
         Ok(match deed {
-            Deed::Garble => self.garble().await?,
-            Deed::ResetGroup => self.reset_group().await?,
-            Deed::ResetForward => self.reset_forward().await?,
-            Deed::Raise => self.raise().await?,
-            Deed::PauseTopic => self.pause_topic().await?,
-            Deed::Hours => self.sleep_through(self.other.millis(65 * 60_000, 100 * 60_000)).await?,
-            Deed::Day => self.sleep_through(Duration::from_secs(25 * 3600)).await?,
+            Deed::WeightUnreadable => self.garble().await?,
+            Deed::GroupReset => self.reset_group().await?,
+            Deed::GroupResetForward => self.reset_forward().await?,
+            Deed::ClaimRaised => self.raise().await?,
+            Deed::TopicPaused => self.pause_topic().await?,
+            Deed::HoursLongOutage => self.sleep_through(self.other.millis(65 * 60_000, 100 * 60_000)).await?,
+            Deed::DayLongOutage => self.sleep_through(Duration::from_secs(25 * 3600)).await?,
             other => self.perform_on_log(other).await?,
         })
     }

@@ -52,19 +52,19 @@ impl Driver {
     /// Does one of these deeds; nothing where it is another.
     pub(super) async fn perform_on_log(&mut self, deed: Deed) -> anyhow::Result<bool> {
         Ok(match deed {
-            Deed::FoldsExpire => {
+            Deed::FoldsExpired => {
                 self.world.broker.expire(FOLDS);
                 true
             }
             Deed::ChangesLost => self.lose_changes().await?,
-            Deed::UnreadLost => {
+            Deed::ChangesLostUnread => {
                 self.begin_unread();
                 false
             }
             Deed::ChangesTrimmed => self.trim_changes().await?,
-            Deed::Failover => self.fail_over(),
+            Deed::CacheFailover => self.fail_over(),
             Deed::TableLost => self.lose_table().await?,
-            Deed::ListersChange => self.change_listers().await,
+            Deed::ListersChanged => self.change_listers().await,
             Deed::ChangesAway => self.take_changes_away().await?,
             _ => false,
         })
@@ -140,7 +140,7 @@ impl Driver {
             if log.end > read {
                 self.world.broker.lose_tail(CHANGES, partition.index, self.other.between(read.0, log.end.0 - 1));
                 self.world.journal.tear(partition.index);
-                self.world.coverage.fired(Deed::UnreadLost.name());
+                self.world.coverage.fired(&Deed::ChangesLostUnread.name());
             }
         }
         self.thaw(now);
@@ -236,7 +236,7 @@ impl Driver {
         }
         self.lapse = None;
         if self.trim().await? {
-            self.world.coverage.fired(Deed::Lapse.name());
+            self.world.coverage.fired(&Deed::TrimUnread.name());
         }
         if self.profile.hidden {
             self.thaw(now);
