@@ -5,6 +5,7 @@ pub(crate) mod counters;
 mod log;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tally_core::audit::QueueReason;
@@ -35,7 +36,7 @@ const LIKES: &str = "likes";
 
 /// A schedule under way.
 pub(crate) struct Driver {
-    pub(crate) world: World,
+    pub(crate) world: Arc<World>,
     pub(crate) profile: Profile,
     pub(crate) mutant: Option<Mutant>,
     pub(crate) chance: Chance,
@@ -231,7 +232,7 @@ impl Driver {
 
     /// Keeps what the log has, before any of it is lost.
     pub(crate) async fn keep(&mut self) -> anyhow::Result<()> {
-        let World { calm, journal, .. } = &self.world;
+        let World { calm, journal, .. } = &*self.world;
         self.world.calmly(journal.learn(&calm.changes)).await?;
         journal.follow().await
     }

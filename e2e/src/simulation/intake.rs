@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tally_adapters::memory::log::Broker;
 use tally_core::fault::Fault;
 use tally_core::ports::log::{Outgoing, Rebalance, Records, Revocation, Written};
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
@@ -21,7 +20,7 @@ use tally_service::Chance;
 use tokio::time::Instant;
 
 use crate::simulation::Draws;
-use crate::simulation::faults::Coverage;
+use crate::simulation::instance::Process;
 use crate::simulation::rewrite::Rewriter;
 
 /// A gate; clones are the same one. Those that wait are let through in the order of waiting.
@@ -60,13 +59,19 @@ impl Gate {
     }
 }
 
-/// A membership behind a gate.
-pub(crate) struct GatedIntake {
+/// How long it may be until a process hears that a partition of the log was taken from it, in milliseconds.
+const UNHEARD: u64 = 800;
+
+/// A membership of a group, behind a gate.
+pub(crate) struct ProcessIntake {
     pub(crate) inner: Box<dyn Intake>,
     pub(crate) gate: Gate,
     pub(crate) held: Option<Outcome<Rebalance>>,
     /// What a mutant commits in the place of what is finished.
     pub(crate) beyond: Option<Beyond>,
+    /// Draws how late the process hears of what was taken from it, where it reads the log `changes`.
+    pub(crate) late: Option<Chance>,
+    pub(crate) rewriter: Option<Rewriter>,
 }
 
 /// How far a process has read each partition, and what of that a mutant has stored as done; clones are the same.
@@ -92,12 +97,12 @@ impl Beyond {
 }
 
 #[async_trait]
-impl Intake for GatedIntake {
+impl Intake for ProcessIntake {
     async fn next(&mut self) -> Outcome<Rebalance> {
         loop {
             self.gate.pass().await;
             if let Some(held) = self.held.take() {
-                return held.map(|rebalance| gated(rebalance, &self.gate, self.beyond.as_ref()));
+                return held.map(|rebalance| self.behind(rebalance));
             }
             self.held = Some(self.inner.next().await);
         }
@@ -108,28 +113,32 @@ impl Intake for GatedIntake {
     }
 }
 
-fn gated(rebalance: Rebalance, gate: &Gate, beyond: Option<&Beyond>) -> Rebalance {
-    match rebalance {
-        Rebalance::Assigned(partitions) => {
-            let behind = |inner| {
-                let (gate, beyond) = (gate.clone(), beyond.cloned());
-                Arc::new(GatedPartition { inner, gate, beyond }) as Arc<dyn OwnedPartition>
-            };
-            Rebalance::Assigned(partitions.into_iter().map(behind).collect())
-        }
-        ended @ (Rebalance::Revoked(..) | Rebalance::Foreign(_)) => ended,
+impl ProcessIntake {
+    fn behind(&self, rebalance: Rebalance) -> Rebalance {
+        let Rebalance::Assigned(partitions) = rebalance else { return rebalance };
+        let behind = |inner| {
+            let unheard = self.late.as_ref().map(|late| late.millis(0, UNHEARD));
+            let (gate, beyond, rewriter) = (self.gate.clone(), self.beyond.clone(), self.rewriter.clone());
+            let revoked = OnceLock::new();
+            Arc::new(ProcessPartition { inner, gate, beyond, rewriter, unheard, revoked }) as Arc<dyn OwnedPartition>
+        };
+        Rebalance::Assigned(partitions.into_iter().map(behind).collect())
     }
 }
 
 #[derive(Debug)]
-struct GatedPartition {
+struct ProcessPartition {
     inner: Arc<dyn OwnedPartition>,
     gate: Gate,
     beyond: Option<Beyond>,
+    rewriter: Option<Rewriter>,
+    unheard: Option<Duration>,
+    /// When the process hears that the partition is taken from it.
+    revoked: OnceLock<Instant>,
 }
 
 #[async_trait]
-impl OwnedPartition for GatedPartition {
+impl OwnedPartition for ProcessPartition {
     fn partition(&self) -> &Partition {
         self.inner.partition()
     }
@@ -151,21 +160,28 @@ impl OwnedPartition for GatedPartition {
 
     async fn start_at(&self, offset: Offset) -> Outcome<()> {
         self.gate.pass().await;
-        self.inner.start_at(offset).await
+        self.inner.start_at(offset).await?;
+        self.rewriter.iter().for_each(|rewriter| rewriter.begin(self.partition().index));
+        Ok(())
     }
 
     async fn records(&self) -> Outcome<Arc<Records>> {
         self.gate.pass().await;
         let records = self.inner.records().await?;
+        let index = self.partition().index;
         if let (Some(beyond), Some(last)) = (&self.beyond, records.last_offset()) {
-            beyond.read(self.partition().index, last.next());
+            beyond.read(index, last.next());
         }
-        Ok(records)
+        Ok(self.rewriter.as_ref().map_or_else(|| Arc::clone(&records), |it| Arc::new(it.rewritten(index, &records))))
     }
 
     async fn revoked(&self) -> Revocation {
         let over = self.inner.revoked().await;
         self.gate.pass().await;
+        if let Some(unheard) = self.unheard {
+            let heard = *self.revoked.get_or_init(|| Instant::now() + unheard);
+            tokio::time::sleep_until(heard).await;
+        }
         over
     }
 
@@ -177,109 +193,20 @@ impl OwnedPartition for GatedPartition {
 
 /// A producer behind a gate that loses some acknowledgements.
 pub(crate) struct GatedProducer {
-    pub(crate) broker: Broker,
-    pub(crate) gate: Gate,
+    pub(crate) process: Process,
     pub(crate) chance: Chance,
-    pub(crate) lossy: bool,
-    pub(crate) coverage: Coverage,
 }
 
 #[async_trait]
 impl Producer for GatedProducer {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        self.gate.pass().await;
-        let written = self.broker.send(record).await;
-        if self.lossy && self.chance.happens(5) {
-            self.coverage.fired("acknowledgement_lost");
+        self.process.log.pass().await;
+        let written = self.process.world.broker.send(record).await;
+        if self.chance.happens(5) {
+            self.process.world.coverage.fired("acknowledgement_lost");
             return Err(Fault::Transient("the acknowledgement was lost".to_owned()));
         }
         written
-    }
-}
-
-/// How long it may be until a process hears that a partition was taken from it, in milliseconds.
-const UNHEARD: u64 = 800;
-
-/// A membership of a group that reads the log.
-pub(crate) struct FaultyIntake {
-    pub(crate) inner: Box<dyn Intake>,
-    pub(crate) chance: Chance,
-    pub(crate) rewriter: Option<Rewriter>,
-}
-
-#[async_trait]
-impl Intake for FaultyIntake {
-    async fn next(&mut self) -> Outcome<Rebalance> {
-        Ok(match self.inner.next().await? {
-            Rebalance::Assigned(partitions) => {
-                let read = |inner| Arc::new(self.log(inner)) as Arc<dyn OwnedPartition>;
-                Rebalance::Assigned(partitions.into_iter().map(read).collect())
-            }
-            other => other,
-        })
-    }
-
-    async fn leave(self: Box<Self>) {
-        self.inner.leave().await;
-    }
-}
-
-impl FaultyIntake {
-    fn log(&self, inner: Arc<dyn OwnedPartition>) -> FaultyPartition {
-        let (unheard, rewriter) = (self.chance.millis(0, UNHEARD), self.rewriter.clone());
-        FaultyPartition { inner, rewriter, unheard, revoked: OnceLock::new() }
-    }
-}
-
-/// One partition of the log.
-#[derive(Debug)]
-struct FaultyPartition {
-    inner: Arc<dyn OwnedPartition>,
-    rewriter: Option<Rewriter>,
-    unheard: Duration,
-    /// When the process hears that the partition is taken from it.
-    revoked: OnceLock<Instant>,
-}
-
-#[async_trait]
-impl OwnedPartition for FaultyPartition {
-    fn partition(&self) -> &Partition {
-        self.inner.partition()
-    }
-
-    async fn partitions(&self) -> Outcome<u32> {
-        self.inner.partitions().await
-    }
-
-    async fn log(&self) -> Outcome<Log> {
-        self.inner.log().await
-    }
-
-    async fn committed(&self) -> Outcome<Option<Offset>> {
-        self.inner.committed().await
-    }
-
-    async fn start_at(&self, offset: Offset) -> Outcome<()> {
-        self.inner.start_at(offset).await?;
-        self.rewriter.iter().for_each(|rewriter| rewriter.begin(self.partition().index));
-        Ok(())
-    }
-
-    async fn records(&self) -> Outcome<Arc<Records>> {
-        let records = self.inner.records().await?;
-        let Some(rewriter) = &self.rewriter else { return Ok(records) };
-        Ok(Arc::new(rewriter.rewritten(self.partition().index, &records)))
-    }
-
-    async fn revoked(&self) -> Revocation {
-        let over = self.inner.revoked().await;
-        let heard = *self.revoked.get_or_init(|| Instant::now() + self.unheard);
-        tokio::time::sleep_until(heard).await;
-        over
-    }
-
-    fn finished(&self, offset: Offset) {
-        self.inner.finished(offset);
     }
 }
 

@@ -9,22 +9,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tally_adapters::memory::log::Broker;
 use tally_core::changes::Place;
 use tally_core::fault::Fault;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
-use tally_service::{Chance, Clock, Host, Stage, Stop};
+use tally_service::{Chance, Stage, Stop};
 use tokio::time::Instant;
 
 use crate::simulation::Draws;
-use crate::simulation::faults::Coverage;
-use crate::simulation::intake::Gate;
-use crate::simulation::journal::Journal;
+use crate::simulation::instance::Process;
 use crate::simulation::mutant::Mutant;
-use crate::simulation::rewrite::Asked;
 
 /// How long a message may be under way after its sender has given it up, in milliseconds.
 const LATE: u64 = 5_000;
@@ -45,22 +41,11 @@ const READ: Duration = Duration::from_secs(1);
 /// A producer of a process that has faults of its own. Records have the time at which they are written.
 #[derive(Clone)]
 pub(crate) struct FaultyProducer {
-    pub(crate) broker: Broker,
-    pub(crate) clock: Clock,
-    pub(crate) gate: Gate,
+    pub(crate) process: Process,
     pub(crate) chance: Chance,
     /// How many of a hundred messages are not acknowledged although they are there; as many come late, and as many never.
     pub(crate) failing: u64,
-    /// Where a message is under way whose sender may be gone.
-    pub(crate) host: Host,
-    pub(crate) coverage: Coverage,
-    pub(crate) mutant: Option<Mutant>,
-    pub(crate) journal: Journal,
     pub(crate) said: Arc<Said>,
-    /// What a mutant's recount has asked of the log.
-    pub(crate) asked: Asked,
-    /// Corrections that outlive a loss.
-    pub(crate) corrections: UnderWay,
 }
 
 /// What a process has said so far, for a mutant that says something else the next time.
@@ -98,7 +83,7 @@ impl Sent {
 
 impl FaultyProducer {
     fn write(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        self.broker.write(record, self.clock.now())
+        self.process.world.broker.write(record, self.process.world.clock.now())
     }
 
     fn answer(&self, record: Outgoing<'_>) -> Outcome<Written> {
@@ -107,15 +92,15 @@ impl FaultyProducer {
             _ if self.failing == 0 => self.write(record),
             0 => {
                 let _ = self.write(record);
-                self.coverage.fired("acknowledgement_lost");
+                self.process.world.coverage.fired("acknowledgement_lost");
                 fault("the acknowledgement was lost")
             }
             1 => {
                 let (this, sent, late) = (self.clone(), Sent::of(&record), self.chance.millis(100, LATE));
-                self.host.worker(Stage::Output, "late message", move |_: Stop| async move {
+                self.process.world.host.worker(Stage::Output, "late message", move |_: Stop| async move {
                     tokio::time::sleep(late).await;
                     if this.write(sent.record()).is_ok() {
-                        this.coverage.fired("message_late");
+                        this.process.world.coverage.fired("message_late");
                     }
                     Ok(())
                 });
@@ -130,7 +115,7 @@ impl FaultyProducer {
     async fn resaid(&self, mutant: Mutant, partition: u32, value: &[u8]) -> Option<Vec<u8>> {
         let mut said: Value = serde_json::from_slice(value).ok()?;
         match mutant {
-            Mutant::NoMargin => no_margin(&mut said, self.clock.now()),
+            Mutant::NoMargin => no_margin(&mut said, self.process.world.clock.now()),
             Mutant::NoTakeOverLink => self.unlink_first(partition, &mut said),
             Mutant::LateAnnouncement => self.unannounce(partition, &mut said),
             Mutant::Unseen if said.get("correction").is_some() => self.count_again(value, &mut said),
@@ -139,7 +124,7 @@ impl FaultyProducer {
                 said["correction"]["loss"] = json!(loss.map(Place::stored));
             }
             Mutant::SettledBySending if said.get("correction").is_some() => {
-                self.asked.corrected(value);
+                self.process.asked.corrected(value);
                 tokio::time::sleep(self.chance.millis(0, OVERTAKEN)).await;
                 return None;
             }
@@ -152,14 +137,14 @@ impl FaultyProducer {
     /// announced by then.
     async fn outlive_loss(&self, partition: u32) -> Option<Option<Place>> {
         let known = async || {
-            self.journal.follow().await.ok()?;
-            Some(self.journal.end(partition)?.filter)
+            self.process.world.journal.follow().await.ok()?;
+            Some(self.process.world.journal.end(partition)?.filter)
         };
         let (before, until) = (known().await?, Instant::now() + OUTLIVING);
         if !before.standing().open.is_empty() {
             return Some(before.loss());
         }
-        let _held = self.corrections.one();
+        let _held = self.process.world.corrections.one();
         loop {
             tokio::time::sleep(AGAIN).await;
             let filter = known().await?;
@@ -202,7 +187,7 @@ impl FaultyProducer {
         let said: Value = serde_json::from_slice(record.value?).ok()?;
         let (number, partition) = (said["lost"]["n"].as_u64()?, record.partition?);
         let (this, sent) = (self.clone(), Sent::of(record));
-        self.host.worker(Stage::Output, "late announcement", move |_: Stop| async move {
+        self.process.world.host.worker(Stage::Output, "late announcement", move |_: Stop| async move {
             tokio::time::sleep(BEHIND).await;
             while this.write(sent.record()).is_err() {
                 tokio::time::sleep(AGAIN).await;
@@ -231,19 +216,19 @@ fn no_margin(said: &mut Value, now: UnixMillis) {
 #[async_trait]
 impl Producer for FaultyProducer {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        self.gate.pass().await;
+        self.process.log.pass().await;
         tokio::time::sleep(self.chance.millis(1, 20)).await;
-        if self.mutant == Some(Mutant::LateAnnouncement)
+        if self.process.mutant == Some(Mutant::LateAnnouncement)
             && let Some(written) = self.announce_late(&record)
         {
             return Ok(written);
         }
-        let resaid = match (self.mutant, record.value, record.partition) {
+        let resaid = match (self.process.mutant, record.value, record.partition) {
             (Some(mutant), Some(value), Some(partition)) => self.resaid(mutant, partition, value).await,
             _ => None,
         };
         let answer = self.answer(Outgoing { value: resaid.as_deref().or(record.value), ..record });
-        self.gate.pass().await;
+        self.process.log.pass().await;
         answer
     }
 }
@@ -284,19 +269,16 @@ impl UnderWay {
 /// A producer that says of every message that it is acknowledged, and then sends it.
 pub(crate) struct EarlyProducer {
     pub(crate) inner: FaultyProducer,
-    /// The process: what is under way ends with it.
-    pub(crate) host: Host,
     /// Each waits for the one before, if that is the rule that is kept.
     pub(crate) line: Option<Arc<tokio::sync::Mutex<()>>>,
-    pub(crate) under_way: UnderWay,
 }
 
 #[async_trait]
 impl Producer for EarlyProducer {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        let (inner, line, one) = (self.inner.clone(), self.line.clone(), self.under_way.one());
+        let (inner, line, one) = (self.inner.clone(), self.line.clone(), self.inner.process.under_way.one());
         let (sent, partition) = (Sent::of(&record), record.partition.unwrap_or_default());
-        self.host.worker(Stage::Output, "unanswered", move |_: Stop| async move {
+        self.inner.process.host.worker(Stage::Output, "unanswered", move |_: Stop| async move {
             let _turn = match &line {
                 Some(line) => Some(line.lock().await),
                 None => None,

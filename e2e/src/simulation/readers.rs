@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tally_core::ids::{CounterId, CounterName, PostId};
 use tally_count_api::limits::Peer;
 use tally_count_api::routes::Front;
-use tally_service::{Chance, Host, Stage, Standstill, Stop};
+use tally_service::{Chance, Stage, Standstill, Stop};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -192,14 +192,14 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Has it ask until `host` is killed.
-    pub(crate) fn start(self, host: &Host, world: &World) {
-        let (honesty, breaches) = (world.honesty.clone(), world.breaches.clone());
-        let (trace, pulse) = (world.trace.clone(), world.pulse.clone());
+    /// Has it ask until the world ends.
+    pub(crate) fn start(self, world: &Arc<World>) {
+        let known = Arc::clone(world);
         let mut posts: Vec<PostId> = self.counters.iter().map(|id| id.post.clone()).collect();
         posts.dedup();
         let name = self.name.clone();
-        host.worker(Stage::Intake, &name, move |_: Stop| async move {
+        world.host.worker(Stage::Intake, &name, move |_: Stop| async move {
+            let World { honesty, breaches, trace, pulse, .. } = &*known;
             let mut wait = Duration::ZERO;
             loop {
                 let usual = self.chance.millis(5, self.pace);

@@ -1,6 +1,7 @@
 //! One schedule from its seed to its outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
@@ -185,12 +186,12 @@ fn places(profile: &Profile) -> Vec<Slot> {
 }
 
 /// Readers at the door of every API, until the schedule ends.
-fn start_readers(world: &World, profile: &Profile, slots: &[Slot], chance: &Chance) {
+fn start_readers(world: &Arc<World>, profile: &Profile, slots: &[Slot], chance: &Chance) {
     for slot in slots.iter().filter(|slot| slot.role == Role::Api) {
         for nth in 1..=profile.readers {
             let (name, door) = (format!("reader-{nth} of {}", slot.name), slot.door.clone());
             let (counters, pace) = (profile.counters().collect(), profile.reader_pace);
-            Reader { name, door, chance: chance.fork(), counters, pace }.start(&world.host, world);
+            Reader { name, door, chance: chance.fork(), counters, pace }.start(world);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 pub(crate) mod tampered;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,14 +27,13 @@ use tally_service::Clock;
 use tokio::sync::OnceCell;
 
 use crate::simulation::faults::Coverage;
+use crate::simulation::instance::Process;
 use crate::simulation::instance::Role;
-use crate::simulation::intake::{Beyond, Gate};
-use crate::simulation::journal::Journal;
+use crate::simulation::intake::Gate;
 use crate::simulation::mutant::Mutant;
-use crate::simulation::producer::UnderWay;
-use crate::simulation::rewrite::{Asked, announced_nowhere};
+use crate::simulation::rewrite::announced_nowhere;
 use crate::simulation::trace::Trace;
-use crate::simulation::wire::tampered::{Earlier, Remembered};
+use crate::simulation::wire::tampered::Earlier;
 use crate::simulation::world::{BEGAN, settings};
 use crate::undisturbed;
 
@@ -53,28 +52,27 @@ pub(crate) struct Wire {
 }
 
 /// A mutant's hands on the wire of one process.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Tampered {
-    pub(crate) mutant: Mutant,
-    pub(crate) role: crate::simulation::instance::Role,
-    /// Whether its clock is behind that of the store.
-    pub(crate) is_behind: bool,
-    pub(crate) store: Emulator,
-    pub(crate) journal: Journal,
-    /// What the process has on its way to the log.
-    pub(crate) under_way: UnderWay,
-    /// What it has asked of the log.
-    pub(crate) asked: Asked,
-    /// What all processes have stored before.
-    pub(crate) remembered: Remembered,
+    mutant: Mutant,
+    process: Process,
     /// What the process was answered before.
-    pub(crate) earlier: Earlier,
+    earlier: Earlier,
     /// The positions that a recount is told.
-    pub(crate) shadow: Shadow,
-    /// The process's host: what is under way ends with it.
-    pub(crate) host: tally_service::Host,
-    /// What it has stored as done that is not.
-    pub(crate) beyond: Option<Beyond>,
+    shadow: Shadow,
+}
+
+impl fmt::Debug for Tampered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.mutant.fmt(f)
+    }
+}
+
+impl Tampered {
+    pub(crate) fn of(mutant: Mutant, process: &Process) -> Self {
+        let (earlier, shadow) = (Earlier::default(), Shadow::of(&process.world.calm.changes));
+        Self { mutant, process: process.clone(), earlier, shadow }
+    }
 }
 
 impl Wire {
@@ -227,7 +225,7 @@ impl Shadow {
 impl Tampered {
     /// Whether the answer to a request is the mutant's own, which it has put in its table then.
     pub(super) async fn is_shadowed(&self, operation: &str, asked: &Value) -> bool {
-        if self.role != Role::Recounter || operation != "GetItem" {
+        if self.process.role != Role::Recounter || operation != "GetItem" {
             return false;
         }
         let id = asked["Key"]["id"]["S"].as_str().unwrap_or_default();
@@ -248,21 +246,21 @@ impl Tampered {
 
     /// Where the log ends.
     async fn at_end(&self, partition: u32) -> Option<Position> {
-        self.journal.follow().await.ok()?;
-        self.journal.end(partition)
+        self.process.world.journal.follow().await.ok()?;
+        self.process.world.journal.end(partition)
     }
 
     /// A place before the last announcement of a loss, while one is open: nothing tells the recount that it lies behind.
     async fn before_loss(&self, partition: u32) -> Option<Position> {
-        self.journal.follow().await.ok()?;
-        self.journal.before_loss(partition).filter(|position| !position.filter.standing().open.is_empty())
+        self.process.world.journal.follow().await.ok()?;
+        self.process.world.journal.before_loss(partition).filter(|position| !position.filter.standing().open.is_empty())
     }
 
     /// Where the fold is, with a filter that knows the stream shard by which copies are handed on.
     async fn unfiltered(&self, partition: u32) -> Option<Position> {
         let Position { at, mut filter, ladder, last } = self.shadow.stored.position(partition).await.ok()??;
         let opened = Opened { shards: vec![announced_nowhere(&filter)?], ended: Vec::new() };
-        let now = self.host.clock().now();
+        let now = self.process.host.clock().now();
         filter.take(at, now, &Message { read: now, body: Body::Opened(opened) }, |_, _| {});
         Some(Position { at, filter, ladder, last })
     }

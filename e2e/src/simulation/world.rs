@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -94,7 +95,7 @@ pub(crate) fn settings() -> Settings {
 
 impl World {
     /// Empty tables and topics.
-    pub(crate) async fn new(profile: &Profile) -> anyhow::Result<Self> {
+    pub(crate) async fn new(profile: &Profile) -> anyhow::Result<Arc<Self>> {
         let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
         let emulator = Emulator::new(Config { epoch: Some(epoch), ..profile.engine.clone() });
         let (trace, coverage) = (Trace::new(), Coverage::default());
@@ -122,7 +123,7 @@ impl World {
             stream: dynamodb::Streams::new(&connection),
             connection: connection.clone(),
         };
-        Ok(Self {
+        Ok(Arc::new(Self {
             journal: Journal::of(&broker, profile.changes),
             emulator,
             broker,
@@ -140,7 +141,7 @@ impl World {
             pulse: Pulse::new(),
             host: Host::new("harness").with_clock(clock),
             calm,
-        })
+        }))
     }
 
     /// What `look` finds while no request fails and none is late, so that no time passes meanwhile.

@@ -140,7 +140,7 @@ impl Driver {
             return Ok(false);
         }
         self.keep().await?;
-        let World { emulator, calm, writes, journal, .. } = &self.world;
+        let World { emulator, calm, writes, journal, .. } = &*self.world;
         (0..self.world.partitions()).for_each(|partition| journal.tear(partition));
         ensure!(send(emulator, "DeleteTable", &json!({"TableName": COUNTS})).await, "the table could not be deleted");
         tokio::time::sleep(self.other.millis(0, 3_000)).await;
@@ -155,7 +155,7 @@ impl Driver {
         if self.adopting.is_none_or(|due| due > Instant::now()) {
             return Ok(());
         }
-        let World { calm, clock, .. } = &self.world;
+        let World { calm, clock, .. } = &*self.world;
         let adopted = self.world.calmly(async {
             let seen = calm.checkpoints.seen_tables().await?;
             calm.checkpoints.adopt_tables(&seen, clock.now()).await

@@ -204,7 +204,7 @@ impl Driver {
     /// Trims what there is of the stream shards of which something is fed. The service trims nothing that is younger than a day,
     /// and a loss in a shard of that age of which nothing is fed would be noticed by its age alone.
     pub(super) async fn trim(&mut self) -> anyhow::Result<bool> {
-        let World { calm, emulator, .. } = &self.world;
+        let World { calm, emulator, .. } = &*self.world;
         let info = self.world.calmly(calm.stream.info()).await?;
         let shards = self.world.calmly(calm.changes.shards(&info.label)).await?;
         let mut trimmed = 0;

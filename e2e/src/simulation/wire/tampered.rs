@@ -50,21 +50,21 @@ impl Tampered {
     }
 
     async fn changed(&self, operation: &str, body: &mut Value) -> bool {
-        match (self.mutant, operation, self.role) {
+        match (self.mutant, operation, self.process.role) {
             (Mutant::StaleFilter, "PutItem", Role::Streamer) if is_about(body, "checkpoints") => {
-                self.remembered.take_earlier(&mut body["Item"])
+                self.process.world.remembered.take_earlier(&mut body["Item"])
             }
             (Mutant::TwoUnderWay, "UpdateItem", Role::Streamer) => {
                 let id = body["Key"]["id"]["S"].as_str().unwrap_or_default();
                 if id.starts_with("changes/shard/") {
-                    self.under_way.landed().await;
+                    self.process.under_way.landed().await;
                 }
                 false
             }
             (Mutant::NoMarkerWait, "BatchWriteItem", Role::Recounter) => {
                 for put in body["RequestItems"]["likes"].as_array().into_iter().flatten() {
                     let text = |name: &str| put["PutRequest"]["Item"][name]["S"].as_str().unwrap_or_default();
-                    self.asked.marked(text("pk"), text("run"));
+                    self.process.asked.marked(text("pk"), text("run"));
                 }
                 false
             }
@@ -83,8 +83,8 @@ impl Tampered {
         let is_put = |item: &Value| item.get("Put").is_some();
         let (puts, left): (Vec<_>, Vec<_>) = std::mem::take(items).into_iter().partition(is_put);
         *items = left;
-        let store = self.store.clone();
-        self.host.worker(Stage::Output, "late", move |_: Stop| async move {
+        let store = self.process.world.emulator.clone();
+        self.process.host.worker(Stage::Output, "late", move |_: Stop| async move {
             tokio::time::sleep(LATE).await;
             for put in puts {
                 undisturbed::send(&store, "PutItem", &put["Put"]).await;
@@ -123,7 +123,7 @@ const OUTLIVES: Duration = Duration::from_secs(61 * 60);
 impl Tampered {
     /// Whether its requests are taken whenever they were signed.
     pub(super) fn is_signed_anew(&self) -> bool {
-        self.mutant == Mutant::Sleeper && self.role == Role::Consumer
+        self.mutant == Mutant::Sleeper && self.process.role == Role::Consumer
     }
 
     /// Changes the statements of a request of a consumer; whether any was.
@@ -151,8 +151,8 @@ impl Tampered {
             if !text.starts_with("INSERT") || !text.contains("'liked_at'") || !code.starts_with("Throttl") {
                 continue;
             }
-            let (store, again) = (self.store.clone(), json!({"Statements": [statement]}));
-            self.host.worker(Stage::Output, "retry", move |_: Stop| async move {
+            let (store, again) = (self.process.world.emulator.clone(), json!({"Statements": [statement]}));
+            self.process.host.worker(Stage::Output, "retry", move |_: Stop| async move {
                 tokio::time::sleep(OUTLIVES).await;
                 undisturbed::send(&store, "BatchExecuteStatement", &again).await;
                 Ok(())
@@ -164,7 +164,7 @@ impl Tampered {
     pub(super) fn store_beyond(&self, body: &mut Value) -> bool {
         let id = body["Key"]["id"]["S"].as_str().unwrap_or_default();
         let index = id.strip_prefix("claim/").and_then(|place| place.rsplit('/').next()?.parse::<u32>().ok());
-        let (Some(beyond), Some(partition)) = (&self.beyond, index) else { return false };
+        let (Some(beyond), Some(partition)) = (&self.process.beyond, index) else { return false };
         let update = body["UpdateExpression"].as_str().unwrap_or_default().to_owned();
         let names = body["ExpressionAttributeNames"].as_object().cloned().unwrap_or_default();
         let mut changed = false;
@@ -218,10 +218,10 @@ impl Tampered {
     pub(super) fn response(&self, operation: &str, asked: &Value, response: &mut HttpResponse) {
         let is_believed = match self.mutant {
             Mutant::LocalClock => true,
-            Mutant::LossesByNumber => self.is_behind,
+            Mutant::LossesByNumber => self.process.is_behind,
             _ => false,
         };
-        if is_believed && self.role == Role::Streamer {
+        if is_believed && self.process.role == Role::Streamer {
             response.headers_mut().remove("date");
         }
         if !response.status().is_success() || !matches!(operation, "GetItem" | "BatchGetItem" | "BatchExecuteStatement")
@@ -231,7 +231,7 @@ impl Tampered {
         let body = response.body().bytes().and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok());
         let Some(mut body) = body else { return };
         if operation == "BatchExecuteStatement" {
-            if self.mutant == Mutant::RetryOutlives && self.role == Role::Consumer {
+            if self.mutant == Mutant::RetryOutlives && self.process.role == Role::Consumer {
                 self.retry_later(asked, &body);
             }
             return;
@@ -245,7 +245,7 @@ impl Tampered {
     }
 
     fn answered(&self, asked: &Value, body: &mut Value) -> bool {
-        match (self.mutant, self.role) {
+        match (self.mutant, self.process.role) {
             (Mutant::NoGap, Role::Api) => counters(body, |counter| {
                 counter.as_object_mut().map(|counter| counter.remove("gap"));
             }),
@@ -264,7 +264,7 @@ impl Tampered {
             (Mutant::LossesByNumber, Role::Streamer) => forget_closed(body),
             (Mutant::ReplayClosed, Role::Recounter) => pass_replay(body),
             (Mutant::SettledBySending, Role::Recounter) => {
-                counters(body, |counter| self.asked.settle(counter, &self.journal))
+                counters(body, |counter| self.process.asked.settle(counter, &self.process.world.journal))
             }
             _ => false,
         }
@@ -272,7 +272,7 @@ impl Tampered {
 
     fn number_of_gap(&self, counter: &mut Value) {
         let id = counter["post_id"]["S"].as_str().and_then(|id| id.parse::<CounterId>().ok());
-        let number = id.zip(place(counter, "gap")).and_then(|(id, gap)| self.journal.announced(&id, gap));
+        let number = id.zip(place(counter, "gap")).and_then(|(id, gap)| self.process.world.journal.announced(&id, gap));
         if let Some(number) = number {
             counter["gap"] = json!({"N": number.0.to_string()});
         }
@@ -281,7 +281,7 @@ impl Tampered {
     fn number_of_loss(&self, item: &mut Value) {
         let partition = item["id"]["S"].as_str().and_then(|id| id.strip_prefix("changes/standing/")?.parse().ok());
         let number = partition.zip(place(item, "loss"));
-        if let Some(number) = number.and_then(|(partition, loss)| self.journal.number(partition, loss)) {
+        if let Some(number) = number.and_then(|(partition, loss)| self.process.world.journal.number(partition, loss)) {
             item["loss"] = json!({"N": number.0.to_string()});
         }
     }
