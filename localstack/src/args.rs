@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use clap::Parser;
 use tally_adapters::{dynamodb, kafka, redis};
-use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
 use tally_emulator::Latency;
@@ -31,27 +30,8 @@ pub struct Args {
     #[arg(long, env = "TALLY_NO_LOAD", help_heading = "Load")]
     pub no_load: bool,
 
-    /// Events a second to aim at, most of them likes and unlikes; the load makes fewer where it is held back or has no more
-    /// to give
-    #[arg(long, env = "TALLY_RATE", default_value_t = 500, value_name = "COUNT", help_heading = "Load")]
-    pub rate: u32,
-
-    /// Posts that the load is about
-    #[arg(long, env = "TALLY_POSTS", default_value_t = 100, value_name = "COUNT", help_heading = "Load")]
-    pub posts: u32,
-
-    /// Users of the load; a user likes a post at most once and retweets it at most once, so there are at most posts times users
-    /// rows of each
-    #[arg(long, env = "TALLY_USERS", default_value_t = 1000, value_name = "COUNT", help_heading = "Load")]
-    pub users: u32,
-
-    /// Share of the likes, retweets and replies that are taken back: 0 to 1
-    #[arg(long, env = "TALLY_UNLIKE_RATIO", default_value_t = 0.3, value_name = "SHARE", help_heading = "Load")]
-    pub unlike_ratio: f64,
-
-    /// Share of the events that are about the first post: 0 to 1
-    #[arg(long, env = "TALLY_HOT_SHARE", default_value_t = 0.1, value_name = "SHARE", help_heading = "Load")]
-    pub hot_share: f64,
+    #[command(flatten)]
+    pub load: LoadArgs,
 
     /// How views of a busy post are spread over partitions, those over HTTP too: `post` (not at all), `round-robin`, `random` or
     /// `least-lag`
@@ -146,6 +126,33 @@ pub struct Args {
     pub recount_every: Duration,
 }
 
+/// The events of the load.
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq)]
+#[command(about = None, long_about = None)]
+pub struct LoadArgs {
+    /// Events a second to aim at, most of them likes and unlikes; the load makes fewer where it is held back or has no more
+    /// to give
+    #[arg(long, env = "TALLY_RATE", default_value_t = 500, value_name = "COUNT", help_heading = "Load")]
+    pub rate: u32,
+
+    /// Posts that the load is about
+    #[arg(long, env = "TALLY_POSTS", default_value_t = 100, value_name = "COUNT", help_heading = "Load")]
+    pub posts: u32,
+
+    /// Users of the load; a user likes a post at most once and retweets it at most once, so there are at most posts times users
+    /// rows of each
+    #[arg(long, env = "TALLY_USERS", default_value_t = 1000, value_name = "COUNT", help_heading = "Load")]
+    pub users: u32,
+
+    /// Share of the likes, retweets and replies that are taken back: 0 to 1
+    #[arg(long, env = "TALLY_UNLIKE_RATIO", default_value_t = 0.3, value_name = "SHARE", help_heading = "Load")]
+    pub unlike_ratio: f64,
+
+    /// Share of the events that are about the first post: 0 to 1
+    #[arg(long, env = "TALLY_HOT_SHARE", default_value_t = 0.1, value_name = "SHARE", help_heading = "Load")]
+    pub hot_share: f64,
+}
+
 impl AsRef<CommonArgs> for Args {
     fn as_ref(&self) -> &CommonArgs {
         &self.common
@@ -155,37 +162,22 @@ impl AsRef<CommonArgs> for Args {
 /// The most pairs of a post and a user: the ledger keeps two bits of each for likes and two for retweets, 128 MiB.
 const MOST_PAIRS: u64 = 1 << 28;
 
+/// The arguments, with what they come to together.
 #[derive(Debug)]
 pub struct Config {
-    pub engines: EngineConfig,
-    /// Shards of a post, unless the deployment decides.
-    pub shards: Option<ShardCount>,
-    pub api: TcpListener,
-    /// Over which partitions a busy post's views go.
-    pub sums: SumPolicy,
-    /// The thresholds of milestones; an empty ladder takes what the deployment has.
-    pub milestones: Ladder,
-    /// `None` for no load.
-    pub load: Option<LoadConfig>,
-    /// How long the load runs; without one, until the process is stopped.
-    pub duration: Option<Duration>,
-    pub verify: bool,
-    pub chaos: bool,
-    pub seed: u64,
-    /// How often everything is recounted without being asked for.
-    pub recount_every: Option<Duration>,
-}
-
-#[derive(Debug)]
-pub struct EngineConfig {
+    pub args: Args,
     pub kafka: KafkaEngine,
     pub store: StoreEngine,
-    /// A real cache instead of the embedded one.
-    pub redis: Option<Secret>,
-    /// What every table's name begins with.
-    pub table_prefix: String,
-    /// Whether what is trending is listed.
-    pub lists: bool,
+    pub api: TcpListener,
+    /// The thresholds of milestones; an empty ladder takes what the deployment has.
+    pub milestones: Ladder,
+}
+
+impl Config {
+    /// The load, if there is to be one.
+    pub(crate) fn load(&self) -> Option<LoadArgs> {
+        (!self.args.no_load).then_some(self.args.load)
+    }
 }
 
 #[derive(Debug)]
@@ -205,17 +197,6 @@ pub enum StoreEngine {
     At(String),
 }
 
-/// The events of the load.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LoadConfig {
-    pub rate: u32,
-    pub posts: u32,
-    pub users: u32,
-    pub unlike_ratio: f64,
-    /// Share of events about the first post.
-    pub hot_share: f64,
-}
-
 impl TryFrom<Args> for Config {
     type Error = Invalid;
 
@@ -230,48 +211,23 @@ impl TryFrom<Args> for Config {
         };
         let mut here = |flag, port| listen(flag, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &mut invalid);
         let emulated = Box::new(emulated(&args));
-        let kafka = match args.brokers {
-            Some(brokers) => Some(KafkaEngine::At(brokers)),
+        let kafka = match &args.brokers {
+            Some(brokers) => Some(KafkaEngine::At(brokers.clone())),
             None => here("kafka-port", args.kafka_port).map(KafkaEngine::Embedded),
         };
-        let store = match args.dynamodb_endpoint {
-            Some(endpoint) => Some(StoreEngine::At(endpoint)),
+        let store = match &args.dynamodb_endpoint {
+            Some(endpoint) => Some(StoreEngine::At(endpoint.clone())),
             None => {
                 here("dynamodb-port", args.dynamodb_port).map(|listener| StoreEngine::Embedded { listener, emulated })
             }
         };
         let api = here("api-port", args.api_port);
-        let milestones = args.milestones.map(|told| told.parse::<Ladder>());
+        let milestones = args.milestones.as_ref().map(|told| told.parse::<Ladder>());
         let milestones = milestones.and_then(|parsed| invalid.accept("milestones", parsed)).unwrap_or_default();
-        let (Some(kafka), Some(store), Some(api), true) = (kafka, store, api, invalid.is_empty()) else {
-            return Err(invalid);
-        };
-        let load = LoadConfig {
-            rate: args.rate,
-            posts: args.posts,
-            users: args.users,
-            unlike_ratio: args.unlike_ratio,
-            hot_share: args.hot_share,
-        };
-        Ok(Self {
-            engines: EngineConfig {
-                kafka,
-                store,
-                redis: args.redis,
-                table_prefix: args.store.table_prefix,
-                lists: !args.no_trends,
-            },
-            shards: args.store.shards,
-            api,
-            sums: args.sum_policy,
-            milestones,
-            load: (!args.no_load).then_some(load),
-            duration: args.duration,
-            verify: args.verify,
-            chaos: args.chaos,
-            seed: args.seed,
-            recount_every: Some(args.recount_every).filter(|every| !every.is_zero()),
-        })
+        match (kafka, store, api, invalid.is_empty()) {
+            (Some(kafka), Some(store), Some(api), true) => Ok(Self { args, kafka, store, api, milestones }),
+            _ => Err(invalid),
+        }
     }
 }
 
@@ -291,12 +247,13 @@ fn emulated(args: &Args) -> tally_emulator::Config {
 }
 
 fn check(args: &Args, invalid: &mut Invalid) {
-    for (flag, count) in [("rate", args.rate), ("posts", args.posts), ("users", args.users)] {
+    let load = &args.load;
+    for (flag, count) in [("rate", load.rate), ("posts", load.posts), ("users", load.users)] {
         invalid.ensure(flag, count >= 1, "must be at least 1");
     }
-    let pairs = u64::from(args.posts) * u64::from(args.users);
+    let pairs = u64::from(load.posts) * u64::from(load.users);
     invalid.ensure("users", pairs <= MOST_PAIRS, format!("posts times users must be at most {MOST_PAIRS}"));
-    for (flag, share) in [("unlike-ratio", args.unlike_ratio), ("hot-share", args.hot_share)] {
+    for (flag, share) in [("unlike-ratio", load.unlike_ratio), ("hot-share", load.hot_share)] {
         invalid.ensure(flag, (0.0..=1.0).contains(&share), "must be from 0 to 1");
     }
     invalid.ensure("duration", args.duration.is_none_or(|span| !span.is_zero()), "must be more than nothing");
@@ -368,9 +325,9 @@ mod tests {
     #[test]
     fn without_arguments_it_runs_a_small_load_for_ever() {
         let config = config(&[]).unwrap();
-        let load = config.load.unwrap();
-        assert_eq!((load.rate, load.posts, load.users, config.duration), (500, 100, 1000, None));
-        assert!(!config.verify && !config.chaos && matches!(config.engines.kafka, KafkaEngine::Embedded(_)));
+        let load = config.load().unwrap();
+        assert_eq!((load.rate, load.posts, load.users, config.args.duration), (500, 100, 1000, None));
+        assert!(!config.args.verify && !config.args.chaos && matches!(config.kafka, KafkaEngine::Embedded(_)));
     }
 
     #[test]
@@ -415,7 +372,7 @@ mod tests {
             "--store-batch-latency=8ms..25ms",
             "--store-call-latency=3ms..8ms",
         ];
-        let StoreEngine::Embedded { emulated, .. } = config(&flags).unwrap().engines.store else {
+        let StoreEngine::Embedded { emulated, .. } = config(&flags).unwrap().store else {
             panic!("the store is the embedded one")
         };
         let span = |text: &str| Some(text.parse().unwrap());

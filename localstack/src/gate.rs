@@ -16,7 +16,7 @@ use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
-use tally_service::{Stop, Task};
+use tally_service::Stop;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -178,27 +178,21 @@ impl<P: Producer> Producer for Gated<P> {
 /// How often they are read: twice as often as they are stored.
 const EVERY: Duration = Duration::from_millis(500);
 
-pub(crate) struct FollowClaims(pub(crate) Arc<Local>);
-
-impl FollowClaims {
-    async fn look(&self) {
+/// Follows the claims, for the gate and for the choice of partitions of sums.
+pub(crate) async fn follow_claims(local: Arc<Local>, stop: Stop) -> anyhow::Result<()> {
+    let Local { engines, gate, sums, clock, .. } = &*local;
+    loop {
         // Where they cannot be read now, writers wait until the next look.
-        let Ok(claims) = self.0.engines.store.claims.all(TOPIC, self.0.gate.partitions()).await else { return };
-        for (index, claim) in (0..).zip(claims) {
-            if let Some(kept) = claim.kept {
-                self.0.gate.passed(index, kept.safe);
+        let claims = stop.unless_requested(engines.store.claims.all(TOPIC, gate.partitions())).await?;
+        for (index, claim) in (0..).zip(claims.iter().flatten()) {
+            if let Some(kept) = &claim.kept {
+                gate.passed(index, kept.safe);
             }
         }
-        self.0.sums.seen(TOPIC, &self.0.gate.lags());
-    }
-}
-
-impl Task for FollowClaims {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        while stop.unless_requested(self.look()).await.is_ok() {
-            stop.unless_requested(self.0.clock.sleep(EVERY)).await?;
+        if claims.is_ok() {
+            sums.seen(TOPIC, &gate.lags());
         }
-        Ok(())
+        stop.unless_requested(clock.sleep(EVERY)).await?;
     }
 }
 
@@ -222,10 +216,10 @@ fn view(record: &Outgoing<'_>, counters: &Counters, names: &Names) -> Option<(us
 impl Producer for LedgerProducer {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
         let Local { counters, ledger, .. } = &*self.local;
-        let Some((post, amount)) = view(&record, counters, ledger.names()) else {
+        let Some((post, amount)) = view(&record, counters, &ledger.names) else {
             return self.producer.send(record).await;
         };
-        let views = ledger.views();
+        let views = &ledger.views;
         views.unknown(post, amount);
         let written = self.producer.send(record).await?;
         views.settled(post, amount);

@@ -47,11 +47,11 @@ impl Deed {
 /// in which it was acknowledged.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    names: Names,
-    likes: Pairs,
-    retweets: Pairs,
+    pub(crate) names: Names,
+    pub(crate) likes: Pairs,
+    pub(crate) retweets: Pairs,
     replies: Standing,
-    views: Amounts,
+    pub(crate) views: Amounts,
     uses: Standing,
     events: AtomicU64,
 }
@@ -69,10 +69,6 @@ impl Ledger {
             names,
             events: AtomicU64::new(0),
         }
-    }
-
-    pub(crate) fn names(&self) -> &Names {
-        &self.names
     }
 
     /// Records what Kafka has acknowledged.
@@ -94,24 +90,12 @@ impl Ledger {
         self.views.unknown(post, amount);
     }
 
-    pub(crate) fn likes(&self) -> &Pairs {
-        &self.likes
-    }
-
-    pub(crate) fn retweets(&self) -> &Pairs {
-        &self.retweets
-    }
-
     /// What lanes have made of a counter: replies, or posts with hashtags.
     pub(crate) fn made(&self, counted: Counted) -> &Standing {
         match counted {
             Counted::Uses => &self.uses,
             Counted::Likes | Counted::Retweets | Counted::Replies | Counted::Views => &self.replies,
         }
-    }
-
-    pub(crate) fn views(&self) -> &Amounts {
-        &self.views
     }
 
     /// Rows that members have by it.
@@ -312,13 +296,13 @@ mod tests {
         ] {
             ledger.acknowledged(Event { subject: 1, region: 2, deed });
         }
-        assert_eq!((ledger.likes().region(1, 2), ledger.likes().total()), (Some(2), 1));
-        assert_eq!((ledger.retweets().has(1, 1), ledger.retweets().total()), (true, 1));
+        assert_eq!((ledger.likes.region(1, 2), ledger.likes.total()), (Some(2), 1));
+        assert_eq!((ledger.retweets.has(1, 1), ledger.retweets.total()), (true, 1));
         assert_eq!(
             (ledger.made(Counted::Replies).live(1), ledger.made(Counted::Uses).live(1)),
             (vec![(0, 1)], vec![(0, 1)])
         );
-        assert_eq!((ledger.views().of(1), ledger.views().of(0)), (Amount { known: 7, open: 0 }, Amount::default()));
+        assert_eq!((ledger.views.of(1), ledger.views.of(0)), (Amount { known: 7, open: 0 }, Amount::default()));
         assert_eq!((ledger.rows(), ledger.events()), (4, 5));
     }
 

@@ -24,7 +24,7 @@ use tally_core::ports::log::Outgoing;
 use tally_service::{Chance, Stop, Stopped, Task};
 use tokio::time::Instant;
 
-use crate::args::LoadConfig;
+use crate::args::LoadArgs;
 use crate::counters::Counted;
 use crate::engine::TOPIC;
 use crate::ledger::{Deed, Event, LIVE};
@@ -48,7 +48,7 @@ impl Writer {
     pub(crate) async fn write(&self, event: Event, stop: &Stop) -> Result<(), Stopped> {
         let Local { ledger, clock, .. } = &*self.local;
         let Some(value) = self.value(event) else { return Ok(()) };
-        let key = ledger.names().subjects(event.deed.counted())[event.subject].as_str().as_bytes();
+        let key = ledger.names.subjects(event.deed.counted())[event.subject].as_str().as_bytes();
         let partition = self.partition(event);
         let record = Outgoing { topic: TOPIC, partition, key: Some(key), value: Some(&value), headers: &[] };
         let mut tries = 0;
@@ -72,14 +72,14 @@ impl Writer {
     fn partition(&self, event: Event) -> Option<u32> {
         let Local { ledger, counters, sums, clock, .. } = &*self.local;
         let Deed::View { .. } = event.deed else { return None };
-        let counter = counters.id(Counted::Views, &ledger.names().posts()[event.subject])?;
+        let counter = counters.id(Counted::Views, &ledger.names.posts()[event.subject])?;
         sums.partition(TOPIC, &counter, clock.reading().at, self.chance.token())
     }
 
     fn value(&self, event: Event) -> Option<Vec<u8>> {
         let Local { ledger, counters, clock, .. } = &*self.local;
         let Event { subject, region, deed } = event;
-        let (names, definition) = (ledger.names(), counters.definition(deed.counted())?);
+        let (names, definition) = (&ledger.names, counters.definition(deed.counted())?);
         let (subject, region) = (&names.subjects(deed.counted())[subject], &names.regions()[region]);
         let of = |direction, member| {
             encode(definition, subject.as_str(), direction, Said::Member(&member), Some(region), clock.now())
@@ -98,7 +98,7 @@ impl Writer {
 /// Writes events at a rate until its time is over.
 pub(crate) struct Load {
     pub(crate) writer: Writer,
-    pub(crate) config: LoadConfig,
+    pub(crate) config: LoadArgs,
     pub(crate) seed: u64,
     pub(crate) until: Option<Instant>,
 }
@@ -106,7 +106,7 @@ pub(crate) struct Load {
 impl Task for Load {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let pace = Pace::new(self.config.rate);
-        let names = self.writer.local.ledger.names();
+        let names = &self.writer.local.ledger.names;
         let lanes = (0..names.lanes()).map(|lane| {
             let draw = Draw::new(self.config, self.seed, lane, names);
             Lane { load: &self, pace: &pace, lane, draw }.run(&stop)
@@ -144,7 +144,7 @@ impl Lane<'_> {
             }
         };
         let turn = async {
-            writer.local.control.going().await;
+            writer.local.going().await;
             tokio::time::sleep_until(self.pace.next()).await;
         };
         stop.unless_requested(async {
@@ -172,7 +172,7 @@ const AWAY: f64 = 0.1;
 
 /// The events of one lane: those of every `lanes`th user, and of the replies and posts that the lane makes.
 pub(super) struct Draw {
-    config: LoadConfig,
+    config: LoadArgs,
     lane: u32,
     lanes: u32,
     /// Where what it makes comes from.
@@ -186,7 +186,7 @@ pub(super) struct Draw {
 }
 
 impl Draw {
-    pub(super) fn new(config: LoadConfig, seed: u64, lane: u32, names: &Names) -> Self {
+    pub(super) fn new(config: LoadArgs, seed: u64, lane: u32, names: &Names) -> Self {
         let (lanes, hashtags, regions) = (names.lanes(), names.hashtags().len(), names.regions().len());
         let random = StdRng::seed_from_u64(seed ^ u64::from(lane).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let region = names.region_of(lane);
@@ -195,7 +195,7 @@ impl Draw {
 
     /// The next event, where `live` are the members of a counter that the lane has made and that stand: number and subject.
     pub(super) fn event(&mut self, live: impl FnOnce(Counted) -> Vec<(u64, usize)>) -> Event {
-        let LoadConfig { posts, hot_share, unlike_ratio, .. } = self.config;
+        let LoadArgs { posts, hot_share, unlike_ratio, .. } = self.config;
         let post = if self.random.random_bool(hot_share) { 0 } else { self.random.random_range(0..posts) } as usize;
         let kind: f64 = self.random.random();
         let mine = self.region;
@@ -285,11 +285,11 @@ mod tests {
 
     use super::*;
 
-    const CONFIG: LoadConfig = LoadConfig { rate: 1, posts: 10, users: 7, unlike_ratio: 0.3, hot_share: 0.1 };
+    const CONFIG: LoadArgs = LoadArgs { rate: 1, posts: 10, users: 7, unlike_ratio: 0.3, hot_share: 0.1 };
 
     fn events(seed: u64, lane: u32, count: usize) -> (Vec<Event>, Ledger) {
         let ledger = Ledger::new(Names::new(10, 7, 0, None));
-        let mut draw = Draw { lanes: 3, ..Draw::new(CONFIG, seed, lane, ledger.names()) };
+        let mut draw = Draw { lanes: 3, ..Draw::new(CONFIG, seed, lane, &ledger.names) };
         let drawn = std::iter::repeat_with(|| {
             let event = draw.event(|counted| ledger.made(counted).live(lane));
             ledger.acknowledged(event);
@@ -305,12 +305,10 @@ mod tests {
         assert!((68..=72).contains(&share(Counted::Likes)), "{}", share(Counted::Likes));
         assert!(Counted::ALL.into_iter().all(|counted| share(counted) >= 5));
         assert!(
-            ledger.retweets().total() > 0
-                && ledger.made(Counted::Replies).total() > 0
-                && ledger.views().total().known > 0
+            ledger.retweets.total() > 0 && ledger.made(Counted::Replies).total() > 0 && ledger.views.total().known > 0
         );
         assert!(ledger.made(Counted::Uses).total() > 0);
-        let names = ledger.names();
+        let names = &ledger.names;
         for (region, _) in names.regions().iter().enumerate() {
             assert!(drawn.iter().any(|event| event.region == region), "{region}");
         }

@@ -71,7 +71,7 @@ impl Observer {
         let local = Arc::clone(&self.local);
         let Local { clock, engines, ledger, staleness, board, .. } = &*local;
         let store = &engines.store;
-        let mut seen = board.snapshot();
+        let mut seen = board.lock().clone();
         let now = clock.now();
         seen.at = now.0;
         seen.rows = match &store.emulator {
@@ -102,12 +102,12 @@ impl Observer {
         }
         seen.load = self.load();
         self.looks += 1;
-        self.local.board.show(seen);
+        *self.local.board.lock() = seen;
     }
 
     fn load(&mut self) -> Load {
-        let Local { gate, ledger, control, load, .. } = &*self.local;
-        let running = load.is_some() && !control.is_paused();
+        let Local { gate, ledger, paused, load, .. } = &*self.local;
+        let running = load.is_some() && !*paused.borrow();
         let done = Done { made: ledger.events(), applied: gate.applied(), held: gate.held(), running };
         let (now, rate) = (Instant::now(), load.map_or(0, |load| load.rate));
         let (then, before) = std::mem::replace(&mut self.last, (now, done));
@@ -155,18 +155,18 @@ impl Observer {
             hashtags: definition.subject == SubjectField::Hashtag,
             regions: definition.kind() == CounterKind::Set,
         });
-        let regions = ledger.names().regions().iter().map(ToString::to_string);
+        let regions = ledger.names.regions().iter().map(ToString::to_string);
         let windows = WINDOWS.map(str::to_owned).to_vec();
         Some(Trending { counters: counters.collect(), regions: regions.collect(), windows })
     }
 
     fn hottest(&self) -> Vec<String> {
         let ledger = &self.local.ledger;
-        let ranked = ledger.names().load_posts().min(RANKED);
+        let ranked = ledger.names.load_posts().min(RANKED);
         let mut posts: Vec<usize> = (0..ranked).collect();
-        posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.likes().count(*post)));
+        posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.likes.count(*post)));
         posts.truncate(POSTS);
-        posts.iter().map(|post| ledger.names().posts()[*post].to_string()).collect()
+        posts.iter().map(|post| ledger.names.posts()[*post].to_string()).collect()
     }
 
     async fn shards(&self, now: UnixMillis) -> Outcome<Vec<StreamShard>> {

@@ -27,7 +27,7 @@ pub trait Stack: Send + Sync + 'static {
 pub struct Refusal(pub String);
 
 /// Everything the page shows, at one moment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Snapshot {
     /// When, in milliseconds since 1970.
     pub at: u64,
@@ -77,7 +77,7 @@ pub struct Trended {
 }
 
 /// Where things listen; all of them on loopback.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Endpoints {
     pub kafka: String,
     pub dynamodb: String,
@@ -85,7 +85,7 @@ pub struct Endpoints {
     pub api: String,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Load {
     pub running: bool,
     /// Events a second that it aims at.

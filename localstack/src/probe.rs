@@ -152,7 +152,7 @@ pub(crate) struct Probe {
 impl Probe {
     async fn sample(&self, client: &Client, stop: &Stop) -> Result<(), Stopped> {
         let Some(before) = self.likes(client, stop).await? else { return Ok(()) };
-        let (direction, after) = if self.writer.local.ledger.likes().has(self.post, USER) {
+        let (direction, after) = if self.writer.local.ledger.likes.has(self.post, USER) {
             (Direction::Remove, before.saturating_sub(1))
         } else {
             (Direction::Add, before + 1)
@@ -169,7 +169,7 @@ impl Probe {
 
     /// The count that the API answers; `None` while it does not answer.
     async fn likes(&self, client: &Client, stop: &Stop) -> Result<Option<u64>, Stopped> {
-        let path = format!("/v1/posts/{}/likes", self.writer.local.ledger.names().posts()[self.post]);
+        let path = format!("/v1/posts/{}/likes", self.writer.local.ledger.names.posts()[self.post]);
         let answer = stop.unless_requested(client.get(&path)).await?;
         Ok(answer.ok().and_then(|count| count["likes"].as_u64()))
     }
@@ -182,7 +182,7 @@ impl Task for Probe {
         while self.until.is_none_or(|until| Instant::now() < until) {
             let pause = EVERY.mul_f64(0.5 + chance.fraction());
             stop.unless_requested(tokio::time::sleep(pause)).await?;
-            stop.unless_requested(local.control.going()).await?;
+            stop.unless_requested(local.going()).await?;
             self.sample(&client, &stop).await?;
         }
         Ok(())

@@ -1,51 +1,16 @@
-//! What the observer saw last, and standard output: lines that stay, and one live line that is rewritten each second. In a file or
-//! a pipe the live line is written like any other, every few seconds.
+//! Standard output: lines that stay, and one live line that is rewritten each second. In a file or a pipe the live line is
+//! written like any other, every few seconds.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tally_core::time::UnixMillis;
-use tally_service::{Stop, Task};
+use tally_service::Stop;
 use tokio::time::Instant;
 
 use crate::local::Local;
-use crate::page::{Drift, Endpoints, Limit, Load, PartState, Snapshot, Staleness};
-
-pub(crate) struct Board(Mutex<Snapshot>);
-
-impl Board {
-    /// Nothing seen yet, of a stack that runs since `now`.
-    pub(crate) fn new(endpoints: Endpoints, rate: u32, now: UnixMillis) -> Self {
-        let load = Load { running: false, rate: rate.into(), events_per_second: 0.0, events: 0, limit: None };
-        Self(Mutex::new(Snapshot {
-            at: now.0,
-            since: now.0,
-            endpoints,
-            load,
-            rows: 0,
-            staleness: None,
-            drift: Drift::default(),
-            open_gaps: 0,
-            recount: None,
-            shards: Vec::new(),
-            parts: Vec::new(),
-            ledger: Vec::new(),
-            ledger_more: 0,
-            posts: Vec::new(),
-            trending: None,
-        }))
-    }
-
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        self.0.lock().clone()
-    }
-
-    pub(crate) fn show(&self, snapshot: Snapshot) {
-        *self.0.lock() = snapshot;
-    }
-}
+use crate::page::{Limit, PartState, Snapshot, Staleness};
 
 /// Between two live lines where they are not rewritten.
 const QUIET: Duration = Duration::from_secs(5);
@@ -105,16 +70,13 @@ impl Screen {
     }
 }
 
-pub(crate) struct LiveLine(pub(crate) Arc<Local>);
-
-impl Task for LiveLine {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        while stop.unless_requested(tokio::time::sleep(EVERY)).await.is_ok() {
-            self.0.screen.live(&line(&self.0.board.snapshot()));
-        }
-        self.0.screen.clear();
-        Ok(())
+/// Writes the live line until it is stopped.
+pub(crate) async fn live_line(local: Arc<Local>, stop: Stop) -> anyhow::Result<()> {
+    while stop.unless_requested(tokio::time::sleep(EVERY)).await.is_ok() {
+        local.screen.live(&line(&local.board.lock()));
     }
+    local.screen.clear();
+    Ok(())
 }
 
 fn line(seen: &Snapshot) -> String {

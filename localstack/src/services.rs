@@ -81,10 +81,12 @@ impl Service {
     }
 }
 
-pub(crate) struct Keeper<F> {
+/// Starts a service's app in a host.
+type Start = Box<dyn Fn(Host) -> anyhow::Result<Running> + Send + Sync>;
+
+pub(crate) struct Keeper {
     pub(crate) service: Service,
-    /// Starts the service's app in a host.
-    pub(crate) start: F,
+    pub(crate) start: Start,
     pub(crate) chance: Chance,
 }
 
@@ -94,10 +96,7 @@ enum End {
     Died,
 }
 
-impl<F> Keeper<F>
-where
-    F: Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static,
-{
+impl Keeper {
     /// One life of the service.
     async fn live(&self, stop: &Stop) -> anyhow::Result<End> {
         let Inner { name, readiness, down, kill, .. } = &*self.service.0;
@@ -133,10 +132,7 @@ where
     }
 }
 
-impl<F> Task for Keeper<F>
-where
-    F: Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static,
-{
+impl Task for Keeper {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let mut deaths = 0;
         loop {
@@ -225,18 +221,11 @@ impl Services {
     }
 }
 
-fn keep<F>(host: &Host, stage: Stage, service: &Service, start: F)
-where
-    F: Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static,
-{
+fn keep(host: &Host, stage: Stage, service: &Service, start: Start) {
     host.spawn(stage, service.name(), Keeper { service: service.clone(), start, chance: host.chance().fork() });
 }
 
-fn consumer_of(
-    engines: &Engines,
-    plan: &Plan,
-    letters: kafka::Producer,
-) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+fn consumer_of(engines: &Engines, plan: &Plan, letters: kafka::Producer) -> Start {
     let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
     let settings = consumer::ReadSettings {
         topic: TOPIC.to_owned(),
@@ -245,7 +234,7 @@ fn consumer_of(
         ..Default::default()
     };
     let group = consumer::group_of(&engines.table_prefix);
-    move |host| {
+    Box::new(move |host| {
         let (connection, kafka) = (connection.clone(), kafka.clone());
         let (group, topic, reader) = (group.clone(), settings.topic.clone(), kafka.clone());
         let ports = consumer::Ports {
@@ -255,13 +244,10 @@ fn consumer_of(
         };
         let app = consumer::App::with_ports(settings.clone(), ports, connection);
         Ok(Running::start(app, host))
-    }
+    })
 }
 
-fn streamer_of(
-    engines: &Engines,
-    plan: &Plan,
-) -> anyhow::Result<impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static> {
+fn streamer_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
     let (connection, prefix) = (&engines.store.connection, &engines.table_prefix);
     let group = streamer::group_of(prefix);
     let log = streamer::LogPorts::over(&engines.kafka.settings, CHANGES, &group, connection)?;
@@ -270,10 +256,10 @@ fn streamer_of(
     let ahead = engines.kafka.embedded.is_some().then_some(AHEAD);
     let rules = streamer::Rules { milestones: plan.milestones, ahead, ..streamer::Rules::default() };
     let config = streamer::Config::plain(prefix, plan.shards, rules);
-    Ok(move |host| {
+    Ok(Box::new(move |host| {
         let app = streamer::App::with_ports(config.clone(), ports.clone());
         Ok(Running::start(app, host))
-    })
+    }))
 }
 
 fn reader(engines: &Engines, topic: &str) -> anyhow::Result<Arc<dyn TopicReader>> {
@@ -281,7 +267,7 @@ fn reader(engines: &Engines, topic: &str) -> anyhow::Result<Arc<dyn TopicReader>
 }
 
 /// Windows that fill while a person looks on.
-fn trends_of(engines: &Engines) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+fn trends_of(engines: &Engines) -> Start {
     let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
     let group = format!("{}tally-trends", engines.table_prefix);
     let topics = trends::Topics { changes: CHANGES.to_owned(), boards: BOARDS.to_owned() };
@@ -292,39 +278,33 @@ fn trends_of(engines: &Engines) -> impl Fn(Host) -> anyhow::Result<Running> + Se
         regions: 1_000,
         keys: usize::MAX,
     };
-    move |host| {
+    Box::new(move |host| {
         let ports = trends::Ports::over(&connection, &kafka, &group, &topics)?;
         let app = trends::App::with_ports(topics.clone(), rules.clone(), ports);
         Ok(Running::start(app, host))
-    }
+    })
 }
 
-fn recount_of(
-    engines: &Engines,
-    plan: &Plan,
-) -> anyhow::Result<impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static> {
+fn recount_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
     let producer = Arc::new(kafka::Producer::new(&engines.kafka.settings)?);
     let log = recount::LogPorts { topic: CHANGES.to_owned(), reader: reader(engines, CHANGES)?, producer };
     let ports = recount::Ports::over(&engines.store.connection, log);
     let (prefix, rules) = (&engines.table_prefix, recount::Rules::default());
     let config = recount::Config::plain(prefix, plan.shards, recount::Scope::Watch, rules);
-    Ok(move |host| {
+    Ok(Box::new(move |host| {
         let app = recount::App::with_ports(config.clone(), ports.clone());
         Ok(Running::start(app, host))
-    })
+    }))
 }
 
-fn api_of(
-    engines: &Engines,
-    plan: Plan,
-) -> anyhow::Result<impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static> {
-    let boards = engines.kafka.has_lists().then(|| reader(engines, BOARDS)).transpose()?;
+fn api_of(engines: &Engines, plan: Plan) -> anyhow::Result<Start> {
+    let boards = engines.kafka.lists.then(|| reader(engines, BOARDS)).transpose()?;
     let mut ports = api::Ports::over(&engines.store.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
     ports.producer = Some(plan.producer);
     let config =
         api::Config { table_prefix: engines.table_prefix.clone(), shards: plan.shards, ..api::Config::default() };
-    Ok(move |host| {
+    Ok(Box::new(move |host| {
         let listener = tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?;
         let app = api::App::with_ports(config.clone(), ports.clone()).listening_on(listener);
         let app = app.with_routes(plan.routes.clone()).spreading(plan.sums.clone());
@@ -333,7 +313,7 @@ fn api_of(
             None => app,
         };
         Ok(Running::start(app.for_own_pages(), host))
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -364,7 +344,7 @@ mod tests {
 
     fn keep(mortal: Mortal) -> (Service, Supervisor) {
         let service = Service::new("mortal", &Readiness::new());
-        let start = move |host| Ok(Running::start(mortal, host));
+        let start: Start = Box::new(move |host| Ok(Running::start(mortal, host)));
         let supervisor = Supervisor::new("test");
         supervisor.spawn(Stage::Work, "keeper", Keeper { service: service.clone(), start, chance: Chance::seeded(1) });
         (service, supervisor)

@@ -133,7 +133,7 @@ impl LocalStack {
         if self.0.load.is_none() {
             bail!(Refusal("there is no load".to_owned()));
         }
-        self.0.control.pause(paused);
+        self.0.paused.send_replace(paused);
         Ok(if paused { "the load is paused" } else { "the load goes on" }.to_owned())
     }
 }
@@ -141,7 +141,7 @@ impl LocalStack {
 #[async_trait]
 impl Stack for LocalStack {
     fn snapshot(&self) -> Snapshot {
-        self.0.board.snapshot()
+        self.0.board.lock().clone()
     }
 
     async fn act(&self, command: Command) -> anyhow::Result<String> {

@@ -116,8 +116,8 @@ pub(super) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, counters: &Counters
     for counted in counters.defined() {
         let found = Found { rows, counters, counted };
         differences.extend(match counted {
-            Counted::Likes => found.users_with(ledger.likes(), ledger.names()),
-            Counted::Retweets => found.users_with(ledger.retweets(), ledger.names()),
+            Counted::Likes => found.users_with(&ledger.likes, &ledger.names),
+            Counted::Retweets => found.users_with(&ledger.retweets, &ledger.names),
             Counted::Replies | Counted::Uses => found.made_with(ledger),
             Counted::Views => found.amounts_with(ledger),
         });
@@ -156,7 +156,7 @@ impl<'a> Found<'a> {
     }
 
     fn made_with(&self, ledger: &Ledger) -> Differences {
-        let (mut differences, mut total, names) = (Differences::default(), 0, ledger.names());
+        let (mut differences, mut total, names) = (Differences::default(), 0, &ledger.names);
         let made = ledger.made(self.counted);
         let mut said = BTreeMap::<usize, BTreeSet<Made>>::new();
         for (one, subject) in made.all() {
@@ -178,11 +178,11 @@ impl<'a> Found<'a> {
 
     fn amounts_with(&self, ledger: &Ledger) -> Differences {
         let (mut differences, mut total) = (Differences::default(), 0);
-        for (index, id, found) in self.subjects(ledger.names()) {
+        for (index, id, found) in self.subjects(&ledger.names) {
             total += found.total();
-            amount(&mut differences, ledger.views().of(index), found.total(), || id.to_string());
+            amount(&mut differences, ledger.views.of(index), found.total(), || id.to_string());
         }
-        amount(&mut differences, ledger.views().total(), total, || format!("{} in all", self.counted.name()));
+        amount(&mut differences, ledger.views.total(), total, || format!("{} in all", self.counted.name()));
         differences
     }
 

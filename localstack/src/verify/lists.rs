@@ -178,7 +178,7 @@ impl Verify<'_> {
     /// Regions of the load's members, by its ledger and by the rows' changes.
     fn stream_with_ledger(&self, oracle: &Oracle) -> Differences {
         let (mut differences, ledger) = (Differences::default(), &self.0.ledger);
-        let names = ledger.names();
+        let names = &ledger.names;
         for counted in self.0.counters.defined() {
             let Some(definition) = self.0.counters.definition(counted) else { continue };
             for (index, region) in names.regions().iter().enumerate() {
@@ -189,8 +189,8 @@ impl Verify<'_> {
                 let pairs = |pairs: &Pairs, post| i64::try_from(pairs.count_from(post, index)).unwrap_or(i64::MAX);
                 for (subject, id) in names.subjects(counted).iter().enumerate() {
                     let said = match counted {
-                        Counted::Likes => pairs(ledger.likes(), subject),
-                        Counted::Retweets => pairs(ledger.retweets(), subject),
+                        Counted::Likes => pairs(&ledger.likes, subject),
+                        Counted::Retweets => pairs(&ledger.retweets, subject),
                         Counted::Replies | Counted::Uses => made.get(&subject).copied().unwrap_or(0),
                         Counted::Views => 0,
                     };

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tally_adapters::dynamodb::changes::{Changes as Log, Config};
+use tally_adapters::kafka;
 use tally_core::changes::{Filter, Item, Message, Place};
 use tally_core::fold::{Change, Counter};
 use tally_core::ids::{CounterId, CounterName, StreamLabel, StreamShardId};
@@ -15,7 +16,7 @@ use tally_core::milestone::{Ladder, Milestone, Winner};
 use tally_core::ports::{ChangeStream as _, Outcome, Position, TopicReader};
 use tally_core::tally::{Record, read};
 use tally_core::time::UnixMillis;
-use tally_service::{Clock, Stop, Task};
+use tally_service::{Clock, Stop};
 
 use crate::verify::{Differences, Verify};
 
@@ -119,28 +120,25 @@ impl Partition {
     }
 }
 
-/// The task that follows the log. A read that fails is made again.
-pub(crate) struct FollowLog {
-    pub(crate) changes: Changes,
-    pub(crate) log: Log,
-    pub(crate) reader: Arc<dyn TopicReader>,
-    pub(crate) clock: Clock,
-}
-
-impl Task for FollowLog {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        loop {
-            let follow = async {
-                if let Some(config) = self.log.config().await? {
-                    self.changes.follow(&*self.reader, &config).await?;
-                }
-                Outcome::Ok(())
-            };
-            if let Err(fault) = stop.unless_requested(follow).await? {
-                tracing::debug!(%fault, "the log of changes cannot be read for the comparison");
+/// Follows the log from now on, into `changes`. A read that fails is made again.
+pub(crate) async fn follow_log(
+    changes: Changes,
+    log: Log,
+    reader: kafka::TopicReader,
+    clock: Clock,
+    stop: Stop,
+) -> anyhow::Result<()> {
+    loop {
+        let follow = async {
+            if let Some(config) = log.config().await? {
+                changes.follow(&reader, &config).await?;
             }
-            stop.unless_requested(self.clock.sleep(EVERY)).await?;
+            Outcome::Ok(())
+        };
+        if let Err(fault) = stop.unless_requested(follow).await? {
+            tracing::debug!(%fault, "the log of changes cannot be read for the comparison");
         }
+        stop.unless_requested(clock.sleep(EVERY)).await?;
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tally_core::changes::{Effect, Entry, Side};
 use tally_core::ids::{CounterKind, CounterName, PostId, Region};
 use tally_core::tally::Record;
-use tally_service::{Stop, Task};
+use tally_service::Stop;
 
 use crate::local::Local;
 use crate::probe::Client;
@@ -121,7 +121,7 @@ pub(crate) fn lists(local: &Local) -> Vec<List> {
     let mut lists = Vec::new();
     for definition in local.counters.all().iter() {
         let of_a_set = definition.name.kind() == CounterKind::Set;
-        let regions = local.ledger.names().regions().iter().filter(|_| of_a_set).cloned().map(Some);
+        let regions = local.ledger.names.regions().iter().filter(|_| of_a_set).cloned().map(Some);
         for region in std::iter::once(None).chain(regions) {
             let list = |window| List { name: definition.name.clone(), region: region.clone(), window };
             lists.extend(WINDOWS.map(list));
@@ -130,28 +130,20 @@ pub(crate) fn lists(local: &Local) -> Vec<List> {
     lists
 }
 
-/// The task that looks.
-pub(crate) struct Watcher {
-    pub(crate) local: Arc<Local>,
-    /// How long the run is.
-    pub(crate) duration: Duration,
-}
-
-impl Task for Watcher {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let (client, lists) = (Client::new(self.local.api), lists(&self.local));
-        let every = (self.duration / LOOKS).max(Duration::from_secs(1));
-        loop {
-            let are_there = self.local.board.snapshot().trending.is_some();
-            for list in lists.iter().filter(|_| are_there) {
-                // One that is not there yet is looked at the next time.
-                if stop.unless_requested(self.local.sightings.look(&client, list)).await.is_err() {
-                    return Ok(());
-                }
-            }
-            if stop.unless_requested(self.local.clock.sleep(every)).await.is_err() {
+/// Looks at all lists in a run that is so long, until it is stopped.
+pub(crate) async fn watch(local: Arc<Local>, duration: Duration, stop: Stop) -> anyhow::Result<()> {
+    let (client, lists) = (Client::new(local.api), lists(&local));
+    let every = (duration / LOOKS).max(Duration::from_secs(1));
+    loop {
+        let are_there = local.board.lock().trending.is_some();
+        for list in lists.iter().filter(|_| are_there) {
+            // One that is not there yet is looked at the next time.
+            if stop.unless_requested(local.sightings.look(&client, list)).await.is_err() {
                 return Ok(());
             }
+        }
+        if stop.unless_requested(local.clock.sleep(every)).await.is_err() {
+            return Ok(());
         }
     }
 }

@@ -24,7 +24,7 @@ impl World {
     }
 
     fn id(&self, counted: Counted, subject: usize) -> CounterId {
-        all().id(counted, &self.ledger.names().subjects(counted)[subject]).unwrap()
+        all().id(counted, &self.ledger.names.subjects(counted)[subject]).unwrap()
     }
 
     fn say(&self, subject: usize, deed: Deed) {
@@ -39,7 +39,7 @@ impl World {
         };
         let stated = amount.map_or(Stated::Nothing, |n| Stated::Amount(Weight::new(n).unwrap()));
         let row = ScannedRow { pk: key.to_string(), sort: sort.to_owned(), stated, gone: None };
-        self.rows.take(&row, self.ledger.names(), SHARDS);
+        self.rows.take(&row, &self.ledger.names, SHARDS);
         let counter = self.counters.entry(id.clone()).or_default();
         *counter.parts.entry(key.shard).or_default() += amount.unwrap_or(1);
         counter.likes += amount.unwrap_or(1);
