@@ -4,23 +4,15 @@
 //! tables are the emulator's over HTTP, and the cache is a Redis server where one is installed. Between them and the
 //! services stand proxies, so that each dependency can go away without its contents.
 
-mod answers;
-mod campaign;
-mod command;
+pub(crate) mod campaign;
 pub(crate) mod engines;
-mod figures;
 pub(crate) mod fleet;
 pub(crate) mod laws;
 pub(crate) mod ledger;
-pub(crate) mod load;
-pub(crate) mod operator;
+mod load;
 mod proxy;
-pub(crate) mod recounts;
-mod redis;
-mod schedule;
-pub(crate) mod service;
 pub(crate) mod stage;
 
-pub use campaign::{Campaign, Extent, Under, fight};
-pub use command::Attack;
-pub use service::Service;
+pub use campaign::{Attack, Campaign, Extent, fight};
+pub use fleet::Service;
+pub use stage::{Ground, Under};

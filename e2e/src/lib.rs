@@ -1,7 +1,6 @@
 //! The attack on Tally: what would find our bugs.
 
 pub mod attack;
-mod crowd;
 pub mod fuzz;
 pub mod lifecycle;
 pub mod meter;

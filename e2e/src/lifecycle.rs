@@ -1,25 +1,102 @@
 //! What a deployment has to survive in its life: a restore to a moment, lost checkpoints, and lost counts.
 //! Real processes and the operators' own command, under load, held against the ledger of what was said.
+//!
+//! Counts are lost under running processes: none is started again, `tally adopt tables` goes on with the new table, and a recount
+//! makes every count exact again.
 
 mod checkpoints;
-mod command;
-mod counts;
 mod restore;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::path::Path;
+use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context, ensure};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
+use tally_core::time::UnixMillis;
+use tally_service::parse_duration;
+use tally_testkit::until;
+use tokio::time::Instant;
 
-use crate::attack::engines::Engines;
-use crate::attack::stage::Judgement;
+use crate::attack::campaign::reported;
+use crate::attack::engines::{Engines, Roles};
+use crate::attack::fleet::Service;
+use crate::attack::stage::{Ground, Judgement, Stage, Under};
+use crate::lifecycle::restore::none_is_exact;
+use crate::simulation::events;
 use crate::undisturbed;
 
-pub use crate::attack::operator::is_operator;
-pub use checkpoints::lose_checkpoints;
-pub use command::Lifecycle;
-pub use counts::lose_counts;
-pub use restore::restore;
+pub use crate::attack::fleet::is_operator;
+
+/// Put a deployment of real processes through what it has to survive
+#[derive(Args, Clone, Debug)]
+pub struct Lifecycle {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    ground: Ground,
+}
+
+/// What it has to survive.
+#[derive(Clone, Debug, Subcommand)]
+pub enum What {
+    /// Tables are restored to a moment, as `tally restore plan` says, and Kafka is read again
+    Restore {
+        /// How long ago the moment is by then
+        #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "SPAN")]
+        lose: Duration,
+    },
+    /// The checkpoints are lost with the configuration, and a recount makes all counts exact again
+    LoseCheckpoints,
+    /// The table of counts is lost under running processes, and a recount makes all counts exact again
+    LoseCounts {
+        /// Posts that nobody likes any more, beside those that the load is about
+        #[arg(long, default_value_t = 100_000, value_name = "COUNT")]
+        posts: u64,
+    },
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Restore { lose } => write!(f, "restore --lose {lose:?}"),
+            Self::LoseCheckpoints => f.write_str("lose-checkpoints"),
+            Self::LoseCounts { posts } => write!(f, "lose-counts --posts {posts}"),
+        }
+    }
+}
+
+impl Lifecycle {
+    /// Does it and prints its report.
+    ///
+    /// # Errors
+    /// Something differs, or was not as an operator is told that it is.
+    pub fn run(self) -> anyhow::Result<()> {
+        reported(async |program| live(program, self.ground, self.what).await)
+    }
+}
+
+/// Puts processes of `program` through it; the report.
+///
+/// # Errors
+/// A step does not do what it says, something starts over what is lost or is called exact that is not, or something differs in the
+/// end.
+pub async fn live(program: &Path, ground: Ground, what: What) -> anyhow::Result<String> {
+    // The roles are those of the tables that a restore leaves behind.
+    let roles = if matches!(what, What::Restore { .. }) { Roles::Ignored } else { Roles::Kept };
+    let mut stage = Stage::set(program, ground, (2, roles), Under::default()).await?;
+    let (mut story, has_times) = (Story::default(), ground.broker.is_some());
+    let lived = match &what {
+        What::Restore { lose } => restore::relive(&stage, &mut story, has_times, *lose).await,
+        What::LoseCheckpoints => checkpoints::relive(&mut stage, &mut story, !has_times).await,
+        What::LoseCounts { posts } => lose_counts(&stage, &mut story, *posts).await,
+    };
+    lived.with_context(|| stage.fleet.tails(&story.0.join("\n")))?;
+    let judgement = stage.judge().await?;
+    Ok(story.ended(&format!("{what}: seed {}", ground.seed), &judgement))
+}
 
 /// The four tables of a deployment, without their prefix.
 const TABLES: [&str; 4] = ["likes", "like_counts", "checkpoints", "recounts"];
@@ -56,13 +133,9 @@ impl Story {
 
 /// Sends a request to the store by hand.
 async fn by_hand(engines: &Engines, operation: &str, body: Value) -> anyhow::Result<()> {
-    asked(engines, operation, body).await.map(|_| ())
-}
-
-/// Its answer.
-async fn asked(engines: &Engines, operation: &str, body: Value) -> anyhow::Result<Value> {
-    let answer = undisturbed::ask(&engines.emulator, operation, &body).await;
-    answer.with_context(|| format!("the store refused {operation} {body}"))
+    let is_done = undisturbed::send(&engines.emulator, operation, &body).await;
+    ensure!(is_done, "the store refused {operation} {body}");
+    Ok(())
 }
 
 /// Has a table be kept as it has to be: restorable, and protected.
@@ -71,4 +144,97 @@ async fn keep(engines: &Engines, table: &str) -> anyhow::Result<()> {
         json!({"TableName": table, "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": true}});
     by_hand(engines, "UpdateContinuousBackups", recovery).await?;
     by_hand(engines, "UpdateTable", json!({"TableName": table, "DeletionProtectionEnabled": true})).await
+}
+
+/// Rows of one request, and rows that may be put before the last of them is counted.
+const BATCH: u8 = 25;
+const AHEAD: u64 = 20_000;
+
+/// Who likes a post, among so many users.
+const USERS: u64 = 1_000;
+
+/// Since when every row that is put by hand is there.
+const SINCE: UnixMillis = UnixMillis(5);
+
+/// How long processes may take to notice that a table is gone: they look each second, and processors may be busy.
+const NOTICED: Duration = Duration::from_secs(10);
+
+/// How long a recount of everything may take.
+const RECOUNTED: Duration = Duration::from_secs(7_200);
+
+/// How long the API may take to say exact again once the recount has ended.
+const HONEST: Duration = Duration::from_secs(120);
+
+/// Loses the counts of `posts` posts and of those that the load is about.
+async fn lose_counts(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Result<()> {
+    let began = Instant::now();
+    put_rows(stage, posts).await?;
+    let counters = stage.engines.emulator.stats().tables["like_counts"].items;
+    story.tell(format!("{counters} items of like_counts after {}", spent(began)));
+
+    let lost = Instant::now();
+    lose(stage, "like_counts", "post_id").await?;
+    let noticed = until("no count to be called exact", NOTICED, async || none_is_exact(stage).await.is_ok()).await?;
+    story.tell(format!("like_counts deleted and created anew; nothing is exact {:.1} s later", noticed.as_secs_f64()));
+    let operator = stage.fleet.launcher.operator();
+    let done = operator.change(&["adopt", "tables"]).await?;
+    story.tell(done.out.lines().last().unwrap_or_default().to_owned());
+    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
+    none_is_exact(stage).await?;
+
+    let recounted = Instant::now();
+    let recount = stage.fleet.launcher.start(Service::Recount, &[])?;
+    let closed = async || stage.engines.open_losses().await.is_ok_and(|losses| losses == 0) || !recount.is_running();
+    until("the loss to be closed", RECOUNTED, closed).await?;
+    let before = stage.honesty.count().exact;
+    until("the api to say exact again", HONEST, async || stage.honesty.count().exact > before).await?;
+    story.tell(format!("exact again {} after the loss, {} after the recount began", spent(lost), spent(recounted)));
+    if let Some(memory) = recount.peak_memory() {
+        story.tell(format!("the recount has {} MiB of memory at most", memory >> 20));
+    }
+    let code = recount.exit(RECOUNTED).await?;
+    ensure!(code == Some(0), "the recount ended with {code:?}\n{}", recount.tail());
+    story.tell(format!("the recount has looked at everything once more after {}", spent(recounted)));
+    stage.all_well()
+}
+
+/// Puts a row of each post by hand, as fast as they are counted.
+async fn put_rows(stage: &Stage, posts: u64) -> anyhow::Result<()> {
+    for first in (0..posts).step_by(usize::from(BATCH)) {
+        let end = posts.min(first + u64::from(BATCH));
+        let rows: Vec<Value> = (first..end).map(|nth| row(stage, nth)).collect::<Result<_, _>>()?;
+        by_hand(&stage.engines, "BatchWriteItem", json!({"RequestItems": {"likes": rows}})).await?;
+        if end.is_multiple_of(AHEAD) {
+            stage.caught_up(Service::Streamer).await?;
+        }
+    }
+    stage.caught_up(Service::Streamer).await?;
+    Ok(())
+}
+
+fn row(stage: &Stage, nth: u64) -> anyhow::Result<Value> {
+    let (post, user) = (PostId::new(&format!("b-{nth}")).context("an id")?, events::user(nth % USERS));
+    let counter = CounterId::likes(post);
+    let pk = RowKey::of(&counter, user.as_str(), ShardCount::DEFAULT).to_string();
+    let (id, post) = (user.as_str(), counter.post.to_string());
+    let item = json!({
+        "pk": {"S": pk}, "user_id": {"S": id}, "post_id": {"S": post}, "liked_at": {"N": SINCE.0.to_string()},
+    });
+    stage.ledger.lock().put(counter, &user, SINCE);
+    Ok(json!({"PutRequest": {"Item": item}}))
+}
+
+/// Deletes a table whose items have this key alone, and creates another one.
+async fn lose(stage: &Stage, table: &str, key: &str) -> anyhow::Result<()> {
+    by_hand(&stage.engines, "DeleteTable", json!({"TableName": table})).await?;
+    let names: Value = json!([{"AttributeName": key, "AttributeType": "S"}]);
+    let keys: Value = json!([{"AttributeName": key, "KeyType": "HASH"}]);
+    let table = json!({
+        "TableName": table, "BillingMode": "PAY_PER_REQUEST", "AttributeDefinitions": names, "KeySchema": keys,
+    });
+    by_hand(&stage.engines, "CreateTable", table).await
+}
+
+fn spent(since: Instant) -> String {
+    format!("{:.0} s", since.elapsed().as_secs_f64())
 }

@@ -6,7 +6,8 @@ use clap::{Parser, Subcommand};
 use tally_e2e::attack::{Attack, Service};
 use tally_e2e::lifecycle::{self, Lifecycle};
 use tally_e2e::scale::Scale;
-use tally_e2e::simulation::command::{Schedule, Simulate};
+use tally_e2e::simulation::Order;
+use tally_e2e::simulation::command::Simulate;
 
 /// Tries to break Tally
 #[derive(Parser)]
@@ -19,7 +20,7 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     Simulate(Simulate),
-    Schedule(Schedule),
+    Schedule(Order),
     Attack(Attack),
     Scale(Scale),
     Lifecycle(Lifecycle),

@@ -1,7 +1,7 @@
 //! Counts what a process asks of the store: calls, rows and capacity units, by operation and table.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
@@ -10,6 +10,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tally_emulator::Emulator;
 
@@ -78,11 +79,11 @@ impl Meter {
 
     /// What was counted since the last call.
     pub fn take(&self) -> Counted {
-        std::mem::take(&mut *self.counted.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.counted.lock())
     }
 
     fn passed(&self, operation: &str, rows: &[Option<usize>], answer: &[u8]) {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.counted.lock();
         *counted.calls.entry(operation.to_owned()).or_default() += 1;
         let answer: Answer = serde_json::from_slice(answer).unwrap_or_default();
         for (kind, _) in rows.iter().zip(&answer.responses).filter(|(_, outcome)| outcome.error.is_none()) {
@@ -105,7 +106,7 @@ impl Meter {
 
     fn refused(&self, operation: &str, answer: &[u8]) {
         if throttles(&String::from_utf8_lossy(answer)) {
-            let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counted = self.counted.lock();
             *counted.throttled.entry(operation.to_owned()).or_default() += 1;
         }
     }

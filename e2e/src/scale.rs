@@ -2,7 +2,6 @@
 //! throttles with as many processors as one likes; what a processor carries is measured elsewhere.
 
 mod load;
-mod rows;
 
 use std::fmt;
 use std::io::Write as _;
@@ -16,8 +15,7 @@ use tally_emulator::{Config, Latency};
 
 use crate::meter::Counted;
 use crate::pipeline::{Pipeline, Sizes};
-use load::Load;
-use rows::Rows;
+use crate::scale::load::{Load, Rows};
 
 /// How much of the load comes at once.
 const TICK: Duration = Duration::from_millis(10);
@@ -99,7 +97,7 @@ impl Scale {
     /// # Errors
     /// A count or a row is wrong, or the pipeline does not come to rest.
     pub fn run(self) -> anyhow::Result<()> {
-        crate::simulation::clockwork::wind(1);
+        crate::simulation::wind(1);
         let thread = std::thread::Builder::new().name("scale".to_owned()).stack_size(16 << 20);
         let running = thread.spawn(move || -> anyhow::Result<Outcome> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;

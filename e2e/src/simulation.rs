@@ -5,37 +5,109 @@
 //! in-memory twin. A mutant is the same pipeline with one rule broken at a port: the services carry no switch.
 
 mod cache;
-pub(crate) mod chance;
-pub(crate) mod clockwork;
+pub mod command;
 mod course;
-mod coverage;
-mod door;
 mod driver;
-mod events;
+pub(crate) mod events;
+mod faults;
 mod fold;
-mod gate;
 pub(crate) mod history;
+pub(crate) mod honest;
 mod instance;
+mod intake;
 mod journal;
-mod kafka;
 pub(crate) mod laws;
 mod lists;
-pub(crate) mod mix;
 mod mutant;
-mod outcome;
-mod ports;
+mod producer;
 mod profile;
 mod readers;
 mod registers;
+mod rewrite;
 mod schedule;
 mod trace;
 mod wire;
 mod world;
-mod writes;
 
-pub mod command;
+use std::fs::File;
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-pub use coverage::{kinds, kinds_of_lists};
+use tally_service::Chance;
+
+pub use faults::{kinds, kinds_of_lists};
 pub use mutant::Mutant;
-pub use outcome::Outcome;
-pub use schedule::{Order, run};
+pub use schedule::{Order, Outcome, run};
+
+/// Draws that read as what they decide.
+pub(crate) trait Draws {
+    /// A number below `bound`, 0 where there is none.
+    fn below(&self, bound: u64) -> u64;
+
+    /// Whether something happens that happens in `percent` of all cases.
+    fn happens(&self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// A number from `least` to `most`.
+    fn between(&self, least: u64, most: u64) -> u64 {
+        least + self.below(most.saturating_sub(least) + 1)
+    }
+
+    /// A span from `least` to `most` milliseconds.
+    fn millis(&self, least: u64, most: u64) -> Duration {
+        Duration::from_millis(self.between(least, most))
+    }
+
+    /// A place in something with `length` places.
+    fn place(&self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).unwrap_or(0)
+    }
+
+    /// One of `choices`.
+    fn pick<T: Copy>(&self, choices: &[T]) -> T {
+        choices[self.place(choices.len())]
+    }
+}
+
+impl Draws for Chance {
+    fn below(&self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.token() % bound }
+    }
+}
+
+static WOUND: AtomicBool = AtomicBool::new(false);
+static STATE: AtomicU64 = AtomicU64::new(0);
+
+/// Makes everything drawn from now on follow from `seed`.
+pub(crate) fn wind(seed: u64) {
+    STATE.store(seed, Ordering::Relaxed);
+    WOUND.store(true, Ordering::Relaxed);
+}
+
+/// Fills `bytes` from the seed, or from the system where there is none; whether that could be done.
+fn fill(bytes: &mut [u8]) -> bool {
+    if !WOUND.load(Ordering::Relaxed) {
+        return File::open("/dev/urandom").and_then(|mut file| file.read_exact(bytes)).is_ok();
+    }
+    let chance = Chance::seeded(STATE.fetch_add(1, Ordering::Relaxed));
+    for part in bytes.chunks_mut(8) {
+        part.copy_from_slice(&chance.token().to_le_bytes()[..part.len()]);
+    }
+    true
+}
+
+#[expect(unsafe_code, reason = "the standard library looks this symbol up: the one way to give its maps a seed")]
+mod symbol {
+    /// What libc's function of this name does, without flags.
+    ///
+    /// # Safety
+    /// `buffer` must be valid for `length` bytes.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) -> isize {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
+        if super::fill(bytes) { isize::try_from(length).unwrap_or(-1) } else { -1 }
+    }
+}

@@ -1,104 +1,86 @@
-//! The composition root: engines, services, load, page, and the tasks that watch over them.
+//! The composition root: engines, services, load, page, and the tasks that watch over them; and one run from start-up to its
+//! end: everything ready, the load, chaos beside it, and the comparison after it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::{Deployment, kafka};
 use tally_core::ids::PostId;
-use tally_core::milestone::Ladder;
 use tally_core::ports::Producer;
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Program, Stage, Stop};
+use tally_service::{Exit, Host, Program, Stage, Stop, Worker};
+use tokio::time::Instant;
 
-use crate::args::Args;
+use crate::args::{Args, Config, LoadArgs};
 use crate::chaos::Chaos;
-use crate::claims::FollowClaims;
-use crate::config::{Config, LoadConfig};
 use crate::counters::{self, Counted};
 use crate::engine::{CHANGES, Engines, TOPIC};
-use crate::gate::Gated;
-use crate::ledger_producer::LedgerProducer;
-use crate::load::Writer;
+use crate::gate::{Gated, LedgerProducer, follow_claims};
+use crate::load::{Load, Writer};
 use crate::local::Local;
-use crate::milestones::{Changes, FollowLog};
 use crate::observe::Observer;
 use crate::page::{self, Endpoints};
+use crate::probe::Probe;
+use crate::screen::live_line;
 use crate::services::{Plan, WINDOWS};
-use crate::session::Session;
 use crate::stack::LocalStack;
+use crate::verify;
+use crate::verify::milestones::{Changes, follow_log};
+use crate::verify::sightings::watch;
 
 /// How much of a partition may be unread while the load still writes, and while likes over HTTP are still taken: both
 /// far below the 5 MiB at which the embedded Kafka begins to trim.
 const LOAD_BYTES: u64 = 1 << 20;
 const HTTP_BYTES: u64 = 2 << 20;
 
-/// The local stack, ready to start.
+/// The local stack, ready to start: with its ports taken, and nothing else.
 pub struct App {
     config: Config,
 }
 
-impl App {
-    /// With its ports taken, and nothing else.
-    pub fn new(config: Config) -> Self {
-        Self { config }
-    }
-}
-
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Config { engines, shards, api, sums, milestones, load, duration, verify, chaos, seed, recount_every } =
-            self.config;
-        let engines = Box::pin(Engines::open(engines, &host)).await?;
+        let load = self.config.load();
+        let Config { args, kafka, store, api, milestones } = self.config;
+        let shards = args.store.shards;
+        let engines = Box::pin(Engines::open(&args, kafka, store, &host)).await?;
         // Services that only read would wait for those that write to say how many shards there are.
         Deployment { tables: &engines.store.connection, shards }.create(&host).await?;
         let counters = counters::define(&engines.store.checkpoints, &host).await?;
-        let mut local = Local::new(engines, counters, api.local_addr()?, load, sums, &host);
+        let mut local = Local::new(engines, counters, api.local_addr()?, load, args.sum_policy, &host);
         // What a comparison needs grows with every change.
-        if verify && !milestones.is_empty() && local.engines.are_embedded() {
-            local.milestones = Some((follow_log(&local.engines, milestones, &host)?, milestones));
+        if args.verify && !milestones.is_empty() && local.engines.are_embedded() {
+            let (changes, log, clock) = (Changes::of(milestones), local.engines.store.log.clone(), host.clock());
+            let reader = kafka::TopicReader::new(&local.engines.kafka.settings, "tally-localstack", CHANGES)?;
+            local.milestones = Some((changes.clone(), milestones));
+            host.spawn(Stage::Support, "log", move |stop| follow_log(changes, log, reader, clock, stop));
         }
-        local.is_disturbed = chaos;
+        local.is_disturbed = args.chaos;
         let local = Arc::new(local);
-        local.screen.say(&banner(&local, chaos));
-        host.spawn(Stage::Support, "claims", FollowClaims(Arc::clone(&local)));
+        local.screen.say(&banner(&local));
+        let followed = Arc::clone(&local);
+        host.spawn(Stage::Support, "claims", move |stop| follow_claims(followed, stop));
         host.spawn(Stage::Support, "observer", Observer::new(Arc::clone(&local)));
         let producer = kafka::Producer::new(&local.engines.kafka.settings)?;
+        let taken = gated(&local, &producer, HTTP_BYTES);
         let plan = Plan {
             shards,
             milestones,
             listener: api,
             routes: page::routes(Arc::new(LocalStack(Arc::clone(&local))), host.stop()),
             sums: local.sums.clone(),
-            producer: Arc::new(LedgerProducer {
-                producer: gated(&local, &producer, HTTP_BYTES),
-                local: Arc::clone(&local),
-            }),
+            producer: Arc::new(LedgerProducer { producer: taken, local: Arc::clone(&local) }),
         };
         local.services.start(&local.engines, plan, &host)?;
-        if let Some(every) = recount_every {
+        if !args.recount_every.is_zero() {
             let local = Arc::clone(&local);
-            host.spawn(Stage::Output, "recount timer", move |stop| remind(local, every, stop));
+            host.spawn(Stage::Output, "recount timer", move |stop| remind(local, args.recount_every, stop));
         }
-        let session = Session {
-            host: host.clone(),
-            writer: load.map(|_| writer(&local, &producer, &host)).transpose()?,
-            chaos: if chaos { Chaos::of(&local, seed) } else { None },
-            local,
-            seed,
-            duration,
-            verify,
-        };
+        let writer = load.map(|_| writer(&local, &producer, &host)).transpose()?;
+        let session = Session { host: host.clone(), writer, local, args };
         host.job("session", move |stop| session.run(stop));
         Ok(())
     }
-}
-
-/// Follows the log of changes from now on: what it says of the thresholds of `ladder`.
-fn follow_log(engines: &Engines, ladder: Ladder, host: &Host) -> anyhow::Result<Changes> {
-    let (changes, log, clock) = (Changes::of(ladder), engines.store.log.clone(), host.clock());
-    let reader = Arc::new(kafka::TopicReader::new(&engines.kafka.settings, "tally-localstack", CHANGES)?);
-    host.spawn(Stage::Support, "log", FollowLog { changes: changes.clone(), log, reader, clock });
-    Ok(changes)
 }
 
 /// Writes to Kafka while less than `limit` bytes of a partition are unread.
@@ -122,28 +104,29 @@ async fn remind(local: Arc<Local>, every: Duration, stop: Stop) -> anyhow::Resul
 }
 
 /// What people read first.
-fn banner(local: &Local, chaos: bool) -> String {
+fn banner(local: &Local) -> String {
     let Local { engines, counters, load, ledger, .. } = local;
-    let Endpoints { kafka, dynamodb, api } = local.board.snapshot().endpoints;
+    let Endpoints { kafka, dynamodb, api } = local.board.lock().endpoints.clone();
     let gone = if engines.are_embedded() { ", gone when it ends" } else { "" };
     let kept = if engines.kafka.embedded.is_some() { "; keeps 5 MiB of a partition" } else { "" };
-    let trends = if engines.kafka.has_lists() {
-        format!("\n  trends     {api}/v1/top?window={}", WINDOWS[0])
-    } else {
-        String::new()
-    };
+    let trends =
+        if engines.kafka.lists { format!("\n  trends     {api}/v1/top?window={}", WINDOWS[0]) } else { String::new() };
     let counters: Vec<&str> = counters.defined().map(Counted::name).collect();
     let counters = counters.join(", ");
-    let post = ledger.names().posts().first().map_or("post-1", PostId::as_str);
+    let post = ledger.names.posts().first().map_or("post-1", PostId::as_str);
     let load = match load {
         None => "none: like something on the page".to_owned(),
-        Some(LoadConfig { rate, posts, users, .. }) => {
+        Some(LoadArgs { rate, posts, users, .. }) => {
             format!(
                 "up to {rate} events/s about {posts} posts by {users} users; it holds back where rows do not keep up"
             )
         }
     };
-    let chaos = if chaos { "\n  chaos      on: requests fail, stream shards split, services are killed" } else { "" };
+    let chaos = if local.is_disturbed {
+        "\n  chaos      on: requests fail, stream shards split, services are killed"
+    } else {
+        ""
+    };
     format!(
         "tally: the whole pipeline on this machine{gone}\n\n  \
          page       {api}/\n  \
@@ -167,6 +150,99 @@ impl Program for App {
     ];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
-        Ok(Self::new(config))
+        Ok(Self { config })
+    }
+}
+
+/// What a run consists of.
+struct Session {
+    host: Host,
+    local: Arc<Local>,
+    /// What the load writes through, if there is a load.
+    writer: Option<Writer>,
+    args: Args,
+}
+
+impl Session {
+    /// Runs until its time is over or it is stopped, says what was done on purpose, and compares where its time was over.
+    ///
+    /// # Errors
+    /// What it cannot go on after.
+    async fn run(mut self, stop: Stop) -> anyhow::Result<Exit> {
+        let over = self.until_over(&stop).await;
+        self.say_what_happened();
+        over?;
+        self.compare(&stop).await
+    }
+
+    async fn until_over(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        for service in self.local.services.needed() {
+            stop.unless_requested(service.ready()).await?;
+        }
+        self.local.screen.say("ready");
+        let local = Arc::clone(&self.local);
+        let line = self.host.worker(Stage::Support, "live line", move |stop| live_line(local, stop));
+        let until = self.args.duration.map(|duration| Instant::now() + duration);
+        let chaos = if self.args.chaos { Chaos::of(&self.local, self.args.seed) } else { None };
+        let chaos = chaos.map(|chaos| self.host.worker(Stage::Intake, "chaos", chaos));
+        let watcher = self.watcher();
+        let writers = self.writer.take().map(|writer| self.write(&writer, until)).unwrap_or_default();
+        let over = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        stop.unless_requested(over).await?;
+        if let Some(chaos) = chaos {
+            chaos.request_stop();
+            stop.unless_requested(chaos.ended()).await?;
+        }
+        for worker in &writers {
+            stop.unless_requested(worker.ended()).await?;
+        }
+        for watcher in std::iter::once(&line).chain(&watcher) {
+            watcher.request_stop();
+            stop.unless_requested(watcher.ended()).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts to look at lists, where they are compared at the end.
+    fn watcher(&self) -> Option<Worker> {
+        let duration = self.args.duration.filter(|_| self.args.verify && self.local.services.trends.is_some())?;
+        let local = Arc::clone(&self.local);
+        Some(self.host.worker(Stage::Support, "lists", move |stop| watch(local, duration, stop)))
+    }
+
+    /// Starts load and probes.
+    fn write(&self, writer: &Writer, until: Option<Instant>) -> Vec<Worker> {
+        let probes = self.local.ledger.names.probes();
+        let mut workers: Vec<Worker> = probes
+            .map(|post| self.host.worker(Stage::Intake, "probe", Probe { writer: writer.clone(), post, until }))
+            .collect();
+        workers.extend(self.local.load.map(|config| {
+            let load = Load { writer: writer.clone(), config, seed: self.args.seed, until };
+            self.host.worker(Stage::Intake, "load", load)
+        }));
+        workers
+    }
+
+    fn say_what_happened(&self) {
+        let Local { engines, happened, screen, .. } = &*self.local;
+        let faults = engines.store.emulator.as_ref().map(|emulator| emulator.stats().faults).unwrap_or_default();
+        let happened = happened.lines(&faults);
+        if !happened.is_empty() {
+            screen.say(&format!("what went wrong on purpose\n{}", happened.join("\n")));
+        }
+    }
+
+    async fn compare(&self, stop: &Stop) -> anyhow::Result<Exit> {
+        if !self.args.verify {
+            return Ok(Exit::CLEAN);
+        }
+        let comparison = verify::run(&self.local, stop).await?;
+        self.local.screen.say(&comparison.to_string());
+        Ok(if comparison.is_clean() { Exit::CLEAN } else { Exit::FAILED })
     }
 }

@@ -1,11 +1,16 @@
-//! The command line and the environment, as written; what they mean together is the configuration's.
+//! The command line and the environment, and what they mean together. Ports are bound here, so that one in use is reported as a
+//! bad setting.
 
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use clap::Parser;
+use tally_adapters::{dynamodb, kafka, redis};
+use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
 use tally_emulator::Latency;
-use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
+use tally_service::{CommonArgs, Invalid, Listen, Secret, StoreArgs, parse_duration};
 
 /// Runs the whole pipeline on this machine, in one process: engines, services, a load, and a page to watch it
 ///
@@ -25,27 +30,8 @@ pub struct Args {
     #[arg(long, env = "TALLY_NO_LOAD", help_heading = "Load")]
     pub no_load: bool,
 
-    /// Events a second to aim at, most of them likes and unlikes; the load makes fewer where it is held back or has no more
-    /// to give
-    #[arg(long, env = "TALLY_RATE", default_value_t = 500, value_name = "COUNT", help_heading = "Load")]
-    pub rate: u32,
-
-    /// Posts that the load is about
-    #[arg(long, env = "TALLY_POSTS", default_value_t = 100, value_name = "COUNT", help_heading = "Load")]
-    pub posts: u32,
-
-    /// Users of the load; a user likes a post at most once and retweets it at most once, so there are at most posts times users
-    /// rows of each
-    #[arg(long, env = "TALLY_USERS", default_value_t = 1000, value_name = "COUNT", help_heading = "Load")]
-    pub users: u32,
-
-    /// Share of the likes, retweets and replies that are taken back: 0 to 1
-    #[arg(long, env = "TALLY_UNLIKE_RATIO", default_value_t = 0.3, value_name = "SHARE", help_heading = "Load")]
-    pub unlike_ratio: f64,
-
-    /// Share of the events that are about the first post: 0 to 1
-    #[arg(long, env = "TALLY_HOT_SHARE", default_value_t = 0.1, value_name = "SHARE", help_heading = "Load")]
-    pub hot_share: f64,
+    #[command(flatten)]
+    pub load: LoadArgs,
 
     /// How views of a busy post are spread over partitions, those over HTTP too: `post` (not at all), `round-robin`, `random` or
     /// `least-lag`
@@ -140,19 +126,271 @@ pub struct Args {
     pub recount_every: Duration,
 }
 
+/// The events of the load.
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq)]
+#[command(about = None, long_about = None)]
+pub struct LoadArgs {
+    /// Events a second to aim at, most of them likes and unlikes; the load makes fewer where it is held back or has no more
+    /// to give
+    #[arg(long, env = "TALLY_RATE", default_value_t = 500, value_name = "COUNT", help_heading = "Load")]
+    pub rate: u32,
+
+    /// Posts that the load is about
+    #[arg(long, env = "TALLY_POSTS", default_value_t = 100, value_name = "COUNT", help_heading = "Load")]
+    pub posts: u32,
+
+    /// Users of the load; a user likes a post at most once and retweets it at most once, so there are at most posts times users
+    /// rows of each
+    #[arg(long, env = "TALLY_USERS", default_value_t = 1000, value_name = "COUNT", help_heading = "Load")]
+    pub users: u32,
+
+    /// Share of the likes, retweets and replies that are taken back: 0 to 1
+    #[arg(long, env = "TALLY_UNLIKE_RATIO", default_value_t = 0.3, value_name = "SHARE", help_heading = "Load")]
+    pub unlike_ratio: f64,
+
+    /// Share of the events that are about the first post: 0 to 1
+    #[arg(long, env = "TALLY_HOT_SHARE", default_value_t = 0.1, value_name = "SHARE", help_heading = "Load")]
+    pub hot_share: f64,
+}
+
 impl AsRef<CommonArgs> for Args {
     fn as_ref(&self) -> &CommonArgs {
         &self.common
     }
 }
 
+/// The most pairs of a post and a user: the ledger keeps two bits of each for likes and two for retweets, 128 MiB.
+const MOST_PAIRS: u64 = 1 << 28;
+
+/// The arguments, with what they come to together.
+#[derive(Debug)]
+pub struct Config {
+    pub args: Args,
+    pub kafka: KafkaEngine,
+    pub store: StoreEngine,
+    pub api: TcpListener,
+    /// The thresholds of milestones; an empty ladder takes what the deployment has.
+    pub milestones: Ladder,
+}
+
+impl Config {
+    /// The load, if there is to be one.
+    pub(crate) fn load(&self) -> Option<LoadArgs> {
+        (!self.args.no_load).then_some(self.args.load)
+    }
+}
+
+#[derive(Debug)]
+pub enum KafkaEngine {
+    /// The one in this process, and where it can be bootstrapped from.
+    Embedded(TcpListener),
+    At(String),
+}
+
+#[derive(Debug)]
+pub enum StoreEngine {
+    /// The emulator in this process.
+    Embedded {
+        listener: TcpListener,
+        emulated: Box<tally_emulator::Config>,
+    },
+    At(String),
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let mut invalid = Invalid::none();
+        check(&args, &mut invalid);
+        // The admin listener binds it later; a port that is taken, also by another flag, is named here, before anything
+        // starts.
+        let _held = match args.common.admin_listen {
+            Listen::At(address) => listen("admin-listen", address, &mut invalid),
+            Listen::Off => None,
+        };
+        let mut here = |flag, port| listen(flag, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &mut invalid);
+        let emulated = Box::new(emulated(&args));
+        let kafka = match &args.brokers {
+            Some(brokers) => Some(KafkaEngine::At(brokers.clone())),
+            None => here("kafka-port", args.kafka_port).map(KafkaEngine::Embedded),
+        };
+        let store = match &args.dynamodb_endpoint {
+            Some(endpoint) => Some(StoreEngine::At(endpoint.clone())),
+            None => {
+                here("dynamodb-port", args.dynamodb_port).map(|listener| StoreEngine::Embedded { listener, emulated })
+            }
+        };
+        let api = here("api-port", args.api_port);
+        let milestones = args.milestones.as_ref().map(|told| told.parse::<Ladder>());
+        let milestones = milestones.and_then(|parsed| invalid.accept("milestones", parsed)).unwrap_or_default();
+        match (kafka, store, api, invalid.is_empty()) {
+            (Some(kafka), Some(store), Some(api), true) => Ok(Self { args, kafka, store, api, milestones }),
+            _ => Err(invalid),
+        }
+    }
+}
+
+/// The embedded DynamoDB as it is asked for.
+fn emulated(args: &Args) -> tally_emulator::Config {
+    tally_emulator::Config {
+        seed: args.seed,
+        stream_retention: args.stream_retention,
+        stream_delay: args.stream_delay.unwrap_or_default(),
+        transaction_latency: args.store_latency,
+        batch_latency: args.store_batch_latency,
+        latency: args.store_call_latency,
+        key_write_units: args.key_write_units,
+        key_read_units: args.key_read_units,
+        ..tally_emulator::Config::default()
+    }
+}
+
+fn check(args: &Args, invalid: &mut Invalid) {
+    let load = &args.load;
+    for (flag, count) in [("rate", load.rate), ("posts", load.posts), ("users", load.users)] {
+        invalid.ensure(flag, count >= 1, "must be at least 1");
+    }
+    let pairs = u64::from(load.posts) * u64::from(load.users);
+    invalid.ensure("users", pairs <= MOST_PAIRS, format!("posts times users must be at most {MOST_PAIRS}"));
+    for (flag, share) in [("unlike-ratio", load.unlike_ratio), ("hot-share", load.hot_share)] {
+        invalid.ensure(flag, (0.0..=1.0).contains(&share), "must be from 0 to 1");
+    }
+    invalid.ensure("duration", args.duration.is_none_or(|span| !span.is_zero()), "must be more than nothing");
+    invalid.ensure("verify", !args.verify || args.duration.is_some(), "needs a load that ends: give --duration");
+    invalid.ensure("verify", !args.verify || !args.no_load, "contradicts --no-load");
+    let embedded = args.dynamodb_endpoint.is_none();
+    invalid.ensure("chaos", !args.chaos || embedded, "contradicts --dynamodb-endpoint: faults are the emulator's");
+    let set = [
+        ("stream-delay", args.stream_delay.is_some()),
+        ("store-latency", args.store_latency.is_some()),
+        ("store-batch-latency", args.store_batch_latency.is_some()),
+        ("store-call-latency", args.store_call_latency.is_some()),
+        ("key-write-units", args.key_write_units.is_some()),
+        ("key-read-units", args.key_read_units.is_some()),
+    ];
+    for (flag, given) in set {
+        invalid.ensure(flag, !given || embedded, "contradicts --dynamodb-endpoint: it is the emulator's");
+    }
+    let long = args.stream_retention >= Duration::from_secs(60);
+    invalid.ensure("stream-retention", long, "must be at least 1m, or records are gone before they are read");
+    let in_time = args.stream_delay.is_none_or(|delay| delay < args.stream_retention);
+    let gone = "must be shorter than --stream-retention, or records are gone before they can be read";
+    invalid.ensure("stream-delay", in_time, gone);
+    let brokers = args.brokers.as_deref().is_none_or(|list| kafka::check_brokers(list).is_ok());
+    invalid.ensure("brokers", brokers, "must be HOST:PORT, several separated by commas");
+    let is_http = |url: &String| url.starts_with("http://") && dynamodb::check_endpoint(url).is_ok();
+    let http = args.dynamodb_endpoint.as_ref().is_none_or(is_http);
+    invalid.ensure("dynamodb-endpoint", http, "must be http://HOST:PORT");
+    let is_redis = |url: &Secret| url.expose().starts_with("redis://") && redis::check_node(url.expose()).is_ok();
+    let redis = args.redis.as_ref().is_none_or(is_redis);
+    invalid.ensure("redis", redis, "must be redis://HOST:PORT");
+}
+
+fn listen(flag: &str, address: SocketAddr, invalid: &mut Invalid) -> Option<TcpListener> {
+    let listener = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    let said = |error: std::io::Error| match error.kind() {
+        ErrorKind::AddrInUse => {
+            format!("{address} is in use: end the process that listens there, or choose another (0 is any)")
+        }
+        _ => format!("cannot listen on {address}: {error}"),
+    };
+    invalid.accept(flag, listener.map_err(said))
+}
+
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     #[test]
     fn help_is_the_reference() {
         insta::assert_snapshot!(tally_service::reference::<Args>());
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
+    }
+
+    fn config(args: &[&str]) -> Result<Config, String> {
+        let given = |flag: &str| args.iter().any(|arg| arg.starts_with(flag.split('=').next().unwrap_or(flag)));
+        let any = ["--kafka-port=0", "--dynamodb-port=0", "--api-port=0", "--admin-listen=off"];
+        let any = any.iter().filter(|flag| !given(flag));
+        let args = std::iter::once(&"tally-localstack").chain(any).chain(args);
+        let args = Args::try_parse_from(args).map_err(|error| error.to_string())?;
+        Config::try_from(args).map_err(|invalid| invalid.to_string())
+    }
+
+    #[test]
+    fn without_arguments_it_runs_a_small_load_for_ever() {
+        let config = config(&[]).unwrap();
+        let load = config.load().unwrap();
+        assert_eq!((load.rate, load.posts, load.users, config.args.duration), (500, 100, 1000, None));
+        assert!(!config.args.verify && !config.args.chaos && matches!(config.kafka, KafkaEngine::Embedded(_)));
+    }
+
+    #[test]
+    fn every_bad_setting_is_named_at_once() {
+        let bad =
+            ["--rate=0", "--posts=0", "--unlike-ratio=1.5", "--hot-share=-1", "--verify", "--stream-retention=1s"];
+        let said = config(&bad).unwrap_err();
+        for flag in ["rate", "posts", "unlike-ratio", "hot-share", "verify", "stream-retention"] {
+            assert!(said.contains(&format!("--{flag} ")), "{flag}: {said}");
+        }
+        assert!(config(&["--posts=100000", "--users=100000"]).unwrap_err().contains("--users"));
+        assert!(config(&["--chaos", "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err().contains("--chaos"));
+        let of_the_emulator = [
+            "--stream-delay=1ms",
+            "--store-latency=1ms",
+            "--store-batch-latency=1ms",
+            "--store-call-latency=1ms",
+            "--key-write-units=1",
+            "--key-read-units=1",
+        ];
+        for flag in of_the_emulator {
+            let said = config(&[flag, "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err();
+            assert!(said.contains(flag.split('=').next().unwrap()), "{said}");
+        }
+        for ladder in ["0", "-1", "1.5", "1000,100", "x"] {
+            let said = config(&[&format!("--milestones={ladder}")]).unwrap_err();
+            assert!(said.contains("--milestones (TALLY_MILESTONES)"), "{said}");
+        }
+        for flag in ["--store-latency", "--store-batch-latency", "--store-call-latency"] {
+            assert!(config(&[&format!("{flag}=40ms..20ms")]).unwrap_err().contains("shorter"), "{flag}");
+        }
+        let late = config(&["--stream-delay=15m"]).unwrap_err();
+        assert!(late.contains("--stream-delay (TALLY_STREAM_DELAY): must be shorter"), "{late}");
+        assert!(config(&["--verify", "--duration=1s", "--no-load"]).unwrap_err().contains("--no-load"));
+    }
+
+    #[test]
+    fn flags_of_the_embedded_store_reach_it() {
+        let flags = [
+            "--stream-delay=2s",
+            "--store-latency=20ms..40ms",
+            "--store-batch-latency=8ms..25ms",
+            "--store-call-latency=3ms..8ms",
+        ];
+        let StoreEngine::Embedded { emulated, .. } = config(&flags).unwrap().store else {
+            panic!("the store is the embedded one")
+        };
+        let span = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(emulated.stream_delay, Duration::from_secs(2));
+        assert_eq!(emulated.transaction_latency, span("20ms..40ms"));
+        assert_eq!(emulated.batch_latency, span("8ms..25ms"));
+        assert_eq!(emulated.latency, span("3ms..8ms"));
+    }
+
+    #[test]
+    fn a_port_in_use_is_named_with_the_flag_that_changes_it() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        for flag in ["kafka-port", "dynamodb-port", "api-port"] {
+            let said = config(&[&format!("--{flag}={port}")]).unwrap_err();
+            assert!(said.contains(&format!("--{flag} (TALLY_")) && said.contains("is in use"), "{said}");
+        }
+        let said = config(&[&format!("--admin-listen=127.0.0.1:{port}")]).unwrap_err();
+        assert!(said.contains("--admin-listen") && said.contains("is in use"), "{said}");
     }
 }

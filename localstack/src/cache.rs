@@ -10,7 +10,7 @@ use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Valu
 use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
-use tally_service::{Clock, Stop, Task};
+use tally_service::{Clock, Stop};
 
 /// How long a value is cached: the cache in memory has no expiry of its own.
 const LIFETIME: Duration = Duration::from_secs(60);
@@ -104,15 +104,11 @@ impl Cache for Switchable {
     }
 }
 
-/// The task that lets what the embedded cache holds expire, all of it at once.
-pub(crate) struct Expiry(pub(crate) Switchable, pub(crate) Clock);
-
-impl Task for Expiry {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        loop {
-            stop.unless_requested(self.1.sleep(LIFETIME)).await?;
-            self.0.expire();
-        }
+/// Lets what the embedded cache holds expire, all of it at once.
+pub(crate) async fn expire(cache: Switchable, clock: Clock, stop: Stop) -> anyhow::Result<()> {
+    loop {
+        stop.unless_requested(clock.sleep(LIFETIME)).await?;
+        cache.expire();
     }
 }
 

@@ -9,9 +9,9 @@ use rand::{RngExt, SeedableRng};
 use tally_emulator::{Emulator, Fault, Rule};
 use tally_service::{Stop, Task};
 
-use crate::happened::Deed;
-use crate::keeper::Service;
 use crate::local::Local;
+use crate::services::Service;
+use crate::stack::Deed;
 
 /// How late a request may be carried out after its client gave up.
 const GHOST_MS: u64 = 3_000;

@@ -1,7 +1,5 @@
 //! The engines: embedded ones started in this process, or real ones, and the connections to either.
 
-mod forward;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +14,12 @@ use tally_core::ids::CachePrefix;
 use tally_core::ports::{Outcome, TopicReader as _};
 use tally_emulator::Emulator;
 use tally_service::{Clock, Host, Secret, Stage, Stop};
-use tokio::net::TcpListener;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
-use crate::cache::{Expiry, Switchable};
-use crate::config::{EngineConfig, KafkaEngine, StoreEngine};
-use forward::Forward;
+use crate::args::{Args, KafkaEngine, StoreEngine};
+use crate::cache::{Switchable, expire};
 
 /// The topic of likes, and that of dead letters.
 pub(crate) const TOPIC: &str = "likes";
@@ -51,8 +50,8 @@ pub(crate) struct Kafka {
     pub(crate) bootstrap: String,
     /// The embedded cluster, where there is one: it ends when this is dropped.
     pub(crate) embedded: Option<kafka::Embedded>,
-    /// Whether what is trending is listed.
-    lists: bool,
+    /// Whether there is a topic for what is trending, and it is listed.
+    pub(crate) lists: bool,
 }
 
 /// DynamoDB, and the tables in it.
@@ -80,15 +79,15 @@ impl Engines {
     ///
     /// # Errors
     /// An engine that cannot be had.
-    pub(crate) async fn open(config: EngineConfig, host: &Host) -> anyhow::Result<Self> {
-        let EngineConfig { kafka, store, redis, mut table_prefix, lists } = config;
+    pub(crate) async fn open(args: &Args, kafka: KafkaEngine, store: StoreEngine, host: &Host) -> anyhow::Result<Self> {
+        let mut table_prefix = args.store.table_prefix.clone();
         if matches!((&kafka, &store), (KafkaEngine::Embedded(_), StoreEngine::At(_))) && table_prefix.is_empty() {
             // The topic ends with this process, and claims of it mean nothing to the next one: so each run has its tables.
             table_prefix = format!("local-{:08x}-", host.chance().token() >> 32);
         }
-        let kafka = Kafka::open(kafka, lists, host).await?;
+        let kafka = Kafka::open(kafka, !args.no_trends, host).await?;
         let store = Store::open(store, &table_prefix, host).await?;
-        let cache = open_cache(redis.as_ref(), &table_prefix, host)?;
+        let cache = open_cache(args.redis.as_ref(), &table_prefix, host)?;
         host.wait_for("tables", Backoff::STORE, || dynamodb::ensure_tables(&store.connection)).await?;
         Ok(Self { kafka, store, cache, table_prefix })
     }
@@ -100,11 +99,6 @@ impl Engines {
 }
 
 impl Kafka {
-    /// Whether there is a topic for what is trending.
-    pub(crate) fn has_lists(&self) -> bool {
-        self.lists
-    }
-
     /// The producer of the load. The embedded Kafka searches a partition from its oldest batch at every fetch, so it gets
     /// few large batches; a real one gets what `producer` sends it.
     pub(crate) fn for_load(&self, producer: &kafka::Producer) -> Outcome<kafka::Producer> {
@@ -125,8 +119,8 @@ impl Kafka {
                 ])?;
                 let (listener, to) = (TcpListener::from_std(listener)?, embedded.bootstrap().to_owned());
                 let bootstrap = listener.local_addr()?.to_string();
-                host.spawn(Stage::Support, "kafka port", Forward { listener, to: to.clone() });
                 let settings = kafka::Settings::plaintext(&to);
+                host.spawn(Stage::Support, "kafka port", move |stop| forward(listener, to, stop));
                 Ok(Self { settings, partitions: PARTITIONS, bootstrap, embedded: Some(embedded), lists })
             }
             KafkaEngine::At(brokers) => {
@@ -188,13 +182,33 @@ impl Store {
 fn open_cache(redis: Option<&Secret>, table_prefix: &str, host: &Host) -> anyhow::Result<Switchable> {
     let Some(url) = redis else {
         let cache = Switchable::embedded(memory::PartitionCache::default());
-        host.spawn(Stage::Support, "cache", Expiry(cache.clone(), host.clock()));
+        let (held, clock) = (cache.clone(), host.clock());
+        host.spawn(Stage::Support, "cache", move |stop| expire(held, clock, stop));
         return Ok(cache);
     };
     let prefix = CachePrefix::of_tables(table_prefix);
     let settings = redis::Settings { prefix, ..redis::Settings::at(vec![url.expose().to_owned()]) };
     let cache = redis::PartitionCache::new(&settings).context("cannot set up the cache")?;
     Ok(Switchable::real(Arc::new(cache)))
+}
+
+/// Forwards what connects to `listener` to the address `to`, both ways. A Kafka client needs it once: it is told the real port then.
+async fn forward(listener: TcpListener, to: String, stop: Stop) -> anyhow::Result<()> {
+    // Dropped with this task, and its connections with it.
+    let mut connections = JoinSet::new();
+    while let Ok(accepted) = stop.unless_requested(listener.accept()).await {
+        while connections.try_join_next().is_some() {}
+        // A client may be gone before it is accepted.
+        let Ok((mut client, _)) = accepted else { continue };
+        let to = to.clone();
+        connections.spawn(async move {
+            if let Ok(mut server) = TcpStream::connect(to).await {
+                // Either side may break off.
+                let _ = copy_bidirectional(&mut client, &mut server).await;
+            }
+        });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! Holds writers back, so that only so many bytes of a partition are written and not yet rows: the embedded Kafka trims a
-//! partition that is too large, read or not.
+//! partition that is too large, read or not. Claims say how far the rows have come.
+//!
+//! Views that people say over HTTP are taken into the ledger: a cell does not say who added to it, so the comparison has to know
+//! of all that this process writes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,12 +11,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
-use tally_core::event::partition_of;
+use tally_core::event::{Deed, decode_value, partition_of};
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
+use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
+use tally_service::Stop;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::counters::{Counted, Counters};
+use crate::engine::TOPIC;
+use crate::local::Local;
+use crate::names::Names;
 
 /// What a record weighs besides its key, value and headers, on the wire and in the broker.
 const FRAME: u64 = 100;
@@ -165,10 +175,64 @@ impl<P: Producer> Producer for Gated<P> {
     }
 }
 
+/// How often they are read: twice as often as they are stored.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Follows the claims, for the gate and for the choice of partitions of sums.
+pub(crate) async fn follow_claims(local: Arc<Local>, stop: Stop) -> anyhow::Result<()> {
+    let Local { engines, gate, sums, clock, .. } = &*local;
+    loop {
+        // Where they cannot be read now, writers wait until the next look.
+        let claims = stop.unless_requested(engines.store.claims.all(TOPIC, gate.partitions())).await?;
+        for (index, claim) in (0..).zip(claims.iter().flatten()) {
+            if let Some(kept) = &claim.kept {
+                gate.passed(index, kept.safe);
+            }
+        }
+        if claims.is_ok() {
+            sums.seen(TOPIC, &gate.lags());
+        }
+        stop.unless_requested(clock.sleep(EVERY)).await?;
+    }
+}
+
+/// A producer whose views of the load's posts are in the ledger: open until they are acknowledged, also where the caller
+/// gives up before.
+pub(crate) struct LedgerProducer {
+    pub(crate) producer: Arc<dyn Producer>,
+    pub(crate) local: Arc<Local>,
+}
+
+/// The load's post that a record adds views to, and how many.
+fn view(record: &Outgoing<'_>, counters: &Counters, names: &Names) -> Option<(usize, u32)> {
+    let views = counters.definition(Counted::Views)?;
+    let event = decode_value(record.value, UnixMillis(0), counters.all()).ok()?;
+    let Deed::Amount(amount) = event.deed else { return None };
+    let post = names.post_index(event.subject())?;
+    (event.counter == views.name).then_some((post, u32::try_from(amount).ok()?))
+}
+
+#[async_trait]
+impl Producer for LedgerProducer {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        let Local { counters, ledger, .. } = &*self.local;
+        let Some((post, amount)) = view(&record, counters, &ledger.names) else {
+            return self.producer.send(record).await;
+        };
+        let views = &ledger.views;
+        views.unknown(post, amount);
+        let written = self.producer.send(record).await?;
+        views.settled(post, amount);
+        Ok(written)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
     use tally_core::fault::Fault;
+
+    use crate::counters::tests::all;
 
     use super::*;
 
@@ -228,5 +292,22 @@ mod tests {
         gated.gate.passed(0, Offset(1));
         gated.send(record()).await.unwrap();
         assert_eq!((gated.gate.backlog(), gated.gate.partitions[0].lock().bytes), (0, 0));
+    }
+
+    #[test]
+    fn only_views_of_the_loads_posts_are_heard() {
+        let (counters, names) = (all(), Names::new(3, 1, 1, None));
+        for (value, heard) in [
+            (r#"{"post_id":"post-2","action":"view","n":7}"#, Some((1, 7))),
+            (r#"{"post_id":"post-2","action":"view"}"#, Some((1, 1))),
+            (r#"{"post_id":"post-4","action":"view","n":7}"#, None),
+            (r#"{"post_id":"post-2","user_id":"u","action":"like"}"#, None),
+            (r#"{"post_id":"post-2","action":"view","n":0}"#, None),
+            ("view", None),
+        ] {
+            let value = Some(value.as_bytes());
+            let record = Outgoing { topic: "likes", partition: None, key: None, value, headers: &[] };
+            assert_eq!(view(&record, &counters, &names), heard);
+        }
     }
 }

@@ -9,13 +9,13 @@
 //! the log once; but where it gives a record up, that record may be in the log or not, and the ledger has its amount as
 //! open.
 
-mod draw;
-mod pace;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use tally_core::backoff::Backoff;
 use tally_core::definitions::Direction;
 use tally_core::event::{Said, encode};
@@ -24,14 +24,12 @@ use tally_core::ports::log::Outgoing;
 use tally_service::{Chance, Stop, Stopped, Task};
 use tokio::time::Instant;
 
-use crate::config::LoadConfig;
+use crate::args::LoadArgs;
 use crate::counters::Counted;
 use crate::engine::TOPIC;
-use crate::ledger::{Deed, Event};
+use crate::ledger::{Deed, Event, LIVE};
 use crate::local::Local;
-
-use draw::Draw;
-use pace::Pace;
+use crate::names::{Made, Names};
 
 /// Between two tries of the same event.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(20), cap: Duration::from_secs(1) };
@@ -50,7 +48,7 @@ impl Writer {
     pub(crate) async fn write(&self, event: Event, stop: &Stop) -> Result<(), Stopped> {
         let Local { ledger, clock, .. } = &*self.local;
         let Some(value) = self.value(event) else { return Ok(()) };
-        let key = ledger.names().subjects(event.deed.counted())[event.subject].as_str().as_bytes();
+        let key = ledger.names.subjects(event.deed.counted())[event.subject].as_str().as_bytes();
         let partition = self.partition(event);
         let record = Outgoing { topic: TOPIC, partition, key: Some(key), value: Some(&value), headers: &[] };
         let mut tries = 0;
@@ -74,14 +72,14 @@ impl Writer {
     fn partition(&self, event: Event) -> Option<u32> {
         let Local { ledger, counters, sums, clock, .. } = &*self.local;
         let Deed::View { .. } = event.deed else { return None };
-        let counter = counters.id(Counted::Views, &ledger.names().posts()[event.subject])?;
+        let counter = counters.id(Counted::Views, &ledger.names.posts()[event.subject])?;
         sums.partition(TOPIC, &counter, clock.reading().at, self.chance.token())
     }
 
     fn value(&self, event: Event) -> Option<Vec<u8>> {
         let Local { ledger, counters, clock, .. } = &*self.local;
         let Event { subject, region, deed } = event;
-        let (names, definition) = (ledger.names(), counters.definition(deed.counted())?);
+        let (names, definition) = (&ledger.names, counters.definition(deed.counted())?);
         let (subject, region) = (&names.subjects(deed.counted())[subject], &names.regions()[region]);
         let of = |direction, member| {
             encode(definition, subject.as_str(), direction, Said::Member(&member), Some(region), clock.now())
@@ -100,7 +98,7 @@ impl Writer {
 /// Writes events at a rate until its time is over.
 pub(crate) struct Load {
     pub(crate) writer: Writer,
-    pub(crate) config: LoadConfig,
+    pub(crate) config: LoadArgs,
     pub(crate) seed: u64,
     pub(crate) until: Option<Instant>,
 }
@@ -108,7 +106,7 @@ pub(crate) struct Load {
 impl Task for Load {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let pace = Pace::new(self.config.rate);
-        let names = self.writer.local.ledger.names();
+        let names = &self.writer.local.ledger.names;
         let lanes = (0..names.lanes()).map(|lane| {
             let draw = Draw::new(self.config, self.seed, lane, names);
             Lane { load: &self, pace: &pace, lane, draw }.run(&stop)
@@ -146,7 +144,7 @@ impl Lane<'_> {
             }
         };
         let turn = async {
-            writer.local.control.going().await;
+            writer.local.going().await;
             tokio::time::sleep_until(self.pace.next()).await;
         };
         stop.unless_requested(async {
@@ -157,5 +155,213 @@ impl Lane<'_> {
             }
         })
         .await
+    }
+}
+
+/// Shares of the events that are retweets, replies, views and uses of hashtags; the rest, seven tenths, are likes and unlikes.
+/// On a real site views are most of the events. Here each of them moves a cell that is there already, while likes make the
+/// rows that a run is about.
+const RETWEETS: f64 = 0.10;
+const REPLIES: f64 = 0.06;
+const VIEWS: f64 = 0.08;
+const USES: f64 = 0.06;
+/// The greatest amount of one view: a client that gathers views before it says them.
+const MOST_VIEWS: u32 = 25;
+/// Share of the events of a user that come from another region than the user's own.
+const AWAY: f64 = 0.1;
+
+/// The events of one lane: those of every `lanes`th user, and of the replies and posts that the lane makes.
+pub(super) struct Draw {
+    config: LoadArgs,
+    lane: u32,
+    lanes: u32,
+    /// Where what it makes comes from.
+    region: usize,
+    /// How many hashtags and regions there are.
+    hashtags: usize,
+    regions: usize,
+    /// The number of the next member that it makes.
+    next: u64,
+    random: StdRng,
+}
+
+impl Draw {
+    pub(super) fn new(config: LoadArgs, seed: u64, lane: u32, names: &Names) -> Self {
+        let (lanes, hashtags, regions) = (names.lanes(), names.hashtags().len(), names.regions().len());
+        let random = StdRng::seed_from_u64(seed ^ u64::from(lane).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let region = names.region_of(lane);
+        Self { config, lane, lanes, region, hashtags, regions, next: 0, random }
+    }
+
+    /// The next event, where `live` are the members of a counter that the lane has made and that stand: number and subject.
+    pub(super) fn event(&mut self, live: impl FnOnce(Counted) -> Vec<(u64, usize)>) -> Event {
+        let LoadArgs { posts, hot_share, unlike_ratio, .. } = self.config;
+        let post = if self.random.random_bool(hot_share) { 0 } else { self.random.random_range(0..posts) } as usize;
+        let kind: f64 = self.random.random();
+        let mine = self.region;
+        if kind < VIEWS {
+            let deed = Deed::View { amount: self.random.random_range(1..=MOST_VIEWS) };
+            return Event { subject: post, region: mine, deed };
+        }
+        let direction = if self.random.random_bool(unlike_ratio) { Direction::Remove } else { Direction::Add };
+        if kind < VIEWS + REPLIES {
+            let (subject, reply, direction) = self.made(post, direction, &live(Counted::Replies));
+            return Event { subject, region: mine, deed: Deed::Reply { reply, direction } };
+        }
+        if kind < VIEWS + REPLIES + USES {
+            let hashtag = self.hashtag();
+            let (subject, tagged, direction) = self.made(hashtag, direction, &live(Counted::Uses));
+            return Event { subject, region: mine, deed: Deed::Use { tagged, direction } };
+        }
+        let user = self.user();
+        let is_retweet = kind < VIEWS + REPLIES + USES + RETWEETS;
+        let deed = if is_retweet { Deed::Retweet { user, direction } } else { Deed::Like { user, direction } };
+        Event { subject: post, region: self.region(user), deed }
+    }
+
+    fn user(&mut self) -> u32 {
+        let mine = (self.config.users - self.lane).div_ceil(self.lanes);
+        self.lane + self.lanes * self.random.random_range(0..mine)
+    }
+
+    /// Where a user is: mostly at home.
+    fn region(&mut self, user: u32) -> usize {
+        let away = if self.random.random_bool(AWAY) { self.random.random_range(0..self.regions) } else { 0 };
+        (user as usize + away) % self.regions
+    }
+
+    /// A hashtag, the first ones more often.
+    fn hashtag(&mut self) -> usize {
+        let among = self.random.random_range(1..=self.hashtags);
+        self.random.random_range(0..among)
+    }
+
+    /// A new member of `subject`, or one of those that stand taken back: always one where as many stand as may.
+    fn made(&mut self, subject: usize, direction: Direction, live: &[(u64, usize)]) -> (usize, Made, Direction) {
+        let lane = self.lane;
+        let back = match direction {
+            Direction::Remove => true,
+            Direction::Add => live.len() >= LIVE,
+        };
+        if back && !live.is_empty() {
+            let (nth, subject) = live[self.random.random_range(0..live.len())];
+            return (subject, Made { lane, nth }, Direction::Remove);
+        }
+        let nth = self.next;
+        self.next += 1;
+        (subject, Made { lane, nth }, Direction::Add)
+    }
+}
+
+/// How far behind the schedule may fall before what was missed is not made up for.
+const SLACK: Duration = Duration::from_millis(250);
+
+#[derive(Debug)]
+pub(super) struct Pace {
+    step: Duration,
+    next: Mutex<Instant>,
+}
+
+impl Pace {
+    pub(super) fn new(rate: u32) -> Self {
+        Self { step: Duration::from_secs(1) / rate.max(1), next: Mutex::new(Instant::now()) }
+    }
+
+    /// Takes the next turn; when it is.
+    pub(super) fn next(&self) -> Instant {
+        let mut next = self.next.lock();
+        let now = Instant::now();
+        let turn = (*next).max(now.checked_sub(SLACK).unwrap_or(now));
+        *next = turn + self.step;
+        turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::ledger::Ledger;
+
+    use super::*;
+
+    const CONFIG: LoadArgs = LoadArgs { rate: 1, posts: 10, users: 7, unlike_ratio: 0.3, hot_share: 0.1 };
+
+    fn events(seed: u64, lane: u32, count: usize) -> (Vec<Event>, Ledger) {
+        let ledger = Ledger::new(Names::new(10, 7, 0, None));
+        let mut draw = Draw { lanes: 3, ..Draw::new(CONFIG, seed, lane, &ledger.names) };
+        let drawn = std::iter::repeat_with(|| {
+            let event = draw.event(|counted| ledger.made(counted).live(lane));
+            ledger.acknowledged(event);
+            event
+        });
+        (drawn.take(count).collect(), ledger)
+    }
+
+    #[test]
+    fn likes_are_most_of_the_events_and_every_counter_is_changed() {
+        let (drawn, ledger) = events(1, 0, 10_000);
+        let share = |counted| drawn.iter().filter(|event| event.deed.counted() == counted).count() / 100;
+        assert!((68..=72).contains(&share(Counted::Likes)), "{}", share(Counted::Likes));
+        assert!(Counted::ALL.into_iter().all(|counted| share(counted) >= 5));
+        assert!(
+            ledger.retweets.total() > 0 && ledger.made(Counted::Replies).total() > 0 && ledger.views.total().known > 0
+        );
+        assert!(ledger.made(Counted::Uses).total() > 0);
+        let names = &ledger.names;
+        for (region, _) in names.regions().iter().enumerate() {
+            assert!(drawn.iter().any(|event| event.region == region), "{region}");
+        }
+        let hashtags: BTreeSet<usize> = ledger.made(Counted::Uses).all().map(|(_, hashtag)| hashtag).collect();
+        assert!(hashtags.len() > 3 && hashtags.iter().all(|hashtag| *hashtag < names.hashtags().len()));
+    }
+
+    #[test]
+    fn one_seed_draws_one_load_and_another_another() {
+        assert_eq!(events(1, 2, 500).0, events(1, 2, 500).0);
+        assert_ne!(events(1, 2, 500).0, events(2, 2, 500).0);
+    }
+
+    #[test]
+    fn what_a_lane_makes_is_new_when_it_is_said_and_stands_when_it_is_taken_back() {
+        let (drawn, ledger) = events(3, 1, 20_000);
+        for counted in [Counted::Replies, Counted::Uses] {
+            let (mut said, mut live) = (BTreeSet::new(), BTreeSet::new());
+            for event in drawn.iter().filter(|event| event.deed.counted() == counted) {
+                let (Deed::Reply { reply: made, direction } | Deed::Use { tagged: made, direction }) = event.deed
+                else {
+                    continue;
+                };
+                match direction {
+                    Direction::Add => assert!(said.insert(made) && live.insert((made, event.subject))),
+                    Direction::Remove => assert!(live.remove(&(made, event.subject))),
+                }
+                assert!(live.len() <= LIVE && made.lane == 1);
+            }
+            assert_eq!(ledger.made(counted).all().collect::<BTreeSet<_>>(), live);
+            assert!(said.len() > LIVE, "{}", said.len());
+        }
+    }
+
+    #[test]
+    fn a_lane_has_its_own_users() {
+        let (drawn, _) = events(4, 1, 1_000);
+        let users: BTreeSet<u32> = drawn
+            .iter()
+            .filter_map(|event| match event.deed {
+                Deed::Like { user, .. } | Deed::Retweet { user, .. } => Some(user),
+                Deed::Reply { .. } | Deed::View { .. } | Deed::Use { .. } => None,
+            })
+            .collect();
+        assert_eq!(users, BTreeSet::from([1, 4]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_are_evenly_spaced_and_a_long_pause_is_not_made_up_for() {
+        let (pace, start) = (Pace::new(1_000), Instant::now());
+        let due: Vec<u128> = (0..3).map(|_| (pace.next() - start).as_millis()).collect();
+        assert_eq!(due, [0, 1, 2]);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(pace.next(), start + Duration::from_secs(60) - SLACK);
     }
 }

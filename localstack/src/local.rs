@@ -4,27 +4,27 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use parking_lot::Mutex;
 use tally_adapters::kafka::Spreading;
 use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Host};
+use tokio::sync::watch;
 
-use crate::board::Board;
-use crate::config::LoadConfig;
-use crate::control::Control;
+use crate::args::LoadArgs;
 use crate::counters::Counters;
 use crate::engine::Engines;
 use crate::gate::Gate;
-use crate::happened::Happened;
 use crate::ledger::Ledger;
-use crate::milestones::Changes;
 use crate::names::Names;
-use crate::page::Endpoints;
+use crate::page::{Endpoints, Load, Snapshot};
+use crate::probe::Staleness;
 use crate::screen::Screen;
 use crate::services::Services;
-use crate::sightings::Sightings;
-use crate::staleness::Staleness;
+use crate::stack::Happened;
+use crate::verify::milestones::Changes;
+use crate::verify::sightings::Sightings;
 
 /// The local stack while it runs.
 pub(crate) struct Local {
@@ -37,8 +37,9 @@ pub(crate) struct Local {
     pub(crate) counters: Counters,
     /// Where the API and the page are served.
     pub(crate) api: SocketAddr,
-    pub(crate) load: Option<LoadConfig>,
-    pub(crate) control: Control,
+    pub(crate) load: Option<LoadArgs>,
+    /// Whether a person has paused the load.
+    pub(crate) paused: watch::Sender<bool>,
     pub(crate) ledger: Ledger,
     pub(crate) gate: Arc<Gate>,
     /// Where views go.
@@ -53,7 +54,8 @@ pub(crate) struct Local {
     /// Likes put into counters by hand, signs ignored.
     pub(crate) injected: AtomicU64,
     pub(crate) happened: Happened,
-    pub(crate) board: Board,
+    /// What the observer saw last, for the live line and the page.
+    pub(crate) board: Mutex<Snapshot>,
     pub(crate) screen: Screen,
 }
 
@@ -62,7 +64,7 @@ impl Local {
         engines: Engines,
         counters: Counters,
         api: SocketAddr,
-        load: Option<LoadConfig>,
+        load: Option<LoadArgs>,
         sums: SumPolicy,
         host: &Host,
     ) -> Self {
@@ -70,7 +72,7 @@ impl Local {
         let run = format!("{:08x}", host.chance().token() >> 32);
         let run = (!engines.are_embedded()).then_some(run.as_str());
         let names = match load {
-            Some(LoadConfig { posts, users, .. }) => Names::new(posts, users, partitions, run),
+            Some(LoadArgs { posts, users, .. }) => Names::new(posts, users, partitions, run),
             None => Names::new(0, 0, 0, run),
         };
         let endpoints = Endpoints {
@@ -78,14 +80,17 @@ impl Local {
             dynamodb: engines.store.url.clone(),
             api: format!("http://{api}"),
         };
+        let now = host.clock().now();
+        let shown = Load { rate: load.map_or(0, |load| load.rate.into()), ..Load::default() };
+        let seen = Snapshot { at: now.0, since: now.0, endpoints, load: shown, ..Snapshot::default() };
         Self {
             clock: host.clock(),
-            services: Services::new(host, engines.kafka.has_lists()),
-            began: host.clock().now(),
+            services: Services::new(host, engines.kafka.lists),
+            began: now,
             counters,
             api,
             load,
-            control: Control::default(),
+            paused: watch::Sender::new(false),
             ledger: Ledger::new(names),
             gate: Arc::new(Gate::new(partitions)),
             sums: Spreading::new(sums),
@@ -95,9 +100,15 @@ impl Local {
             is_disturbed: false,
             injected: AtomicU64::default(),
             happened: Happened::default(),
-            board: Board::new(endpoints, load.map_or(0, |load| load.rate), host.clock().now()),
+            board: Mutex::new(seen),
             screen: Screen::new(),
             engines,
         }
+    }
+
+    /// Completes once the load is not paused.
+    pub(crate) async fn going(&self) {
+        // The sender is borrowed by this very call, so the channel is open.
+        let _ = self.paused.subscribe().wait_for(|paused| !paused).await;
     }
 }

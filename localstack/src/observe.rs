@@ -1,25 +1,26 @@
 //! Looks at the stack once a second, through the services' own ports, and puts what it saw on the board.
 
-mod recounts;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use tally_adapters::dynamodb::LedgerEntry;
 use tally_adapters::dynamodb::changes::StoredShard;
+use tally_core::audit::{RunRecord, RunScope};
 use tally_core::definitions::SubjectField;
-use tally_core::ids::CounterKind;
+use tally_core::ids::{CounterId, CounterKind, PostId};
 use tally_core::lineage::Listed;
 use tally_core::ports::{ChangeStream as _, Outcome};
 use tally_core::time::UnixMillis;
 use tally_service::{Stop, Task};
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::engine::Store;
 use crate::local::Local;
-use crate::page::{Limit, Load, Part, PartState, ShardState, StreamShard, Trended, Trending};
+use crate::page::{
+    Corrected, Correction, Drift, Limit, Load, Part, PartState, Recount, ShardState, StreamShard, Trended, Trending,
+};
+use crate::probe::Client;
 use crate::services::{Services, WINDOWS};
-use recounts::Recounts;
-pub(crate) use recounts::drift;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -27,7 +28,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const RECOUNTS_EVERY: u32 = 3;
 /// How many looks until there is a list, about: its moment lies some seconds back.
 const LISTED_AFTER: u32 = 6;
-/// Posts shown.
+/// Posts shown, and posts whose corrections are.
 const POSTS: usize = 12;
 /// Posts among which the hottest are looked for.
 const RANKED: usize = 2_000;
@@ -70,7 +71,7 @@ impl Observer {
         let local = Arc::clone(&self.local);
         let Local { clock, engines, ledger, staleness, board, .. } = &*local;
         let store = &engines.store;
-        let mut seen = board.snapshot();
+        let mut seen = board.lock().clone();
         let now = clock.now();
         seen.at = now.0;
         seen.rows = match &store.emulator {
@@ -101,12 +102,12 @@ impl Observer {
         }
         seen.load = self.load();
         self.looks += 1;
-        self.local.board.show(seen);
+        *self.local.board.lock() = seen;
     }
 
     fn load(&mut self) -> Load {
-        let Local { gate, ledger, control, load, .. } = &*self.local;
-        let running = load.is_some() && !control.is_paused();
+        let Local { gate, ledger, paused, load, .. } = &*self.local;
+        let running = load.is_some() && !*paused.borrow();
         let done = Done { made: ledger.events(), applied: gate.applied(), held: gate.held(), running };
         let (now, rate) = (Instant::now(), load.map_or(0, |load| load.rate));
         let (then, before) = std::mem::replace(&mut self.last, (now, done));
@@ -154,18 +155,18 @@ impl Observer {
             hashtags: definition.subject == SubjectField::Hashtag,
             regions: definition.kind() == CounterKind::Set,
         });
-        let regions = ledger.names().regions().iter().map(ToString::to_string);
+        let regions = ledger.names.regions().iter().map(ToString::to_string);
         let windows = WINDOWS.map(str::to_owned).to_vec();
         Some(Trending { counters: counters.collect(), regions: regions.collect(), windows })
     }
 
     fn hottest(&self) -> Vec<String> {
         let ledger = &self.local.ledger;
-        let ranked = ledger.names().load_posts().min(RANKED);
+        let ranked = ledger.names.load_posts().min(RANKED);
         let mut posts: Vec<usize> = (0..ranked).collect();
-        posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.likes().count(*post)));
+        posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.likes.count(*post)));
         posts.truncate(POSTS);
-        posts.iter().map(|post| ledger.names().posts()[*post].to_string()).collect()
+        posts.iter().map(|post| ledger.names.posts()[*post].to_string()).collect()
     }
 
     async fn shards(&self, now: UnixMillis) -> Outcome<Vec<StreamShard>> {
@@ -234,10 +235,125 @@ impl Task for Observer {
     }
 }
 
+/// Runs looked through.
+const RUNS: u32 = 200;
+/// Posts whose ledger is read: what a run names need not have been changed.
+const LOOKED: usize = 40;
+/// Lines of one post's ledger that are looked through. Most of them say that nothing had to be changed.
+const LINES: u32 = 500;
+
+/// What was seen of recounts last.
+#[derive(Debug, Default)]
+pub(super) struct Recounts {
+    pub(super) drift: Drift,
+    pub(super) recount: Option<Recount>,
+    pub(super) ledger: Vec<Corrected>,
+    /// Posts that were corrected and are not on `ledger`.
+    pub(super) more: u64,
+    /// The posts that runs named when the ledger was read, and the corrections there were.
+    read: Option<(Vec<PostId>, u64)>,
+}
+
+impl Recounts {
+    /// One look. What cannot be read now stays as it was seen last.
+    pub(super) async fn look(&mut self, store: &Store) {
+        let Ok(runs) = store.recounts.runs(RUNS).await else { return };
+        self.drift = drift(&runs);
+        if let Some(run) = runs.iter().find(|run| run.scope == RunScope::Audit) {
+            self.recount = Some(recount(run));
+        }
+        let now = (named(&runs), self.drift.corrected);
+        if self.read.as_ref() != Some(&now) {
+            let mut all = corrected(store, &now.0).await;
+            self.more = all.len().saturating_sub(POSTS) as u64;
+            all.truncate(POSTS);
+            self.ledger = all;
+            self.read = Some(now);
+        }
+    }
+}
+
+fn recount(run: &RunRecord) -> Recount {
+    Recount {
+        began: run.began.0,
+        ended: run.ended.map(|ended| ended.0),
+        rows: run.summary.rows,
+        doubted: run.summary.doubted,
+        settled: run.summary.settled,
+        found: run.summary.found(),
+        corrected: run.summary.corrected + run.summary.totals_mended,
+    }
+}
+
+/// What recounts found in all: likes that counts were off by, and corrections.
+pub(crate) fn drift(runs: &[RunRecord]) -> Drift {
+    runs.iter().fold(Drift::default(), |drift, run| Drift {
+        runs: drift.runs + u64::from(run.ended.is_some()),
+        found: drift.found + run.summary.likes_added + run.summary.likes_taken,
+        corrected: drift.corrected + run.summary.corrected + run.summary.totals_mended,
+    })
+}
+
+/// The posts that runs found wrong and may have corrected, as far as they list them, the newest first.
+fn named(runs: &[RunRecord]) -> Vec<PostId> {
+    let mut posts = Vec::new();
+    let corrects = runs.iter().filter(|run| !run.dry_run);
+    for example in corrects.flat_map(|run| run.summary.examples.iter().rev()) {
+        let Ok(post) = PostId::new(post_of(&example.key)) else { continue };
+        if !posts.contains(&post) {
+            posts.push(post);
+        }
+        if posts.len() == LOOKED {
+            break;
+        }
+    }
+    posts
+}
+
+/// A total is named by its post alone, a shard by its row key.
+fn post_of(key: &str) -> &str {
+    match key.rsplit_once('#') {
+        Some((post, shard)) if !shard.is_empty() && shard.bytes().all(|byte| byte.is_ascii_digit()) => post,
+        _ => key,
+    }
+}
+
+/// What corrections have done to `posts`, the last correction first.
+async fn corrected(store: &Store, posts: &[PostId]) -> Vec<Corrected> {
+    let mut all = Vec::new();
+    for post in posts {
+        if let Ok(lines) = store.recounts.ledger(&CounterId::likes(post.clone()), LINES).await {
+            all.extend(together(&lines));
+        }
+    }
+    all.sort_by_key(|corrected| std::cmp::Reverse(corrected.last.at));
+    all
+}
+
+/// A post's lines, newest first, as one; nothing where none of them changed anything.
+fn together(lines: &[LedgerEntry]) -> Option<Corrected> {
+    let changes: Vec<&LedgerEntry> = lines.iter().filter(|line| line.before != line.after).collect();
+    let last = changes.first()?;
+    Some(Corrected {
+        post_id: last.counter.post.to_string(),
+        corrections: changes.len() as u64,
+        by: changes.iter().fold(0, |by, line| by.saturating_add(line.after.saturating_sub(line.before))),
+        last: Correction {
+            at: last.at.0,
+            shard: last.shard.map(|shard| shard.index()),
+            before: last.before,
+            after: last.after,
+            why: last.why.clone(),
+        },
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use tally_core::ids::{StreamLabel, StreamShard as Id};
+    use tally_core::audit::{AuditRun, Cause, Drift, Summary};
+    use tally_core::ids::{Shard, StreamLabel, StreamShard as Id};
     use tally_core::relay::Fed;
+    use tally_core::time::UnixMillis;
 
     use super::*;
 
@@ -279,5 +395,63 @@ mod tests {
         assert_eq!(limit(1_000, &start, &done(500, 3, true), 1.0), Some(Limit::Generator));
         assert_eq!(limit(1_000, &done(0, 0, false), &done(100, 0, true), 1.0), None, "it was paused meanwhile");
         assert_eq!(limit(0, &done(0, 0, false), &done(0, 0, false), 1.0), None, "there is no load");
+    }
+
+    fn run(summary: Summary, ended: Option<u64>) -> RunRecord {
+        RunRecord {
+            run: AuditRun::from(1),
+            began: UnixMillis(7),
+            ended: ended.map(UnixMillis),
+            scope: RunScope::Audit,
+            dry_run: false,
+            summary,
+        }
+    }
+
+    fn line(at: u64, shard: u16, before: i64, after: i64) -> LedgerEntry {
+        let counter = CounterId::likes(PostId::new("p").unwrap());
+        let (shard, why) = (Shard::new(shard), "unproved".to_owned());
+        LedgerEntry { counter, shard, at: UnixMillis(at), run: 1.into(), by: String::new(), before, after, why }
+    }
+
+    #[test]
+    fn drift_is_what_all_runs_found_together() {
+        let first = Summary { likes_added: 3, likes_taken: 1, corrected: 2, totals_mended: 1, ..Summary::default() };
+        let found = drift(&[run(first, Some(1)), run(Summary::default(), None)]);
+        assert_eq!((found.runs, found.found, found.corrected), (1, 4, 3));
+    }
+
+    #[test]
+    fn the_posts_looked_at_are_those_of_the_newest_runs_that_corrected() {
+        let example = |key: &str| Drift { key: key.to_owned(), before: 0, after: 1, cause: Cause::Drift };
+        let wrong = |keys: &[&str]| {
+            let examples = keys.iter().map(|key| example(key)).collect();
+            run(Summary { examples, ..Summary::default() }, None)
+        };
+        let many: Vec<String> = (0..50).map(|n| format!("a{n}#1")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let dry = RunRecord { dry_run: true, ..wrong(&["dry#1"]) };
+        let posts = named(&[dry, wrong(&["p#1#4", "q#", "z#0", "z#1"]), wrong(&many)]);
+        let posts: Vec<&str> = posts.iter().map(PostId::as_str).collect();
+        assert_eq!(posts[..5], ["z", "q#", "p#1", "a49", "a48"]);
+        assert_eq!(posts.len(), LOOKED);
+    }
+
+    #[test]
+    fn a_correction_is_not_hidden_by_lines_that_changed_nothing() {
+        let mut lines = vec![line(9, 1, 49, 49); 100];
+        lines.extend([line(5, 3, 43, 36), line(4, 3, 7, 7), line(3, 2, 10, 12)]);
+        let corrected = together(&lines).unwrap();
+        assert_eq!((corrected.corrections, corrected.by), (2, -5));
+        let last = &corrected.last;
+        assert_eq!((last.at, last.shard, last.before, last.after), (5, Some(3), 43, 36));
+        assert_eq!(together(&lines[..100]), None);
+    }
+
+    #[test]
+    fn a_run_says_how_far_it_is() {
+        let found = Summary { rows: 40, corrected: 1, ..Summary::default() };
+        let seen = recount(&run(found, None));
+        assert_eq!((seen.began, seen.ended, seen.rows, seen.corrected), (7, None, 40, 1));
     }
 }

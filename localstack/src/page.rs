@@ -1,9 +1,9 @@
 //! The page at `/`: what it shows of the stack and what it may ask of it, as a trait that the stack implements.
 
-mod assets;
-mod problem;
 mod routes;
 
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -27,7 +27,7 @@ pub trait Stack: Send + Sync + 'static {
 pub struct Refusal(pub String);
 
 /// Everything the page shows, at one moment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Snapshot {
     /// When, in milliseconds since 1970.
     pub at: u64,
@@ -77,7 +77,7 @@ pub struct Trended {
 }
 
 /// Where things listen; all of them on loopback.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Endpoints {
     pub kafka: String,
     pub dynamodb: String,
@@ -85,7 +85,7 @@ pub struct Endpoints {
     pub api: String,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Load {
     pub running: bool,
     /// Events a second that it aims at.
@@ -228,4 +228,46 @@ pub enum Command {
     PauseLoad {
         paused: bool,
     },
+}
+
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// It makes no sense as things are.
+    Refused(Refusal),
+    /// It was tried, and failed.
+    Failed(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Problem {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast::<Refusal>() {
+            Ok(refusal) => Self::Refused(refusal),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Document {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: String,
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, kind, title, detail) = match self {
+            Self::Refused(refusal) => {
+                (StatusCode::CONFLICT, "urn:tally:problem:refused", "Not possible now", refusal.to_string())
+            }
+            // The page is served to this machine alone, so causes may be shown.
+            Self::Failed(error) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "urn:tally:problem:failed", "Failed", format!("{error:#}"))
+            }
+        };
+        let headers = [(header::CONTENT_TYPE, "application/problem+json"), (header::CACHE_CONTROL, "no-store")];
+        (status, headers, Json(Document { kind, title, status: status.as_u16(), detail })).into_response()
+    }
 }

@@ -1,12 +1,12 @@
-//! Standard output: lines that stay, and one live line that is rewritten each second. In a file or a pipe the live line
-//! is written like any other, every few seconds.
+//! Standard output: lines that stay, and one live line that is rewritten each second. In a file or a pipe the live line is
+//! written like any other, every few seconds.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tally_service::{Stop, Task};
+use tally_service::Stop;
 use tokio::time::Instant;
 
 use crate::local::Local;
@@ -70,16 +70,13 @@ impl Screen {
     }
 }
 
-pub(crate) struct LiveLine(pub(crate) Arc<Local>);
-
-impl Task for LiveLine {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        while stop.unless_requested(tokio::time::sleep(EVERY)).await.is_ok() {
-            self.0.screen.live(&line(&self.0.board.snapshot()));
-        }
-        self.0.screen.clear();
-        Ok(())
+/// Writes the live line until it is stopped.
+pub(crate) async fn live_line(local: Arc<Local>, stop: Stop) -> anyhow::Result<()> {
+    while stop.unless_requested(tokio::time::sleep(EVERY)).await.is_ok() {
+        local.screen.live(&line(&local.board.lock()));
     }
+    local.screen.clear();
+    Ok(())
 }
 
 fn line(seen: &Snapshot) -> String {

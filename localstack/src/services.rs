@@ -1,22 +1,155 @@
-//! The services as they run here: their own apps, over the engines' ports.
+//! The services as they run here: their own apps, over the engines' ports. One that dies is started again after a moment, and the
+//! restarts are counted.
 
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
+use anyhow::anyhow;
 use axum::Router;
 use tally_adapters::kafka;
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
+use tally_core::backoff::Backoff;
 use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
 use tally_core::ports::{Producer, TopicReader};
 use tally_count_api as api;
-use tally_service::{Host, Running, Stage};
+use tally_service::{Chance, Host, How, Readiness, Running, Stage, Stop, Stopped, Task};
 use tally_trends as trends;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::engine::{BOARDS, CHANGES, DEAD_LETTERS, Engines, TOPIC};
-use crate::keeper::{Keeper, Service};
+use crate::page;
+
+/// How long one service may drain when everything stops: several stages have to fit into the process's own grace.
+const GRACE: Duration = Duration::from_millis(1200);
+/// How long a service that was killed stays down, so that a person can see it.
+const AWAY: Duration = Duration::from_secs(1);
+/// Between two starts of a service that keeps dying.
+const AGAIN: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(10) };
+/// After so long without dying a service counts as recovered.
+const HEALTHY: Duration = Duration::from_secs(30);
+
+/// The handle of one service. Clones are the same service.
+#[derive(Clone, Debug)]
+pub(crate) struct Service(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    name: &'static str,
+    readiness: Readiness,
+    down: AtomicBool,
+    restarts: AtomicU64,
+    kill: Notify,
+}
+
+impl Service {
+    /// A service not started yet, whose conditions are among those of `readiness`.
+    pub(crate) fn new(name: &'static str, readiness: &Readiness) -> Self {
+        let (down, restarts) = (AtomicBool::new(true), AtomicU64::new(0));
+        Self(Arc::new(Inner { name, readiness: readiness.scope(name), down, restarts, kill: Notify::new() }))
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// Kills it, as a crash would.
+    pub(crate) fn kill(&self) {
+        self.0.kill.notify_one();
+    }
+
+    /// Completes once it can do its work.
+    pub(crate) async fn ready(&self) {
+        self.0.readiness.until_ready().await;
+    }
+
+    /// As the page shows it.
+    pub(crate) fn shown(&self) -> page::Part {
+        let state = if self.0.down.load(Ordering::Relaxed) {
+            page::PartState::Down
+        } else if self.0.readiness.report().ready {
+            page::PartState::Up
+        } else {
+            page::PartState::Starting
+        };
+        page::Part { name: self.0.name.to_owned(), state, restarts: self.0.restarts.load(Ordering::Relaxed) }
+    }
+}
+
+/// Starts a service's app in a host.
+type Start = Box<dyn Fn(Host) -> anyhow::Result<Running> + Send + Sync>;
+
+pub(crate) struct Keeper {
+    pub(crate) service: Service,
+    pub(crate) start: Start,
+    pub(crate) chance: Chance,
+}
+
+enum End {
+    Stopped,
+    Killed,
+    Died,
+}
+
+impl Keeper {
+    /// One life of the service.
+    async fn live(&self, stop: &Stop) -> anyhow::Result<End> {
+        let Inner { name, readiness, down, kill, .. } = &*self.service.0;
+        let host = Host::new(name).with_chance(self.chance.fork()).with_readiness(readiness.clone());
+        let running = (self.start)(host)?;
+        down.store(false, Ordering::Relaxed);
+        let end = tokio::select! {
+            biased;
+            () = stop.requested() => {
+                for end in running.stop(GRACE).await.ended {
+                    tracing::warn!(service = name, "{end}");
+                }
+                End::Stopped
+            }
+            () = kill.notified() => {
+                running.kill().await;
+                End::Killed
+            }
+            ended = running.ended() => {
+                tracing::error!(service = name, "{ended}");
+                running.kill().await;
+                if let How::UnknownFormat(found) = ended.how {
+                    return Err(found.into());
+                }
+                if ended.task == "start" && matches!(ended.how, How::Failed(_) | How::Misconfigured(_)) {
+                    return Err(anyhow!("{name} cannot start: {ended}"));
+                }
+                End::Died
+            }
+        };
+        down.store(true, Ordering::Relaxed);
+        Ok(end)
+    }
+}
+
+impl Task for Keeper {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let mut deaths = 0;
+        loop {
+            let began = Instant::now();
+            let wait = match self.live(&stop).await? {
+                End::Stopped => return Ok(()),
+                End::Killed => AWAY,
+                End::Died => {
+                    deaths = if began.elapsed() >= HEALTHY { 0 } else { deaths + 1 };
+                    AGAIN.ceiling(deaths)
+                }
+            };
+            stop.unless_requested(tokio::time::sleep(wait)).await.map_err(|Stopped| Stopped)?;
+            self.service.0.restarts.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
 
 /// Over which windows lists are made.
 pub(crate) const WINDOWS: [&str; 2] = ["1m", "10m"];
@@ -88,18 +221,11 @@ impl Services {
     }
 }
 
-fn keep<F>(host: &Host, stage: Stage, service: &Service, start: F)
-where
-    F: Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static,
-{
+fn keep(host: &Host, stage: Stage, service: &Service, start: Start) {
     host.spawn(stage, service.name(), Keeper { service: service.clone(), start, chance: host.chance().fork() });
 }
 
-fn consumer_of(
-    engines: &Engines,
-    plan: &Plan,
-    letters: kafka::Producer,
-) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+fn consumer_of(engines: &Engines, plan: &Plan, letters: kafka::Producer) -> Start {
     let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
     let settings = consumer::ReadSettings {
         topic: TOPIC.to_owned(),
@@ -108,7 +234,7 @@ fn consumer_of(
         ..Default::default()
     };
     let group = consumer::group_of(&engines.table_prefix);
-    move |host| {
+    Box::new(move |host| {
         let (connection, kafka) = (connection.clone(), kafka.clone());
         let (group, topic, reader) = (group.clone(), settings.topic.clone(), kafka.clone());
         let ports = consumer::Ports {
@@ -118,13 +244,10 @@ fn consumer_of(
         };
         let app = consumer::App::with_ports(settings.clone(), ports, connection);
         Ok(Running::start(app, host))
-    }
+    })
 }
 
-fn streamer_of(
-    engines: &Engines,
-    plan: &Plan,
-) -> anyhow::Result<impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static> {
+fn streamer_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
     let (connection, prefix) = (&engines.store.connection, &engines.table_prefix);
     let group = streamer::group_of(prefix);
     let log = streamer::LogPorts::over(&engines.kafka.settings, CHANGES, &group, connection)?;
@@ -133,10 +256,10 @@ fn streamer_of(
     let ahead = engines.kafka.embedded.is_some().then_some(AHEAD);
     let rules = streamer::Rules { milestones: plan.milestones, ahead, ..streamer::Rules::default() };
     let config = streamer::Config::plain(prefix, plan.shards, rules);
-    Ok(move |host| {
+    Ok(Box::new(move |host| {
         let app = streamer::App::with_ports(config.clone(), ports.clone());
         Ok(Running::start(app, host))
-    })
+    }))
 }
 
 fn reader(engines: &Engines, topic: &str) -> anyhow::Result<Arc<dyn TopicReader>> {
@@ -144,7 +267,7 @@ fn reader(engines: &Engines, topic: &str) -> anyhow::Result<Arc<dyn TopicReader>
 }
 
 /// Windows that fill while a person looks on.
-fn trends_of(engines: &Engines) -> impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static {
+fn trends_of(engines: &Engines) -> Start {
     let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
     let group = format!("{}tally-trends", engines.table_prefix);
     let topics = trends::Topics { changes: CHANGES.to_owned(), boards: BOARDS.to_owned() };
@@ -155,39 +278,33 @@ fn trends_of(engines: &Engines) -> impl Fn(Host) -> anyhow::Result<Running> + Se
         regions: 1_000,
         keys: usize::MAX,
     };
-    move |host| {
+    Box::new(move |host| {
         let ports = trends::Ports::over(&connection, &kafka, &group, &topics)?;
         let app = trends::App::with_ports(topics.clone(), rules.clone(), ports);
         Ok(Running::start(app, host))
-    }
+    })
 }
 
-fn recount_of(
-    engines: &Engines,
-    plan: &Plan,
-) -> anyhow::Result<impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static> {
+fn recount_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
     let producer = Arc::new(kafka::Producer::new(&engines.kafka.settings)?);
     let log = recount::LogPorts { topic: CHANGES.to_owned(), reader: reader(engines, CHANGES)?, producer };
     let ports = recount::Ports::over(&engines.store.connection, log);
     let (prefix, rules) = (&engines.table_prefix, recount::Rules::default());
     let config = recount::Config::plain(prefix, plan.shards, recount::Scope::Watch, rules);
-    Ok(move |host| {
+    Ok(Box::new(move |host| {
         let app = recount::App::with_ports(config.clone(), ports.clone());
         Ok(Running::start(app, host))
-    })
+    }))
 }
 
-fn api_of(
-    engines: &Engines,
-    plan: Plan,
-) -> anyhow::Result<impl Fn(Host) -> anyhow::Result<Running> + Send + Sync + 'static> {
-    let boards = engines.kafka.has_lists().then(|| reader(engines, BOARDS)).transpose()?;
+fn api_of(engines: &Engines, plan: Plan) -> anyhow::Result<Start> {
+    let boards = engines.kafka.lists.then(|| reader(engines, BOARDS)).transpose()?;
     let mut ports = api::Ports::over(&engines.store.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
     ports.producer = Some(plan.producer);
     let config =
         api::Config { table_prefix: engines.table_prefix.clone(), shards: plan.shards, ..api::Config::default() };
-    Ok(move |host| {
+    Ok(Box::new(move |host| {
         let listener = tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?;
         let app = api::App::with_ports(config.clone(), ports.clone()).listening_on(listener);
         let app = app.with_routes(plan.routes.clone()).spreading(plan.sums.clone());
@@ -196,5 +313,72 @@ fn api_of(
             None => app,
         };
         Ok(Running::start(app.for_own_pages(), host))
-    })
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_service::{App, Stage, Supervisor};
+
+    use super::*;
+
+    /// A service that is ready at once and runs until it is stopped, or dies, or cannot start.
+    #[derive(Clone, Copy)]
+    enum Mortal {
+        Lives,
+        Dies,
+        Refuses,
+    }
+
+    impl App for Mortal {
+        async fn start(self, host: Host) -> anyhow::Result<()> {
+            anyhow::ensure!(!matches!(self, Self::Refuses), "no such table");
+            host.spawn(Stage::Work, "live", move |stop: Stop| async move {
+                anyhow::ensure!(!matches!(self, Self::Dies), "dead");
+                stop.requested().await;
+                Ok(())
+            });
+            Ok(())
+        }
+    }
+
+    fn keep(mortal: Mortal) -> (Service, Supervisor) {
+        let service = Service::new("mortal", &Readiness::new());
+        let start: Start = Box::new(move |host| Ok(Running::start(mortal, host)));
+        let supervisor = Supervisor::new("test");
+        supervisor.spawn(Stage::Work, "keeper", Keeper { service: service.clone(), start, chance: Chance::seeded(1) });
+        (service, supervisor)
+    }
+
+    async fn restarted(service: &Service, times: u64) {
+        while service.shown().restarts < times {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_is_killed_comes_back_and_is_counted() {
+        let (service, supervisor) = keep(Mortal::Lives);
+        service.ready().await;
+        service.kill();
+        restarted(&service, 1).await;
+        service.ready().await;
+        assert_eq!(service.shown().state, page::PartState::Up);
+        assert!(supervisor.stop(Duration::from_secs(4)).await.exit().is_clean());
+        assert_eq!(service.shown().state, page::PartState::Down);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_keeps_dying_is_started_less_and_less_often() {
+        let (service, _supervisor) = keep(Mortal::Dies);
+        let began = Instant::now();
+        restarted(&service, 3).await;
+        assert!((7..8).contains(&began.elapsed().as_secs()), "1 + 2 + 4 s, not {:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_cannot_start_ends_the_process() {
+        let (_, supervisor) = keep(Mortal::Refuses);
+        assert!(supervisor.first_end().await.to_string().contains("no such table"));
+    }
 }

@@ -4,15 +4,13 @@
 //! past that moment. The wait is bounded; what is not reached is reported, and the comparison is made all the same.
 
 mod compare;
-mod differences;
 mod lists;
-mod milestones;
-mod oracle;
-mod rows;
+pub(crate) mod milestones;
+pub(crate) mod sightings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -27,16 +25,38 @@ use tally_core::time::UnixMillis;
 use tally_service::Stop;
 use tokio::time::Instant;
 
-use crate::client::Client;
 use crate::local::Local;
 use crate::observe;
 use crate::page::{Drift, Staleness};
+use crate::probe::Client;
+use crate::verify::compare::{Compared, Rows, compared, counters_with_rows, rows_with_ledger, served_with_rows};
+use crate::verify::lists::ComparedLists;
+use crate::verify::milestones::ComparedMilestones;
 
-use compare::{Compared, compared, counters_with_rows, rows_with_ledger, served_with_rows};
-use differences::Differences;
-use lists::ComparedLists;
-use milestones::ComparedMilestones;
-use rows::Rows;
+/// Differences listed one by one; beyond them only their number is kept.
+pub(super) const LISTED: usize = 20;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Differences {
+    pub(crate) count: u64,
+    /// The first of them.
+    pub(crate) listed: Vec<String>,
+}
+
+impl Differences {
+    pub(super) fn add(&mut self, what: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.listed.len() < LISTED {
+            self.listed.push(what());
+        }
+    }
+
+    pub(super) fn extend(&mut self, other: Self) {
+        self.count += other.count;
+        self.listed.extend(other.listed);
+        self.listed.truncate(LISTED);
+    }
+}
 
 /// How long each step towards quiet may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -52,34 +72,6 @@ const WHOLE: Segment = Segment { index: 0, of: 1 };
 
 /// The counts table as it was read.
 type CountsTable = BTreeMap<CounterId, Counter>;
-
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    /// No request is left that its client gave up on.
-    LateRequests,
-    /// The rows have come to the end of every log.
-    Rows,
-    /// Every partition of the log of changes was folded past this moment.
-    Counts { since: UnixMillis },
-}
-
-impl Step {
-    fn doing(self) -> &'static str {
-        match self {
-            Self::LateRequests => "waiting for requests that are late",
-            Self::Rows => "waiting until every event is in the rows",
-            Self::Counts { .. } => "waiting until every change is counted",
-        }
-    }
-
-    fn missed(self) -> &'static str {
-        match self {
-            Self::LateRequests => "requests that their clients gave up on were still to come",
-            Self::Rows => "the consumer had not come to the end of the log",
-            Self::Counts { .. } => "the streamer had not counted every change",
-        }
-    }
-}
 
 /// What the comparison found.
 #[derive(Debug)]
@@ -135,7 +127,7 @@ impl Verify<'_> {
         Ok(Comparison {
             events: ledger.events(),
             compared: compared(&rows, &counters),
-            open: ledger.views().total().open,
+            open: ledger.views.total().open,
             posts: self.posts(&counters).len(),
             staleness: staleness.overall(),
             drift,
@@ -148,37 +140,37 @@ impl Verify<'_> {
 
     /// Waits for quiet; what was not reached.
     async fn quiet(&self) -> Vec<&'static str> {
+        let Local { engines, gate, clock, .. } = self.0;
         let mut unreached = Vec::new();
-        for step in [Step::LateRequests, Step::Rows] {
-            unreached.extend(self.wait(step).await);
+        let pending = || engines.store.emulator.as_ref().map_or(0, |emulator| emulator.stats().ghosts_pending);
+        if !self.waited("waiting for requests that are late", || ready(pending() == 0)).await {
+            unreached.push("requests that their clients gave up on were still to come");
         }
-        let since = self.0.clock.now();
-        unreached.extend(self.wait(Step::Counts { since }).await);
+        if !self.waited("waiting until every event is in the rows", || ready(gate.backlog() == 0)).await {
+            unreached.push("the consumer had not come to the end of the log");
+        }
+        let since = clock.now();
+        let counted = || async { self.read_up_to().await.is_some_and(|up_to| up_to > since) };
+        if !self.waited("waiting until every change is counted", counted).await {
+            unreached.push("the streamer had not counted every change");
+        }
         unreached
     }
 
-    /// Waits for one step; says if it was not reached.
-    async fn wait(&self, step: Step) -> Option<&'static str> {
+    /// Waits until `holds`; whether it came to that.
+    async fn waited<F>(&self, doing: &'static str, holds: impl Fn() -> F) -> bool
+    where
+        F: Future<Output = bool>,
+    {
         let deadline = Instant::now() + PATIENCE;
-        while !self.has_reached(step).await {
+        while !holds().await {
             if Instant::now() >= deadline {
-                return Some(step.missed());
+                return false;
             }
-            self.0.screen.step(step.doing());
+            self.0.screen.step(doing);
             self.0.clock.sleep(LOOK_EVERY).await;
         }
-        None
-    }
-
-    async fn has_reached(&self, step: Step) -> bool {
-        match step {
-            Step::LateRequests => {
-                let emulator = self.0.engines.store.emulator.as_ref();
-                emulator.is_none_or(|emulator| emulator.stats().ghosts_pending == 0)
-            }
-            Step::Rows => self.0.gate.backlog() == 0,
-            Step::Counts { since } => self.read_up_to().await.is_some_and(|up_to| up_to > since),
-        }
+        true
     }
 
     /// Up to when everything written to the likes table is in the counters.
@@ -199,7 +191,7 @@ impl Verify<'_> {
         let (mut rows, mut after): (_, Option<Cursor>) = (Rows::default(), None);
         loop {
             let page = self.persist(|| store.rows.scan(WHOLE, after.as_ref())).await?;
-            page.items.iter().for_each(|row| rows.take(row, ledger.names(), shards));
+            page.items.iter().for_each(|row| rows.take(row, &ledger.names, shards));
             after = page.next;
             if after.is_none() {
                 break;
@@ -237,7 +229,7 @@ impl Verify<'_> {
     /// remembers. A hashtag's counters have other routes, and are not asked for.
     async fn answers(&self, rows: &Rows, counters: &CountsTable) -> anyhow::Result<Differences> {
         let (names, known) = (self.of_posts(), self.posts(counters));
-        let posts: BTreeSet<&PostId> = known.into_iter().chain(self.0.ledger.names().posts()).collect();
+        let posts: BTreeSet<&PostId> = known.into_iter().chain(self.0.ledger.names.posts()).collect();
         let posts: Vec<&PostId> = posts.into_iter().collect();
         let deadline = Instant::now() + MEMORY;
         let client = Client::new(self.0.api);

@@ -1,30 +1,26 @@
 //! The campaigns: what is done to the pipeline while it works, and how it went.
 
-mod departures;
 mod drift;
-mod failovers;
-mod kills;
 mod losses;
 mod network;
-mod outages;
-mod rolling;
-mod zombies;
+mod processes;
 
 use std::fmt::{self, Write as _};
-use std::net::SocketAddr;
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use clap::ValueEnum;
+use anyhow::{Context, bail, ensure};
+use clap::{Args, ValueEnum};
 use tally_testkit::process::GRACE;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
-use super::figures::Recoveries;
-use super::recounts::Attempts;
-use super::service::Service;
-use super::stage::{Judgement, Load, Setting, Stage, Table};
-use crate::simulation::laws::Count;
+use crate::attack::engines::Roles;
+use crate::attack::fleet::Service;
+use crate::attack::laws::Attempts;
+use crate::attack::stage::{Ground, Judgement, Recoveries, Stage, Table, Under};
+use crate::simulation::honest::Count;
 
 /// How long bad weather may last with the in-process Kafka. Clients give up what they wait for and ask again, and when all
 /// that a black hole held for minutes arrives at once, a second wish of one member to join ends that Kafka by an assertion,
@@ -75,32 +71,22 @@ impl Campaign {
 
     async fn run(self, stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
         match self {
-            Self::Kills => Box::pin(kills::run(stage, extent)).await,
-            Self::Zombies => zombies::run(stage, extent).await,
-            Self::Rolling => rolling::run(stage, extent).await,
-            Self::Network => network::run(stage, extent).await,
-            Self::Outages => outages::run(stage, extent).await,
-            Self::Departures => departures::run(stage, extent).await,
-            Self::Failovers => failovers::run(stage, extent).await,
+            Self::Kills => Box::pin(processes::kills(stage, extent)).await,
+            Self::Zombies => processes::zombies(stage, extent).await,
+            Self::Rolling => processes::rolling(stage, extent).await,
+            Self::Network => network::network(stage, extent).await,
+            Self::Outages => network::outages(stage, extent).await,
+            Self::Departures => network::departures(stage, extent).await,
+            Self::Failovers => losses::failovers(stage, extent).await,
             Self::Drift => Box::pin(drift::run(stage, extent)).await,
-            Self::Losses => losses::run(stage, extent).await,
+            Self::Losses => losses::losses(stage, extent).await,
         }
     }
 }
 
 impl fmt::Display for Campaign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kills => "kills",
-            Self::Zombies => "zombies",
-            Self::Rolling => "rolling",
-            Self::Network => "network",
-            Self::Outages => "outages",
-            Self::Departures => "departures",
-            Self::Failovers => "failovers",
-            Self::Drift => "drift",
-            Self::Losses => "losses",
-        })
+        self.to_possible_value().iter().try_for_each(|value| f.write_str(value.get_name()))
     }
 }
 
@@ -113,25 +99,6 @@ pub struct Extent {
     pub span: Duration,
     /// How long a recovery from it may take.
     pub recovery: Duration,
-}
-
-/// What goes on while campaigns are fought.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Under {
-    load: Load,
-    /// There has to be a Redis; without this there is one where it is installed.
-    redis: bool,
-}
-
-impl Under {
-    /// The usual load, but for what is given: the share of events that add to a sum in percent, posts, and events a second.
-    pub fn new(redis: bool, sums: Option<u64>, posts: Option<u64>, rate: Option<u64>) -> Self {
-        let mut load = Load::default();
-        load.sums = sums.unwrap_or(load.sums);
-        load.crowd.posts = posts.unwrap_or(load.crowd.posts);
-        load.rate = rate.unwrap_or(load.rate);
-        Self { load, redis }
-    }
 }
 
 /// What a campaign did, apart from what became of it.
@@ -162,29 +129,25 @@ impl Deeds {
     }
 }
 
-/// Fights campaigns one after the other over one pipeline, with processes of `program`, over the Kafka at `broker` or one
-/// in this process; the report. Everything drawn follows from `seed`; when things happen to processes does not.
+/// Fights campaigns one after the other over one pipeline, with processes of `program`; the report. Everything drawn follows from its seed; when things happen to processes does not.
 ///
 /// # Errors
 /// A law was broken, a process died that was not killed, or something that was to be done was not felt.
 pub async fn fight(
     program: &Path,
-    broker: Option<SocketAddr>,
-    seed: u64,
+    ground: Ground,
     campaigns: &[(Campaign, Extent)],
     under: Under,
 ) -> anyhow::Result<String> {
     let began = Instant::now();
     let longest = campaigns.iter().map(|(_, extent)| extent.span).max().unwrap_or_default();
     ensure!(
-        broker.is_some() || longest <= EMBEDDED,
+        ground.broker.is_some() || longest <= EMBEDDED,
         "the in-process Kafka bears no bad weather of {longest:?}, only of {EMBEDDED:?}: give --broker, \
          `localstack/engines up --only kafka` starts one"
     );
     let members = campaigns.iter().map(|(campaign, extent)| campaign.members(*extent)).max().unwrap_or(2);
-    let Under { load, redis: needs_redis } = under;
-    let setting = Setting { load, needs_redis, ..Setting::of(members) };
-    let stage = Stage::set(program, broker, seed, setting).await?;
+    let stage = Stage::set(program, ground, (members, Roles::Kept), under).await?;
     let mut deeds = Deeds::default();
     let mut names = Vec::new();
     for (campaign, extent) in campaigns {
@@ -195,7 +158,7 @@ pub async fn fight(
     }
     let cached = stage.engines.redis().is_some();
     let judgement = stage.judge().await?;
-    let head = format!("{}: seed {seed}, {:.0} s", names.join(", "), began.elapsed().as_secs_f64());
+    let head = format!("{}: seed {}, {:.0} s", names.join(", "), ground.seed, began.elapsed().as_secs_f64());
     Ok(report(&head, &deeds, &judgement, cached))
 }
 
@@ -239,4 +202,58 @@ fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> Str
         let _ = writeln!(text, "    {grant}");
     }
     text
+}
+
+/// How long a recovery from bad weather may take on a machine that does nothing else.
+const RECOVERY: Duration = Duration::from_secs(30);
+
+/// Attack real processes of every service with signals and a bad network
+#[derive(Args, Clone, Debug)]
+pub struct Attack {
+    /// Which campaign
+    campaign: Campaign,
+    /// How often each thing is done; few unless said otherwise
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// How many seconds each kind of bad weather lasts; few unless said otherwise
+    #[arg(long)]
+    seconds: Option<u64>,
+    #[command(flatten)]
+    ground: Ground,
+    #[command(flatten)]
+    under: Under,
+}
+
+impl Attack {
+    /// Fights it and prints its report.
+    ///
+    /// # Errors
+    /// A law was broken, or the attack did not bite.
+    pub fn run(self) -> anyhow::Result<()> {
+        let Self { campaign, rounds, seconds, ground, mut under } = self;
+        under.redis |= matches!(campaign, Campaign::Failovers | Campaign::Drift);
+        let short = campaign.short();
+        let extent = Extent {
+            rounds: rounds.unwrap_or(short.rounds),
+            span: seconds.map_or(short.span, Duration::from_secs),
+            recovery: RECOVERY,
+        };
+        reported(async |program| fight(program, ground, &[(campaign, extent)], under).await)
+    }
+}
+
+/// Prints what a campaign over this program's own processes reports.
+pub(crate) fn reported(campaign: impl AsyncFnOnce(&Path) -> anyhow::Result<String>) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("cannot tell which program this is")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
+    let report = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+        // Left half-way, a campaign takes its processes with it.
+        tokio::select! {
+            report = Box::pin(campaign(&program)) => report,
+            _ = terminate.recv() => bail!("ended by a signal"),
+            _ = tokio::signal::ctrl_c() => bail!("ended by a signal"),
+        }
+    })?;
+    write!(std::io::stdout().lock(), "{report}").context("cannot print")
 }

@@ -3,26 +3,29 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use parking_lot::Mutex;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{Checkpoints, Connection, Rows, Settings, Streams, ensure_tables};
 use tally_adapters::kafka;
+use tally_adapters::redis::{self, PartitionCache};
 use tally_core::definitions::Definitions;
-use tally_core::ids::ShardCount;
+use tally_core::ids::{CachePrefix, ShardCount};
 use tally_core::ports::ChangeStream as _;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
 use tally_service::{Clock, Host, Stage, Stop};
-use tally_testkit::Redis;
+use tally_testkit::{Redis, until};
 use tokio::net::TcpListener;
 
-use super::proxy::{Mode, Protocol, Proxy};
+use crate::attack::ledger::definitions;
+use crate::attack::proxy::{Mode, Protocol, Proxy};
 use crate::simulation::history::History;
 use crate::undisturbed;
 
@@ -126,7 +129,6 @@ impl Engines {
         host: &Host,
         broker: Option<SocketAddr>,
         roles: Roles,
-        counters: &Definitions,
         needs_redis: bool,
     ) -> anyhow::Result<Self> {
         let (broker, cluster) = match broker {
@@ -158,8 +160,7 @@ impl Engines {
         ensure_tables(&connection).await?;
         let checkpoints = Checkpoints::new(&connection);
         checkpoints.config(Some(ShardCount::DEFAULT)).await?;
-        let likes_alone = Definitions::likes_alone();
-        let defined = *counters == likes_alone || checkpoints.define(&likes_alone, counters).await?;
+        let defined = checkpoints.define(&Definitions::likes_alone(), &definitions()).await?;
         ensure!(defined, "the counters are defined by another");
         let tables = proxies.get(&Dependency::DynamoDb).map(Proxy::address).context("the tables have a proxy")?;
         let api_tables = Proxy::start(host, tables, Protocol::Any).await?;
@@ -178,7 +179,7 @@ impl Engines {
 
     /// The Redis that is in use, where one is installed.
     pub(crate) fn redis(&self) -> Option<Arc<Redis>> {
-        self.redis.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.redis.lock().clone()
     }
 
     /// Kills the Redis that is in use, and puts its replica in its place.
@@ -187,7 +188,7 @@ impl Engines {
         primary.kill();
         proxy.set(Mode::Reset);
         proxy.lead_to(replica.address());
-        *self.redis.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(replica));
+        *self.redis.lock() = Some(Arc::new(replica));
         tokio::task::yield_now().await;
         proxy.calm();
         Ok(())
@@ -195,14 +196,14 @@ impl Engines {
 
     /// The tables of the deployment as it is now.
     pub(crate) fn ports(&self) -> Arc<Ports> {
-        Arc::clone(&self.ports.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.ports.lock())
     }
 
     /// The deployment is under another prefix from now on.
     pub(crate) fn move_to(&self, prefix: &str, clock: Clock) {
         let connection = Connection::in_process(&Settings::local(prefix), self.emulator.http_client(), clock.now());
         let ports = Arc::new(Ports::over(&connection, clock, prefix));
-        *self.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports;
+        *self.ports.lock() = ports;
     }
 
     /// Where services find a dependency.
@@ -284,4 +285,31 @@ impl Engines {
     pub(crate) async fn open_losses(&self) -> anyhow::Result<usize> {
         Ok(self.ports().log.losses().await?.open().count())
     }
+}
+
+/// How long a server may take to follow another.
+const FOLLOW: Duration = Duration::from_secs(20);
+
+/// Another server that has all of `primary`'s and follows it.
+pub(crate) async fn replica(primary: &Redis) -> anyhow::Result<Redis> {
+    let replica = Redis::start(&["--replicaof", "127.0.0.1", &primary.address().port().to_string()]).await?;
+    let follows =
+        async || replica.ask("INFO replication").await.is_ok_and(|said| said.contains("master_link_status:up"));
+    until("the replica to follow", FOLLOW, follows).await?;
+    Ok(replica)
+}
+
+/// A replica follows no other server any more.
+pub(crate) async fn detach(replica: &Redis) -> anyhow::Result<()> {
+    let answer = replica.ask("REPLICAOF NO ONE").await?;
+    ensure!(answer.starts_with("+OK"), "Redis answered {answer:?}");
+    Ok(())
+}
+
+/// What the deployment of tables under `prefix` has cached there, by no proxy.
+pub(crate) fn cache(server: &Redis, prefix: &str) -> anyhow::Result<PartitionCache> {
+    let prefix = CachePrefix::of_tables(prefix);
+    let at = redis::Settings::at(vec![server.url()]);
+    let settings = redis::Settings { timeout: Duration::from_secs(2), prefix, ..at };
+    Ok(PartitionCache::new(&settings)?)
 }

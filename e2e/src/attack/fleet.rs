@@ -1,20 +1,87 @@
-//! The processes of the pipeline: two or more consumers and streamers, an API, and recounts now and then; each place is
-//! filled again by the campaign that empties it.
+//! The processes of the pipeline: two or more consumers and streamers, an API, recounts now and then, and the operators' command.
+//! Each place is filled again by the campaign that empties it. Cargo builds no other package's binaries for a test, so this
+//! program is each of them when it is called by its name.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use parking_lot::Mutex;
 use tally_testkit::Process;
-use tally_testkit::process::command;
+use tally_testkit::process::{Done, command, run};
 
-use super::engines::{Dependency, Engines};
-use super::operator::Operator;
-use super::redis;
-use super::service::Service;
+use crate::attack::engines::{Dependency, Engines};
+
+/// A service of the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Service {
+    /// Kafka to rows.
+    Consumer,
+    /// Rows to counts.
+    Streamer,
+    /// Counts held against rows.
+    Recount,
+    /// Counts to people.
+    Api,
+}
+
+impl Service {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Consumer, Self::Streamer, Self::Recount, Self::Api];
+
+    /// The name of its binary.
+    pub fn binary(self) -> &'static str {
+        match self {
+            Self::Consumer => "tally-consumer",
+            Self::Streamer => "tally-change-streamer",
+            Self::Recount => "tally-batch-recount",
+            Self::Api => "tally-count-api",
+        }
+    }
+
+    /// Its role in `infra/roles.yaml`.
+    pub(crate) fn role(self) -> &'static str {
+        match self {
+            Self::Consumer => "ConsumerRole",
+            Self::Streamer => "StreamerRole",
+            Self::Recount => "RecountRole",
+            Self::Api => "ApiRole",
+        }
+    }
+
+    /// The service by whose name this program was called.
+    pub fn called() -> Option<Self> {
+        let name = std::env::args_os().next()?;
+        let name = Path::new(&name).file_name()?;
+        Self::ALL.into_iter().find(|service| name == service.binary())
+    }
+
+    /// What the service's own `main` does.
+    pub fn run(self) -> ExitCode {
+        match self {
+            Self::Consumer => tally_service::run::<tally_consumer::App>(),
+            Self::Streamer => tally_service::run::<tally_change_streamer::App>(),
+            Self::Recount => tally_service::run::<tally_batch_recount::App>(),
+            Self::Api => tally_service::run::<tally_count_api::App>(),
+        }
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Consumer => "consumer",
+            Self::Streamer => "streamer",
+            Self::Recount => "recount",
+            Self::Api => "api",
+        })
+    }
+}
 
 /// How a process is started.
 #[derive(Clone, Debug)]
@@ -33,17 +100,16 @@ impl Launcher {
     /// Of processes that find the engines behind their proxies.
     pub(crate) fn new(program: PathBuf, engines: &Engines) -> anyhow::Result<Self> {
         let address = |dependency| engines.address(dependency).context("every engine has a proxy");
-        let redis = engines.address(Dependency::Redis).map_or_else(|| "off".to_owned(), redis::url);
+        let redis = engines.address(Dependency::Redis).map_or_else(|| "off".to_owned(), |at| format!("redis://{at}"));
         let endpoint = format!("http://{}", address(Dependency::DynamoDb)?);
         let api_endpoint = format!("http://{}", engines.api_tables.address());
         let brokers = address(Dependency::Kafka)?.to_string();
         Ok(Self { program, endpoint, api_endpoint, brokers, redis, settings: Arc::default() })
     }
 
-    /// From now on processes of this build are told so by a variable.
+    /// From now on processes are told so by a variable.
     pub(crate) fn tell(&self, variable: &'static str, value: &str) {
-        let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        settings.insert(variable, value.to_owned());
+        self.settings.lock().insert(variable, value.to_owned());
     }
 
     /// Of processes that have no cache.
@@ -53,22 +119,11 @@ impl Launcher {
 
     /// An operator's command over the same engines.
     pub(crate) fn operator(&self) -> Operator {
-        Operator {
-            program: self.program.clone(),
-            environment: [("AWS_ENDPOINT_URL", &self.endpoint), ("TALLY_BROKERS", &self.brokers)]
-                .map(|(name, value)| (name, value.clone()))
-                .into(),
-        }
+        Operator(self.clone())
     }
 
     /// Starts a process of `service`, with `more` arguments.
     pub(crate) fn start(&self, service: Service, more: &[&str]) -> anyhow::Result<Process> {
-        self.start_of(&self.program, service, more)
-    }
-
-    /// Starts one of another program.
-    pub(crate) fn start_of(&self, program: &Path, service: Service, more: &[&str]) -> anyhow::Result<Process> {
-        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut args = vec!["--log-format", "json", "--admin-listen", "127.0.0.1:0"];
         args.extend(match service {
             Service::Consumer => vec!["--brokers", &self.brokers],
@@ -79,13 +134,10 @@ impl Launcher {
         });
         args.extend(more);
         let endpoint = if service == Service::Api { &self.api_endpoint } else { &self.endpoint };
-        let mut command = command(program);
+        let mut command = command(&self.program);
         command.arg0(service.binary()).args(args).env("AWS_ENDPOINT_URL", endpoint).env("AWS_REGION", "us-east-1");
         command.env("AWS_ACCESS_KEY_ID", service.role()).env("AWS_SECRET_ACCESS_KEY", "local");
-        // An older build refuses to start with a setting that it does not know.
-        if program == self.program {
-            command.envs(settings);
-        }
+        command.envs(&*self.settings.lock());
         Process::start(&service.to_string(), &mut command)
     }
 }
@@ -99,27 +151,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) fn process(&self) -> Arc<Process> {
-        Arc::clone(&self.lock())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Arc<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The most memory that processes of each service had, in bytes.
-#[derive(Debug, Default)]
-pub(crate) struct Memory(Mutex<BTreeMap<Service, u64>>);
-
-impl Memory {
-    fn saw(&self, service: Service, bytes: Option<u64>) {
-        let mut most = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = most.entry(service).or_default();
-        *most = (*most).max(bytes.unwrap_or(0));
-    }
-
-    pub(crate) fn most(&self) -> BTreeMap<Service, u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        Arc::clone(&self.process.lock())
     }
 }
 
@@ -127,7 +159,8 @@ impl Memory {
 pub(crate) struct Fleet {
     pub(crate) launcher: Launcher,
     slots: Vec<Slot>,
-    memory: Memory,
+    /// The most memory that processes of each service had, in bytes.
+    memory: Mutex<BTreeMap<Service, u64>>,
 }
 
 impl Fleet {
@@ -138,7 +171,7 @@ impl Fleet {
             .chain([Service::Api]);
         let slot = |service| Ok(Slot { service, process: Mutex::new(Arc::new(launcher.start(service, &[])?)) });
         let slots = services.map(slot).collect::<anyhow::Result<Vec<_>>>()?;
-        let fleet = Self { launcher, slots, memory: Memory::default() };
+        let fleet = Self { launcher, slots, memory: Mutex::default() };
         fleet.ready().await?;
         Ok(fleet)
     }
@@ -158,13 +191,8 @@ impl Fleet {
 
     /// Fills a place anew; the process that was there has to be gone.
     pub(crate) fn refill(&self, slot: &Slot) -> anyhow::Result<Arc<Process>> {
-        self.refill_of(slot, &self.launcher.program)
-    }
-
-    /// Fills a place with a process of another program.
-    pub(crate) fn refill_of(&self, slot: &Slot, program: &Path) -> anyhow::Result<Arc<Process>> {
-        let fresh = Arc::new(self.launcher.start_of(program, slot.service, &[])?);
-        *slot.lock() = Arc::clone(&fresh);
+        let fresh = Arc::new(self.launcher.start(slot.service, &[])?);
+        *slot.process.lock() = Arc::clone(&fresh);
         Ok(fresh)
     }
 
@@ -187,12 +215,16 @@ impl Fleet {
 
     /// Notes how much memory each process has had so far; call it before one ends.
     pub(crate) fn weigh(&self) {
-        self.slots.iter().for_each(|slot| self.memory.saw(slot.service, slot.process().peak_memory()));
+        for slot in &self.slots {
+            let (bytes, mut memory) = (slot.process().peak_memory().unwrap_or(0), self.memory.lock());
+            let most = memory.entry(slot.service).or_default();
+            *most = bytes.max(*most);
+        }
     }
 
     pub(crate) fn memory(&self) -> BTreeMap<Service, u64> {
         self.weigh();
-        self.memory.most()
+        self.memory.lock().clone()
     }
 
     /// The end of every log, under a heading.
@@ -207,5 +239,61 @@ impl Fleet {
             slowest = slowest.max(slot.process().stop().await?);
         }
         Ok(slowest)
+    }
+}
+
+/// What the command is called.
+const NAME: &str = "tally";
+
+/// Whether this program was called by the command's name.
+pub fn is_operator() -> bool {
+    let name = std::env::args_os().next();
+    name.is_some_and(|name| Path::new(&name).file_name().is_some_and(|name| name == NAME))
+}
+
+/// An operator at a terminal.
+#[derive(Clone, Debug)]
+pub(crate) struct Operator(Launcher);
+
+impl Operator {
+    /// Runs `tally` with `args`, as a new process that has nothing of this one's settings.
+    pub(crate) async fn run(&self, args: &[&str]) -> Done {
+        let Launcher { program, endpoint, brokers, .. } = &self.0;
+        let mut command = command(program);
+        command.arg0(NAME).args(args).env("AWS_ENDPOINT_URL", endpoint).env("TALLY_BROKERS", brokers);
+        command.env("AWS_REGION", "us-east-1").env("TALLY_OPERATOR", "e2e");
+        command.env("AWS_ACCESS_KEY_ID", "OperatorRole").env("AWS_SECRET_ACCESS_KEY", "local");
+        run(&mut command).await
+    }
+
+    /// Runs it, and it has to end well.
+    pub(crate) async fn must(&self, args: &[&str]) -> anyhow::Result<Done> {
+        let done = self.run(args).await;
+        ensure!(
+            done.code == Some(0),
+            "tally {} ended with {:?}\n{}\n{}",
+            args.join(" "),
+            done.code,
+            done.out,
+            done.err
+        );
+        Ok(done)
+    }
+
+    /// Makes a change, which is asked for in as many words.
+    pub(crate) async fn change(&self, args: &[&str]) -> anyhow::Result<Done> {
+        self.must(&[args, &["--yes", "--why", "a campaign"]].concat()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_has_a_name_of_its_own_and_this_program_was_called_by_none() {
+        let names: std::collections::BTreeSet<_> = Service::ALL.map(Service::binary).into();
+        assert_eq!(names.len(), Service::ALL.len());
+        assert_eq!(Service::called(), None);
     }
 }

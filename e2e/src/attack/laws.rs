@@ -1,21 +1,24 @@
-//! What must be true when all is quiet: rows and cells are what was said, counts are what they weigh, and the cache and the
-//! API say so.
+//! What must be true when all is quiet: rows and cells are what was said, counts are what they weigh, the cache and the API say
+//! so, and a recount finds nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use serde_json::Value as Json;
 use tally_adapters::dynamodb::Segment;
 use tally_core::cached::{Cache as _, Value};
 use tally_core::event::partition_of;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RESERVED, RowKey, ShardCount};
-use tally_testkit::{http, until};
+use tally_testkit::{Process, http, until};
+use tokio::time::Instant;
 
-use super::engines::Engines;
-use super::fleet::Fleet;
-use super::ledger::{Truth, Weights, all_counters};
-use super::redis;
+use crate::attack::engines::{self, Engines};
+use crate::attack::fleet::{Fleet, Launcher, Service};
+use crate::attack::ledger::{Truth, Weights, all_counters};
+use crate::attack::stage::{Recoveries, Stage};
+use crate::simulation::Draws;
 use crate::simulation::laws::{Quiet, exact};
 
 /// How long the cache and the API may take to say what the counters say: they follow.
@@ -121,7 +124,7 @@ async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Count
 /// What is cached is the count as it stands; how many are.
 async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<usize> {
     let Some(redis) = engines.redis() else { return Ok(0) };
-    let (ports, cache) = (engines.ports(), redis::cache(&redis, &engines.ports().prefix)?);
+    let (ports, cache) = (engines.ports(), engines::cache(&redis, &engines.ports().prefix)?);
     let partitions = ports.log.config().await?.context("there is no log of changes")?.partitions;
     let (mut cached, mut stale) = (0, None);
     let fresh = until("the cache to follow", FOLLOW, async || {
@@ -163,11 +166,100 @@ async fn answers(
             let right = until("the api to follow", FOLLOW, async || {
                 said = http::get(address, &path).await;
                 let Some(answer) = &said else { return false };
-                let Ok(body) = serde_json::from_str::<serde_json::Value>(&answer.body) else { return false };
+                let Ok(body) = serde_json::from_str::<Json>(&answer.body) else { return false };
                 body[field] == count && body["exact"] == true
             });
             right.await.with_context(|| format!("{id} is {count}, and the api says {said:?} to {path}"))?;
         }
     }
     Ok(())
+}
+
+/// How long a full audit may take when all is quiet.
+const QUIET: Duration = Duration::from_secs(300);
+
+/// How long a recount may go on under attack: it waits for streamers that are killed and asleep.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// What a recount that ran to its end has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) took: Duration,
+    pub(crate) rows: u64,
+}
+
+/// Runs a full audit to its end.
+pub(crate) async fn audit(launcher: &Launcher) -> anyhow::Result<Found> {
+    let began = Instant::now();
+    let process = launcher.start(Service::Recount, &[])?;
+    let code = process.exit(QUIET).await?;
+    finished(&process, code, began.elapsed())
+}
+
+/// Runs a full audit to its end, which may have much to correct and leaves nothing wrong.
+pub(crate) async fn repair(launcher: &Launcher) -> anyhow::Result<()> {
+    let process = launcher.start(Service::Recount, &[])?;
+    let code = process.exit(QUIET).await?;
+    ensure!(code == Some(0), "a recount left counts wrong, and ended with {code:?}\n{}", process.tail());
+    Ok(())
+}
+
+/// Recounts all of `post` while it changes; `None` if that came to no end. Counts are never wrong, so that it may find
+/// nothing, whatever happens meanwhile.
+pub(crate) async fn attempt(launcher: &Launcher, post: &str) -> anyhow::Result<Option<Found>> {
+    let began = Instant::now();
+    let process = launcher.start(Service::Recount, &["--post", post])?;
+    let Ok(code) = process.exit(PATIENCE).await else {
+        process.kill().await?;
+        return Ok(None);
+    };
+    finished(&process, code, began.elapsed()).map(Some)
+}
+
+/// Recounts under attack.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attempts {
+    pub(crate) done: Recoveries,
+    pub(crate) unfinished: usize,
+}
+
+impl Attempts {
+    /// Makes one more, of a post that is chosen.
+    pub(crate) async fn make(&mut self, stage: &Stage) -> anyhow::Result<()> {
+        let post = format!("p-{}", stage.chance.below(stage.crowd.posts));
+        match attempt(&stage.fleet.launcher, &post).await? {
+            Some(found) => self.done.add(found.took),
+            None => self.unfinished += 1,
+        }
+        Ok(())
+    }
+}
+
+/// What a recount that ended with `code` has found, which has to be nothing.
+fn finished(process: &Process, code: Option<i32>, took: Duration) -> anyhow::Result<Found> {
+    let printed = process.printed();
+    let summary = printed.lines().rev().find_map(summary).with_context(|| process.tail())?;
+    let drift = summary["drift"].as_object().is_some_and(|drift| !drift.is_empty());
+    let number = |name: &str| summary[name].as_u64().unwrap_or(0);
+    ensure!(!drift && number("corrected") == 0, "a recount found wrong counts: {summary}\n{}", process.tail());
+    ensure!(number("misplaced_rows") == 0, "a recount found misplaced rows: {summary}");
+    ensure!(code == Some(0), "a recount ended with {code:?}: {summary}\n{}", process.tail());
+    Ok(Found { took, rows: number("rows") })
+}
+
+fn summary(line: &str) -> Option<Json> {
+    let line: Json = serde_json::from_str(line).ok()?;
+    line.get("summary").cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_found_among_lines_of_progress() {
+        assert_eq!(summary(r#"{"progress":{"rows":1}}"#), None);
+        assert_eq!(summary("recount 1"), None);
+        assert_eq!(summary(r#"{"run":"1","summary":{"rows":7}}"#).unwrap()["rows"], 7);
+    }
 }

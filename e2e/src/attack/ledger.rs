@@ -9,9 +9,9 @@ use tally_core::ids::{CounterId, CounterName, PostId, ReservedKey, RowKey, Shard
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
 
-use super::engines::TOPIC;
-use crate::crowd::Crowd;
-use crate::simulation::chance::Draws;
+use crate::attack::engines::TOPIC;
+use crate::simulation::Draws;
+use crate::simulation::events::Crowd;
 
 /// When the first event is said to have happened; each later one a millisecond after.
 const FIRST: u64 = 1_700_000_000_000;

@@ -1,26 +1,27 @@
-//! The load while the pipeline is attacked: one producer of events, and readers of counts.
+//! The load while the pipeline is attacked: one producer of events, readers of counts, and what they were answered.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use tally_adapters::kafka;
-use tally_core::definitions::Definitions;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, Producer as _};
 use tally_service::{Chance, Stop};
 use tally_testkit::http;
+use tally_testkit::http::Answer;
 use tokio::time::sleep;
 
-use super::answers::Answers;
-use super::engines::{Engines, TOPIC};
-use super::fleet::Fleet;
-use super::ledger::{Ledger, Saying, behind};
-use super::stage::Load;
-use crate::crowd::Crowd;
-use crate::simulation::chance::Draws;
-use crate::simulation::laws::Honesty;
+use crate::attack::engines::{Engines, TOPIC};
+use crate::attack::fleet::Fleet;
+use crate::attack::ledger::{Ledger, Saying, behind};
+use crate::simulation::Draws;
+use crate::simulation::events::Crowd;
+use crate::simulation::honest::Honesty;
 
 /// Between two breaths of the speaker.
 const BREATH: Duration = Duration::from_millis(100);
@@ -36,27 +37,16 @@ const STANDSTILL: Duration = Duration::from_secs(60);
 const ROOM: u64 = 20_000;
 
 /// The ledger, shared by the producer and the judgement.
-#[derive(Clone, Debug)]
-pub(crate) struct Shared(Arc<Mutex<Ledger>>);
-
-impl Shared {
-    pub(crate) fn new(load: &Load, chance: Chance, definitions: Definitions) -> Self {
-        Self(Arc::new(Mutex::new(Ledger::new(load.crowd, load.sums, chance, definitions))))
-    }
-
-    pub(crate) fn look(&self) -> MutexGuard<'_, Ledger> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(crate) type Shared = Arc<Mutex<Ledger>>;
 
 /// Says so many events a second until it is stopped, straight to the broker.
 pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, rate: u64, stop: Stop) -> anyhow::Result<()> {
     let producer = kafka::Producer::new(&kafka::Settings::plaintext(&engines.broker.to_string()))?;
     while !stop.is_requested() {
-        let ends = ledger.look().ends().clone();
+        let ends = ledger.lock().ends().clone();
         if behind(&ends, &engines.finished().await) < ROOM {
             let mut sayings: Vec<_> = {
-                let mut ledger = ledger.look();
+                let mut ledger = ledger.lock();
                 (0..rate.div_ceil(BREATHS)).map(|_| ledger.say()).collect()
             };
             // What was not acknowledged may be in the log all the same. Said again from the first word to the last, the
@@ -85,9 +75,9 @@ pub(crate) async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Ve
     let mut outcome = Ok(());
     while let Some((saying, sent)) = sent.next().await {
         match sent {
-            Ok(written) => ledger.look().written(&saying, written.partition, written.offset.0),
+            Ok(written) => ledger.lock().written(&saying, written.partition, written.offset.0),
             Err(fault) => {
-                ledger.look().unacknowledged(&saying);
+                ledger.lock().unacknowledged(&saying);
                 outcome = Err(fault);
             }
         }
@@ -98,15 +88,14 @@ pub(crate) async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Ve
 /// Between two questions of one reader.
 const QUESTIONS: Duration = Duration::from_millis(50);
 
-/// Asks the API for one post's likes after another until it is stopped, and has each judged; in between, where there are more
-/// than likes, for all counters of a post.
+/// Asks the API for one post's likes after another until it is stopped, and has each judged; in between
+/// for all counters of a post.
 pub(crate) async fn read(
     fleet: Arc<Fleet>,
     answers: Arc<Answers>,
     honesty: Honesty,
     chance: Chance,
     crowd: Crowd,
-    likes_alone: bool,
     stop: Stop,
 ) -> anyhow::Result<()> {
     let posts: Vec<String> = crowd.all_counters().map(|id| format!("/v1/posts/{}", id.post)).collect();
@@ -114,7 +103,7 @@ pub(crate) async fn read(
         // A process that is only just starting has no address to be asked at.
         if let Some(address) = fleet.api().public() {
             // A process that stands still answers when it goes on.
-            let of_likes = likes_alone || chance.happens(75);
+            let of_likes = chance.happens(75);
             let route = if of_likes { "likes" } else { "counters" };
             let path = format!("{}/{route}", posts[chance.place(posts.len())]);
             let asked = http::get_within(address, &path, STANDSTILL);
@@ -130,4 +119,78 @@ pub(crate) async fn read(
         sleep(QUESTIONS).await;
     }
     Ok(())
+}
+
+/// Answers by status, and the first of those that no client may ever be given.
+#[derive(Debug, Default)]
+pub(crate) struct Answers(Mutex<Received>);
+
+#[derive(Clone, Debug, Default)]
+struct Received {
+    by_status: BTreeMap<u16, u64>,
+    none: u64,
+    busy: Option<Answer>,
+    wrong: Option<Answer>,
+}
+
+impl Answers {
+    /// Takes one in; `None` is a connection that was refused or broken.
+    pub(crate) fn hear(&self, answer: Option<Answer>) {
+        let mut received = self.0.lock();
+        let Some(answer) = answer else {
+            received.none += 1;
+            return;
+        };
+        *received.by_status.entry(answer.status).or_default() += 1;
+        match answer.status {
+            200 => {}
+            503 => received.busy = Some(answer),
+            _ => received.wrong = received.wrong.take().or(Some(answer)),
+        }
+    }
+
+    /// How many had this status.
+    pub(crate) fn with(&self, status: u16) -> u64 {
+        self.0.lock().by_status.get(&status).copied().unwrap_or(0)
+    }
+
+    /// The last answer that was none but a request to come back.
+    pub(crate) fn busy(&self) -> Option<Answer> {
+        self.0.lock().busy.clone()
+    }
+
+    /// Counts, or 503: the API has nothing else to say of a post.
+    pub(crate) fn judge(&self) -> anyhow::Result<()> {
+        let received = self.0.lock();
+        ensure!(received.wrong.is_none(), "the api answered {:?}", received.wrong);
+        ensure!(received.by_status.contains_key(&200), "the api never gave a count: {:?}", received.by_status);
+        Ok(())
+    }
+}
+
+impl fmt::Display for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let received = self.0.lock();
+        received.by_status.iter().try_for_each(|(status, count)| write!(f, "{status}: {count}, "))?;
+        write!(f, "no connection or no answer: {}", received.none)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_api_is_in_order_and_any_other_failure_is_not() {
+        let answer = |status| Some(Answer { status, head: String::new(), body: String::new() });
+        let answers = Answers::default();
+        answers.hear(answer(503));
+        assert!(answers.judge().is_err(), "not one count was given");
+        answers.hear(answer(200));
+        answers.hear(None);
+        assert!(answers.judge().is_ok());
+        assert_eq!(answers.to_string(), "200: 1, 503: 1, no connection or no answer: 1");
+        answers.hear(answer(500));
+        assert!(answers.judge().is_err());
+    }
 }

@@ -1,15 +1,15 @@
 //! A TCP proxy before one dependency: it passes everything on, or does what bad networks do, and counts what it did.
 
 mod kafka;
-mod weather;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use tally_service::{Host, Stage, Stop};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,9 +17,103 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use kafka::Advertised;
-use weather::Count;
-pub(crate) use weather::{Bites, Mode};
+use crate::attack::proxy::kafka::Advertised;
+
+/// What a proxy does with what it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Passes it on.
+    Pass,
+    /// Resets every connection there is, and each new one.
+    Reset,
+    /// Takes everything and answers nothing; connections stay.
+    Blackhole,
+    /// Passes it on late, and so many bytes a second in each direction.
+    Slow {
+        /// Before every piece.
+        delay: Duration,
+        /// Of one direction of one connection.
+        bytes_per_second: u64,
+    },
+    /// Resets a connection after so many bytes of both directions together.
+    Cut {
+        /// That many.
+        after: u64,
+    },
+}
+
+impl Mode {
+    /// Every exchange of a request and its answer takes about so long.
+    pub(crate) fn late(exchange: Duration) -> Self {
+        Self::Slow { delay: exchange / 2, bytes_per_second: 1 << 30 }
+    }
+}
+
+/// What a proxy has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bites {
+    /// Connections that did not end in order.
+    pub(crate) broken: u64,
+    /// Bytes that were held in a black hole.
+    pub(crate) swallowed: u64,
+    /// Bytes that went slowly.
+    pub(crate) slowed: u64,
+}
+
+impl Bites {
+    /// What was done since.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            broken: self.broken - earlier.broken,
+            swallowed: self.swallowed - earlier.swallowed,
+            slowed: self.slowed - earlier.slowed,
+        }
+    }
+
+    /// Whether weather of this kind was felt.
+    pub(crate) fn felt(self, mode: Mode) -> bool {
+        match mode {
+            Mode::Pass => true,
+            Mode::Reset | Mode::Cut { .. } => self.broken > 0,
+            Mode::Blackhole => self.swallowed > 0,
+            Mode::Slow { .. } => self.slowed > 0,
+        }
+    }
+}
+
+/// Bites while they are counted.
+#[derive(Debug, Default)]
+pub(super) struct Count {
+    broken: AtomicU64,
+    swallowed: AtomicU64,
+    slowed: AtomicU64,
+}
+
+impl Count {
+    pub(super) fn broke(&self) {
+        self.broken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn swallowed(&self, bytes: usize) {
+        self.swallowed.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn slowed(&self, bytes: usize) {
+        self.slowed.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn bites(&self) -> Bites {
+        let [broken, swallowed, slowed] =
+            [&self.broken, &self.swallowed, &self.slowed].map(|count| count.load(Ordering::Relaxed));
+        Bites { broken, swallowed, slowed }
+    }
+}
+
+/// How many bytes may go within `span`, at least one.
+pub(super) fn room(bytes_per_second: u64, span: Duration) -> usize {
+    let bytes = u128::from(bytes_per_second) * span.as_millis() / 1_000;
+    usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
+}
 
 /// Bytes that are read at once.
 const PIECE: usize = 16 << 10;
@@ -85,7 +179,7 @@ impl Proxy {
 
     /// New connections lead to another server from now on.
     pub(crate) fn lead_to(&self, target: SocketAddr) {
-        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
+        *self.shared.target.lock() = target;
     }
 
     /// Everything passes.
@@ -105,7 +199,7 @@ struct Broken;
 
 impl Shared {
     async fn serve(self: Arc<Self>, mut client: TcpStream) {
-        let target = *self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        let target = *self.target.lock();
         let Ok(mut server) = TcpStream::connect(target).await else { return };
         let passed = AtomicU64::new(0);
         let (from_client, to_client) = client.split();
@@ -165,7 +259,7 @@ impl Shared {
                 }
                 Mode::Slow { delay, bytes_per_second } => {
                     sleep(delay).await;
-                    let room = weather::room(bytes_per_second, TRICKLE);
+                    let room = room(bytes_per_second, TRICKLE);
                     self.count.slowed(bytes.len().min(room));
                     sleep(TRICKLE).await;
                     bytes.len().min(room)

@@ -2,29 +2,26 @@
 //! the end.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use tally_core::definitions::Definitions;
+use clap::Args;
+use parking_lot::Mutex;
 use tally_service::{Chance, Clock, Host, Stop, Worker};
 use tally_testkit::process::GRACE;
 use tally_testkit::until;
 
-use super::answers::Answers;
-use super::engines::{Engines, Roles};
-use super::figures::Recoveries;
-use super::fleet::{Fleet, Launcher};
-use super::laws::{self, Compared};
-use super::ledger::{AMOUNTS, CROWD, behind, definitions};
-use super::load::Shared;
-use super::load::{read, speak};
-use super::recounts::{self, Found};
-use super::service::Service;
-use crate::crowd::Crowd;
-use crate::simulation::laws::{Count, Honesty};
+use crate::attack::engines::{Engines, Roles};
+use crate::attack::fleet::{Fleet, Launcher, Service};
+use crate::attack::laws::{self, Compared, Found};
+use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
+use crate::attack::load::{Answers, Shared, read, speak};
+use crate::simulation::events::Crowd;
+use crate::simulation::honest::{Count, Honesty};
 
 /// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session at each step
 /// of a rebalance, and a member that was killed costs several, after the session in which the group does not know it.
@@ -32,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long the pipeline is under load before the attack begins: what it needs then is what it needs.
 const WARM: Duration = Duration::from_secs(4);
+
+/// Events a second, unless it is told another number.
+const RATE: u64 = 200;
 
 /// Readers of counts.
 const READERS: usize = 8;
@@ -57,43 +57,35 @@ pub(crate) struct Stage {
     host: Host,
 }
 
-/// How a stage is set.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setting {
-    /// So many consumers, and streamers.
-    pub(crate) members: usize,
-    pub(crate) roles: Roles,
-    /// Events are likes and unlikes: what a build of before several counters knows.
-    pub(crate) likes_alone: bool,
-    /// Variables that every process is told.
-    pub(crate) told: &'static [(&'static str, &'static str)],
-    pub(crate) load: Load,
-    /// There has to be a Redis.
-    pub(crate) needs_redis: bool,
+/// What a stage stands on, and what everything drawn follows from.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(about = None, long_about = None)]
+pub struct Ground {
+    /// What everything drawn follows from
+    #[arg(long, default_value_t = 1, global = true)]
+    pub seed: u64,
+    /// A Kafka of one broker on this machine, IP:PORT, that has `likes`, `likes.dlq`, `changes` and `changes.anew`, all empty; one in this
+    /// process unless said otherwise
+    #[arg(long, global = true)]
+    pub broker: Option<SocketAddr>,
 }
 
-/// What is said while the pipeline is attacked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    /// About what, and by whom.
-    pub(crate) crowd: Crowd,
-    /// The share of events that add to a sum, in percent.
-    pub(crate) sums: u64,
-    /// Events a second.
-    pub(crate) rate: u64,
-}
-
-impl Default for Load {
-    fn default() -> Self {
-        Self { crowd: CROWD, sums: AMOUNTS, rate: 200 }
-    }
-}
-
-impl Setting {
-    /// Under the roles of AWS.
-    pub(crate) fn of(members: usize) -> Self {
-        Self { members, roles: Roles::Kept, likes_alone: false, told: &[], load: Load::default(), needs_redis: false }
-    }
+/// What goes on while the pipeline is attacked.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(about = None, long_about = None)]
+pub struct Under {
+    /// With a Redis, which has to be installed; without this there is one where it is
+    #[arg(long)]
+    pub(crate) redis: bool,
+    /// The share of events that add to a sum, in percent; half of them unless said otherwise
+    #[arg(long, value_name = "SHARE", value_parser = clap::value_parser!(u64).range(0..=100))]
+    sums: Option<u64>,
+    /// How many posts the events are about; few unless said otherwise
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    posts: Option<u64>,
+    /// Events a second; 200 unless said otherwise
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    rate: Option<u64>,
 }
 
 /// How a campaign went.
@@ -115,26 +107,23 @@ impl Stage {
     /// With so many consumers and streamers, warm and under load.
     pub(crate) async fn set(
         program: &Path,
-        broker: Option<SocketAddr>,
-        seed: u64,
-        setting: Setting,
+        Ground { seed, broker }: Ground,
+        (members, roles): (usize, Roles),
+        under: Under,
     ) -> anyhow::Result<Self> {
-        let Setting { members, roles, likes_alone, told, load, needs_redis } = setting;
-        let counters = if likes_alone { Definitions::likes_alone() } else { definitions() };
         let (host, chance) = (Host::new("attack"), Chance::seeded(seed));
-        let engines = Arc::new(Engines::start(&host, broker, roles, &counters, needs_redis).await?);
-        let launcher = Launcher::new(program.to_owned(), &engines)?;
-        told.iter().for_each(|(variable, value)| launcher.tell(variable, value));
-        let fleet = Arc::new(Fleet::start(launcher, members).await?);
-        let (ledger, answers) = (Shared::new(&load, chance.fork(), counters), Arc::<Answers>::default());
-        let speaker = speaker(&host, &engines, &ledger, load.rate);
+        let engines = Arc::new(Engines::start(&host, broker, roles, under.redis).await?);
+        let fleet = Arc::new(Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?);
+        let crowd = Crowd { posts: under.posts.unwrap_or(CROWD.posts), ..CROWD };
+        let ledger = Ledger::new(crowd, under.sums.unwrap_or(AMOUNTS), chance.fork(), definitions());
+        let (ledger, answers) = (Arc::new(Mutex::new(ledger)), Arc::<Answers>::default());
+        let rate = under.rate.unwrap_or(RATE);
+        let speaker = speaker(&host, &engines, &ledger, rate);
         let honesty = Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO);
         let reader = |nth| {
             let (fleet, answers, honesty) = (Arc::clone(&fleet), Arc::clone(&answers), honesty.clone());
             let chance = chance.fork();
-            follow(&host, &format!("reader {nth}"), move |stop| {
-                read(fleet, answers, honesty, chance, load.crowd, likes_alone, stop)
-            })
+            follow(&host, &format!("reader {nth}"), move |stop| read(fleet, answers, honesty, chance, crowd, stop))
         };
         let readers = (0..READERS).map(reader).collect();
         let clock = host.clock();
@@ -146,11 +135,11 @@ impl Stage {
             seed,
             chance,
             clock,
-            crowd: load.crowd,
+            crowd,
             ledger,
             before: BTreeMap::new(),
             speaker,
-            rate: load.rate,
+            rate,
             readers,
             host,
         };
@@ -165,7 +154,7 @@ impl Stage {
     pub(crate) async fn caught_up(&self, service: Service) -> anyhow::Result<Duration> {
         match service {
             Service::Consumer => {
-                let ends = self.ledger.look().ends().clone();
+                let ends = self.ledger.lock().ends().clone();
                 let written = async || behind(&ends, &self.engines.finished().await) == 0;
                 until("every event to be a row", PATIENCE, written).await
             }
@@ -221,11 +210,11 @@ impl Stage {
         self.caught_up(Service::Consumer).await?;
         self.caught_up(Service::Streamer).await?;
         let (said, truth) = {
-            let ledger = self.ledger.look();
+            let ledger = self.ledger.lock();
             (ledger.said(), ledger.truth())
         };
         let compared = laws::judge(&self.engines, &self.fleet, &truth).await?;
-        let recount = recounts::audit(&self.fleet.launcher).await?;
+        let recount = laws::audit(&self.fleet.launcher).await?;
         let all = compared.rows + compared.tombstones;
         ensure!(recount.rows == all as u64, "the recount saw {} of {compared:?}", recount.rows);
         laws::judge(&self.engines, &self.fleet, &truth).await.context("after the recount")?;
@@ -293,4 +282,57 @@ where
         Ok(())
     });
     Follower { worker, trouble }
+}
+
+/// Recoveries of one kind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recoveries(Vec<Duration>);
+
+impl Recoveries {
+    pub(crate) fn add(&mut self, took: Duration) {
+        self.0.push(took);
+    }
+
+    pub(crate) fn merge(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The span that `percent` of a hundred did not exceed.
+    pub(crate) fn percentile(&self, percent: usize) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * percent).div_ceil(100).max(1);
+        sorted.get(rank - 1).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Recoveries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p50, p99, most] = [50, 99, 100].map(|percent| self.percentile(percent).as_secs_f64());
+        write!(f, "{:>5}   p50 {p50:>6.2} s   p99 {p99:>6.2} s   max {most:>6.2} s", self.count())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_span_that_was_measured() {
+        let mut recoveries = Recoveries::default();
+        assert_eq!(recoveries.percentile(99), Duration::ZERO);
+        (1..=100).rev().for_each(|seconds| recoveries.add(Duration::from_secs(seconds)));
+        assert_eq!([50, 99, 100].map(|percent| recoveries.percentile(percent).as_secs()), [50, 99, 100]);
+        let mut few = Recoveries::default();
+        few.add(Duration::from_secs(3));
+        few.add(Duration::from_secs(1));
+        assert_eq!([50, 99].map(|percent| few.percentile(percent).as_secs()), [1, 3]);
+        few.merge(recoveries);
+        assert_eq!(few.count(), 102);
+    }
 }

@@ -5,11 +5,10 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 use http::Request;
-use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::{Counters, Update, Written};
-use tally_adapters::dynamodb::{Checkpoints, Connection, Consistency, Rows, Settings, Streams, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Consistency, Rows, Segment, Settings, Streams, ensure_tables};
 use tally_core::ids::{CounterId, RowKey, Shard, StreamLabel};
 use tally_core::ports::{ChangeStream, Position};
 use tally_core::time::UnixMillis;
@@ -124,7 +123,7 @@ pub(super) fn stream_record(data: &[u8]) {
             let iterator = world.stream.iterator(&world.label, &shard.id, Position::Oldest).await.expect("given");
             let records = world.stream.records(&iterator, 1000).await.expect("records are read, whatever they hold");
             assert!(!records.records.is_empty());
-            super::fold(&records.records);
+            crate::fuzz::fold(&records.records);
         }
     });
 }

@@ -2,22 +2,20 @@
 //! every count exact again. The deployment has definitions and sums. Producers are stopped meanwhile: what is in the topic and adds to
 //! a sum was counted before, and is left out.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tally_core::ids::ShardCount;
 use tally_testkit::process::{Done, Signal};
 use tally_testkit::until;
 
-use super::{Story, by_hand};
 use crate::attack::engines::ANEW;
-use crate::attack::operator::Operator;
-use crate::attack::recounts;
-use crate::attack::service::Service;
-use crate::attack::stage::{Setting, Stage};
+use crate::attack::fleet::{Operator, Service};
+use crate::attack::laws;
+use crate::attack::stage::Stage;
+use crate::lifecycle::{Story, lose};
 
 /// How long a process may take to see that it must not start.
 const REFUSED: Duration = Duration::from_secs(120);
@@ -26,22 +24,15 @@ const REFUSED: Duration = Duration::from_secs(120);
 /// also when there are none.
 const GROUP: &str = "consumers-anew";
 
-/// Loses the checkpoints; the report.
-///
-/// # Errors
-/// Something starts over what is lost, or something differs in the end.
-pub async fn lose_checkpoints(program: &Path, broker: Option<SocketAddr>, seed: u64) -> anyhow::Result<String> {
-    let mut stage = Stage::set(program, broker, seed, Setting::of(2)).await?;
-    let mut story = Story::default();
-    let file = std::env::temp_dir().join(format!("tally-lifecycle-{}-{seed}.toml", std::process::id()));
-    let lived = relive(&mut stage, &mut story, &file, broker.is_none()).await;
+/// Loses the checkpoints; the file of counters is gone then.
+pub(super) async fn relive(stage: &mut Stage, story: &mut Story, is_own_kafka: bool) -> anyhow::Result<()> {
+    let file = std::env::temp_dir().join(format!("tally-lifecycle-{}-{}.toml", std::process::id(), stage.seed));
+    let lived = adopt_anew(stage, story, &file, is_own_kafka).await;
     let _ = std::fs::remove_file(&file);
-    lived.with_context(|| stage.fleet.tails(&story.0.join("\n")))?;
-    let judgement = stage.judge().await?;
-    Ok(story.ended(&format!("lose-checkpoints: seed {seed}"), &judgement))
+    lived
 }
 
-async fn relive(stage: &mut Stage, story: &mut Story, file: &Path, is_own_kafka: bool) -> anyhow::Result<()> {
+async fn adopt_anew(stage: &mut Stage, story: &mut Story, file: &Path, is_own_kafka: bool) -> anyhow::Result<()> {
     let operator = stage.fleet.launcher.operator();
     stage.changed(200).await?;
     let defined = operator.must(&["counters", "list", "-o", "json"]).await?;
@@ -53,7 +44,8 @@ async fn relive(stage: &mut Stage, story: &mut Story, file: &Path, is_own_kafka:
         slot.process().signal(Signal::KILL)?;
         slot.process().exit(REFUSED).await?;
     }
-    let lost = lose(stage).await?;
+    let lost = stage.engines.emulator.stats().tables["checkpoints"].items;
+    lose(stage, "checkpoints", "id").await?;
     story.tell(format!("every process killed, and {lost} items of checkpoints gone"));
     for service in [Service::Consumer, Service::Streamer, Service::Api] {
         refuses(stage, service).await?;
@@ -82,7 +74,7 @@ async fn relive(stage: &mut Stage, story: &mut Story, file: &Path, is_own_kafka:
     stage.caught_up(Service::Consumer).await?;
     stage.caught_up(Service::Streamer).await?;
     ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
-    recounts::repair(&stage.fleet.launcher).await?;
+    laws::repair(&stage.fleet.launcher).await?;
     stage.changed(200).await?;
     stage.all_well()
 }
@@ -107,19 +99,6 @@ fn listed(counters: &Value) -> String {
             entry.iter().filter(|(_, value)| value.is_string()).map(|(name, value)| format!("{name} = {value}\n"));
         format!("{file}[[counters]]\n{}", lines.collect::<String>())
     })
-}
-
-/// Deletes every item of the checkpoints; how many there were.
-async fn lose(stage: &Stage) -> anyhow::Result<usize> {
-    let items = stage.engines.emulator.stats().tables["checkpoints"].items;
-    by_hand(&stage.engines, "DeleteTable", json!({"TableName": "checkpoints"})).await?;
-    let names: Value = json!([{"AttributeName": "id", "AttributeType": "S"}]);
-    let keys: Value = json!([{"AttributeName": "id", "KeyType": "HASH"}]);
-    let table = json!({
-        "TableName": "checkpoints", "BillingMode": "PAY_PER_REQUEST", "AttributeDefinitions": names, "KeySchema": keys,
-    });
-    by_hand(&stage.engines, "CreateTable", table).await?;
-    Ok(items)
 }
 
 /// A process does not start, and names what is wrong and what mends it, in one line.

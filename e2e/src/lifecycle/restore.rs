@@ -1,7 +1,5 @@
 //! Tables restored to a moment under another prefix, by the steps that `tally restore plan` says, while producers go on.
 
-use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -11,37 +9,23 @@ use tally_adapters::kafka;
 use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
 
-use super::{Story, TABLES, by_hand, keep};
-use crate::attack::engines::{ANEW, Roles};
+use crate::attack::engines::ANEW;
+use crate::attack::fleet::Service;
+use crate::attack::laws;
 use crate::attack::ledger::{all_counters, definitions};
-use crate::attack::recounts;
-use crate::attack::service::Service;
-use crate::attack::stage::{Setting, Stage};
+use crate::attack::stage::Stage;
+use crate::lifecycle::{Story, TABLES, by_hand, keep};
 
 const PREFIX: &str = "restored-";
 
 /// How long a pause waits for what was sent before it: no request is late here.
 const SETTLE: &str = "2s";
 
-/// Restores what was `lose` ago; the report.
-///
-/// # Errors
-/// A step does not do what it says, or something differs in the end.
-pub async fn restore(program: &Path, broker: Option<SocketAddr>, seed: u64, lose: Duration) -> anyhow::Result<String> {
-    // The roles are those of the tables that are left behind.
-    let setting = Setting { roles: Roles::Ignored, ..Setting::of(2) };
-    let stage = Stage::set(program, broker, seed, setting).await?;
+/// Restores what was `lose` ago.
+pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duration) -> anyhow::Result<()> {
     for table in TABLES {
         keep(&stage.engines, table).await?;
     }
-    let mut story = Story::default();
-    let lived = relive(&stage, &mut story, broker.is_some(), lose).await;
-    lived.with_context(|| stage.fleet.tails(&story.0.join("\n")))?;
-    let judgement = stage.judge().await?;
-    Ok(story.ended(&format!("restore --lose {lose:?}: seed {seed}"), &judgement))
-}
-
-async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duration) -> anyhow::Result<()> {
     let operator = stage.fleet.launcher.operator();
     stage.changed(200).await?;
     stage.caught_up(Service::Consumer).await?;
@@ -93,7 +77,7 @@ async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duratio
     ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
     story.tell(format!("started again; {asked} answers before the audit, none of them exact"));
     operator.change(&["audit", "start", "--table-prefix", PREFIX]).await?;
-    recounts::repair(&stage.fleet.launcher).await?;
+    laws::repair(&stage.fleet.launcher).await?;
     ensure!(stage.engines.open_losses().await? == 0, "a loss is open after the audit");
     story.tell("the audit has gone through");
     Ok(())

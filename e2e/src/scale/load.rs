@@ -1,14 +1,18 @@
-//! Likes that come at a rate, each of another user: a fifth of one post, the rest by Zipf.
+//! Likes that come at a rate, each of another user: a fifth of one post, the rest by Zipf; and which of them are rows by now, and
+//! how many are counted, as the store tells it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use tally_adapters::memory::log::Broker;
 use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
+use tally_emulator::value::Item;
+use tally_emulator::{ControlError, Emulator};
 use tally_service::Chance;
 
 use crate::pipeline::TOPIC;
@@ -26,11 +30,7 @@ pub(super) struct Said(Arc<Mutex<Vec<u32>>>);
 impl Said {
     /// The post of a like.
     pub(super) fn post_of(&self, nth: usize) -> Option<u32> {
-        self.posts().get(nth).copied()
-    }
-
-    fn posts(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().get(nth).copied()
     }
 }
 
@@ -69,7 +69,7 @@ impl Load {
     }
 
     pub(super) fn said(&self) -> u64 {
-        self.said.posts().len() as u64
+        self.said.0.lock().len() as u64
     }
 
     /// Says what one tick of a second has.
@@ -83,7 +83,7 @@ impl Load {
             let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
             let record = Outgoing { topic: TOPIC, partition, key, value, headers: &[] };
             broker.append(record, now).context("the log takes no like")?;
-            self.said.posts().push(u32::try_from(post).unwrap_or(u32::MAX));
+            self.said.0.lock().push(u32::try_from(post).unwrap_or(u32::MAX));
             self.counts[post] += 1;
             if let Some((_, times)) = self.times.iter_mut().find(|(looked_at, _)| *looked_at == post) {
                 times.push(now);
@@ -124,4 +124,71 @@ impl Load {
 
 fn likes(post: usize) -> CounterId {
     CounterId::likes(PostId::new(&format!("p-{post}")).expect("a letter and digits are an id"))
+}
+
+/// The rows and the counts; clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Rows(Arc<Mutex<Found>>);
+
+#[derive(Default)]
+struct Found {
+    /// Whether each like is a row.
+    is_there: Vec<bool>,
+    there: u64,
+    /// What all counts come to.
+    counted: i64,
+    /// Changes that no like makes.
+    wrong: u64,
+}
+
+impl Rows {
+    /// Those in `emulator` from now on.
+    pub(super) fn of(emulator: &Emulator, load: &Load) -> Result<Self, ControlError> {
+        let rows = Self::default();
+        let (kept, said) = (rows.clone(), load.shared());
+        emulator.watch("likes", move |changed| {
+            let Some(user) = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("user_id")) else {
+                return;
+            };
+            // What stands beside the rows: maps, and the marks of recounts.
+            let Some(nth) = user.strip_prefix("u-").and_then(|nth| nth.parse().ok()) else { return };
+            let is_new = changed.old.is_none();
+            kept.0.lock().note(nth, changed.new.filter(|_| is_new).as_ref(), &said);
+        })?;
+        let kept = rows.clone();
+        emulator.watch("like_counts", move |changed| {
+            let likes = |item: &Option<Item>| item.as_ref().and_then(|item| item.whole("likes")).unwrap_or(0);
+            kept.0.lock().counted += likes(&changed.new) - likes(&changed.old);
+        })?;
+        Ok(rows)
+    }
+
+    pub(super) fn there(&self) -> u64 {
+        self.0.lock().there
+    }
+
+    pub(super) fn counted(&self) -> u64 {
+        u64::try_from(self.0.lock().counted).unwrap_or(0)
+    }
+
+    pub(super) fn wrong(&self) -> u64 {
+        self.0.lock().wrong
+    }
+}
+
+impl Found {
+    /// Takes note of a row that is new, of the user who said the `nth` like; `None` is any other change.
+    fn note(&mut self, nth: usize, row: Option<&Item>, said: &Said) {
+        if self.is_there.len() <= nth {
+            self.is_there.resize(nth + 1, false);
+        }
+        let post = row.and_then(|row| row.text("pk")).and_then(|key| key.strip_prefix("p-")?.split_once('#'));
+        let post = post.and_then(|(post, _)| post.parse().ok());
+        if post.is_none() || post != said.post_of(nth) || self.is_there[nth] {
+            self.wrong += 1;
+            return;
+        }
+        self.is_there[nth] = true;
+        self.there += 1;
+    }
 }

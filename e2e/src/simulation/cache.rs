@@ -1,11 +1,11 @@
 //! The cache's twin as a process has it: it fails, it is watched for a version that goes back, and in a mutant's hands it is
 //! told in another order, or without what a loss needs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tally_adapters::memory::PartitionCache;
+use parking_lot::Mutex;
 use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
 use tally_core::changes::Place;
 use tally_core::fault::Fault;
@@ -13,11 +13,9 @@ use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_service::Chance;
 
-use super::chance::Draws;
-use super::coverage::Coverage;
-use super::gate::Gate;
-use super::journal::Journal;
-use super::mutant::Mutant;
+use crate::simulation::Draws;
+use crate::simulation::instance::Process;
+use crate::simulation::mutant::Mutant;
 
 /// How long after its standing a mutant tells the cache what lies before it.
 const BEHIND: Duration = Duration::from_millis(400);
@@ -29,33 +27,30 @@ pub(crate) struct Breaches(Arc<Mutex<Vec<String>>>);
 impl Breaches {
     /// One more.
     pub(crate) fn add(&self, breach: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(breach);
+        self.0.lock().push(breach);
     }
 
     /// The first of them.
     pub(crate) fn first(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
+        self.0.lock().first().cloned()
     }
 }
 
 /// The cache behind a gate.
 #[derive(Clone)]
 pub(crate) struct WatchedCache {
-    pub(crate) inner: PartitionCache,
-    pub(crate) gate: Gate,
+    pub(crate) process: Process,
     pub(crate) chance: Chance,
     /// Calls that fail, in a hundred.
     pub(crate) failing: u64,
+    /// What breaks a rule here.
     pub(crate) mutant: Option<Mutant>,
-    pub(crate) journal: Journal,
-    pub(crate) breaches: Breaches,
-    pub(crate) coverage: Coverage,
 }
 
 impl WatchedCache {
     fn fails(&self) -> Outcome<()> {
         if self.chance.happens(self.failing) {
-            self.coverage.fired("cache_failed");
+            self.process.world.coverage.fired("cache_failed");
             return Err(Fault::Transient("the cache is away".to_owned()));
         }
         Ok(())
@@ -68,11 +63,12 @@ impl WatchedCache {
             Some(Mutant::NoGap) => values.for_each(|(_, value)| value.gap = None),
             Some(Mutant::LossesByNumber) => {
                 for (id, value) in values {
-                    let number = value.gap.and_then(|gap| self.journal.announced(id, gap));
+                    let number = value.gap.and_then(|gap| self.process.world.journal.announced(id, gap));
                     value.gap = number.map(|number| Place::from_stored(number.0)).or(value.gap);
                 }
                 if let Some(stated) = &mut got.stated {
-                    let number = stated.standing.loss.and_then(|loss| self.journal.number(partition, loss));
+                    let number =
+                        stated.standing.loss.and_then(|loss| self.process.world.journal.number(partition, loss));
                     let number = number.map(|number| Place::from_stored(number.0));
                     stated.standing.loss = number.or(stated.standing.loss);
                 }
@@ -85,30 +81,30 @@ impl WatchedCache {
 #[async_trait]
 impl Cache for WatchedCache {
     async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {
-        self.gate.pass().await;
+        self.process.wire.pass().await;
         self.fails()?;
-        let mut got = self.inner.get(partition, counters).await?;
+        let mut got = self.process.world.cache.get(partition, counters).await?;
         self.misread(partition, counters, &mut got);
-        self.gate.pass().await;
+        self.process.wire.pass().await;
         Ok(got)
     }
 
     async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
-        self.gate.pass().await;
+        self.process.wire.pass().await;
         self.fails()?;
-        self.inner.begin_fill(partition, counter).await
+        self.process.world.cache.begin_fill(partition, counter).await
     }
 
     async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool> {
-        self.gate.pass().await;
-        let filled = self.inner.fill(partition, counter, token, value).await?;
+        self.process.wire.pass().await;
+        let filled = self.process.world.cache.fill(partition, counter, token, value).await?;
         self.fails()?;
         Ok(filled)
     }
 
     async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
-        self.gate.pass().await;
-        let hold = self.inner.take_over(partition, stated).await?;
+        self.process.wire.pass().await;
+        let hold = self.process.world.cache.take_over(partition, stated).await?;
         self.fails()?;
         Ok(hold)
     }
@@ -120,21 +116,24 @@ impl Cache for WatchedCache {
         values: &[(CounterId, Value)],
         stated: Option<&StandingAt>,
     ) -> Outcome<Told> {
-        self.gate.pass().await;
+        self.process.wire.pass().await;
         if self.mutant == Some(Mutant::StandingFirst) && stated.is_some() {
-            self.inner.tell(partition, take_over, &[], stated).await?;
+            self.process.world.cache.tell(partition, take_over, &[], stated).await?;
             tokio::time::sleep(BEHIND).await;
-            return self.inner.tell(partition, take_over, values, None).await;
+            return self.process.world.cache.tell(partition, take_over, values, None).await;
         }
         let ids: Vec<CounterId> = values.iter().map(|(id, _)| id.clone()).collect();
-        let before = self.inner.get(partition, &ids).await?.values;
-        let told = self.inner.tell(partition, take_over, values, stated).await?;
-        let after = self.inner.get(partition, &ids).await?.values;
+        let before = self.process.world.cache.get(partition, &ids).await?.values;
+        let told = self.process.world.cache.tell(partition, take_over, values, stated).await?;
+        let after = self.process.world.cache.get(partition, &ids).await?.values;
         for ((id, before), after) in ids.iter().zip(before).zip(after) {
             if let (Some(before), Some(after)) = (before, after)
                 && after.version < before.version
             {
-                self.breaches.add(format!("the cached value of {id} went back from {before:?} to {after:?}"));
+                self.process
+                    .world
+                    .breaches
+                    .add(format!("the cached value of {id} went back from {before:?} to {after:?}"));
             }
         }
         // The answer is lost; it was told all the same.

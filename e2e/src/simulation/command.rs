@@ -2,7 +2,6 @@
 //! did, and the first that broke a law, made as small as it gets.
 
 mod pool;
-mod shrink;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -10,16 +9,15 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::Args;
-
+use clap::{Args, ValueEnum as _};
 use tally_core::milestone::Ladder;
 use tally_service::parse_duration;
 use tokio::time::Instant;
 
-use super::coverage::{kinds, kinds_of_lists};
-use super::mutant::Mutant;
-use super::outcome::Outcome;
-use super::schedule::{Order, run};
+use crate::simulation::faults::{kinds, kinds_of_lists};
+use crate::simulation::mutant::Mutant;
+use crate::simulation::schedule::{Order, Outcome, run};
+
 pub use pool::Pool;
 
 /// How many seconds one schedule may take; those for which its process is stopped are not counted.
@@ -79,52 +77,18 @@ pub struct Simulate {
     jobs: Option<usize>,
 }
 
-/// Run one schedule and print its outcome as JSON
-#[derive(Args, Clone, Debug, Default)]
-pub struct Schedule {
-    /// Its seed
-    #[arg(long)]
-    seed: u64,
-    /// Events said
-    #[arg(long, default_value_t = 10_000)]
-    events: u64,
-    /// The rule that is broken
-    #[arg(long, value_name = "NAME")]
-    mutant: Option<Mutant>,
-    /// Keep the rule after all, in that mutant's schedule
-    #[arg(long, requires = "mutant")]
-    spared: bool,
-    /// Kinds of faults left out
-    #[arg(long, value_delimiter = ',')]
-    without: Vec<String>,
-    /// Record who reaches these totals first
-    #[arg(long, value_name = "LADDER")]
-    milestones: Option<Ladder>,
-    /// List what is trending
-    #[arg(long)]
-    trends: bool,
-    /// Raise a claim, replace a consumer, or set the group back every second
-    #[arg(long)]
-    restless: bool,
-    /// With the last lines of the trace
-    #[arg(long)]
-    lines: bool,
-}
-
-impl Schedule {
+impl Order {
     /// Runs it; a schedule that comes to no end is an outcome, too.
     ///
     /// # Errors
     /// No thread or runtime could be had, or nothing could be printed.
     pub fn run(self) -> anyhow::Result<()> {
-        let Self { seed, events, mutant, spared, without, milestones, trends, restless, lines } = self;
-        let (without, milestones) = (without.into_iter().collect(), milestones.unwrap_or_default());
-        let order = Order { seed, events, mutant, spared, without, milestones, listed: trends, restless, lines };
+        let seed = self.seed;
         let (sender, ended) = mpsc::channel();
         // A thread of its own: the keys of its maps are drawn once the seed is set.
         let thread = std::thread::Builder::new().name("schedule".to_owned()).stack_size(16 << 20);
-        super::clockwork::wind(seed);
-        thread.spawn(move || sender.send(run(&order)).is_ok()).context("cannot start a thread")?;
+        crate::simulation::wind(seed);
+        thread.spawn(move || sender.send(run(&self)).is_ok()).context("cannot start a thread")?;
         let mut heard = (0..LIMIT).map(|_| ended.recv_timeout(Duration::from_secs(1)));
         let outcome = match heard.find(|heard| !matches!(heard, Err(mpsc::RecvTimeoutError::Timeout))) {
             Some(Ok(outcome)) => outcome?,
@@ -143,7 +107,7 @@ impl Simulate {
     pub fn run(self) -> anyhow::Result<()> {
         let program = std::env::current_exe().context("cannot tell which program this is")?;
         let pool = Pool::of(program, self.jobs);
-        let mut mutants = if self.mutants { Mutant::ALL.to_vec() } else { self.mutant.clone() };
+        let mut mutants = if self.mutants { Mutant::value_variants().to_vec() } else { self.mutant.clone() };
         if self.span.is_some() && !mutants.is_empty() {
             // Start with another mutant for another seed, so that the last ones are not always cut.
             let first = usize::try_from(self.first_seed)? % mutants.len();
@@ -160,9 +124,8 @@ impl Simulate {
     }
 
     fn schedules(&self, pool: &Pool, until: Option<Instant>) -> anyhow::Result<()> {
-        let milestones = self.milestones.unwrap_or_default();
-        let (events, listed, restless) = (self.events, self.trends, self.restless);
-        let order = |seed| Order { seed, events, milestones, listed, restless, ..Order::default() };
+        let Self { events, milestones, trends, restless, .. } = *self;
+        let order = |seed| Order { seed, events, milestones, trends, restless, ..Order::default() };
         let mut tally = Tally::default();
         let mut first: Option<Outcome> = None;
         let default = if until.is_some() { u64::MAX } else { SEEDS };
@@ -181,7 +144,7 @@ impl Simulate {
         })?;
         tally.print()?;
         let Some(first) = first else { return line("every law held") };
-        shrink::shrink(pool, order(first.seed), &first)?;
+        pool::shrink(pool, order(first.seed), &first)?;
         bail!("{} schedules broke a law, seed {} first", tally.broken, first.seed)
     }
 
@@ -194,15 +157,9 @@ impl Simulate {
                 cut.push(mutant.name());
                 continue;
             }
-            let milestones = self.milestones.unwrap_or_default();
-            let order = |seed| Order {
-                seed,
-                events,
-                mutant: Some(*mutant),
-                milestones,
-                restless: self.restless,
-                ..Order::default()
-            };
+            let (mutant, milestones, restless) = (*mutant, self.milestones, self.restless);
+            let of_mutant = Order { events, mutant: Some(mutant), milestones, restless, ..Order::default() };
+            let order = |seed| Order { seed, ..of_mutant.clone() };
             let mut found: BTreeMap<u64, String> = BTreeMap::new();
             let mut ran = BTreeSet::new();
             pool.each(self.seeds(until, SEEDS).map(order), false, |outcome| {
@@ -270,53 +227,45 @@ fn median(found: &BTreeMap<u64, String>, ran: &BTreeSet<u64>) -> Option<usize> {
 struct Tally {
     schedules: u64,
     broken: u64,
-    events: u64,
-    verdicts: u64,
-    milestones: u64,
-    rows: u64,
-    answers: u64,
-    exact: u64,
-    lists: u64,
-    lists_exact: u64,
-    lists_bounded: u64,
-    virtual_ms: u64,
-    faults: BTreeMap<String, u64>,
+    /// The sums of what each came to.
+    all: Outcome,
 }
 
 impl Tally {
     fn add(&mut self, outcome: &Outcome) {
         self.schedules += 1;
         self.broken += u64::from(outcome.broken.is_some());
-        self.events += outcome.events;
-        self.verdicts += outcome.verdicts;
-        self.milestones += outcome.milestones;
-        self.rows += outcome.rows;
-        self.answers += outcome.answers;
-        self.exact += outcome.exact;
-        self.lists += outcome.lists;
-        self.lists_exact += outcome.lists_exact;
-        self.lists_bounded += outcome.lists_bounded;
-        self.virtual_ms += outcome.virtual_ms;
+        let all = &mut self.all;
+        all.events += outcome.events;
+        all.verdicts += outcome.verdicts;
+        all.milestones += outcome.milestones;
+        all.rows += outcome.rows;
+        all.answers += outcome.answers;
+        all.exact += outcome.exact;
+        all.lists += outcome.lists;
+        all.lists_exact += outcome.lists_exact;
+        all.lists_bounded += outcome.lists_bounded;
+        all.virtual_ms += outcome.virtual_ms;
         for (kind, count) in &outcome.faults {
-            *self.faults.entry(kind.clone()).or_default() += count;
+            *all.faults.entry(kind.clone()).or_default() += count;
         }
     }
 
     fn print(&self) -> anyhow::Result<()> {
-        let Self { schedules, broken, events, verdicts, milestones, rows, answers, exact, .. } = self;
-        let hours = self.virtual_ms / 3_600_000;
+        let Self { schedules, broken, all } = self;
+        let Outcome { events, verdicts, milestones, rows, answers, exact, lists, lists_exact, lists_bounded, .. } = all;
+        let hours = all.virtual_ms / 3_600_000;
         line(&format!(
             "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts and {milestones} milestones checked, {answers} answers judged of which {exact} said exact, {hours} virtual hours"
         ))?;
-        let Self { lists, lists_exact, lists_bounded, .. } = self;
         if *lists > 0 {
             line(&format!(
                 "{lists} lists judged of which {lists_exact} said exact and {lists_bounded} stated a bound"
             ))?;
         }
-        self.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
+        all.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
         let of_lists = kinds_of_lists().filter(|_| *lists > 0);
-        let missing: Vec<&str> = kinds().chain(of_lists).filter(|kind| !self.faults.contains_key(*kind)).collect();
+        let missing: Vec<String> = kinds().chain(of_lists).filter(|kind| !all.faults.contains_key(kind)).collect();
         if missing.is_empty() { line("every kind of fault fired") } else { line(&format!("never fired: {missing:?}")) }
     }
 }

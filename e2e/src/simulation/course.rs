@@ -1,8 +1,6 @@
 //! One schedule's course: what is said and done step by step, the rest after it, and what is held against it on the way
 //! and then.
 
-mod listed;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -11,17 +9,20 @@ use tally_adapters::dynamodb::ScannedRow;
 use tally_core::cached::Cache as _;
 use tally_core::ids::RowKey;
 use tally_core::time::UnixMillis;
+use tally_trends::{Claim, Reason};
 use tokio::time::Instant;
 
-use super::chance::Draws;
-use super::driver::{Driver, Garbled};
-use super::events::Events;
-use super::fold::Fold;
-use super::instance::{Role, Slot};
-use super::laws::{Quiet, Steps, exact, held, said, weights};
-use super::lists::Lists;
-use super::outcome::Outcome;
-use super::profile::{Listing, Profile};
+use crate::simulation::Draws;
+use crate::simulation::driver::Driver;
+use crate::simulation::driver::counters::Garbled;
+use crate::simulation::events::Events;
+use crate::simulation::fold::Fold;
+use crate::simulation::instance::{Role, Slot};
+use crate::simulation::laws::{Quiet, Steps, exact, held, said, weights};
+use crate::simulation::lists::{Lists, windows};
+use crate::simulation::profile::Profile;
+use crate::simulation::profile::targets::Listing;
+use crate::simulation::schedule::Outcome;
 
 /// How long the pipeline may take to come to rest, and how long recounts may take then.
 const REST: Duration = Duration::from_secs(1_800);
@@ -342,5 +343,54 @@ impl Course {
             }
         }
         Ok(())
+    }
+}
+
+/// How often something is said in the end, and how long the waits between are.
+const SAID: u64 = 20;
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// How far a loss reaches beyond what is lost: by so much the clocks of the log and of the table may differ, and a clock may be
+/// a second wrong.
+const FURTHER: Duration = Duration::from_secs(64);
+
+/// How long lists may take to be exact.
+const PATIENCE: Duration = Duration::from_secs(1_800);
+
+impl Course {
+    /// Something more is said, and nothing goes wrong: from `rested` on nothing was lost.
+    pub(super) async fn listed(&mut self, rested: UnixMillis) -> anyhow::Result<()> {
+        let Some(limited) = self.driver.profile.listing.as_ref().map(Listing::is_limited) else { return Ok(()) };
+        for slot in self.driver.slots.iter_mut().filter(|slot| matches!(slot.role, Role::Recounter | Role::Api)) {
+            slot.kill().await;
+            slot.due = None;
+        }
+        for _ in 0..SAID {
+            self.say();
+            tokio::time::sleep(PAUSE).await;
+            self.unbroken()?;
+        }
+        let said = self.driver.world.clock.now().0 / 1000;
+        let longest = windows().into_iter().max_by_key(|window| window.span()).context("there are windows")?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            self.unbroken()?;
+            let lists = self.lists.as_mut().context("lists are read where there are some")?;
+            lists.look(&self.driver.world.history).await.context("what is trending, in the end")?;
+            let moment = lists.moment();
+            if moment >= said && longest.from(moment) * 1000 > rested.plus(FURTHER).0 {
+                match lists.unsure(limited)? {
+                    None => {
+                        self.driver.world.trace.figures("lists", &[moment, lists.judged.lists, lists.judged.exact]);
+                        return Ok(());
+                    }
+                    // A partition makes up for a day, and the others went on.
+                    Some(Claim::Unknown(Reason::Missing)) => {}
+                    Some(claim) => bail!("nothing was lost for a window, and a list of {moment} is {claim:?}"),
+                }
+            }
+            ensure!(Instant::now() < deadline, "lists are of {moment}, and not all are exact");
+        }
     }
 }

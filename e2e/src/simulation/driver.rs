@@ -1,20 +1,12 @@
 //! What is done to the pipeline between two steps of a schedule.
 
 mod claims;
-mod counters;
-mod deed;
+pub(crate) mod counters;
 mod log;
-mod restless;
-mod stream;
-mod tables;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
-
-pub(crate) use claims::Forward;
-pub(crate) use counters::Garbled;
-pub(crate) use deed::Deed;
-pub(crate) use log::{Replica, Unread};
 
 use tally_core::audit::QueueReason;
 use tally_core::cached::{Cache as _, Value};
@@ -25,14 +17,16 @@ use tally_emulator::Rule;
 use tally_service::Chance;
 use tokio::time::Instant;
 
-use super::chance::Draws;
-use super::events::LETTERS;
-use super::instance::{FOLDS, GROUP, Role, Slot};
-use super::lists;
-use super::mutant::Mutant;
-use super::profile::Profile;
-use super::world::World;
-use crate::crowd::Crowd;
+use crate::simulation::driver::claims::Forward;
+use crate::simulation::driver::counters::Garbled;
+use crate::simulation::driver::log::{Replica, Unread};
+use crate::simulation::events::{Crowd, LETTERS};
+use crate::simulation::faults::Deed;
+use crate::simulation::instance::{FOLDS, GROUP, Role, Slot};
+use crate::simulation::mutant::Mutant;
+use crate::simulation::profile::Profile;
+use crate::simulation::world::World;
+use crate::simulation::{Draws, lists};
 
 /// How wrong a clock is at most where what is trending is listed.
 const SKEW: Duration = Duration::from_secs(1);
@@ -42,7 +36,7 @@ const LIKES: &str = "likes";
 
 /// A schedule under way.
 pub(crate) struct Driver {
-    pub(crate) world: World,
+    pub(crate) world: Arc<World>,
     pub(crate) profile: Profile,
     pub(crate) mutant: Option<Mutant>,
     pub(crate) chance: Chance,
@@ -93,8 +87,8 @@ impl Driver {
             drawn -= weight;
         }
         if self.perform(deed).await? && deed != Deed::Nothing {
-            self.world.coverage.fired(deed.name());
-            self.world.trace.note(deed.name());
+            self.world.coverage.fired(&deed.name());
+            self.world.trace.note(&deed.name());
         }
         Ok(())
     }
@@ -106,14 +100,14 @@ impl Driver {
             Deed::Crash | Deed::Stop => self.end(deed == Deed::Crash, soon).await?,
             Deed::Freeze => self.freeze(),
             Deed::Rebalance => self.rebalance(soon).await,
-            Deed::Expire => {
+            Deed::GroupExpired => {
                 self.world.broker.expire(GROUP);
                 true
             }
-            Deed::Split => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
-            Deed::Roll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
+            Deed::ShardSplit => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
+            Deed::ShardRoll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
             Deed::Trim => self.trim().await?,
-            Deed::Lapse => {
+            Deed::TrimUnread => {
                 // One that is to make up for something waits until a mutant has seen that.
                 let is_seen = self.mutant.is_none() || self.world.corrections.is_any();
                 if !self.profile.hidden || self.lapse.is_none() && is_seen {
@@ -121,38 +115,38 @@ impl Driver {
                 }
                 false
             }
-            Deed::Switch => self.switch().await?,
+            Deed::StreamSwitched => self.switch().await?,
             Deed::Pause => self.pause().await?,
             Deed::BrokerDown => {
                 self.world.broker.set_down(true);
                 self.broker_back = Some(soon);
                 true
             }
-            Deed::LettersRefused => {
+            Deed::DeadLettersRefused => {
                 self.world.broker.refuse_writes(LETTERS, Some(Fault::Transient("refused".to_owned())));
                 self.letters_back = Some(soon);
                 true
             }
-            Deed::Evict => {
+            Deed::CacheEvicted => {
                 self.profile.counters().for_each(|id| self.world.cache.evict(self.world.partition_of(&id), &id));
                 true
             }
-            Deed::Fill => self.fill().await?,
-            Deed::Outage => {
+            Deed::CacheFilledLate => self.fill().await?,
+            Deed::StoreOutage => {
                 self.world.set_rules(&[Rule::new(tally_emulator::Fault::Outage)]);
                 self.store_back = Some(soon);
                 true
             }
-            Deed::Slow => {
+            Deed::StoreSlow => {
                 let (least, most) = (self.chance.between(200, 2_000), self.chance.between(2_000, 3_000));
                 let slow = Rule::new(tally_emulator::Fault::Latency { min_ms: least, max_ms: most });
                 self.world.set_rules(&[slow]);
                 self.store_back = Some(Instant::now() + self.chance.millis(1_000, 30_000));
                 true
             }
-            Deed::Skew => self.skew().await,
-            Deed::Ask => self.ask().await?,
-            Deed::Inject => self.inject().await?,
+            Deed::ClockJump => self.skew().await,
+            Deed::RecountAsked => self.ask().await?,
+            Deed::DriftInjected => self.inject().await?,
             other => self.perform_on_counters(other).await?,
         })
     }
@@ -238,7 +232,7 @@ impl Driver {
 
     /// Keeps what the log has, before any of it is lost.
     pub(crate) async fn keep(&mut self) -> anyhow::Result<()> {
-        let World { calm, journal, .. } = &self.world;
+        let World { calm, journal, .. } = &*self.world;
         self.world.calmly(journal.learn(&calm.changes)).await?;
         journal.follow().await
     }

@@ -12,8 +12,8 @@ use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey, ShardCount, U
 use tally_core::register::{Cell, Version};
 use tally_core::time::UnixMillis;
 
-use super::events::{Deed, Events, TOPIC};
-use super::registers::{Change, Claim, Registers, Stored, version};
+use crate::simulation::events::{Deed, Events, TOPIC};
+use crate::simulation::registers::{Change, Claim, Registers, Stored, version};
 
 /// How long a statement may be under way: it is signed within a minute of its claim's confirmation, a signature is good for five
 /// minutes, and a removal dates its tombstone a moment before.

@@ -2,9 +2,10 @@
 //! stream shows: rows written while the stream was switched off, records that were trimmed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, MemberKey, Region, RowKey, Shard};
 use tally_core::register::Version;
@@ -78,13 +79,13 @@ impl History {
     /// One of rows that say when Kafka acknowledged their events, of which [`keep`](Self::keep) is told.
     pub(crate) fn dated(partitions: u32) -> Self {
         let history = Self::default();
-        history.kept().dated = Some(partitions);
+        history.0.lock().dated = Some(partitions);
         history
     }
 
     /// The event at this place was said before it was defined.
     pub(crate) fn said_early(&self, place: (u32, u64)) {
-        self.kept().early.insert(place);
+        self.0.lock().early.insert(place);
     }
 
     /// A row has changed.
@@ -102,11 +103,11 @@ impl History {
             let side = |item: &Option<Item>, weight: Weight| (item.as_ref().and_then(region), weight.get());
             let (before, after) = (side(&changed.old, old), side(&changed.new, new));
             let (counter, second) = (key.counter.clone(), changed.at_ms / 1000);
-            self.kept().changes.push(RowChange { counter, second, before, after });
+            self.0.lock().changes.push(RowChange { counter, second, before, after });
         }
         let change = new.unwrap_or_default().less(old.unwrap_or_default());
         if change != 0 {
-            let said = changed.new.as_ref().and_then(|item| self.kept().said(&key.counter, item));
+            let said = changed.new.as_ref().and_then(|item| self.0.lock().said(&key.counter, item));
             self.add(key, (at, said), change);
         }
     }
@@ -118,7 +119,7 @@ impl History {
         (at, said): (UnixMillis, Option<UnixMillis>),
         change: i64,
     ) {
-        let keys = &mut self.kept().keys;
+        let keys = &mut self.0.lock().keys;
         let changes = keys.entry(counter).or_default().entry(shard).or_default();
         let rows = changes.last().map_or(0, |last| last.rows);
         changes.push(Step { at, rows: rows + change, said });
@@ -126,7 +127,7 @@ impl History {
 
     /// So many more rows of `counter` are not readable; less than 0 of them are gone.
     pub(crate) fn unreadable(&self, counter: &CounterId, at: UnixMillis, more: i64) {
-        let unreadable = &mut self.kept().unreadable;
+        let unreadable = &mut self.0.lock().unreadable;
         let (rows, _) = unreadable.entry(counter.clone()).or_insert((0, at));
         *rows += more;
         if *rows <= 0 {
@@ -136,14 +137,14 @@ impl History {
 
     /// Since when some row of `counter` is not readable, if one is.
     pub(crate) fn unreadable_since(&self, counter: &CounterId) -> Option<UnixMillis> {
-        self.kept().unreadable.get(counter).map(|(_, since)| *since)
+        self.0.lock().unreadable.get(counter).map(|(_, since)| *since)
     }
 
     /// The sum of the least, and of the greatest, weights that the keys of `counter` have had from `from` on, as a
     /// stream shows them that may show two changes of one key in the other order if they lie no more than `reorder` apart.
     /// What was changed at `from` itself counts both as before and as after it.
     pub(crate) fn bounds(&self, counter: &CounterId, from: Since, reorder: Duration) -> (i64, i64) {
-        let keys = &self.kept().keys;
+        let keys = &self.0.lock().keys;
         let shards = keys.get(counter).into_iter().flat_map(BTreeMap::values);
         shards.fold((0, 0), |(least, greatest), changes| {
             let (low, high) = key_bounds(changes, from, reorder);
@@ -153,16 +154,12 @@ impl History {
 
     /// The changes of rows behind the first `taken`.
     pub(crate) fn rows_behind(&self, taken: usize) -> Vec<RowChange> {
-        self.kept().changes[taken..].to_vec()
+        self.0.lock().changes[taken..].to_vec()
     }
 
     /// How often what a row weighs has changed so far.
     pub(crate) fn changes(&self) -> u64 {
-        self.kept().keys.values().flat_map(BTreeMap::values).map(|changes| changes.len() as u64).sum()
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().keys.values().flat_map(BTreeMap::values).map(|changes| changes.len() as u64).sum()
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod apps;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -11,15 +12,15 @@ use tally_change_streamer as streamer;
 use tally_service::{Chance, Clock, Condition, Ended, Host, Running, Standstill, UnixMillis};
 use tokio::time::Instant;
 
-use super::door::Door;
-use super::gate::Gate;
-use super::kafka::Beyond;
-use super::mutant::Mutant;
-use super::ports::{Asked, UnderWay};
-use super::profile::Profile;
-use super::wire::{Earlier, Shadow, Tampered, Wire};
-use super::world::{World, settings};
-use apps::Process;
+use crate::simulation::instance::apps::Apps;
+use crate::simulation::intake::{Beyond, Gate};
+use crate::simulation::mutant::Mutant;
+use crate::simulation::producer::UnderWay;
+use crate::simulation::profile::Profile;
+use crate::simulation::readers::Door;
+use crate::simulation::rewrite::Asked;
+use crate::simulation::wire::{Tampered, Wire};
+use crate::simulation::world::{World, settings};
 
 /// The group of all consumers, and of all folds.
 pub(crate) const GROUP: &str = "tally-consumer";
@@ -34,6 +35,26 @@ pub(crate) enum Role {
     Api,
     /// It lists what is trending.
     Trends,
+}
+
+/// One life of a process: what it has in common with all that stands between it and the world.
+#[derive(Clone)]
+pub(crate) struct Process {
+    pub(crate) role: Role,
+    pub(crate) world: Arc<World>,
+    pub(crate) mutant: Option<Mutant>,
+    /// Whether its clock is behind that of the store.
+    pub(crate) is_behind: bool,
+    /// What is under way in it ends with it.
+    pub(crate) host: Host,
+    /// Its gates to the store and to the log.
+    pub(crate) wire: Gate,
+    pub(crate) log: Gate,
+    /// What it has on its way to the log, and what it has asked of it.
+    pub(crate) under_way: UnderWay,
+    pub(crate) asked: Asked,
+    /// What it has stored as done that is not.
+    pub(crate) beyond: Option<Beyond>,
 }
 
 /// A place for a process, which may have several lives.
@@ -86,7 +107,7 @@ impl Slot {
     /// Starts the process, whose clock says `now`.
     pub(crate) fn start(
         &mut self,
-        world: &World,
+        world: &Arc<World>,
         profile: &Profile,
         mutant: Option<Mutant>,
         chance: &Chance,
@@ -94,31 +115,25 @@ impl Slot {
     ) {
         self.lives += 1;
         self.due = None;
-        let (clock, tasks) = (Clock::starting_at(now), Standstill::default());
-        let host = Host::new(&self.name).with_clock(clock).with_chance(chance.fork());
-        let (under_way, asked, log) = (UnderWay::default(), Asked::default(), Gate::default());
-        let mut wire = Wire::new(&self.name, &world.emulator, world.clock, &world.trace, &world.coverage);
-        let beyond = (mutant == Some(Mutant::CommittedBeyond)).then(Beyond::default);
-        let (role, of) = (self.role, (&under_way, &asked, &host, beyond.as_ref()));
-        wire.tampered = mutant.map(|mutant| tampered(mutant, (role, now < world.clock.now()), world, of));
-        let gate = wire.gate.clone();
-        let connection = Connection::in_process(&settings(), wire, world.clock.now());
+        let host = Host::new(&self.name).with_clock(Clock::starting_at(now)).with_chance(chance.fork());
         let process = Process {
             role: self.role,
-            part: self.part(profile),
-            world,
-            profile,
+            world: Arc::clone(world),
             mutant,
-            chance,
-            connection: &connection,
-            wire: gate.clone(),
-            log: log.clone(),
-            clock,
+            is_behind: now < world.clock.now(),
             host: host.clone(),
-            under_way,
-            asked,
-            beyond,
+            wire: Gate::default(),
+            log: Gate::default(),
+            under_way: UnderWay::default(),
+            asked: Asked::default(),
+            beyond: (mutant == Some(Mutant::CommittedBeyond)).then(Beyond::default),
         };
+        let mut wire = Wire::new(&self.name, &world.emulator, world.clock, &world.trace, &world.coverage);
+        wire.gate = process.wire.clone();
+        wire.tampered = mutant.map(|mutant| Tampered::of(mutant, &process));
+        let connection = Connection::in_process(&settings(), wire, world.clock.now());
+        let (tasks, gates) = (Standstill::default(), (process.wire.clone(), process.log.clone()));
+        let process = Apps { process, part: self.part(profile), profile, chance, connection: &connection };
         let running = match self.role {
             Role::Consumer => Running::start(process.consumer(), host),
             Role::Streamer => Running::start(process.streamer(), host),
@@ -137,7 +152,8 @@ impl Slot {
             world.honesty.clock_is_ahead(now.since(world.clock.now()));
         }
         world.trace.note(&format!("{} life {}", self.name, self.lives));
-        self.life = Some(Life { running, wire: gate, log, tasks, thaws: None });
+        let (wire, log) = gates;
+        self.life = Some(Life { running, wire, log, tasks, thaws: None });
     }
 
     /// The end of the process that it was not asked for, if there was one.
@@ -210,28 +226,5 @@ impl Slot {
             life.log.open();
             life.thaws = None;
         }
-    }
-}
-
-/// What a mutant does to the requests of a process.
-fn tampered(
-    mutant: Mutant,
-    (role, is_behind): (Role, bool),
-    world: &World,
-    (under_way, asked, host, beyond): (&UnderWay, &Asked, &Host, Option<&Beyond>),
-) -> Tampered {
-    Tampered {
-        mutant,
-        role,
-        is_behind,
-        store: world.emulator.clone(),
-        journal: world.journal.clone(),
-        under_way: under_way.clone(),
-        asked: asked.clone(),
-        remembered: world.remembered.clone(),
-        earlier: Earlier::default(),
-        shadow: Shadow::of(&world.calm.changes),
-        host: host.clone(),
-        beyond: beyond.cloned(),
     }
 }

@@ -2,10 +2,11 @@
 //! the last announcement of a loss before it. What processes do is held against it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::memory::log::{Broker, TopicReader};
 use tally_core::changes::{
@@ -107,10 +108,10 @@ impl Journal {
 
     /// Learns whose log it is, once that is stored.
     pub(crate) async fn learn(&self, changes: &Changes) -> anyhow::Result<()> {
-        if self.kept().deployment.is_none()
+        if self.kept.lock().deployment.is_none()
             && let Some(config) = changes.config().await?
         {
-            let mut kept = self.kept();
+            let mut kept = self.kept.lock();
             (kept.deployment, kept.generation) = (Some(config.deployment), config.generation);
         }
         Ok(())
@@ -118,17 +119,17 @@ impl Journal {
 
     /// Reads on to where the log ends now; nothing while the broker is away.
     pub(crate) async fn follow(&self) -> anyhow::Result<()> {
-        if self.kept().deployment.is_none() {
+        if self.kept.lock().deployment.is_none() {
             return Ok(());
         }
         for (partition, log) in self.reader.logs().await.unwrap_or_default() {
             loop {
-                let from = self.kept().goes_on(partition.index, log.start, log.end);
+                let from = self.kept.lock().goes_on(partition.index, log.start, log.end);
                 if from >= log.end {
                     break;
                 }
                 let Ok(records) = self.reader.read(&partition, from, log.end).await else { break };
-                self.kept().take(partition.index, &records)?;
+                self.kept.lock().take(partition.index, &records)?;
             }
         }
         Ok(())
@@ -137,7 +138,7 @@ impl Journal {
     /// What a counter is to get from one place of its partition up to another; `None` where the log was not read so far, or
     /// where some of it was lost.
     pub(crate) fn between(&self, counter: &CounterId, from: Place, to: Place) -> Option<Vec<Logs>> {
-        let kept = self.kept();
+        let kept = self.kept.lock();
         let logged = kept.partitions.get(&kept.partition_of(counter))?;
         if logged.torn || to > logged.at {
             return None;
@@ -148,25 +149,25 @@ impl Journal {
 
     /// Whether some of the partition of a counter was lost.
     pub(crate) fn is_torn(&self, counter: &CounterId) -> bool {
-        let kept = self.kept();
+        let kept = self.kept.lock();
         kept.partitions.get(&kept.partition_of(counter)).is_some_and(|logged| logged.torn)
     }
 
     /// From now on not everybody has read the same of a partition.
     pub(crate) fn tear(&self, partition: u32) {
-        self.kept().partitions.entry(partition).or_default().torn = true;
+        self.kept.lock().partitions.entry(partition).or_default().torn = true;
     }
 
     /// Where a reader of everything goes on in a partition.
     pub(crate) fn end(&self, partition: u32) -> Option<Position> {
-        let kept = self.kept();
+        let kept = self.kept.lock();
         let Logged { at, filter, ladder, .. } = kept.partitions.get(&partition)?;
         Some(Position { at: *at, filter: filter.clone(), ladder: *ladder, last: None })
     }
 
     /// A place before the last announcement of a loss in a partition, with a filter that says that it knows all losses.
     pub(crate) fn before_loss(&self, partition: u32) -> Option<Position> {
-        let kept = self.kept();
+        let kept = self.kept.lock();
         let logged = kept.partitions.get(&partition)?;
         let (mut position, loss) = (logged.before_loss.clone()?, logged.filter.loss()?);
         let losses = logged.filter.standing().open.into_iter().collect();
@@ -177,29 +178,25 @@ impl Journal {
 
     /// The greatest number of a loss that was announced in a partition up to a place.
     pub(crate) fn number(&self, partition: u32, up_to: Place) -> Option<LossNumber> {
-        let kept = self.kept();
+        let kept = self.kept.lock();
         let logged = kept.partitions.get(&partition)?;
         logged.losses.range(..=up_to).map(|(_, number)| *number).max()
     }
 
     /// The number of the loss that was announced at a place of the partition of a counter.
     pub(crate) fn announced(&self, counter: &CounterId, at: Place) -> Option<LossNumber> {
-        let kept = self.kept();
+        let kept = self.kept.lock();
         kept.partitions.get(&kept.partition_of(counter))?.losses.get(&at).copied()
     }
 
     /// Whether a loss was announced in any partition.
     pub(crate) fn has_losses(&self) -> bool {
-        self.kept().partitions.values().any(|logged| !logged.losses.is_empty())
+        self.kept.lock().partitions.values().any(|logged| !logged.losses.is_empty())
     }
 
     /// How many partitions it has.
     pub(crate) fn partitions(&self) -> u32 {
-        self.kept().count
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().count
     }
 }
 

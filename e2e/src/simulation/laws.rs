@@ -1,11 +1,274 @@
-//! What must be true: at every look, in every answer, when all is quiet, and of every write of a counter.
+//! Laws of counters: when all is quiet counts are their rows, and what was said. Every write of a counter has taken in each item of
+//! an interval of its partition exactly once, a correction has made its shards right, and who reached a threshold first is recorded.
 
-mod honest;
-mod listed;
-mod quiet;
-mod steps;
+use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use honest::{Answer, Count, Honesty};
-pub(crate) use listed::listed;
-pub(crate) use quiet::{Quiet, exact, held, said, weights};
-pub(crate) use steps::Steps;
+use anyhow::{Context, ensure};
+use tally_adapters::dynamodb::ScannedRow;
+use tally_core::changes::Amend;
+use tally_core::fold::{Applied, Change, Counter};
+use tally_core::ids::{CounterId, CounterKind, RowKey, Shard, ShardCount};
+use tally_core::milestone::{Milestone, Winner};
+
+use crate::simulation::journal::{Journal, Logs};
+use crate::simulation::registers::Write;
+
+/// Rows and counters when nothing is on its way.
+pub(crate) struct Quiet<'a> {
+    /// What the rows of each row key weigh.
+    pub(crate) rows: &'a BTreeMap<RowKey, i64>,
+    pub(crate) counters: &'a BTreeMap<CounterId, Counter>,
+}
+
+impl Quiet<'_> {
+    /// Every row key with its rows and what is counted of it.
+    fn keys(&self) -> impl Iterator<Item = (RowKey, i64, i64)> {
+        self.counters.iter().flat_map(move |(id, counter)| {
+            ShardCount::MAX.all().map(move |shard| {
+                let key = RowKey { counter: id.clone(), shard };
+                let rows = self.rows.get(&key).copied().unwrap_or(0);
+                (key, rows, counter.part(shard))
+            })
+        })
+    }
+}
+
+/// Every count is its rows, and nothing in it says otherwise.
+pub(crate) fn exact(quiet: &Quiet<'_>) -> anyhow::Result<()> {
+    for (key, rows, counted) in quiet.keys() {
+        ensure!(
+            counted == rows,
+            "{key} has {rows} rows, and {counted} are counted: {:?}",
+            quiet.counters[&key.counter]
+        );
+    }
+    for (id, counter) in quiet.counters {
+        let is_sound = counter.adds_up() && counter.doubt.is_empty();
+        let is_possible = counter.likes >= 0 || id.name.kind() == CounterKind::Sum;
+        ensure!(is_sound && is_possible, "the counter of {id} says that it may be wrong: {counter:?}");
+    }
+    Ok(())
+}
+
+/// Where nothing was lost, a count is its rows before any recount, too, unless it was changed by hand or says that it is in doubt.
+pub(crate) fn held(quiet: &Quiet<'_>, is_edited: impl Fn(&RowKey) -> bool) -> anyhow::Result<()> {
+    let is_doubted = |key: &RowKey| quiet.counters.get(&key.counter).is_some_and(|it| it.doubt.contains(&key.shard));
+    for (key, rows, counted) in quiet.keys().filter(|(key, ..)| !is_edited(key) && !is_doubted(key)) {
+        ensure!(
+            counted == rows,
+            "{key} has {rows} rows, nobody has changed it by hand, and {counted} are counted: {:?}",
+            quiet.counters[&key.counter]
+        );
+    }
+    Ok(())
+}
+
+/// Every count is what was said, without a look at the rows.
+pub(crate) fn said(quiet: &Quiet<'_>, totals: &BTreeMap<CounterId, i64>) -> anyhow::Result<()> {
+    for (id, counter) in quiet.counters {
+        let total = totals.get(id).copied().unwrap_or(0);
+        ensure!(counter.likes == total, "{id} is counted as {}, and what was said comes to {total}", counter.likes);
+    }
+    let uncounted = totals.iter().find(|(id, total)| **total != 0 && !quiet.counters.contains_key(id));
+    ensure!(uncounted.is_none(), "{uncounted:?} was said, and there is no such counter");
+    Ok(())
+}
+
+/// What the rows of each row key weigh.
+pub(crate) fn weights(rows: &[ScannedRow]) -> BTreeMap<RowKey, i64> {
+    let mut weighed = BTreeMap::new();
+    for row in rows {
+        if let (Ok(key), Some(weight)) = (row.pk.parse::<RowKey>(), row.weight()) {
+            *weighed.entry(key).or_default() += weight.get();
+        }
+    }
+    weighed
+}
+
+/// The writes that were judged, and those that wait until the log was read so far.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    waiting: Vec<Write>,
+    /// What was put into each row key by hand, in order.
+    by_hand: BTreeMap<RowKey, Vec<i64>>,
+    /// Who or what reached each threshold of each counter first.
+    firsts: BTreeMap<CounterId, BTreeMap<i64, Winner>>,
+    /// Counters of which some writes cannot be judged: what the log had is lost.
+    unknown: BTreeSet<CounterId>,
+    /// Corrections that were judged.
+    pub(crate) corrections: u64,
+}
+
+impl Steps {
+    /// Judges what was written since. Where pieces of the stream were lost, a correction is not held against what the log has.
+    pub(crate) fn follow(&mut self, writes: Vec<Write>, journal: &Journal, lossy: bool) -> anyhow::Result<()> {
+        self.waiting.extend(writes);
+        for write in std::mem::take(&mut self.waiting) {
+            let Write { counter, before, after } = &write;
+            let before = before.clone().unwrap_or_default();
+            ensure!(
+                after.version >= before.version && after.corrections >= before.corrections,
+                "the counter of {counter} went from {before:?} to {after:?}"
+            );
+            if after.version == before.version {
+                self.edited(counter, &before, after);
+                continue;
+            }
+            if journal.is_torn(counter) {
+                self.unknown.insert(counter.clone());
+                continue;
+            }
+            match journal.between(counter, before.version, after.version) {
+                Some(items) => self.step(counter, before, after, &items, lossy)?,
+                None => self.waiting.push(write),
+            }
+        }
+        Ok(())
+    }
+
+    /// A write that does not move the version is one by hand.
+    fn edited(&mut self, counter: &CounterId, before: &Counter, after: &Counter) {
+        for (shard, part) in &after.parts {
+            let amount = part - before.part(*shard);
+            if amount != 0 {
+                let key = RowKey { counter: counter.clone(), shard: *shard };
+                self.by_hand.entry(key).or_default().push(amount);
+            }
+        }
+    }
+
+    fn step(
+        &mut self,
+        counter: &CounterId,
+        before: Counter,
+        after: &Counter,
+        items: &[Logs],
+        lossy: bool,
+    ) -> anyhow::Result<()> {
+        let from = before.version;
+        let mut right = before;
+        for item in items {
+            let total = right.likes;
+            let applied = right.apply(item.at, item.change(), item.loss);
+            if matches!(applied, Ok(Applied::Changed)) {
+                self.crossed(counter, item, total, right.likes);
+                if let Some(truth) = item.right() {
+                    self.corrections += 1;
+                    if !lossy {
+                        self.corrected(counter, &right, item, truth)?;
+                    }
+                }
+            }
+        }
+        right.reach(after.version);
+        right.updated_at = after.updated_at;
+        ensure!(
+            right == *after,
+            "the counter of {counter} was written as {after:?}, and by the log from {from} on it is {right:?}"
+        );
+        Ok(())
+    }
+
+    /// A correction makes its shards what the entries before it come to. It does not know of what was put in by hand after it
+    /// was calculated.
+    fn corrected(
+        &self,
+        counter: &CounterId,
+        corrected: &Counter,
+        item: &Logs,
+        truth: &BTreeMap<Shard, i64>,
+    ) -> anyhow::Result<()> {
+        let Change::Correction(correction) = item.change() else { return Ok(()) };
+        for (shard, _) in correction.parts.iter().filter(|(_, amend)| matches!(amend, Amend::Add(_))) {
+            let key = RowKey { counter: counter.clone(), shard: *shard };
+            let (part, right) = (corrected.part(*shard), truth.get(shard).copied().unwrap_or_default());
+            let later = self.by_hand.get(&key).map_or(&[][..], Vec::as_slice);
+            let is_later = (0..later.len()).any(|nth| later[nth..].iter().sum::<i64>() == part - right);
+            ensure!(
+                part == right || is_later,
+                "a correction at {} has made {key} {part}, and its changes come to {right}",
+                item.at
+            );
+        }
+        Ok(())
+    }
+
+    fn crossed(&mut self, counter: &CounterId, item: &Logs, before: i64, after: i64) {
+        if item.ladder.is_empty() || after <= before {
+            return;
+        }
+        for threshold in item.ladder.crossed(Some(before), after).thresholds {
+            let firsts = self.firsts.entry(counter.clone()).or_default();
+            firsts.entry(threshold).or_insert_with(|| winner(item.change(), threshold - before));
+        }
+    }
+
+    /// Holds the milestones recorded of a counter against who reached its thresholds first; how many there are. Where pieces
+    /// of the stream were lost, a record need not name who it was.
+    pub(crate) fn milestones(&self, counter: &CounterId, recorded: &[Milestone], lossy: bool) -> anyhow::Result<u64> {
+        let none = BTreeMap::new();
+        let firsts = self.firsts.get(counter).unwrap_or(&none);
+        if self.unknown.contains(counter) {
+            return Ok(0);
+        }
+        let told: BTreeMap<i64, &Winner> = recorded.iter().map(|milestone| (milestone.n, &milestone.by)).collect();
+        ensure!(told.len() == recorded.len(), "a threshold of {counter} is recorded twice: {recorded:?}");
+        for (threshold, first) in firsts {
+            let by = told.get(threshold).with_context(|| format!("{counter} reached {threshold} unrecorded"))?;
+            let lawful = *by == first || lossy && **by == Winner::Unwitnessed;
+            ensure!(lawful, "{counter} reached {threshold} by {first:?}, and {by:?} is recorded");
+        }
+        let spare = told.keys().find(|threshold| !firsts.contains_key(threshold));
+        ensure!(spare.is_none(), "{counter} has a record of {spare:?}, which nothing reached: {recorded:?}");
+        Ok(told.len() as u64)
+    }
+
+    /// Whether every write so far was judged.
+    pub(crate) fn is_through(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether something was put into a row key by hand.
+    pub(crate) fn is_edited(&self, key: &RowKey) -> bool {
+        self.by_hand.contains_key(key)
+    }
+}
+
+/// What lifted a total, where `nth` was missing to a threshold.
+fn winner(change: Change<'_>, nth: i64) -> Winner {
+    match change {
+        Change::Entry(entry) => Winner::of(entry, nth),
+        Change::Correction(_) => Winner::Unwitnessed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::changes::Place;
+    use tally_core::ids::PostId;
+
+    use super::*;
+
+    fn counter(version: u64, likes: i64) -> Counter {
+        let (version, parts) = (Place::from_stored(version), [(Shard::FIRST, likes)].into());
+        Counter { likes, version, parts, ..Counter::default() }
+    }
+
+    #[test]
+    fn a_counter_that_gains_what_no_entry_gives_or_goes_back_breaks_the_law_and_an_edit_by_hand_does_not() {
+        let id = CounterId::likes(PostId::new("p").expect("an id"));
+        let step =
+            |before: &Counter, after: &Counter| Steps::default().step(&id, before.clone(), after, &[], false).is_ok();
+        assert!(step(&counter(3, 5), &counter(9, 5)));
+        assert!(!step(&counter(3, 5), &counter(9, 6)));
+        let write = |before: &Counter, after: &Counter| Write {
+            counter: id.clone(),
+            before: Some(before.clone()),
+            after: after.clone(),
+        };
+        let journal = Journal::of(&tally_adapters::memory::log::Broker::new(), 1);
+        let follow = |write| Steps::default().follow(vec![write], &journal, false).is_ok();
+        assert!(follow(write(&counter(3, 5), &counter(3, 9))));
+        assert!(!follow(write(&counter(3, 5), &counter(2, 5))));
+    }
+}

@@ -1,26 +1,22 @@
 //! What a reader of the topic of boards is told, moment by moment, held against what rows gained: from the store's own word about
 //! every row, not from the log.
 
-mod gained;
-mod misread;
-
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included};
 
 use anyhow::{Context, ensure};
 use tally_adapters::memory::log::TopicReader;
-use tally_core::ids::{CounterName, Region};
+use tally_core::ids::{CounterName, PostId, Region};
 use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
-use tally_trends::{BoardRules, Claim, Place, Published, Reason, Shelf, Top, Window};
+use tally_trends::{BoardRules, Claim, Place, Published, Ranked, Reason, Shelf, Top, Window};
 
-use super::history::{History, RowChange};
-use super::laws::listed;
-use super::mutant::Mutant;
-use super::profile::Profile;
-use super::world::World;
-use gained::Gained;
-use misread::Misread;
+use crate::simulation::history::{History, RowChange};
+use crate::simulation::mutant::Mutant;
+use crate::simulation::profile::Profile;
+use crate::simulation::rewrite::Misread;
+use crate::simulation::world::World;
 
 /// The topic of boards.
 pub(crate) const BOARDS: &str = "boards";
@@ -219,4 +215,109 @@ impl Lists {
 fn told(shelf: &Shelf, place: &Place, window: Window) -> anyhow::Result<Top> {
     let top = shelf.top(place, window, RULES.list);
     top.with_context(|| format!("there is no list of {place:?} over {window} at {:?}", shelf.moment()))
+}
+
+/// What each subject gained.
+pub(crate) type Sums = BTreeMap<PostId, i64>;
+
+static NOTHING: Sums = Sums::new();
+
+/// The sums of all places over one window, which moves on with time.
+#[derive(Debug)]
+pub(super) struct Gained {
+    pub(super) window: Window,
+    /// The last second before the window, and the last in it.
+    from: u64,
+    to: u64,
+    sums: BTreeMap<CounterName, BTreeMap<Option<Region>, Sums>>,
+}
+
+impl Gained {
+    /// Nothing yet.
+    pub(super) fn over(window: Window) -> Self {
+        Self { window, from: 0, to: 0, sums: BTreeMap::new() }
+    }
+
+    /// The window ends with the second `moment` now, which is no earlier than before.
+    pub(super) fn advance(&mut self, seconds: &BTreeMap<u64, Vec<RowChange>>, moment: u64) {
+        let from = self.window.from(moment);
+        let between = |from, to| seconds.range((Excluded(from), Included(to))).flat_map(|(_, changes)| changes);
+        between(self.to, moment).for_each(|change| self.add(change, 1));
+        between(self.from, from).for_each(|change| self.add(change, -1));
+        (self.from, self.to) = (from, moment);
+    }
+
+    fn add(&mut self, change: &RowChange, sign: i64) {
+        let RowChange { counter, before, after, .. } = change;
+        let places = self.sums.entry(counter.name.clone()).or_default();
+        let mut gain = |region: Option<&Region>, gained: i64| {
+            let sums = places.entry(region.cloned()).or_default();
+            let sum = sums.entry(counter.post.clone()).or_default();
+            *sum += sign * gained;
+            if *sum == 0 {
+                sums.remove(&counter.post);
+            }
+        };
+        for ((region, weight), gains) in [(before, -1), (after, 1)] {
+            gain(None, gains * weight);
+            region.iter().for_each(|region| gain(Some(region), gains * weight));
+        }
+    }
+
+    /// What the subjects of `place` gained.
+    pub(super) fn of(&self, place: &Place) -> &Sums {
+        let places = self.sums.get(&place.counter);
+        places.and_then(|places| places.get(&place.region)).unwrap_or(&NOTHING)
+    }
+}
+
+/// A list that says that it is exact has the first `k` of `gained`; of one that states a bound no count is off by more, and
+/// nothing that it does not list beats the last one by more.
+pub(crate) fn listed(top: &Top, gained: &BTreeMap<PostId, i64>, k: usize) -> anyhow::Result<()> {
+    let items = &top.list.items;
+    let worth = gained.iter().filter(|(_, sum)| **sum >= 1);
+    let mut right: Vec<Ranked> = worth.map(|(subject, sum)| Ranked::new(subject.clone(), *sum)).collect();
+    right.sort_unstable();
+    match top.claim {
+        Claim::Unknown(_) => {}
+        Claim::Exact => {
+            right.truncate(k);
+            ensure!(*items == right, "{items:?} is listed, and rows gained {right:?}");
+        }
+        Claim::Bound(bound) => {
+            for item in items {
+                let sum = gained.get(&item.subject).copied().unwrap_or(0);
+                ensure!(item.count().abs_diff(sum) <= bound, "{item:?} is listed, and its rows gained {sum}");
+            }
+            let last = items.get(k.saturating_sub(1)).map_or(0, Ranked::count);
+            let bound = i64::try_from(bound).unwrap_or(i64::MAX);
+            let unlisted = right.iter().find(|right| !items.iter().any(|item| item.subject == right.subject));
+            let beats = unlisted.filter(|unlisted| unlisted.count().saturating_sub(last) > bound);
+            ensure!(beats.is_none(), "{items:?} is listed, and {beats:?} is not");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_trends::List;
+
+    use super::*;
+
+    #[test]
+    fn a_list_is_exact_or_within_its_bound() {
+        let post = |name: &str| PostId::new(name).expect("an id");
+        let gained = [("a", 5), ("b", 3), ("c", 3), ("d", -1)].map(|(name, sum)| (post(name), sum)).into();
+        let holds = |items: &[(&str, i64)], claim| {
+            let items = items.iter().map(|(name, count)| Ranked::new(post(name), *count)).collect();
+            let list = List { moment: 9, from: 0, items, complete: false };
+            listed(&Top { list, claim }, &gained, 2).is_ok()
+        };
+        assert!(holds(&[("a", 5), ("b", 3)], Claim::Exact));
+        assert!(!holds(&[("a", 5), ("c", 3)], Claim::Exact) && !holds(&[("a", 5)], Claim::Exact));
+        assert!(holds(&[("a", 4), ("c", 2)], Claim::Bound(1)) && !holds(&[("a", 3), ("c", 2)], Claim::Bound(1)));
+        assert!(holds(&[("a", 5), ("d", 1)], Claim::Bound(2)) && !holds(&[("a", 5), ("d", 0)], Claim::Bound(2)));
+        assert!(!holds(&[("a", 5)], Claim::Bound(2)) && holds(&[("a", 5)], Claim::Bound(3)));
+    }
 }

@@ -102,50 +102,6 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// All of them, in the order of the catalogue.
-    pub const ALL: [Self; 40] = [
-        Self::NoTombstone,
-        Self::KeptGone,
-        Self::CommittedBeyond,
-        Self::Sleeper,
-        Self::RetryOutlives,
-        Self::CellUnguarded,
-        Self::ReplayClosed,
-        Self::StaleFilter,
-        Self::NoBackLink,
-        Self::TwoUnderWay,
-        Self::BehindSent,
-        Self::NoMargin,
-        Self::TailAtEnd,
-        Self::TailUnfiltered,
-        Self::NoMarkerWait,
-        Self::Unseen,
-        Self::LateAnnouncement,
-        Self::NoGap,
-        Self::StandingLast,
-        Self::StandingFirst,
-        Self::LossUnnamed,
-        Self::TailBeforeLoss,
-        Self::NotRaised,
-        Self::NoTakeOverLink,
-        Self::LossesByNumber,
-        Self::SettledBySending,
-        Self::LocalClock,
-        Self::SafeUnpaired,
-        Self::LateRecord,
-        Self::NoVersion,
-        Self::Overwrite,
-        Self::Unfiltered,
-        Self::FilteredByMessage,
-        Self::NoRefill,
-        Self::ExpiredTwice,
-        Self::MomentsMixed,
-        Self::OlderTaken,
-        Self::RegionKept,
-        Self::LossForgotten,
-        Self::HalvesApart,
-    ];
-
     /// Its name in the catalogue.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())

@@ -1,10 +1,8 @@
 //! What one schedule is like: how much of each fault, how many processes, and how they are set up. Drawn from the seed,
 //! and for a mutant from those that give it something to break.
 
-mod listing;
-mod targets;
+pub(crate) mod targets;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tally_core::ids::{CounterId, CounterName, ShardCount};
@@ -12,14 +10,12 @@ use tally_core::milestone::Ladder;
 use tally_emulator::{Config, Fault, Rule};
 use tally_service::Chance;
 
-use super::chance::Draws;
-use super::driver::Deed;
-use super::instance::Role;
-use super::mix::Mix;
-use super::mutant::Mutant;
-use crate::crowd::Crowd;
-
-pub(crate) use listing::Listing;
+use crate::simulation::Draws;
+use crate::simulation::events::{Crowd, Mix};
+use crate::simulation::faults::Deed;
+use crate::simulation::instance::Role;
+use crate::simulation::mutant::Mutant;
+use crate::simulation::profile::targets::Listing;
 
 /// Events of a schedule with so few steps that what is rare would not come.
 const SHORT: u64 = 600;
@@ -122,12 +118,7 @@ impl Consuming {
 
 impl Profile {
     /// The schedule that `chance` draws; `other` draws what is about other counters than likes.
-    pub(crate) fn draw(
-        [chance, other]: [&Chance; 2],
-        events: u64,
-        mutant: Option<Mutant>,
-        without: &BTreeSet<String>,
-    ) -> Self {
+    pub(crate) fn draw([chance, other]: [&Chance; 2], events: u64, mutant: Option<Mutant>, without: &[String]) -> Self {
         let honesty = mutant.is_none_or(Mutant::is_of_honesty);
         let lossy = mutant.map_or_else(|| chance.happens(40), Mutant::is_of_losses);
         let recounting = mutant.map_or_else(|| chance.happens(70), Mutant::is_of_honesty);
@@ -187,15 +178,15 @@ impl Profile {
     fn count_more(&mut self, other: &Chance) {
         self.mix = Mix::draw(other, self.steps);
         self.consuming.misrouted = other.pick(&[0, 0, 5, 100]);
-        self.deeds.extend([(Deed::Garble, 3), (Deed::ResetGroup, 4), (Deed::ResetForward, 2)]);
-        self.deeds.extend([(Deed::Raise, 4), (Deed::PauseTopic, 2), (Deed::Hours, 2)]);
+        self.deeds.extend([(Deed::WeightUnreadable, 3), (Deed::GroupReset, 4), (Deed::GroupResetForward, 2)]);
+        self.deeds.extend([(Deed::ClaimRaised, 4), (Deed::TopicPaused, 2), (Deed::HoursLongOutage, 2)]);
         self.consuming.reset_behind = 50;
     }
 
     /// Leaves these kinds of faults out.
-    pub(crate) fn spare(&mut self, without: &BTreeSet<String>) {
-        self.rules.retain(|rule| !without.contains(rule.fault.name()));
-        self.deeds.retain(|(deed, _)| !without.contains(deed.name()));
+    pub(crate) fn spare(&mut self, without: &[String]) {
+        self.rules.retain(|rule| !without.iter().any(|kind| kind == rule.fault.name()));
+        self.deeds.retain(|(deed, _)| !without.contains(&deed.name()));
     }
 
     /// Every counter that there can be.
@@ -265,26 +256,31 @@ fn deeds(lossy: bool, recounting: bool, rare: u64) -> Vec<(Deed, u64)> {
         (Deed::Stop, 3),
         (Deed::Freeze, 6),
         (Deed::Rebalance, 4),
-        (Deed::Expire, 3),
-        (Deed::Split, 3),
-        (Deed::Roll, 3),
+        (Deed::GroupExpired, 3),
+        (Deed::ShardSplit, 3),
+        (Deed::ShardRoll, 3),
         (Deed::Pause, rare),
         (Deed::BrokerDown, 2),
-        (Deed::LettersRefused, 2),
-        (Deed::Evict, 5),
-        (Deed::Fill, 8),
-        (Deed::Outage, 2),
-        (Deed::Slow, 2),
-        (Deed::Skew, 2),
-        (Deed::FoldsExpire, 3),
-        (Deed::Failover, 4),
+        (Deed::DeadLettersRefused, 2),
+        (Deed::CacheEvicted, 5),
+        (Deed::CacheFilledLate, 8),
+        (Deed::StoreOutage, 2),
+        (Deed::StoreSlow, 2),
+        (Deed::ClockJump, 2),
+        (Deed::FoldsExpired, 3),
+        (Deed::CacheFailover, 4),
     ];
     if recounting {
-        deeds.extend([(Deed::Ask, 6), (Deed::Inject, 3)]);
+        deeds.extend([(Deed::RecountAsked, 6), (Deed::DriftInjected, 3)]);
     }
     if lossy {
-        deeds.extend([(Deed::Trim, 3), (Deed::Lapse, 4), (Deed::Switch, 2), (Deed::Day, rare)]);
-        deeds.extend([(Deed::ChangesLost, 2), (Deed::UnreadLost, 2), (Deed::ChangesTrimmed, 2), (Deed::TableLost, 1)]);
+        deeds.extend([(Deed::Trim, 3), (Deed::TrimUnread, 4), (Deed::StreamSwitched, 2), (Deed::DayLongOutage, rare)]);
+        deeds.extend([
+            (Deed::ChangesLost, 2),
+            (Deed::ChangesLostUnread, 2),
+            (Deed::ChangesTrimmed, 2),
+            (Deed::TableLost, 1),
+        ]);
     }
     deeds
 }

@@ -1,17 +1,19 @@
-//! Every change of a row and of a claim, as the store tells it: which events are rows by now, and how far each partition is said
-//! to have come.
+//! Every change of a row, of a claim and of a counter, as the store tells it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use tally_core::ids::ReservedKey;
+use parking_lot::Mutex;
+use tally_core::changes::Place;
+use tally_core::fold::Counter;
+use tally_core::ids::{CounterId, ReservedKey, Shard};
 use tally_core::register::{Cell, Replay, Version};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_emulator::value::{Item, Value};
 use tally_emulator::{Changed, ControlError, Emulator};
 
-use super::events::TOPIC;
+use crate::simulation::events::TOPIC;
 
 /// The table of claims.
 const CHECKPOINTS: &str = "checkpoints";
@@ -104,36 +106,32 @@ impl Registers {
             (Ok(old), Ok(new)) => Change::Row { pk: pk.to_owned(), sort: sort.to_owned(), old, new },
             (Err(odd), _) | (_, Err(odd)) => Change::Odd(odd),
         };
-        self.kept().changes.push((UnixMillis(changed.at_ms), change));
+        self.0.lock().changes.push((UnixMillis(changed.at_ms), change));
     }
 
     fn keep_claim(&self, changed: &Changed) {
         let id = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("id"));
         if id == Some("changes/losses") {
             let replays = changed.new.as_ref().map(replays).unwrap_or_default();
-            self.kept().changes.push((UnixMillis(changed.at_ms), Change::Replays(replays)));
+            self.0.lock().changes.push((UnixMillis(changed.at_ms), Change::Replays(replays)));
             return;
         }
         let index = id.and_then(|id| id.strip_prefix("claim/")?.strip_prefix(TOPIC)?.strip_prefix('/')?.parse().ok());
         let Some(partition) = index else { return };
         let (old, new) = (changed.old.as_ref().map(claim), changed.new.as_ref().map(claim));
-        let mut kept = self.kept();
+        let mut kept = self.0.lock();
         kept.claims.insert(partition, new.unwrap_or_default());
         kept.changes.push((UnixMillis(changed.at_ms), Change::Claim { partition, old, new }));
     }
 
     /// Those behind the first `taken`, and when each came.
     pub(crate) fn behind(&self, taken: usize) -> Vec<(UnixMillis, Change)> {
-        self.kept().changes[taken..].to_vec()
+        self.0.lock().changes[taken..].to_vec()
     }
 
     /// The claim of a partition.
     pub(crate) fn claim(&self, partition: u32) -> Claim {
-        self.kept().claims.get(&partition).copied().unwrap_or_default()
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().claims.get(&partition).copied().unwrap_or_default()
     }
 }
 
@@ -180,4 +178,62 @@ fn replays(item: &Item) -> BTreeSet<u32> {
 /// What an event at `offset` of a partition has as its version in the topic's only generation.
 pub(crate) fn version(is_routed: bool, offset: u64) -> Version {
     Version::new(1, is_routed, Offset(offset))
+}
+
+/// The table of counters.
+pub(crate) const COUNTS: &str = "like_counts";
+
+/// One write: the counter before and after it.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    pub(crate) counter: CounterId,
+    pub(crate) before: Option<Counter>,
+    pub(crate) after: Counter,
+}
+
+/// The writes that nobody has taken yet; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Writes(Arc<Mutex<Vec<Write>>>);
+
+impl Writes {
+    /// Is told of those in `emulator` from now on.
+    pub(crate) fn watch(&self, emulator: &Emulator) -> Result<(), ControlError> {
+        let writes = self.clone();
+        emulator.watch(COUNTS, move |changed| {
+            let id = changed.new.as_ref().and_then(|new| new.text("post_id")).and_then(|id| id.parse().ok());
+            if let (Some(counter), Some(after)) = (id, changed.new.as_ref().and_then(read)) {
+                let write = Write { counter, before: changed.old.as_ref().and_then(read), after };
+                writes.0.lock().push(write);
+            }
+        })
+    }
+
+    /// Those since this was asked last, in order.
+    pub(crate) fn take(&self) -> Vec<Write> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+/// The counter that an item is; `None` of the reserved row.
+fn read(item: &Item) -> Option<Counter> {
+    let whole = |name| item.whole(name).and_then(|number| u64::try_from(number).ok());
+    let part = |(name, _): (&String, &Value)| {
+        let shard = Shard::new(name.strip_prefix('s')?.parse().ok()?)?;
+        Some((shard, item.whole(name)?))
+    };
+    let doubt = match item.get("doubt") {
+        Some(Value::Ns(shards)) => {
+            shards.iter().filter_map(|shard| Shard::new(shard.to_string().parse().ok()?)).collect()
+        }
+        _ => BTreeSet::new(),
+    };
+    Some(Counter {
+        likes: item.whole("likes")?,
+        parts: item.iter().filter_map(part).collect(),
+        version: Place::from_stored(whole("version")?),
+        corrections: whole("c").unwrap_or_default(),
+        gap: whole("gap").map(Place::from_stored),
+        doubt,
+        ..Counter::default()
+    })
 }

@@ -1,25 +1,26 @@
 //! One schedule from its seed to its outcome.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::Context;
+use clap::Args;
+use serde::{Deserialize, Serialize};
 use tally_core::definitions::Definitions;
 use tally_core::milestone::Ladder;
 use tally_service::Chance;
 use tokio::time::Instant;
 
-use super::chance::Draws;
-use super::clockwork;
-use super::course::Course;
-use super::driver::Driver;
-use super::events::Events;
-use super::fold::{Fold, Happened};
-use super::instance::{Role, Slot};
-use super::mutant::Mutant;
-use super::outcome::Outcome;
-use super::profile::Profile;
-use super::readers::Reader;
-use super::world::World;
+use crate::simulation::course::Course;
+use crate::simulation::driver::Driver;
+use crate::simulation::events::Events;
+use crate::simulation::fold::{Fold, Happened};
+use crate::simulation::instance::{Role, Slot};
+use crate::simulation::mutant::Mutant;
+use crate::simulation::profile::Profile;
+use crate::simulation::readers::Reader;
+use crate::simulation::world::World;
+use crate::simulation::{self, Draws};
 
 /// What tells the draws about other counters than likes from the rest of a seed's.
 const OTHERS: u64 = 0x6f74_6865_7273;
@@ -27,26 +28,35 @@ const OTHERS: u64 = 0x6f74_6865_7273;
 /// The same for whether relays and folds are processes of their own.
 const APART: u64 = 0x0061_7061_7274;
 
-/// What to run.
-#[derive(Clone, Debug, Default)]
+/// Run one schedule and print its outcome as JSON
+#[derive(Args, Clone, Debug, Default)]
 pub struct Order {
-    /// What everything is drawn from.
+    /// Its seed
+    #[arg(long)]
     pub seed: u64,
-    /// Events said.
+    /// Events said
+    #[arg(long, default_value_t = 10_000)]
     pub events: u64,
-    /// The rule that is broken, if one is.
+    /// The rule that is broken
+    #[arg(long, value_name = "NAME")]
     pub mutant: Option<Mutant>,
-    /// Whether the rule is kept after all, in the schedule that would be the mutant's.
+    /// Keep the rule after all, in that mutant's schedule
+    #[arg(long, requires = "mutant")]
     pub spared: bool,
-    /// Kinds of faults that are left out.
-    pub without: BTreeSet<String>,
-    /// The thresholds of milestones.
-    pub milestones: Ladder,
-    /// Whether what is trending is listed.
-    pub listed: bool,
-    /// Whether something is done to the owner of a partition every second.
+    /// Kinds of faults left out
+    #[arg(long, value_delimiter = ',')]
+    pub without: Vec<String>,
+    /// Record who reaches these totals first
+    #[arg(long, value_name = "LADDER")]
+    pub milestones: Option<Ladder>,
+    /// List what is trending
+    #[arg(long)]
+    pub trends: bool,
+    /// Raise a claim, replace a consumer, or set the group back every second
+    #[arg(long)]
     pub restless: bool,
-    /// Whether the last lines of the trace are wanted.
+    /// With the last lines of the trace
+    #[arg(long)]
     pub lines: bool,
 }
 
@@ -55,7 +65,7 @@ pub struct Order {
 /// # Errors
 /// No runtime could be had.
 pub fn run(order: &Order) -> anyhow::Result<Outcome> {
-    clockwork::wind(order.seed);
+    simulation::wind(order.seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.context("cannot set up a runtime")?;
     Ok(runtime.block_on(Box::pin(schedule(order))))
@@ -125,10 +135,8 @@ fn profile(order: &Order, chances: [&Chance; 2]) -> Profile {
     if order.mutant.is_none() && Chance::seeded(order.seed ^ APART).happens(30) {
         (profile.apart, profile.streamers) = (true, profile.streamers * 2);
     }
-    if !order.milestones.is_empty() {
-        profile.milestones = order.milestones;
-    }
-    if order.listed || order.mutant.is_some_and(Mutant::is_of_lists) {
+    profile.milestones = order.milestones.unwrap_or(profile.milestones);
+    if order.trends || order.mutant.is_some_and(Mutant::is_of_lists) {
         profile.list(order.seed, order.mutant);
         profile.spare(&order.without);
     }
@@ -178,12 +186,81 @@ fn places(profile: &Profile) -> Vec<Slot> {
 }
 
 /// Readers at the door of every API, until the schedule ends.
-fn start_readers(world: &World, profile: &Profile, slots: &[Slot], chance: &Chance) {
+fn start_readers(world: &Arc<World>, profile: &Profile, slots: &[Slot], chance: &Chance) {
     for slot in slots.iter().filter(|slot| slot.role == Role::Api) {
         for nth in 1..=profile.readers {
             let (name, door) = (format!("reader-{nth} of {}", slot.name), slot.door.clone());
             let (counters, pace) = (profile.counters().collect(), profile.reader_pace);
-            Reader { name, door, chance: chance.fork(), counters, pace }.start(&world.host, world);
+            Reader { name, door, chance: chance.fork(), counters, pace }.start(world);
         }
+    }
+}
+
+/// One schedule's end, as one process tells another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What it was drawn from.
+    pub seed: u64,
+    /// The law that was broken, and how; `None` where all held.
+    pub broken: Option<String>,
+    /// Whether it was given up because it came to no end.
+    #[serde(default)]
+    pub endless: bool,
+    /// The hash of everything that happened.
+    pub hash: u64,
+    /// How often each kind of fault was done.
+    pub faults: BTreeMap<String, u64>,
+    /// Events said to the log, rows and likes at the end, verdicts in the ledger.
+    pub events: u64,
+    /// Rows at the end.
+    pub rows: u64,
+    /// Verdicts checked.
+    pub verdicts: u64,
+    /// Milestones checked.
+    #[serde(default)]
+    pub milestones: u64,
+    /// Answers of the API that were judged.
+    #[serde(default)]
+    pub answers: u64,
+    /// Those that said that they were exact.
+    #[serde(default)]
+    pub exact: u64,
+    /// Lists of what is trending that were judged.
+    #[serde(default)]
+    pub lists: u64,
+    /// Those that said that they were exact,
+    #[serde(default)]
+    pub lists_exact: u64,
+    /// and those that stated a bound.
+    #[serde(default)]
+    pub lists_bounded: u64,
+    /// How long it took in virtual time.
+    pub virtual_ms: u64,
+    /// The last lines of the trace, where they were asked for.
+    #[serde(default)]
+    pub lines: Vec<String>,
+}
+
+impl Outcome {
+    /// How a schedule with a mutant shows it. A schedule that was given up shows nothing: a mutant that only runs forever
+    /// breaks no law.
+    pub fn mutant_found(&self) -> Option<&str> {
+        self.broken.as_deref().filter(|_| !self.endless)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mutant_is_found_by_a_broken_law_and_not_by_a_schedule_without_an_end() {
+        let found = |broken: Option<&str>, endless| {
+            let outcome = Outcome { broken: broken.map(str::to_owned), endless, ..Outcome::default() };
+            outcome.mutant_found().map(str::to_owned)
+        };
+        assert_eq!(found(None, false), None);
+        assert_eq!(found(Some("a row is missing"), false).as_deref(), Some("a row is missing"));
+        assert_eq!(found(Some("took longer than 600 seconds"), true), None);
     }
 }

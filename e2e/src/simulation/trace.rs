@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use xxhash_rust::xxh64::xxh64;
 
@@ -36,7 +37,7 @@ impl Trace {
     pub(crate) fn say(&self, event: impl FnOnce(&mut String)) {
         let mut line = format!("{:>9} ", self.0.origin.elapsed().as_millis());
         event(&mut line);
-        let mut told = self.told();
+        let mut told = self.0.told.lock();
         told.hash = xxh64(line.as_bytes(), told.hash);
         if told.lines.len() == LINES {
             told.lines.pop_front();
@@ -58,15 +59,11 @@ impl Trace {
 
     /// The hash of everything so far.
     pub(crate) fn hash(&self) -> u64 {
-        self.told().hash
+        self.0.told.lock().hash
     }
 
     /// The last lines.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.told().lines.iter().cloned().collect()
-    }
-
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.told.lock().lines.iter().cloned().collect()
     }
 }

@@ -1,13 +1,11 @@
 //! What lies between one process's SDK and the emulator: its gate, the trace of what passed, signatures that are too old, and what
 //! a mutant leaves out of its requests, or makes of what it is answered.
 
-mod requests;
-mod responses;
-mod shadow;
-mod signature;
-mod statements;
+pub(crate) mod tampered;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
@@ -15,21 +13,29 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use tally_emulator::Emulator;
+use aws_smithy_runtime_api::http::StatusCode;
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::date_time::{DateTime, Format};
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::{Connection, ensure_tables};
+use tally_core::changes::{Body, Message, Opened};
+use tally_core::fold::Position;
+use tally_core::time::UnixMillis;
+use tally_emulator::{Config, Emulator};
 use tally_service::Clock;
+use tokio::sync::OnceCell;
 
-use super::coverage::Coverage;
-use super::gate::Gate;
-use super::trace::Trace;
-
-pub(crate) use requests::Remembered;
-pub(crate) use responses::Earlier;
-pub(crate) use shadow::Shadow;
-
-use super::journal::Journal;
-use super::kafka::Beyond;
-use super::mutant::Mutant;
-use super::ports::{Asked, UnderWay};
+use crate::simulation::faults::Coverage;
+use crate::simulation::instance::Process;
+use crate::simulation::instance::Role;
+use crate::simulation::intake::Gate;
+use crate::simulation::mutant::Mutant;
+use crate::simulation::rewrite::announced_nowhere;
+use crate::simulation::trace::Trace;
+use crate::simulation::wire::tampered::Earlier;
+use crate::simulation::world::{BEGAN, settings};
+use crate::undisturbed;
 
 /// One process's way to the emulator.
 #[derive(Clone, Debug)]
@@ -46,28 +52,27 @@ pub(crate) struct Wire {
 }
 
 /// A mutant's hands on the wire of one process.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Tampered {
-    pub(crate) mutant: Mutant,
-    pub(crate) role: super::instance::Role,
-    /// Whether its clock is behind that of the store.
-    pub(crate) is_behind: bool,
-    pub(crate) store: Emulator,
-    pub(crate) journal: Journal,
-    /// What the process has on its way to the log.
-    pub(crate) under_way: UnderWay,
-    /// What it has asked of the log.
-    pub(crate) asked: Asked,
-    /// What all processes have stored before.
-    pub(crate) remembered: Remembered,
+    mutant: Mutant,
+    process: Process,
     /// What the process was answered before.
-    pub(crate) earlier: Earlier,
+    earlier: Earlier,
     /// The positions that a recount is told.
-    pub(crate) shadow: Shadow,
-    /// The process's host: what is under way ends with it.
-    pub(crate) host: tally_service::Host,
-    /// What it has stored as done that is not.
-    pub(crate) beyond: Option<Beyond>,
+    shadow: Shadow,
+}
+
+impl fmt::Debug for Tampered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.mutant.fmt(f)
+    }
+}
+
+impl Tampered {
+    pub(crate) fn of(mutant: Mutant, process: &Process) -> Self {
+        let (earlier, shadow) = (Earlier::default(), Shadow::of(&process.world.calm.changes));
+        Self { mutant, process: process.clone(), earlier, shadow }
+    }
 }
 
 impl Wire {
@@ -134,9 +139,9 @@ impl Line {
         }
         self.wire.gate.pass().await;
         let is_sleeper = self.wire.tampered.as_ref().is_some_and(Tampered::is_signed_anew);
-        if !is_sleeper && signature::is_expired(&request, self.wire.clock.now()) {
+        if !is_sleeper && is_expired(&request, self.wire.clock.now()) {
             self.wire.coverage.fired("signature_expired");
-            let refused = signature::refusal();
+            let refused = refusal();
             self.wire.passed(&operation, &refused);
             return refused;
         }
@@ -153,4 +158,121 @@ impl Line {
 fn operation_of(request: &HttpRequest) -> String {
     let target = request.headers().get("x-amz-target").unwrap_or_default();
     target.rsplit('.').next().unwrap_or_default().to_owned()
+}
+
+/// How long a signature is good.
+const GOOD_FOR: Duration = Duration::from_secs(5 * 60);
+
+/// Whether a request was signed too long ago.
+pub(super) fn is_expired(request: &HttpRequest, now: UnixMillis) -> bool {
+    let signed = request.headers().get("x-amz-date").and_then(signed_at);
+    signed.is_some_and(|signed| now.since(signed) > GOOD_FOR)
+}
+
+/// `20231114T221320Z`.
+fn signed_at(date: &str) -> Option<UnixMillis> {
+    let (day, time) = (date.get(..8)?, date.get(9..15)?);
+    let part = |text: &str, from: usize| text.get(from..from + 2).map(str::to_owned);
+    let [month, of_month] = [part(day, 4)?, part(day, 6)?];
+    let [hour, minute, second] = [part(time, 0)?, part(time, 2)?, part(time, 4)?];
+    let text = format!("{}-{month}-{of_month}T{hour}:{minute}:{second}Z", day.get(..4)?);
+    let millis = DateTime::from_str(&text, Format::DateTime).ok()?.to_millis().ok()?;
+    u64::try_from(millis).ok().map(UnixMillis)
+}
+
+/// What it is answered.
+#[expect(clippy::unnecessary_wraps, reason = "it takes the place of an answer")]
+pub(super) fn refusal() -> Result<HttpResponse, ConnectorError> {
+    let body = r#"{"__type":"com.amazon.coral.service#InvalidSignatureException","message":"Signature expired"}"#;
+    let mut refused = HttpResponse::new(StatusCode::try_from(400).expect("a status"), SdkBody::from(body));
+    refused.headers_mut().insert("content-type", "application/x-amz-json-1.0");
+    Ok(refused)
+}
+
+/// The table of its own; clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Shadow {
+    store: Emulator,
+    changes: Changes,
+    /// The positions that the folds have stored.
+    stored: Changes,
+    made: Arc<OnceCell<()>>,
+}
+
+impl Shadow {
+    /// Beside what is `stored`.
+    pub(crate) fn of(stored: &Changes) -> Self {
+        let epoch = std::time::UNIX_EPOCH + std::time::Duration::from_millis(BEGAN.0);
+        let store = Emulator::new(Config { epoch: Some(epoch), ..Config::default() });
+        let changes = Changes::new(&Connection::in_process(&settings(), store.http_client(), BEGAN));
+        Self { store, changes, stored: stored.clone(), made: Arc::default() }
+    }
+
+    /// A client of the table.
+    pub(super) fn client(&self) -> SharedHttpClient {
+        self.store.http_client()
+    }
+
+    async fn put(&self, partition: u32, position: &Position) -> Option<()> {
+        let connection = Connection::in_process(&settings(), self.store.http_client(), BEGAN);
+        self.made.get_or_try_init(|| async { ensure_tables(&connection).await.map(drop) }).await.ok()?;
+        let key = json!({"id": {"S": format!("changes/position/{partition}")}});
+        undisturbed::send(&self.store, "DeleteItem", &json!({"TableName": "checkpoints", "Key": key})).await;
+        self.changes.store_position(partition, position).await.ok().map(drop)
+    }
+}
+
+impl Tampered {
+    /// Whether the answer to a request is the mutant's own, which it has put in its table then.
+    pub(super) async fn is_shadowed(&self, operation: &str, asked: &Value) -> bool {
+        if self.process.role != Role::Recounter || operation != "GetItem" {
+            return false;
+        }
+        let id = asked["Key"]["id"]["S"].as_str().unwrap_or_default();
+        let Some(partition) = id.strip_prefix("changes/position/").and_then(|index| index.parse().ok()) else {
+            return false;
+        };
+        let position = match self.mutant {
+            Mutant::TailAtEnd => self.at_end(partition).await,
+            Mutant::TailUnfiltered => self.unfiltered(partition).await,
+            Mutant::TailBeforeLoss => self.before_loss(partition).await,
+            _ => None,
+        };
+        match position {
+            Some(position) => self.shadow.put(partition, &position).await.is_some(),
+            None => false,
+        }
+    }
+
+    /// Where the log ends.
+    async fn at_end(&self, partition: u32) -> Option<Position> {
+        self.process.world.journal.follow().await.ok()?;
+        self.process.world.journal.end(partition)
+    }
+
+    /// A place before the last announcement of a loss, while one is open: nothing tells the recount that it lies behind.
+    async fn before_loss(&self, partition: u32) -> Option<Position> {
+        self.process.world.journal.follow().await.ok()?;
+        self.process.world.journal.before_loss(partition).filter(|position| !position.filter.standing().open.is_empty())
+    }
+
+    /// Where the fold is, with a filter that knows the stream shard by which copies are handed on.
+    async fn unfiltered(&self, partition: u32) -> Option<Position> {
+        let Position { at, mut filter, ladder, last } = self.shadow.stored.position(partition).await.ok()??;
+        let opened = Opened { shards: vec![announced_nowhere(&filter)?], ended: Vec::new() };
+        let now = self.process.host.clock().now();
+        filter.take(at, now, &Message { read: now, body: Body::Opened(opened) }, |_, _| {});
+        Some(Position { at, filter, ladder, last })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_signature_is_read() {
+        assert_eq!(signed_at("20231114T221320Z"), Some(UnixMillis(1_700_000_000_000)));
+        assert_eq!(signed_at("today"), None);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,8 +10,7 @@ use serde_json::json;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{self, Connection, Consistency, Settings};
-use tally_adapters::dynamodb::{Cursor, ScannedRow, Segment};
+use tally_adapters::dynamodb::{self, Connection, Consistency, Cursor, ScannedRow, Segment, Settings};
 use tally_adapters::memory::PartitionCache;
 use tally_adapters::memory::log::Broker;
 use tally_core::cached::StandingAt;
@@ -22,20 +22,20 @@ use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Clock, Host};
 
-use super::cache::Breaches;
-use super::coverage::Coverage;
-use super::events::{LETTERS, TOPIC};
-use super::history::{History, LIKES};
-use super::journal::{CHANGES, Journal};
-use super::laws::Honesty;
-use super::lists::BOARDS;
-use super::ports::UnderWay;
-use super::profile::Profile;
-use super::readers::Pulse;
-use super::registers::Registers;
-use super::trace::Trace;
-use super::wire::{Remembered, Wire};
-use super::writes::Writes;
+use crate::simulation::cache::Breaches;
+use crate::simulation::events::{LETTERS, TOPIC};
+use crate::simulation::faults::Coverage;
+use crate::simulation::history::{History, LIKES};
+use crate::simulation::honest::Honesty;
+use crate::simulation::journal::{CHANGES, Journal};
+use crate::simulation::lists::BOARDS;
+use crate::simulation::producer::UnderWay;
+use crate::simulation::profile::Profile;
+use crate::simulation::readers::Pulse;
+use crate::simulation::registers::{Registers, Writes};
+use crate::simulation::trace::Trace;
+use crate::simulation::wire::Wire;
+use crate::simulation::wire::tampered::Remembered;
 use crate::undisturbed;
 
 /// When every schedule begins.
@@ -95,7 +95,7 @@ pub(crate) fn settings() -> Settings {
 
 impl World {
     /// Empty tables and topics.
-    pub(crate) async fn new(profile: &Profile) -> anyhow::Result<Self> {
+    pub(crate) async fn new(profile: &Profile) -> anyhow::Result<Arc<Self>> {
         let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
         let emulator = Emulator::new(Config { epoch: Some(epoch), ..profile.engine.clone() });
         let (trace, coverage) = (Trace::new(), Coverage::default());
@@ -123,7 +123,7 @@ impl World {
             stream: dynamodb::Streams::new(&connection),
             connection: connection.clone(),
         };
-        Ok(Self {
+        Ok(Arc::new(Self {
             journal: Journal::of(&broker, profile.changes),
             emulator,
             broker,
@@ -141,7 +141,7 @@ impl World {
             pulse: Pulse::new(),
             host: Host::new("harness").with_clock(clock),
             calm,
-        })
+        }))
     }
 
     /// What `look` finds while no request fails and none is late, so that no time passes meanwhile.

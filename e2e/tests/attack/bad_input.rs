@@ -20,7 +20,7 @@ use tally_core::ports::log::{Header, Outgoing};
 use tally_core::ports::{Producer, TopicReader};
 use tally_core::topic::Offset;
 use tally_count_api as api;
-use tally_e2e::fuzz::http::serve;
+use tally_e2e::fuzz::serve;
 use tally_service::{Exit, Host, Running};
 use tally_testkit::{Engines, PATIENCE, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

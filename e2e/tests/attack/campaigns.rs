@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use tally_e2e::attack::{Campaign, Under, fight};
+use tally_e2e::attack::{Campaign, Ground, Under, fight};
 
 async fn short(campaigns: &[Campaign]) {
     let program = Path::new(env!("CARGO_BIN_EXE_tally-e2e"));
     let campaigns: Vec<_> = campaigns.iter().map(|campaign| (*campaign, campaign.short())).collect();
-    match fight(program, None, 1, &campaigns, Under::default()).await {
+    match fight(program, Ground { seed: 1, broker: None }, &campaigns, Under::default()).await {
         Ok(report) => println!("{report}"),
         Err(error) => panic!("{error:#}"),
     }

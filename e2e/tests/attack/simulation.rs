@@ -23,8 +23,8 @@ fn order(line: &'static str) -> Option<(&'static str, Order)> {
     let order = match form {
         "plain" => plain,
         "restless" => Order { restless: true, ..plain },
-        "trends" => Order { listed: true, ..plain },
-        "milestones" => Order { milestones: LADDER.parse().ok()?, ..plain },
+        "trends" => Order { trends: true, ..plain },
+        "milestones" => Order { milestones: Some(LADDER.parse().ok()?), ..plain },
         mutant => Order { mutant: Some(Mutant::from_str(mutant, false).ok()?), ..plain },
     };
     Some((form, order))
@@ -62,7 +62,7 @@ fn every_law_holds_while_every_kind_of_fault_fires() {
     let fired: BTreeSet<&str> = outcomes.iter().flat_map(|outcome| outcome.faults.keys().map(String::as_str)).collect();
     // `changes_away` makes a schedule last a minute, so only the night draws it.
     let of_lists = kinds_of_lists().filter(|kind| *kind != "changes_away");
-    let missing: Vec<&str> = kinds().chain(of_lists).filter(|kind| !fired.contains(kind)).collect();
+    let missing: Vec<String> = kinds().chain(of_lists).filter(|kind| !fired.contains(kind.as_str())).collect();
     assert!(missing.is_empty(), "never fired: {missing:?}");
     let checked = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
     assert!(checked(|it| it.verdicts) > 10, "recounts came to their verdicts");

@@ -2,14 +2,87 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tally_adapters::dynamodb::ScannedRow;
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, CounterName};
+use tally_core::ids::{CounterId, CounterKind, CounterName, ReservedKey, RowKey, Shard, ShardCount};
 
-use super::differences::Differences;
-use super::rows::{CounterRows, Rows};
 use crate::counters::{Counted, Counters};
 use crate::ledger::{Amount, Ledger, Pairs};
 use crate::names::{Made, Names};
+use crate::verify::Differences;
+
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    counters: BTreeMap<CounterId, CounterRows>,
+    /// Rows that are not where they belong, or of another kind than their counter.
+    pub(super) astray: Differences,
+}
+
+/// The rows of one counter.
+#[derive(Debug, Default)]
+pub(super) struct CounterRows {
+    /// How many there are.
+    pub(super) rows: u64,
+    /// What those of each shard weigh.
+    pub(super) shards: BTreeMap<Shard, i64>,
+    /// The load's users among the members.
+    pub(super) users: BTreeSet<u32>,
+    /// What the load's lanes have made among them: replies, or posts with a hashtag.
+    pub(super) made: BTreeSet<Made>,
+}
+
+static NONE: CounterRows =
+    CounterRows { rows: 0, shards: BTreeMap::new(), users: BTreeSet::new(), made: BTreeSet::new() };
+
+impl CounterRows {
+    /// What all of them weigh.
+    pub(super) fn total(&self) -> i64 {
+        self.shards.values().sum()
+    }
+}
+
+impl Rows {
+    /// Takes a row in. A tombstone is a member that was taken back: there is nothing to compare.
+    pub(super) fn take(&mut self, row: &ScannedRow, names: &Names, shards: ShardCount) {
+        let ScannedRow { pk, sort, .. } = row;
+        if row.gone.is_some() {
+            return;
+        }
+        let key: RowKey = match pk.parse() {
+            Ok(key) => key,
+            Err(error) => return self.astray.add(|| format!("row {pk:?}: {error}")),
+        };
+        let (kind, home) = match ReservedKey::read(sort) {
+            Some(ReservedKey::Cell { partition, .. }) => (CounterKind::Sum, shards.shard_of_cell(partition)),
+            Some(_) => return,
+            None => (CounterKind::Set, shards.shard_of(sort)),
+        };
+        if key.shard != home {
+            self.astray.add(|| format!("row of {sort:?} in {pk:?}: belongs in shard {home}"));
+        }
+        if key.counter.name.kind() != kind {
+            self.astray.add(|| format!("row of {sort:?} in {pk:?}: sums have cells alone, and sets have none"));
+        }
+        let Some(weight) = row.weight() else {
+            return self.astray.add(|| format!("row of {sort:?} in {pk:?}: weighs nothing that can be read"));
+        };
+        let counter = self.counters.entry(key.counter).or_default();
+        counter.rows += 1;
+        *counter.shards.entry(key.shard).or_default() += weight.get();
+        counter.users.extend(names.user_index(sort));
+        counter.made.extend(names.made_of(sort));
+    }
+
+    /// The rows of one counter.
+    pub(super) fn of(&self, id: &CounterId) -> &CounterRows {
+        self.counters.get(id).unwrap_or(&NONE)
+    }
+
+    /// Every counter that has rows.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&CounterId, &CounterRows)> {
+        self.counters.iter()
+    }
+}
 
 /// What was compared of all counters of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,8 +116,8 @@ pub(super) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, counters: &Counters
     for counted in counters.defined() {
         let found = Found { rows, counters, counted };
         differences.extend(match counted {
-            Counted::Likes => found.users_with(ledger.likes(), ledger.names()),
-            Counted::Retweets => found.users_with(ledger.retweets(), ledger.names()),
+            Counted::Likes => found.users_with(&ledger.likes, &ledger.names),
+            Counted::Retweets => found.users_with(&ledger.retweets, &ledger.names),
             Counted::Replies | Counted::Uses => found.made_with(ledger),
             Counted::Views => found.amounts_with(ledger),
         });
@@ -83,7 +156,7 @@ impl<'a> Found<'a> {
     }
 
     fn made_with(&self, ledger: &Ledger) -> Differences {
-        let (mut differences, mut total, names) = (Differences::default(), 0, ledger.names());
+        let (mut differences, mut total, names) = (Differences::default(), 0, &ledger.names);
         let made = ledger.made(self.counted);
         let mut said = BTreeMap::<usize, BTreeSet<Made>>::new();
         for (one, subject) in made.all() {
@@ -105,11 +178,11 @@ impl<'a> Found<'a> {
 
     fn amounts_with(&self, ledger: &Ledger) -> Differences {
         let (mut differences, mut total) = (Differences::default(), 0);
-        for (index, id, found) in self.subjects(ledger.names()) {
+        for (index, id, found) in self.subjects(&ledger.names) {
             total += found.total();
-            amount(&mut differences, ledger.views().of(index), found.total(), || id.to_string());
+            amount(&mut differences, ledger.views.of(index), found.total(), || id.to_string());
         }
-        amount(&mut differences, ledger.views().total(), total, || format!("{} in all", self.counted.name()));
+        amount(&mut differences, ledger.views.total(), total, || format!("{} in all", self.counted.name()));
         differences
     }
 

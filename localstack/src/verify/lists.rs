@@ -8,15 +8,13 @@ use std::time::Duration;
 use tally_core::ports::ChangeStream as _;
 use tokio::time::Instant;
 
-use super::Verify;
-use super::differences::Differences;
-use super::oracle::Oracle;
-use super::rows::Rows;
-use crate::client::Client;
 use crate::counters::Counted;
 use crate::ledger::Pairs;
+use crate::probe::Client;
 use crate::services::WINDOWS;
-use crate::sightings::{Claim, List, Sighting, lists};
+use crate::verify::compare::Rows;
+use crate::verify::sightings::{Claim, List, Oracle, Sighting, lists};
+use crate::verify::{Differences, Verify};
 
 /// How long a list may take to have everything: the moment lies some seconds back, and a service that was killed replays.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -122,7 +120,7 @@ impl Verify<'_> {
                     return Err(format!("it is of {moment} and says {:?}", sighting.claim));
                 }
                 (Err(error), _) if Instant::now() >= deadline => return Err(format!("{error:#}")),
-                _ => self.0.clock.sleep(super::LOOK_EVERY).await,
+                _ => self.0.clock.sleep(crate::verify::LOOK_EVERY).await,
             }
         }
     }
@@ -180,7 +178,7 @@ impl Verify<'_> {
     /// Regions of the load's members, by its ledger and by the rows' changes.
     fn stream_with_ledger(&self, oracle: &Oracle) -> Differences {
         let (mut differences, ledger) = (Differences::default(), &self.0.ledger);
-        let names = ledger.names();
+        let names = &ledger.names;
         for counted in self.0.counters.defined() {
             let Some(definition) = self.0.counters.definition(counted) else { continue };
             for (index, region) in names.regions().iter().enumerate() {
@@ -191,8 +189,8 @@ impl Verify<'_> {
                 let pairs = |pairs: &Pairs, post| i64::try_from(pairs.count_from(post, index)).unwrap_or(i64::MAX);
                 for (subject, id) in names.subjects(counted).iter().enumerate() {
                     let said = match counted {
-                        Counted::Likes => pairs(ledger.likes(), subject),
-                        Counted::Retweets => pairs(ledger.retweets(), subject),
+                        Counted::Likes => pairs(&ledger.likes, subject),
+                        Counted::Retweets => pairs(&ledger.retweets, subject),
                         Counted::Replies | Counted::Uses => made.get(&subject).copied().unwrap_or(0),
                         Counted::Views => 0,
                     };

@@ -3,11 +3,12 @@
 //! Probes show how much older counts are while a recount works.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use futures_util::future::try_join_all;
+use parking_lot::Mutex;
 use serde_json::json;
 use tally_adapters::kafka;
 use tally_core::ids::{CounterId, PostId};
@@ -15,15 +16,13 @@ use tally_service::{Stop, Switch};
 use tally_testkit::{Process, until};
 use tokio::time::{Instant, sleep};
 
-use super::super::engines::Engines;
-use super::super::figures::Recoveries;
-use super::super::load::utter;
-use super::super::service::Service;
-use super::super::stage::{SETTLES, Stage};
-use super::{Deeds, Extent};
-use crate::crowd;
-use crate::simulation::chance::Draws;
-use crate::simulation::laws::Honesty;
+use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::engines::Engines;
+use crate::attack::fleet::Service;
+use crate::attack::load::utter;
+use crate::attack::stage::{Recoveries, SETTLES, Stage};
+use crate::simulation::honest::Honesty;
+use crate::simulation::{Draws, events};
 use crate::undisturbed;
 
 /// Posts whose counts are changed, and by how much: more than their rows change by, and less than a recount withholds.
@@ -156,7 +155,7 @@ impl Corrections {
             // Before it is corrected it is called doubtful.
             let is_corrected = new.whole("c") > old.whole("c") && new.get("doubt").is_none();
             if let Some(at) = new.text("post_id").filter(|_| is_corrected) {
-                kept.look().entry(at.to_owned()).and_modify(|at| *at = at.or(Some(Instant::now())));
+                kept.0.lock().entry(at.to_owned()).and_modify(|at| *at = at.or(Some(Instant::now())));
             }
         })?;
         Ok(corrections)
@@ -164,28 +163,24 @@ impl Corrections {
 
     /// A count is about to be changed.
     fn expect(&self, id: &CounterId) {
-        self.look().insert(id.stored().into_owned(), None);
+        self.0.lock().insert(id.stored().into_owned(), None);
     }
 
     /// Since when a count is corrected: since for ever if it was never changed. `None` while it is wrong.
     fn since(&self, id: &CounterId) -> Option<Option<Instant>> {
-        match self.look().get(&*id.stored()) {
+        match self.0.lock().get(&*id.stored()) {
             None => Some(None),
             Some(at) => at.map(Some),
         }
     }
 
     fn are_all_in(&self) -> bool {
-        self.look().values().all(Option::is_some)
+        self.0.lock().values().all(Option::is_some)
     }
 
     /// How long after `began` the last one was.
     fn slowest(&self, began: Instant) -> Duration {
-        self.look().values().flatten().map(|at| at.duration_since(began)).max().unwrap_or_default()
-    }
-
-    fn look(&self) -> MutexGuard<'_, BTreeMap<String, Option<Instant>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().values().flatten().map(|at| at.duration_since(began)).max().unwrap_or_default()
     }
 }
 
@@ -240,11 +235,11 @@ struct Ages(Arc<Mutex<Vec<(Instant, Duration)>>>);
 
 impl Ages {
     fn add(&self, said: Instant, age: Duration) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((said, age));
+        self.0.lock().push((said, age));
     }
 
     fn between(&self, from: Instant, until: Instant) -> Recoveries {
-        let ages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ages = self.0.lock();
         let mut between = Recoveries::default();
         ages.iter().filter(|(said, _)| (from..until).contains(said)).for_each(|(_, age)| between.add(*age));
         between
@@ -257,7 +252,7 @@ async fn probe(stage: &Stage, nth: u64, ages: &Ages, over: Stop) -> anyhow::Resu
     let post = PostId::new(&format!("probe-{nth}")).context("an id")?;
     let mut likes: u64 = 0;
     while !over.is_requested() {
-        let saying = stage.ledger.look().like(&post, &crowd::user(likes));
+        let saying = stage.ledger.lock().like(&post, &events::user(likes));
         likes += 1;
         utter(producer.clone(), stage.ledger.clone(), vec![saying]).await?;
         let said = Instant::now();

@@ -1,20 +1,24 @@
-//! Pieces of the stream that are lost under a load of reads: trimmed before streamers have read them, or written while the
-//! stream is switched off. In every other round the API stands still meanwhile and its store takes seconds, so that what
-//! it knows of losses is old when it answers. An answer that says exact has to be so all the same.
+//! What is lost while the API is asked: pieces of the stream, and the last commands of a Redis whose primary is killed.
+//!
+//! A piece is trimmed before streamers have read it, or written while the stream is switched off. In every other round the API
+//! stands still meanwhile and its store takes seconds, so that what it knows of losses is old when it answers. An answer that
+//! says exact has to be so all the same. What the cache says of a count may be older after a failover, and never newer than the
+//! standing beside it says.
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use tally_core::cached::Cache as _;
 use tally_testkit::process::Signal;
 use tally_testkit::until;
 use tokio::time::Instant;
 
-use super::super::proxy::Mode;
-use super::super::recounts;
-use super::super::service::Service;
-use super::super::stage::Stage;
-use super::{Deeds, Extent};
-use crate::simulation::chance::Draws;
+use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::fleet::Service;
+use crate::attack::proxy::Mode;
+use crate::attack::stage::Stage;
+use crate::attack::{engines, laws};
+use crate::simulation::Draws;
 
 /// The shortest and the longest that the API stands still.
 const SHORTEST: u64 = 1_000;
@@ -35,7 +39,7 @@ const NOTICED: Duration = Duration::from_secs(120);
 /// How long the API may take to say exact again once the loss is closed.
 const HONEST: Duration = Duration::from_secs(120);
 
-pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+pub(super) async fn losses(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
     let mut deeds = Deeds::default();
     let (mut stopped, mut longest) = (0, Duration::ZERO);
     for round in 0..extent.rounds {
@@ -82,7 +86,7 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
     tokio::try_join!(losing, napping)?;
     stage.engines.api_tables.calm();
     let began = Instant::now();
-    recounts::repair(&stage.fleet.launcher).await?;
+    laws::repair(&stage.fleet.launcher).await?;
     let losses = stage.engines.open_losses().await?;
     ensure!(losses == 0, "{losses} losses are open after a recount");
     let before = stage.honesty.count().exact;
@@ -106,4 +110,47 @@ async fn switch(stage: &Stage) -> anyhow::Result<()> {
     stage.engines.switch_stream(false).await?;
     stage.changed(LOST).await?;
     stage.engines.switch_stream(true).await
+}
+
+/// The longest that a replica follows its primary, and that the primary goes on without it before it is killed.
+const FOLLOWS: u64 = 1_500;
+const ALONE: u64 = 1_000;
+
+pub(super) async fn failovers(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+    let mut deeds = Deeds::default();
+    for round in 0..extent.rounds {
+        let took = failover(stage, extent.recovery).await.with_context(|| format!("round {round}"))?;
+        deeds.recovered("cached again", took);
+        stage.all_well()?;
+    }
+    deeds.notes.push(format!("failovers of Redis           {:>5}", extent.rounds));
+    Ok(deeds)
+}
+
+/// One failover; how long it took until the cache said again of every partition what is true now.
+async fn failover(stage: &Stage, patience: Duration) -> anyhow::Result<Duration> {
+    let engines = &stage.engines;
+    let primary =
+        engines.redis().context("failovers need a redis-server: install one, or name it by TALLY_REDIS_SERVER")?;
+    let replica = engines::replica(&primary).await?;
+    stage.clock.sleep(stage.chance.millis(0, FOLLOWS)).await;
+    // From here on what the primary is told is lost with it.
+    engines::detach(&replica).await?;
+    stage.clock.sleep(stage.chance.millis(50, ALONE)).await;
+    engines.fail_over(primary, replica).await?;
+    let (began, since) = (Instant::now(), stage.clock.now());
+    let taken_over = engines.redis().context("the replica took over")?;
+    let cache = engines::cache(&taken_over, &engines.ports().prefix)?;
+    let partitions = engines.ports().log.config().await?.context("there is no log of changes")?.partitions;
+    until("the cache to say what is true now", patience, async || {
+        for partition in 0..partitions {
+            let Ok(got) = cache.get(partition, &[]).await else { return false };
+            if got.stated.and_then(|stated| stated.standing.as_of) < Some(since) {
+                return false;
+            }
+        }
+        true
+    })
+    .await?;
+    Ok(began.elapsed())
 }

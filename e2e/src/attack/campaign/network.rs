@@ -1,16 +1,18 @@
-//! Each dependency behind each kind of bad network in turn: every fault has to be felt, and to pass.
+//! Dependencies behind a bad network, away for long, and silent while all processes are stopped.
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
+use futures_util::future::try_join_all;
+use tally_testkit::until;
 use tokio::time::Instant;
 
-use super::super::engines::Dependency;
-use super::super::proxy::{Mode, Proxy};
-use super::super::service::Service;
-use super::super::stage::Stage;
-use super::{Deeds, Extent};
-use crate::simulation::chance::Draws;
+use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::engines::Dependency;
+use crate::attack::fleet::Service;
+use crate::attack::proxy::{Mode, Proxy};
+use crate::attack::stage::Stage;
+use crate::simulation::Draws;
 
 /// How often a cut is made at another place.
 const MOVED: Duration = Duration::from_millis(500);
@@ -20,7 +22,7 @@ const CUT: u64 = 20_000;
 
 const KINDS: [&str; 4] = ["reset", "blackhole", "slow", "cut"];
 
-pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
     let mut deeds = Deeds::default();
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
@@ -70,4 +72,81 @@ fn drawn(stage: &Stage, kind: &str) -> Mode {
         }
         _ => Mode::Cut { after: stage.chance.below(CUT) },
     }
+}
+
+pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+    let mut deeds = Deeds::default();
+    let kinds = [("reset", Mode::Reset), ("blackhole", Mode::Blackhole)];
+    for (dependency, proxy) in &stage.engines.proxies {
+        for (kind, mode) in kinds {
+            let before = proxy.bites();
+            proxy.set(mode);
+            named(stage, *dependency).await.with_context(|| format!("{} {kind}", dependency.name()))?;
+            stage.clock.sleep(extent.span).await;
+            let bites = proxy.bites().since(before);
+            ensure!(bites.felt(mode), "{} never felt {kind}: {bites:?}", dependency.name());
+            proxy.calm();
+            stage.all_well()?;
+            let (rows, counts) =
+                tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
+            let recovery = rows.max(counts);
+            deeds.recovered(format!("{} {kind}", dependency.name()), recovery);
+            ensure!(recovery < extent.recovery, "{} {kind}: recovery took {recovery:?}", dependency.name());
+        }
+    }
+    Ok(deeds)
+}
+
+/// A process that cannot work without it is not ready, and says why. Every process can work without the cache.
+async fn named(stage: &Stage, dependency: Dependency) -> anyhow::Result<()> {
+    let (service, name) = match dependency {
+        Dependency::Redis => return Ok(()),
+        Dependency::DynamoDb => (Service::Api, "table"),
+        Dependency::Kafka => (Service::Consumer, "kafka"),
+    };
+    // A member that has its partitions goes on with them when the broker comes back; one that is new has none.
+    let new = (dependency == Dependency::Kafka).then(|| stage.fleet.launcher.start(service, &[])).transpose()?;
+    let says = async || {
+        let answer = match &new {
+            Some(new) => new.get("/readyz").await,
+            None => stage.fleet.api().get("/readyz").await,
+        };
+        answer.is_some_and(|answer| answer.status == 503 && answer.body.contains(name))
+    };
+    until("readiness to name what is away", Duration::from_secs(60), says).await?;
+    if let Some(new) = new {
+        new.stop().await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+    let mut deeds = Deeds::default();
+    for _ in 0..extent.rounds {
+        for (dependency, proxy) in &stage.engines.proxies {
+            let recount = stage.fleet.launcher.start(Service::Recount, &["--watch"])?;
+            recount.ready().await?;
+            stage.fleet.launcher.operator().change(&["audit", "start"]).await?;
+            let before = proxy.bites();
+            proxy.set(Mode::Blackhole);
+            // For as long as it takes that every service has asked and not been answered.
+            stage.clock.sleep(extent.span).await;
+            stage.all_well()?;
+            stage.fleet.weigh();
+            let all = stage.fleet.slots().iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
+            let (drained, _) = tokio::try_join!(try_join_all(all), recount.stop())?;
+            for (slot, took) in drained {
+                deeds.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);
+                stage.fleet.refill(slot)?;
+            }
+            let bites = proxy.bites().since(before);
+            ensure!(bites.felt(Mode::Blackhole), "no process felt the silence of {}: {bites:?}", dependency.name());
+            proxy.calm();
+            let began = Instant::now();
+            stage.fleet.ready().await?;
+            tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
+            deeds.recovered(format!("all again, silent {}", dependency.name()), began.elapsed());
+        }
+    }
+    Ok(deeds)
 }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use tokio::time::{Instant, timeout};
 
-use super::*;
+use crate::attack::proxy::*;
 
 const SOON: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(150);
@@ -113,4 +113,24 @@ async fn a_cut_comes_after_so_many_bytes_and_no_more() {
     assert_eq!(echo(&mut stream, b"12345678").await.unwrap(), b"12345678");
     assert!(echo(&mut stream, b"12345678").await.is_err(), "four bytes of these are let through");
     assert_eq!(proxy.bites().broken, 1);
+}
+
+#[test]
+fn weather_is_felt_by_what_it_does_alone() {
+    let slow = Mode::Slow { delay: Duration::ZERO, bytes_per_second: 1 };
+    let modes = [Mode::Reset, Mode::Cut { after: 1 }, Mode::Blackhole, slow];
+    let felt = |bites: Bites| modes.map(|mode| bites.felt(mode));
+    let nothing = Bites::default();
+    assert_eq!(felt(nothing), [false; 4]);
+    assert_eq!(felt(Bites { broken: 1, ..nothing }), [true, true, false, false]);
+    assert_eq!(felt(Bites { swallowed: 1, ..nothing }), [false, false, true, false]);
+    assert_eq!(felt(Bites { slowed: 1, ..nothing }), [false, false, false, true]);
+    let later = Bites { broken: 3, swallowed: 2, slowed: 1 };
+    assert_eq!(later.since(Bites { broken: 1, ..nothing }), Bites { broken: 2, swallowed: 2, slowed: 1 });
+}
+
+#[test]
+fn a_trickle_never_dries_up() {
+    assert_eq!(room(1_000, Duration::from_millis(50)), 50);
+    assert_eq!(room(1, Duration::from_millis(50)), 1);
 }

@@ -1,16 +1,16 @@
-//! Schedules side by side, each in a process of its own.
+//! Schedules side by side, each in a process of its own; and one that broke a law made smaller: fewer events, fewer kinds of
+//! faults, as long as some law still breaks.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::mpsc;
 
 use anyhow::{Context, ensure};
+use parking_lot::Mutex;
 
-use super::super::outcome::Outcome;
-use super::super::schedule::Order;
-use super::broken;
+use crate::simulation::command::{broken, line};
+use crate::simulation::mutant::Mutant;
+use crate::simulation::schedule::{Order, Outcome};
 
 /// Where schedules are run.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Pool {
                 let (sender, orders, over) = (sender.clone(), &orders, &over);
                 scope.spawn(move || {
                     while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                        let order = orders.lock().unwrap_or_else(PoisonError::into_inner).next();
+                        let order = orders.lock().next();
                         let Some(order) = order else { return };
                         if sender.send(self.checked(&order, twice)).is_err() {
                             return;
@@ -76,27 +76,21 @@ impl Pool {
     pub(super) fn one(&self, order: &Order) -> anyhow::Result<Outcome> {
         let mut command = Command::new(&self.program);
         command.args(["schedule", "--seed", &order.seed.to_string(), "--events", &order.events.to_string()]);
-        if let Some(mutant) = order.mutant {
-            command.args(["--mutant", &mutant.name()]);
-        }
-        if !order.milestones.is_empty() {
-            command.args(["--milestones", &order.milestones.to_string()]);
-        }
-        if order.listed {
-            command.arg("--trends");
-        }
-        if order.restless {
-            command.arg("--restless");
-        }
-        if order.spared {
-            command.arg("--spared");
-        }
-        if !order.without.is_empty() {
-            command.args(["--without", &order.without.iter().cloned().collect::<Vec<_>>().join(",")]);
-        }
-        if order.lines {
-            command.arg("--lines");
-        }
+        let named = |name: &str, value: Option<String>| value.map(|value| [name.to_owned(), value]);
+        let without = (!order.without.is_empty()).then(|| order.without.join(","));
+        let flags = [
+            named("--mutant", order.mutant.map(Mutant::name)),
+            named("--milestones", order.milestones.map(|ladder| ladder.to_string())),
+            named("--without", without),
+        ];
+        command.args(flags.into_iter().flatten().flatten());
+        let switches = [
+            ("--trends", order.trends),
+            ("--restless", order.restless),
+            ("--spared", order.spared),
+            ("--lines", order.lines),
+        ];
+        command.args(switches.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name));
         let output = command.stderr(Stdio::piped()).output().context("cannot start a schedule")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "schedule {} ended with {}: {said}", order.seed, output.status);
@@ -109,4 +103,39 @@ impl Pool {
         }
         Ok(outcome)
     }
+}
+
+/// Lines of the trace that are printed.
+const LINES: usize = 60;
+
+/// Prints the smallest schedule found that still breaks a law, how to run it, and the end of its trace.
+pub(super) fn shrink(pool: &Pool, mut order: Order, first: &Outcome) -> anyhow::Result<()> {
+    let mut last = first.clone();
+    while order.events > 40 {
+        let smaller = Order { events: order.events / 2, ..order.clone() };
+        let outcome = pool.one(&smaller)?;
+        if outcome.broken.is_none() {
+            break;
+        }
+        (order, last) = (smaller, outcome);
+    }
+    for kind in first.faults.keys() {
+        let mut smaller = order.clone();
+        smaller.without.push(kind.clone());
+        let outcome = pool.one(&smaller)?;
+        if outcome.broken.is_some() {
+            (order, last) = (smaller, outcome);
+        }
+    }
+    let outcome = pool.one(&Order { lines: true, ..order.clone() })?;
+    let left: Vec<&String> = last.faults.keys().collect();
+    line(&format!(
+        "smallest: schedule --seed {} --events {} --without {}",
+        order.seed,
+        order.events,
+        order.without.join(",")
+    ))?;
+    line(&format!("faults left: {left:?}"))?;
+    line(outcome.broken.as_deref().context("a schedule did not repeat itself")?)?;
+    outcome.lines.iter().rev().take(LINES).rev().try_for_each(|text| line(text))
 }

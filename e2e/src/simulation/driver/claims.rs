@@ -1,4 +1,5 @@
-//! What is done to claims, and to what the group has committed: both by operators, under running consumers or without them.
+//! What is done to claims, to what the group has committed, and to the owners of partitions: by operators, under running consumers
+//! or without them.
 
 use std::time::Duration;
 
@@ -8,10 +9,12 @@ use tally_core::register::Topic;
 use tally_core::topic::{Offset, Partition};
 use tokio::time::Instant;
 
-use super::super::chance::Draws;
-use super::super::events::TOPIC;
-use super::super::instance::{GROUP, Role};
-use super::Driver;
+use crate::simulation::Draws;
+use crate::simulation::driver::Driver;
+use crate::simulation::events::TOPIC;
+use crate::simulation::faults::Deed;
+use crate::simulation::instance::{GROUP, Role};
+use crate::simulation::profile::Profile;
 
 /// How far the group is set forward, at most.
 const FORWARD: u64 = 20;
@@ -118,7 +121,7 @@ impl Driver {
 
     /// A partition stands still for a reset only after its group was set forward.
     fn notice(&mut self) -> anyhow::Result<()> {
-        for partition in self.slots.iter().flat_map(super::Slot::forward) {
+        for partition in self.slots.iter().flat_map(crate::simulation::driver::Slot::forward) {
             ensure!(self.forwarded.contains(&partition), "partition {partition} says that its group was set forward");
             for forward in self.forwards.iter_mut().filter(|it| it.partition == partition && !it.noticed) {
                 forward.noticed = true;
@@ -161,5 +164,54 @@ impl Driver {
         self.slots.iter_mut().for_each(|slot| slot.thaw(over));
         tokio::time::sleep(self.chance.millis(0, 10_000)).await;
         Ok(true)
+    }
+}
+
+/// How often something is done to an owner.
+const EVERY: Duration = Duration::from_secs(1);
+
+impl Profile {
+    /// Owners come and go every second, and much else happens to consumers.
+    pub(crate) fn unsettle(&mut self) {
+        self.pace = self.pace.min(600);
+        self.deeds.extend([(Deed::Freeze, 6), (Deed::Rebalance, 6), (Deed::GroupExpired, 6)]);
+    }
+}
+
+impl Driver {
+    /// Once a second a claim is raised, a consumer ends, mostly as a crash does, and another takes its place, or the group is set
+    /// back.
+    pub(super) async fn stir(&mut self) -> anyhow::Result<()> {
+        let now = Instant::now();
+        if self.stir.take_if(|stir| *stir <= now).is_none() {
+            return Ok(());
+        }
+        self.stir = Some(now + EVERY);
+        let (deed, done) = match self.other.below(10) {
+            0 => (Deed::GroupReset, self.reset_group().await?),
+            1..4 => (Deed::ClaimRaised, self.raise().await?),
+            _ => {
+                self.replace_consumer().await?;
+                return Ok(());
+            }
+        };
+        if done {
+            self.world.coverage.fired(&deed.name());
+        }
+        self.tick();
+        Ok(())
+    }
+
+    async fn replace_consumer(&mut self) -> anyhow::Result<()> {
+        let Some(slot) = self.alive(Some(Role::Consumer)) else { return Ok(()) };
+        let slot = &mut self.slots[slot];
+        if self.other.happens(80) {
+            slot.kill().await;
+        } else {
+            anyhow::ensure!(slot.stop().await, "{} did not stop well", slot.name);
+        }
+        slot.due = Some(Instant::now());
+        self.tick();
+        Ok(())
     }
 }

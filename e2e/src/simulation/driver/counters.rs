@@ -1,4 +1,4 @@
-//! What is done about counters beside likes: they are defined, and rows that are not readable come and go.
+//! What is done about counters: they are defined, rows that are not readable come and go, and their table is lost.
 
 use std::time::Duration;
 
@@ -8,10 +8,12 @@ use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey};
 use tally_core::time::UnixMillis;
 use tokio::time::Instant;
 
-use super::super::chance::Draws;
-use super::super::events::TOPIC;
-use super::super::registers::{FOREIGN, FOREIGN_CELL};
-use super::{Deed, Driver};
+use crate::simulation::Draws;
+use crate::simulation::driver::Driver;
+use crate::simulation::events::TOPIC;
+use crate::simulation::faults::Deed;
+use crate::simulation::registers::{COUNTS, FOREIGN, FOREIGN_CELL};
+use crate::simulation::world::World;
 use crate::undisturbed::send;
 
 /// Where a row stands: its row key and its sort key.
@@ -117,14 +119,50 @@ impl Driver {
     /// Does one of these deeds.
     pub(super) async fn perform_on_counters(&mut self, deed: Deed) -> anyhow::Result<bool> {
         Ok(match deed {
-            Deed::Garble => self.garble().await?,
-            Deed::ResetGroup => self.reset_group().await?,
-            Deed::ResetForward => self.reset_forward().await?,
-            Deed::Raise => self.raise().await?,
-            Deed::PauseTopic => self.pause_topic().await?,
-            Deed::Hours => self.sleep_through(self.other.millis(65 * 60_000, 100 * 60_000)).await?,
-            Deed::Day => self.sleep_through(Duration::from_secs(25 * 3600)).await?,
+            Deed::WeightUnreadable => self.garble().await?,
+            Deed::GroupReset => self.reset_group().await?,
+            Deed::GroupResetForward => self.reset_forward().await?,
+            Deed::ClaimRaised => self.raise().await?,
+            Deed::TopicPaused => self.pause_topic().await?,
+            Deed::HoursLongOutage => self.sleep_through(self.other.millis(65 * 60_000, 100 * 60_000)).await?,
+            Deed::DayLongOutage => self.sleep_through(Duration::from_secs(25 * 3600)).await?,
             other => self.perform_on_log(other).await?,
         })
+    }
+}
+
+impl Driver {
+    /// The table is deleted, and created anew at once or a little later, as by someone who thinks that this mends it.
+    pub(super) async fn lose_table(&mut self) -> anyhow::Result<bool> {
+        // Before there is a deployment, nobody knows which tables are its own.
+        let is_new = self.world.calmly(self.world.calm.changes.config()).await?.is_none();
+        if self.adopting.is_some() || is_new {
+            return Ok(false);
+        }
+        self.keep().await?;
+        let World { emulator, calm, writes, journal, .. } = &*self.world;
+        (0..self.world.partitions()).for_each(|partition| journal.tear(partition));
+        ensure!(send(emulator, "DeleteTable", &json!({"TableName": COUNTS})).await, "the table could not be deleted");
+        tokio::time::sleep(self.other.millis(0, 3_000)).await;
+        self.world.calmly(calm.ensure_tables()).await?;
+        writes.watch(emulator)?;
+        self.adopting = Some(Instant::now() + self.other.millis(2_000, 30_000));
+        Ok(true)
+    }
+
+    /// The operator adopts the tables that are there once that is due.
+    pub(super) async fn adopt_tables(&mut self) -> anyhow::Result<()> {
+        if self.adopting.is_none_or(|due| due > Instant::now()) {
+            return Ok(());
+        }
+        let World { calm, clock, .. } = &*self.world;
+        let adopted = self.world.calmly(async {
+            let seen = calm.checkpoints.seen_tables().await?;
+            calm.checkpoints.adopt_tables(&seen, clock.now()).await
+        });
+        if adopted.await? {
+            self.adopting = None;
+        }
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What is done to the log of changes, to the cache, and to those who list what is trending.
+//! What is done to the log of changes, to the stream before it, to the cache, and to those who list what is trending.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,15 +7,19 @@ use tally_change_streamer as streamer;
 use tally_core::cached::Slot as CacheSlot;
 use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
-use tally_core::ports::TopicReader as _;
+use tally_core::ports::{ChangeStream as _, TopicReader as _};
 use tally_core::topic::{Log, Offset, Partition};
 use tokio::time::Instant;
 
-use super::super::chance::Draws;
-use super::super::instance::{FOLDS, Role, Slot};
-use super::super::journal::CHANGES;
-use super::super::lists::GROUP;
-use super::{Deed, Driver};
+use crate::simulation::Draws;
+use crate::simulation::driver::{Driver, LIKES};
+use crate::simulation::faults::Deed;
+use crate::simulation::instance::{FOLDS, Role, Slot};
+use crate::simulation::journal::CHANGES;
+use crate::simulation::laws::{Quiet, exact, weights};
+use crate::simulation::lists::GROUP;
+use crate::simulation::world::World;
+use crate::undisturbed::switch_stream;
 
 /// How long the log takes nothing.
 const AWAY: Duration = Duration::from_secs(10 * 60 + 30);
@@ -48,19 +52,19 @@ impl Driver {
     /// Does one of these deeds; nothing where it is another.
     pub(super) async fn perform_on_log(&mut self, deed: Deed) -> anyhow::Result<bool> {
         Ok(match deed {
-            Deed::FoldsExpire => {
+            Deed::FoldsExpired => {
                 self.world.broker.expire(FOLDS);
                 true
             }
             Deed::ChangesLost => self.lose_changes().await?,
-            Deed::UnreadLost => {
+            Deed::ChangesLostUnread => {
                 self.begin_unread();
                 false
             }
             Deed::ChangesTrimmed => self.trim_changes().await?,
-            Deed::Failover => self.fail_over(),
+            Deed::CacheFailover => self.fail_over(),
             Deed::TableLost => self.lose_table().await?,
-            Deed::ListersChange => self.change_listers().await,
+            Deed::ListersChanged => self.change_listers().await,
             Deed::ChangesAway => self.take_changes_away().await?,
             _ => false,
         })
@@ -136,7 +140,7 @@ impl Driver {
             if log.end > read {
                 self.world.broker.lose_tail(CHANGES, partition.index, self.other.between(read.0, log.end.0 - 1));
                 self.world.journal.tear(partition.index);
-                self.world.coverage.fired(Deed::UnreadLost.name());
+                self.world.coverage.fired(&Deed::ChangesLostUnread.name());
             }
         }
         self.thaw(now);
@@ -189,6 +193,79 @@ impl Driver {
         }
         self.keep().await?;
         self.world.broker.refuse_writes(CHANGES, None);
+        Ok(true)
+    }
+}
+
+/// How long a lapse lasts at most that is to make up for what was put into a counter by hand.
+const HIDDEN: Duration = Duration::from_secs(30);
+
+impl Driver {
+    /// Trims what there is of the stream shards of which something is fed. The service trims nothing that is younger than a day,
+    /// and a loss in a shard of that age of which nothing is fed would be noticed by its age alone.
+    pub(super) async fn trim(&mut self) -> anyhow::Result<bool> {
+        let World { calm, emulator, .. } = &*self.world;
+        let info = self.world.calmly(calm.stream.info()).await?;
+        let shards = self.world.calmly(calm.changes.shards(&info.label)).await?;
+        let mut trimmed = 0;
+        for shard in shards.into_iter().filter(|shard| shard.fed.to.is_some()) {
+            trimmed += emulator.trim(LIKES, Some(shard.shard.id().as_str()), None).unwrap_or(0);
+        }
+        Ok(trimmed > 0)
+    }
+
+    /// Freezes all streamers; a moment before they go on, what they have not read is trimmed.
+    pub(super) fn begin_lapse(&mut self) {
+        let lapse = Instant::now() + self.chance.millis(500, 6_000);
+        let longest = if self.profile.hidden { HIDDEN } else { Duration::from_millis(self.profile.pace + 1_000) };
+        let thaw = lapse + longest;
+        self.slots.iter_mut().filter(|slot| slot.role == Role::Streamer).for_each(|slot| slot.freeze((thaw, thaw)));
+        if self.profile.oversleep {
+            let late = thaw + self.chance.millis(500, 8_000);
+            self.slots.iter_mut().filter(|slot| slot.role == Role::Api).for_each(|slot| slot.freeze((late, late)));
+        }
+        self.lapse = Some(lapse);
+    }
+
+    /// Trims what streamers have not read, once that is due; they go on then.
+    pub(super) async fn end_lapse(&mut self) -> anyhow::Result<()> {
+        let now = Instant::now();
+        let Some(lapse) = self.lapse.filter(|lapse| *lapse <= now) else { return Ok(()) };
+        if self.profile.hidden && now < lapse + HIDDEN && !self.is_made_up_for().await? {
+            return Ok(());
+        }
+        self.lapse = None;
+        if self.trim().await? {
+            self.world.coverage.fired(&Deed::TrimUnread.name());
+        }
+        if self.profile.hidden {
+            self.thaw(now);
+        }
+        Ok(())
+    }
+
+    /// Whether every counter has what its rows have, by whatever happened.
+    async fn is_made_up_for(&self) -> anyhow::Result<bool> {
+        let rows = weights(&self.world.calmly(self.world.rows()).await?);
+        let counters = self.world.calmly(self.world.counters(self.profile.counters())).await?;
+        Ok(exact(&Quiet { rows: &rows, counters: &counters }).is_ok())
+    }
+
+    /// Streamers that stand still go on.
+    pub(super) fn thaw(&mut self, at: Instant) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.role == Role::Streamer) {
+            if let Some(life) = &mut slot.life {
+                life.thaws = life.thaws.map(|_| (at, at));
+            }
+        }
+    }
+
+    /// Switches the stream off and on.
+    pub(super) async fn switch(&mut self) -> anyhow::Result<bool> {
+        anyhow::ensure!(switch_stream(&self.world.emulator, false).await, "the stream could not be switched off");
+        // A stream that comes within a second of its table counts as born with it; no store is switched that fast.
+        tokio::time::sleep(self.chance.millis(1_100, 4_000)).await;
+        anyhow::ensure!(switch_stream(&self.world.emulator, true).await, "the stream could not be switched on");
         Ok(true)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::events::{Deed, Events};
-use super::super::registers::version;
-use super::{Fold, Row};
+use crate::simulation::events::{Deed, Events};
+use crate::simulation::fold::{Fold, Row};
+use crate::simulation::registers::version;
 
 impl Fold {
     /// What is known of a record, for people.

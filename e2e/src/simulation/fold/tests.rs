@@ -1,7 +1,7 @@
 use tally_core::ids::{CounterName, PostId};
 
-use super::super::events::Record;
-use super::*;
+use crate::simulation::events::Record;
+use crate::simulation::fold::*;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 const NOW: UnixMillis = UnixMillis(1_700_000_000_000);

@@ -10,41 +10,29 @@ use tally_consumer as consumer;
 use tally_core::cached::Cache;
 use tally_core::ports::{Intake, Producer, TopicReader};
 use tally_count_api as api;
-use tally_service::{Chance, Clock, Host};
+use tally_service::Chance;
 use tally_trends as trends;
 
-use super::super::cache::WatchedCache;
-use super::super::events::{LETTERS, TOPIC};
-use super::super::gate::Gate;
-use super::super::journal::CHANGES;
-use super::super::kafka::{Beyond, GatedIntake, GatedProducer};
-use super::super::lists::{self, BOARDS};
-use super::super::mutant::Mutant;
-use super::super::ports::{Asked, EarlyProducer, FaultyIntake, FaultyProducer, FaultyReader, Rewriter, UnderWay};
-use super::super::profile::{Listing, Profile};
-use super::super::world::World;
-use super::{FOLDS, GROUP, Role};
+use crate::simulation::cache::WatchedCache;
+use crate::simulation::events::{LETTERS, TOPIC};
+use crate::simulation::instance::{FOLDS, GROUP, Process, Role};
+use crate::simulation::intake::{FaultyReader, GatedProducer, ProcessIntake};
+use crate::simulation::journal::CHANGES;
+use crate::simulation::lists::{self, BOARDS};
+use crate::simulation::mutant::Mutant;
+use crate::simulation::producer::{EarlyProducer, FaultyProducer};
+use crate::simulation::profile::Profile;
+use crate::simulation::profile::targets::Listing;
+use crate::simulation::rewrite::Rewriter;
 
-/// A process that is about to be started.
-pub(super) struct Process<'a> {
-    pub(super) role: Role,
+/// The app of a process that is about to be started.
+pub(super) struct Apps<'a> {
+    pub(super) process: Process,
     /// What of a streamer it is.
     pub(super) part: streamer::Role,
-    pub(super) world: &'a World,
     pub(super) profile: &'a Profile,
-    pub(super) mutant: Option<Mutant>,
     pub(super) chance: &'a Chance,
     pub(super) connection: &'a Connection,
-    /// Its gates to the store and to the log.
-    pub(super) wire: Gate,
-    pub(super) log: Gate,
-    pub(super) clock: Clock,
-    pub(super) host: Host,
-    /// What it has on its way to the log, and what it has asked of it.
-    pub(super) under_way: UnderWay,
-    pub(super) asked: Asked,
-    /// What a mutant commits.
-    pub(super) beyond: Option<Beyond>,
 }
 
 /// How a consumer reads.
@@ -60,21 +48,17 @@ fn read_settings(profile: &Profile) -> consumer::ReadSettings {
     }
 }
 
-impl Process<'_> {
+impl Apps<'_> {
     pub(super) fn consumer(&self) -> consumer::App {
-        let (broker, reader, behind) = (self.world.broker.clone(), self.world.broker.clone(), self.log.clone());
-        let beyond = self.beyond.clone();
-        let producer = GatedProducer {
-            broker: self.world.broker.clone(),
-            gate: self.log.clone(),
-            chance: self.chance.fork(),
-            lossy: true,
-            coverage: self.world.coverage.clone(),
-        };
+        let (broker, reader, behind) =
+            (self.process.world.broker.clone(), self.process.world.broker.clone(), self.process.log.clone());
+        let beyond = self.process.beyond.clone();
+        let producer = GatedProducer { process: self.process.clone(), chance: self.chance.fork() };
         let ports = consumer::Ports {
             join: Box::new(move || {
                 let inner = Box::new(broker.join(GROUP, TOPIC));
-                Ok(Box::new(GatedIntake { inner, gate: behind, held: None, beyond }) as Box<dyn Intake>)
+                let intake = ProcessIntake { inner, gate: behind, held: None, beyond, late: None, rewriter: None };
+                Ok(Box::new(intake) as Box<dyn Intake>)
             }),
             producer: Arc::new(producer),
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
@@ -93,12 +77,13 @@ impl Process<'_> {
         };
         let config =
             streamer::Config { role: self.part, ..streamer::Config::plain("", Some(self.profile.shards), rules) };
-        let (broker, gate, chance) = (self.world.broker.clone(), self.log.clone(), self.chance.fork());
+        let (broker, gate, chance) = (self.process.world.broker.clone(), self.process.log.clone(), self.chance.fork());
         let rewriter = self.rewriter();
         let join = move || {
-            let inner = Box::new(broker.join(FOLDS, CHANGES));
-            let inner = Box::new(GatedIntake { inner, gate: gate.clone(), held: None, beyond: None });
-            Ok(Box::new(FaultyIntake { inner, chance: chance.fork(), rewriter: rewriter.clone() }) as Box<dyn Intake>)
+            let (inner, gate, late) = (Box::new(broker.join(FOLDS, CHANGES)), gate.clone(), Some(chance.fork()));
+            let rewriter = rewriter.clone();
+            let intake = ProcessIntake { inner, gate, held: None, beyond: None, late, rewriter };
+            Ok(Box::new(intake) as Box<dyn Intake>)
         };
         let log = streamer::LogPorts {
             topic: CHANGES.to_owned(),
@@ -113,11 +98,8 @@ impl Process<'_> {
     /// What a relay writes by.
     fn relaying(&self) -> Arc<dyn Producer> {
         let inner = self.producer();
-        let early = |line| {
-            let (host, under_way) = (self.host.clone(), self.under_way.clone());
-            Arc::new(EarlyProducer { inner: inner.clone(), host, line, under_way }) as Arc<dyn Producer>
-        };
-        match self.mutant {
+        let early = |line| Arc::new(EarlyProducer { inner: inner.clone(), line }) as Arc<dyn Producer>;
+        match self.process.mutant {
             Some(Mutant::BehindSent) => early(Some(Arc::default())),
             Some(Mutant::TwoUnderWay) => early(None),
             _ => Arc::new(inner),
@@ -125,30 +107,18 @@ impl Process<'_> {
     }
 
     fn producer(&self) -> FaultyProducer {
-        FaultyProducer {
-            broker: self.world.broker.clone(),
-            clock: self.world.clock,
-            gate: self.log.clone(),
-            chance: self.chance.fork(),
-            failing: self.profile.failing,
-            host: self.world.host.clone(),
-            coverage: self.world.coverage.clone(),
-            mutant: self.mutant,
-            journal: self.world.journal.clone(),
-            said: Arc::default(),
-            asked: self.asked.clone(),
-            corrections: self.world.corrections.clone(),
-        }
+        let (process, chance) = (self.process.clone(), self.chance.fork());
+        FaultyProducer { process, chance, failing: self.profile.failing, said: Arc::default() }
     }
 
     fn reader(&self, topic: &str) -> Arc<dyn TopicReader> {
-        let (inner, gate) = (Arc::new(self.world.broker.reader("process", topic)), self.log.clone());
+        let (inner, gate) = (Arc::new(self.process.world.broker.reader("process", topic)), self.process.log.clone());
         Arc::new(FaultyReader { inner, gate, rewriter: self.rewriter() })
     }
 
     /// What rewrites the log for this process, if the mutant reads by another rule.
     fn rewriter(&self) -> Option<Rewriter> {
-        let mutant = self.mutant.filter(|mutant| match self.role {
+        let mutant = self.process.mutant.filter(|mutant| match self.process.role {
             Role::Streamer => matches!(mutant, Mutant::NoBackLink | Mutant::NotRaised),
             Role::Recounter => matches!(mutant, Mutant::TailUnfiltered | Mutant::NoMarkerWait),
             Role::Trends => matches!(
@@ -163,39 +133,42 @@ impl Process<'_> {
             Role::Consumer | Role::Api => false,
         })?;
         let longest = lists::windows().iter().map(|window| window.span()).max().unwrap_or_default();
-        Some(Rewriter::of(mutant, self.clock, longest, self.asked.clone(), &self.world.journal))
+        Some(Rewriter::of(
+            mutant,
+            self.process.host.clock(),
+            longest,
+            self.process.asked.clone(),
+            &self.process.world.journal,
+        ))
     }
 
     fn cache(&self) -> Arc<dyn Cache> {
+        let is_streamer = self.process.role == Role::Streamer;
         Arc::new(WatchedCache {
-            inner: self.world.cache.clone(),
-            gate: self.wire.clone(),
+            mutant: self.process.mutant.filter(|mutant| (*mutant == Mutant::StandingFirst) == is_streamer),
+            process: self.process.clone(),
             chance: self.chance.fork(),
             failing: self.profile.cache_failing,
-            mutant: self.mutant.filter(|mutant| (*mutant == Mutant::StandingFirst) == (self.role == Role::Streamer)),
-            journal: self.world.journal.clone(),
-            breaches: self.world.breaches.clone(),
-            coverage: self.world.coverage.clone(),
         })
     }
 
     /// One that lists what is trending.
     pub(super) fn trends(&self, listing: &Listing) -> trends::App {
-        let (broker, gate, chance) = (self.world.broker.clone(), self.log.clone(), listing.chance.fork());
+        let (broker, gate, chance) =
+            (self.process.world.broker.clone(), self.process.log.clone(), listing.chance.fork());
         let rewriter = self.rewriter();
         let join = move || {
-            let inner = Box::new(broker.join(lists::GROUP, CHANGES));
-            let inner = Box::new(GatedIntake { inner, gate, held: None, beyond: None });
-            Ok(Box::new(FaultyIntake { inner, chance, rewriter }) as Box<dyn Intake>)
+            let (inner, late) = (Box::new(broker.join(lists::GROUP, CHANGES)), Some(chance));
+            Ok(Box::new(ProcessIntake { inner, gate, held: None, beyond: None, late, rewriter }) as Box<dyn Intake>)
         };
         let ports = trends::Ports {
             tables: self.connection.clone(),
             join: Box::new(join),
-            changes: Arc::new(self.world.broker.reader("trends", CHANGES)),
-            boards: Arc::new(self.world.broker.reader("trends", BOARDS)),
+            changes: Arc::new(self.process.world.broker.reader("trends", CHANGES)),
+            boards: Arc::new(self.process.world.broker.reader("trends", BOARDS)),
             producer: Arc::new(self.producer()),
         };
-        let least = if self.mutant == Some(Mutant::NoRefill) { 0 } else { lists::RULES.least };
+        let least = if self.process.mutant == Some(Mutant::NoRefill) { 0 } else { lists::RULES.least };
         let boards = trends::BoardRules { least, ..lists::RULES };
         let (windows, regions, keys) = (lists::windows(), listing.regions, listing.keys);
         let rules = trends::Rules { windows, boards, regions, keys };

@@ -1,4 +1,4 @@
-//! What a mutant needs to go wrong; the laws know nothing of it.
+//! What a mutant needs to go wrong, and what a schedule has where what is trending is listed; the laws know nothing of either.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tally_core::milestone::Ladder;
 use tally_emulator::{Fault, Rule};
 use tally_service::Chance;
 
-use super::super::chance::Draws;
-use super::super::driver::Deed;
-use super::super::instance::Role;
-use super::super::mix::Mix;
-use super::super::mutant::Mutant;
-use super::{Profile, ghosts};
-use crate::crowd::Crowd;
+use crate::simulation::Draws;
+use crate::simulation::events::{Crowd, Mix};
+use crate::simulation::faults::Deed;
+use crate::simulation::instance::Role;
+use crate::simulation::lists::REGIONS;
+use crate::simulation::mutant::Mutant;
+use crate::simulation::profile::{Profile, ghosts};
 
 impl Profile {
     /// Gives `mutant` what it needs.
@@ -40,7 +40,7 @@ impl Profile {
     /// For a mutant that spoils rows.
     fn target_rows(&mut self, mutant: Mutant, chance: &Chance) {
         (self.consumers, self.recounters, self.consuming.misrouted) = (2, 0, 0);
-        self.deeds.extend([(Deed::Freeze, 12), (Deed::Expire, 8)]);
+        self.deeds.extend([(Deed::Freeze, 12), (Deed::GroupExpired, 8)]);
         self.rules.push(ghosts(chance.between(20, 80), 5_000, 0));
         match mutant {
             Mutant::CellUnguarded => self.mix = std::mem::take(&mut self.mix).of_sums(),
@@ -52,7 +52,7 @@ impl Profile {
                 (self.apis, self.pace, self.steps) = (0, 600, self.steps.max(200));
                 // One stands still, and the others take its rows further before hours pass.
                 (self.consumers, self.consuming.reset_behind) = (3, 0);
-                self.deeds = vec![(Deed::Nothing, 60), (Deed::Freeze, 4), (Deed::Hours, 3)];
+                self.deeds = vec![(Deed::Nothing, 60), (Deed::Freeze, 4), (Deed::HoursLongOutage, 3)];
                 // What is tried again is under way when its process stands still.
                 self.rules = vec![Rule::new(Fault::Throttle).table("likes").chance(0.5)];
             }
@@ -63,7 +63,7 @@ impl Profile {
                 // An audit goes through while a replay goes on, which is not disturbed.
                 (self.partitions, self.consuming.reset_behind) = (1, 100);
                 (self.pace, self.steps) = (3_000, self.steps.max(240));
-                self.deeds = vec![(Deed::Nothing, 60), (Deed::Hours, 1)];
+                self.deeds = vec![(Deed::Nothing, 60), (Deed::HoursLongOutage, 1)];
                 self.rules = vec![
                     Rule::new(Fault::Latency { min_ms: 500, max_ms: 1_500 }).table("likes").on("BatchExecuteStatement"),
                 ];
@@ -75,7 +75,7 @@ impl Profile {
     /// For one that spoils what is in the log, or what of it is read again: processes come and go.
     fn target_log(&mut self, mutant: Mutant) {
         (self.victims, self.failing) = (Some(Role::Streamer), 15);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 12), (Deed::FoldsExpire, 6)];
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 12), (Deed::FoldsExpired, 6)];
         self.rules.truncate(1);
         match mutant {
             Mutant::StaleFilter => {
@@ -93,7 +93,7 @@ impl Profile {
     fn target_answers(&mut self, mutant: Mutant) {
         (self.apis, self.readers, self.reader_pace) = (2, 2, 100);
         (self.pace, self.steps) = (300, 200);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::Evict, 5)];
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::CacheEvicted, 5)];
         self.rules.truncate(1);
         (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
         match mutant {
@@ -105,7 +105,7 @@ impl Profile {
                 (self.wrong_clocks, self.ahead, self.streamers) = (100, 100, 1);
                 // A streamer that is replaced all the time feeds nothing.
                 (self.leases, self.victims) = (false, Some(Role::Streamer));
-                self.deeds.push((Deed::Skew, 1));
+                self.deeds.push((Deed::ClockJump, 1));
             }
             Mutant::StandingLast => self.cached = false,
             Mutant::SafeUnpaired => {
@@ -121,7 +121,7 @@ impl Profile {
     /// For one that makes answers lie where something is lost: little but losses, and few of them, in a stream that shows
     /// changes at once. A loss that is open hides what goes wrong around the next.
     fn target_losses(&mut self, mutant: Mutant) {
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Evict, 5)];
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::CacheEvicted, 5)];
         self.rules.truncate(1);
         (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
         (self.apis, self.readers, self.reader_pace) = (2, 2, 100);
@@ -129,15 +129,15 @@ impl Profile {
         match mutant {
             Mutant::NoBackLink | Mutant::NoTakeOverLink => {
                 (self.apart, self.streamers) = (true, 2);
-                self.deeds.push((Deed::UnreadLost, 6));
+                self.deeds.push((Deed::ChangesLostUnread, 6));
             }
             Mutant::LossesByNumber => {
                 (self.wrong_clocks, self.ahead, self.streamers) = (100, 0, 1);
                 (self.wrong_by, self.victims) = (Duration::from_secs(60), Some(Role::Streamer));
                 (self.leases, self.pace, self.steps) = (false, 600, 160);
-                self.deeds.extend([(Deed::Lapse, 3), (Deed::Skew, 1)]);
+                self.deeds.extend([(Deed::TrimUnread, 3), (Deed::ClockJump, 1)]);
             }
-            _ => self.deeds.push((Deed::Lapse, 3)),
+            _ => self.deeds.push((Deed::TrimUnread, 3)),
         }
         if matches!(mutant, Mutant::NoGap | Mutant::LossesByNumber) {
             (self.oversleep, self.cached, self.local_ttl) = (true, false, Duration::ZERO);
@@ -149,7 +149,7 @@ impl Profile {
     /// For one that spoils recounts: row keys are asked for all the time.
     fn target_recount(&mut self, mutant: Mutant) {
         (self.recounters, self.steps) = (self.recounters.max(1), self.steps.max(60));
-        self.deeds.push((Deed::Ask, 25));
+        self.deeds.push((Deed::RecountAsked, 25));
         let slow = Rule::new(Fault::Latency { min_ms: 300, max_ms: 2_000 }).on("BatchExecuteStatement");
         match mutant {
             Mutant::TailAtEnd => {
@@ -167,7 +167,7 @@ impl Profile {
             }
             Mutant::Unseen => {
                 (self.recounters, self.failing) = (2, 15);
-                self.deeds.push((Deed::Inject, 20));
+                self.deeds.push((Deed::DriftInjected, 20));
             }
             Mutant::NotRaised => {
                 (self.streamers, self.leases, self.failing) = (2, false, 15);
@@ -188,15 +188,15 @@ impl Profile {
         (self.apis, self.readers, self.reader_pace) = (1, 2, 100);
         (self.crowd.users, self.ebb, self.failing) = (20, true, 0);
         (self.pace, self.steps) = (600, 240);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Lapse, 2)];
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::TrimUnread, 2)];
         match mutant {
             Mutant::LossUnnamed => {
                 self.hidden = true;
-                self.deeds.extend([(Deed::Inject, 3), (Deed::Lapse, 6)]);
+                self.deeds.extend([(Deed::DriftInjected, 3), (Deed::TrimUnread, 6)]);
             }
             Mutant::SettledBySending => {
                 (self.recounters, self.shards) = (2, ShardCount::new(4).expect("a power of two"));
-                self.deeds.push((Deed::Ask, 25));
+                self.deeds.push((Deed::RecountAsked, 25));
             }
             _ => {}
         }
@@ -206,7 +206,7 @@ impl Profile {
     fn talk(&mut self) {
         (self.crowd.posts, self.shards) = (1, ShardCount::new(1).expect("a power of two"));
         (self.pace, self.steps) = (300, 300);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::Ask, 25)];
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::RecountAsked, 25)];
     }
 
     /// For one that records milestones wrongly: a total goes up and down around the thresholds while several stream shards
@@ -217,13 +217,114 @@ impl Profile {
         (self.streamers, self.leases, self.recounters, self.engine.shards) = (2, false, 0, 4);
         self.pace = 200;
         self.milestones = Ladder::every(5).expect("a threshold");
-        self.deeds.push((Deed::FoldsExpire, 10));
+        self.deeds.push((Deed::FoldsExpired, 10));
         match mutant {
             Mutant::LateRecord => {
                 self.victims = Some(Role::Streamer);
                 self.deeds.push((Deed::Crash, 25));
             }
             Mutant::NoVersion => self.rules.push(ghosts(150, 5_000, 500).on("TransactWriteItems")),
+            _ => {}
+        }
+    }
+}
+
+/// What tells the draws about lists from the rest of a seed's.
+const LISTS: u64 = 0x006c_6973_7473;
+
+/// How late the stream may be: lists are of the second that is fed, with what that stays behind the clock by.
+const LATE: Duration = Duration::from_millis(1_500);
+
+/// How the log and its readers are set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Listing {
+    /// What draws all that is about lists.
+    pub(crate) chance: Chance,
+    /// Partitions of the topic of boards.
+    pub(crate) boards: u32,
+    pub(crate) members: u64,
+    /// How many keys a process may hold, and how many regions have lists.
+    pub(crate) keys: usize,
+    pub(crate) regions: usize,
+    /// How many of a hundred processes that are frozen lose their partitions.
+    pub(crate) expiring: u64,
+}
+
+impl Listing {
+    fn draw(seed: u64) -> Self {
+        let chance = Chance::seeded(seed ^ LISTS);
+        let count = |most| u32::try_from(chance.between(1, most)).unwrap_or(1);
+        Self {
+            boards: count(2),
+            members: chance.between(1, 2),
+            keys: chance.pick(&[usize::MAX, usize::MAX, usize::MAX, 12]),
+            regions: if chance.happens(80) { REGIONS.len() } else { 2 },
+            expiring: 70,
+            chance,
+        }
+    }
+
+    /// Whether so much may be forgotten that no list is exact.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.keys < usize::MAX || self.regions < REGIONS.len()
+    }
+
+    /// The region that an event comes from.
+    pub(crate) fn region(&self) -> Option<&'static str> {
+        let nth = self.chance.place(REGIONS.len() + 1);
+        REGIONS.get(nth).copied()
+    }
+}
+
+impl Profile {
+    /// What is trending is listed.
+    pub(crate) fn list(&mut self, seed: u64, mutant: Option<Mutant>) {
+        let mut listing = Listing::draw(seed);
+        if let Some(mutant) = mutant {
+            (listing.keys, listing.regions) = (usize::MAX, REGIONS.len());
+            self.failing = 6;
+            match mutant {
+                Mutant::Unfiltered | Mutant::FilteredByMessage | Mutant::OlderTaken => self.failing = 15,
+                Mutant::NoRefill => self.changes = 1,
+                Mutant::MomentsMixed => self.changes = 3,
+                _ => {}
+            }
+        } else {
+            self.deeds.push((Deed::ListersChanged, 3));
+            if self.lossy {
+                self.deeds.push((Deed::ChangesAway, 1));
+            }
+        }
+        self.engine.stream_delay = self.engine.stream_delay.min(LATE);
+        self.listing = Some(listing);
+    }
+
+    /// Gives a mutant of the log and its readers what it needs to go wrong: little else happens.
+    pub(super) fn target_lists(&mut self, mutant: Mutant) {
+        self.crowd = Crowd { posts: 10, users: 40, hot: 30, unlikes: 40 };
+        self.shards = ShardCount::new(1).expect("a power of two");
+        (self.streamers, self.leases, self.recounters) = (1, false, 0);
+        (self.pace, self.steps) = (600, 200);
+        self.rules.truncate(1);
+        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::ShardRoll, 1)];
+        let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
+        match mutant {
+            Mutant::FilteredByMessage => {
+                weigh(Deed::Crash, 15);
+                self.victims = Some(Role::Streamer);
+            }
+            Mutant::OlderTaken => {
+                weigh(Deed::Freeze, 10);
+                (self.sleepers, self.longest_nap) = (Some(Role::Trends), 25_000);
+            }
+            Mutant::ExpiredTwice => {
+                weigh(Deed::Crash, 6);
+                (self.victims, self.pace, self.steps) = (Some(Role::Trends), 2_000, 300);
+            }
+            Mutant::LossForgotten => {
+                weigh(Deed::TrimUnread, 4);
+                (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
+            }
             _ => {}
         }
     }

@@ -5,10 +5,10 @@ use tally_core::definitions::Direction;
 use tally_core::ids::{ReservedKey, RowKey, ShardCount};
 use tally_core::weight::{Stated, Weight};
 
-use super::super::differences::LISTED;
-use super::*;
 use crate::counters::tests::all;
 use crate::ledger::{Deed, Event};
+use crate::verify::LISTED;
+use crate::verify::compare::*;
 
 const SHARDS: ShardCount = ShardCount::DEFAULT;
 
@@ -24,7 +24,7 @@ impl World {
     }
 
     fn id(&self, counted: Counted, subject: usize) -> CounterId {
-        all().id(counted, &self.ledger.names().subjects(counted)[subject]).unwrap()
+        all().id(counted, &self.ledger.names.subjects(counted)[subject]).unwrap()
     }
 
     fn say(&self, subject: usize, deed: Deed) {
@@ -39,7 +39,7 @@ impl World {
         };
         let stated = amount.map_or(Stated::Nothing, |n| Stated::Amount(Weight::new(n).unwrap()));
         let row = ScannedRow { pk: key.to_string(), sort: sort.to_owned(), stated, gone: None };
-        self.rows.take(&row, self.ledger.names(), SHARDS);
+        self.rows.take(&row, &self.ledger.names, SHARDS);
         let counter = self.counters.entry(id.clone()).or_default();
         *counter.parts.entry(key.shard).or_default() += amount.unwrap_or(1);
         counter.likes += amount.unwrap_or(1);
@@ -199,4 +199,49 @@ fn long_lists_are_cut() {
     (0..30).for_each(|user| world.say(1, like(user)));
     let found = rows_with_ledger(&world.rows, &world.ledger, &all());
     assert_eq!((found.count, found.listed.len()), (31, LISTED));
+}
+
+fn taken(pk: &str, sort: &str, stated: Stated) -> Rows {
+    let (names, mut rows) = (Names::new(1, 1, 0, None), Rows::default());
+    let row = ScannedRow { pk: pk.to_owned(), sort: sort.to_owned(), stated, gone: None };
+    rows.take(&row, &names, ShardCount::DEFAULT);
+    rows
+}
+
+#[test]
+fn a_row_that_stands_where_it_should_not_is_astray() {
+    let shards = ShardCount::DEFAULT;
+    let (home, five) = (shards.shard_of("u"), Stated::Amount(Weight::new(5).unwrap()));
+    let elsewhere = (home.index() + 1) % shards.get();
+    let cell = "\u{1}cell/likes/3";
+    for (pk, sort, stated, astray) in [
+        (format!("p#{home}"), "u", Stated::Nothing, 0),
+        (format!("p#retweets.{home}"), "u", Stated::Nothing, 0),
+        ("p#+views.3".to_owned(), cell, five, 0),
+        ("torn".to_owned(), "u", Stated::Nothing, 1),
+        (format!("p#{elsewhere}"), "u", Stated::Nothing, 1),
+        ("p#+views.4".to_owned(), cell, five, 1),
+        (format!("p#+views.{home}"), "u", Stated::Nothing, 1),
+        ("p#retweets.3".to_owned(), cell, five, 1),
+        ("p#+views.3".to_owned(), cell, Stated::Unreadable, 1),
+    ] {
+        let rows = taken(&pk, sort, stated);
+        assert_eq!(rows.astray.count, astray, "{pk} {sort:?}: {:?}", rows.astray);
+    }
+}
+
+#[test]
+fn a_tombstone_is_no_row() {
+    let (names, mut rows) = (Names::new(1, 1, 0, None), Rows::default());
+    let (pk, sort) = (format!("p#{}", ShardCount::DEFAULT.shard_of("u")), "u".to_owned());
+    let tombstone = ScannedRow { pk, sort, stated: Stated::Amount(Weight::ABSENT), gone: Some(7) };
+    rows.take(&tombstone, &names, ShardCount::DEFAULT);
+    assert_eq!((rows.iter().count(), rows.astray.count), (0, 0));
+}
+
+#[test]
+fn a_cell_weighs_its_amount() {
+    let rows = taken("p#+views.3", "\u{1}cell/likes/3", Stated::Amount(Weight::new(-5).unwrap()));
+    let totals: Vec<_> = rows.iter().map(|(_, found)| (found.rows, found.total())).collect();
+    assert_eq!(totals, [(1, -5)]);
 }

@@ -1,10 +1,11 @@
-//! The log `changes` in the hands of readers that break a rule: what they are given says what a reader without the rule would
-//! have made of it.
+//! The log `changes`, and the topic of boards, in the hands of readers that break a rule: what they are given says what a reader
+//! without the rule would have made of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tally_core::changes::{
     Body, Correction, DeploymentId, Effect, Entry, Filter, Message, Nonce, Opened, Opening, Place, Section, Side,
@@ -15,10 +16,11 @@ use tally_core::ids::{CounterId, RowKey, Sequence, StreamShard};
 use tally_core::ports::log::{Record, Records};
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
+use tally_trends::{Published, Shelf, Tick};
 use tokio::time::Instant;
 
-use super::super::journal::Journal;
-use super::super::mutant::Mutant;
+use crate::simulation::journal::Journal;
+use crate::simulation::mutant::Mutant;
 
 /// How much older than the longest window a change is that has left it for certain, in seconds.
 const LEFT: u64 = 60;
@@ -59,14 +61,14 @@ impl Asked {
     /// It has put a marker.
     pub(crate) fn marked(&self, key: &str, nonce: &str) {
         if let (Ok(key), Ok(nonce)) = (key.parse(), nonce.parse()) {
-            self.known().markers.insert(key, (nonce, 0));
+            self.0.lock().markers.insert(key, (nonce, 0));
         }
     }
 
     /// It has sent a correction.
     pub(super) fn corrected(&self, value: &[u8]) {
         let Some(Body::Correction(correction)) = read(value).map(|(_, message)| message.body) else { return };
-        let (id, mut known) = (correction.counter.clone(), self.known());
+        let (id, mut known) = (correction.counter.clone(), self.0.lock());
         let Some((_, of)) = known.counters.get(&id).filter(|(seen, _)| *seen == correction.seen) else { return };
         let sent = Sent { of: *of, at: Instant::now(), correction };
         known.corrections.insert(id, sent);
@@ -77,7 +79,7 @@ impl Asked {
         let number = |value: &Value| value["N"].as_str().and_then(|number| number.parse::<i64>().ok());
         let whole = |value: &Value| number(value).and_then(|number| u64::try_from(number).ok()).unwrap_or_default();
         let Some(id) = item["post_id"]["S"].as_str().and_then(|id| id.parse::<CounterId>().ok()) else { return };
-        let (place, mut known) = (Place::from_stored(whole(&item["version"])), self.known());
+        let (place, mut known) = (Place::from_stored(whole(&item["version"])), self.0.lock());
         known.counters.insert(id.clone(), (whole(&item["c"]), place));
         let Some(sent) = known.corrections.get(&id).filter(|sent| sent.at.elapsed() < SETTLED) else { return };
         if !sent.was_refused(place, journal) {
@@ -93,10 +95,6 @@ impl Asked {
             }
         }
         item["likes"] = json!({"N": total.to_string()});
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -143,7 +141,7 @@ impl Rewriter {
 
     /// A partition is read anew.
     pub(super) fn begin(&self, partition: u32) {
-        self.reading().remove(&partition);
+        self.reading.lock().remove(&partition);
     }
 
     /// What is handed on in the place of `records`.
@@ -200,7 +198,7 @@ impl Rewriter {
     fn mark(&self, partition: u32, value: &[u8]) -> Option<Vec<u8>> {
         let (deployment, mut message) = read(value)?;
         let Body::Sections { sections, .. } = &mut message.body else { return None };
-        let mut known = self.asked.known();
+        let mut known = self.asked.0.lock();
         let of_partition = |key: &RowKey| partition_of(key, self.partitions) == partition;
         let waiting = known.markers.iter_mut().filter(|(key, (_, shown))| *shown < MARKED && of_partition(key));
         let mut waiting: Vec<_> = waiting.collect();
@@ -225,7 +223,7 @@ impl Rewriter {
     /// in between.
     fn renumber(&self, partition: u32, value: &[u8]) -> Option<Vec<u8>> {
         let (deployment, mut message) = read(value)?;
-        let mut reading = self.reading();
+        let mut reading = self.reading.lock();
         let reading = reading.entry(partition).or_default();
         match &mut message.body {
             Body::Sections { sections, .. } => {
@@ -273,10 +271,6 @@ impl Rewriter {
             _ => {}
         }
     }
-
-    fn reading(&self) -> MutexGuard<'_, BTreeMap<u32, Reading>> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Reading {
@@ -323,4 +317,56 @@ fn read(value: &[u8]) -> Option<(DeploymentId, Message)> {
     let deployment = DeploymentId(said["of"].as_str()?.into());
     let message = Message::read(value, &deployment).ok()?;
     Some((deployment, message))
+}
+
+/// What such a reader does with the messages.
+#[derive(Debug)]
+pub(super) enum Misread {
+    /// The latest lists of all partitions are taken for those of one moment.
+    MomentsMixed(BTreeMap<u32, Tick>),
+    /// What was written last is taken for the latest.
+    OlderTaken { all: Vec<Published>, latest: BTreeMap<u32, u64> },
+}
+
+impl Misread {
+    /// The reader that `mutant` has, if it has one.
+    pub(super) fn of(mutant: Mutant) -> Option<Self> {
+        match mutant {
+            Mutant::MomentsMixed => Some(Self::MomentsMixed(BTreeMap::new())),
+            Mutant::OlderTaken => Some(Self::OlderTaken { all: Vec::new(), latest: BTreeMap::new() }),
+            _ => None,
+        }
+    }
+
+    /// Hands `message` on to `shelf`, and what makes it break the rule.
+    pub(super) fn take(&mut self, message: Published, shelf: &mut Shelf) {
+        match (self, &message) {
+            (Self::MomentsMixed(latest), Published::Tick(tick)) => {
+                let moment = tick.moment;
+                latest.insert(tick.partition, tick.clone());
+                shelf.take(message);
+                for other in latest.values().filter(|other| other.moment < moment) {
+                    shelf.take(Published::Tick(Tick { moment, ..other.clone() }));
+                }
+            }
+            (Self::OlderTaken { all, latest }, Published::Tick(tick)) => {
+                let (moment, before) = (tick.moment, latest.insert(tick.partition, tick.moment));
+                all.push(message.clone());
+                if before.is_none_or(|before| moment >= before) {
+                    shelf.take(message);
+                    return;
+                }
+                // It stands in the place of all later ones.
+                *shelf = Shelf::default();
+                shelf.read_whole();
+                let later = |message: &&Published| matches!(message, Published::Tick(tick) if tick.moment > moment);
+                all.iter().filter(|message| !later(message)).for_each(|message| shelf.take(message.clone()));
+            }
+            (Self::OlderTaken { all, .. }, Published::Board(_)) => {
+                all.push(message.clone());
+                shelf.take(message);
+            }
+            (Self::MomentsMixed(_), Published::Board(_)) => shelf.take(message),
+        }
+    }
 }

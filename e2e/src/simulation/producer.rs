@@ -2,28 +2,25 @@
 //! come late, or not at all; and in a mutant's hands messages that say something else, or that are not waited for.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tally_adapters::memory::log::Broker;
 use tally_core::changes::Place;
 use tally_core::fault::Fault;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
-use tally_service::{Chance, Clock, Host, Stage, Stop};
+use tally_service::{Chance, Stage, Stop};
 use tokio::time::Instant;
 
-use super::super::chance::Draws;
-use super::super::coverage::Coverage;
-use super::super::gate::Gate;
-use super::super::journal::Journal;
-use super::super::mutant::Mutant;
-use super::rewrite::Asked;
+use crate::simulation::Draws;
+use crate::simulation::instance::Process;
+use crate::simulation::mutant::Mutant;
 
 /// How long a message may be under way after its sender has given it up, in milliseconds.
 const LATE: u64 = 5_000;
@@ -44,22 +41,11 @@ const READ: Duration = Duration::from_secs(1);
 /// A producer of a process that has faults of its own. Records have the time at which they are written.
 #[derive(Clone)]
 pub(crate) struct FaultyProducer {
-    pub(crate) broker: Broker,
-    pub(crate) clock: Clock,
-    pub(crate) gate: Gate,
+    pub(crate) process: Process,
     pub(crate) chance: Chance,
     /// How many of a hundred messages are not acknowledged although they are there; as many come late, and as many never.
     pub(crate) failing: u64,
-    /// Where a message is under way whose sender may be gone.
-    pub(crate) host: Host,
-    pub(crate) coverage: Coverage,
-    pub(crate) mutant: Option<Mutant>,
-    pub(crate) journal: Journal,
     pub(crate) said: Arc<Said>,
-    /// What a mutant's recount has asked of the log.
-    pub(crate) asked: Asked,
-    /// Corrections that outlive a loss.
-    pub(crate) corrections: UnderWay,
 }
 
 /// What a process has said so far, for a mutant that says something else the next time.
@@ -97,7 +83,7 @@ impl Sent {
 
 impl FaultyProducer {
     fn write(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        self.broker.write(record, self.clock.now())
+        self.process.world.broker.write(record, self.process.world.clock.now())
     }
 
     fn answer(&self, record: Outgoing<'_>) -> Outcome<Written> {
@@ -106,15 +92,15 @@ impl FaultyProducer {
             _ if self.failing == 0 => self.write(record),
             0 => {
                 let _ = self.write(record);
-                self.coverage.fired("acknowledgement_lost");
+                self.process.world.coverage.fired("acknowledgement_lost");
                 fault("the acknowledgement was lost")
             }
             1 => {
                 let (this, sent, late) = (self.clone(), Sent::of(&record), self.chance.millis(100, LATE));
-                self.host.worker(Stage::Output, "late message", move |_: Stop| async move {
+                self.process.world.host.worker(Stage::Output, "late message", move |_: Stop| async move {
                     tokio::time::sleep(late).await;
                     if this.write(sent.record()).is_ok() {
-                        this.coverage.fired("message_late");
+                        this.process.world.coverage.fired("message_late");
                     }
                     Ok(())
                 });
@@ -129,7 +115,7 @@ impl FaultyProducer {
     async fn resaid(&self, mutant: Mutant, partition: u32, value: &[u8]) -> Option<Vec<u8>> {
         let mut said: Value = serde_json::from_slice(value).ok()?;
         match mutant {
-            Mutant::NoMargin => no_margin(&mut said, self.clock.now()),
+            Mutant::NoMargin => no_margin(&mut said, self.process.world.clock.now()),
             Mutant::NoTakeOverLink => self.unlink_first(partition, &mut said),
             Mutant::LateAnnouncement => self.unannounce(partition, &mut said),
             Mutant::Unseen if said.get("correction").is_some() => self.count_again(value, &mut said),
@@ -138,7 +124,7 @@ impl FaultyProducer {
                 said["correction"]["loss"] = json!(loss.map(Place::stored));
             }
             Mutant::SettledBySending if said.get("correction").is_some() => {
-                self.asked.corrected(value);
+                self.process.asked.corrected(value);
                 tokio::time::sleep(self.chance.millis(0, OVERTAKEN)).await;
                 return None;
             }
@@ -151,14 +137,14 @@ impl FaultyProducer {
     /// announced by then.
     async fn outlive_loss(&self, partition: u32) -> Option<Option<Place>> {
         let known = async || {
-            self.journal.follow().await.ok()?;
-            Some(self.journal.end(partition)?.filter)
+            self.process.world.journal.follow().await.ok()?;
+            Some(self.process.world.journal.end(partition)?.filter)
         };
         let (before, until) = (known().await?, Instant::now() + OUTLIVING);
         if !before.standing().open.is_empty() {
             return Some(before.loss());
         }
-        let _held = self.corrections.one();
+        let _held = self.process.world.corrections.one();
         loop {
             tokio::time::sleep(AGAIN).await;
             let filter = known().await?;
@@ -171,7 +157,7 @@ impl FaultyProducer {
 
     /// The first section of each stream shard that a process sends to a partition has no back-link.
     fn unlink_first(&self, partition: u32, said: &mut Value) {
-        let mut begun = self.said.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begun = self.said.begun.lock();
         for section in sections(said) {
             let shard = section["s"].as_str().unwrap_or_default().to_owned();
             if begun.insert((partition, shard)) {
@@ -182,7 +168,7 @@ impl FaultyProducer {
 
     /// The losses that are not announced yet are not repeated either.
     fn unannounce(&self, partition: u32, said: &mut Value) {
-        let announced = self.said.losses.lock().unwrap_or_else(PoisonError::into_inner);
+        let announced = self.said.losses.lock();
         if let Some(losses) = said.get_mut("losses").and_then(Value::as_array_mut) {
             losses.retain(|loss| loss.as_u64().is_some_and(|loss| announced.contains(&(partition, loss))));
         }
@@ -190,7 +176,7 @@ impl FaultyProducer {
 
     /// A correction that is sent again says that it has seen the first one.
     fn count_again(&self, value: &[u8], said: &mut Value) {
-        let mut corrections = self.said.corrections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut corrections = self.said.corrections.lock();
         if !corrections.insert(value.to_vec()) {
             said["correction"]["seen"] = json!(said["correction"]["seen"].as_u64().unwrap_or_default() + 1);
         }
@@ -201,12 +187,12 @@ impl FaultyProducer {
         let said: Value = serde_json::from_slice(record.value?).ok()?;
         let (number, partition) = (said["lost"]["n"].as_u64()?, record.partition?);
         let (this, sent) = (self.clone(), Sent::of(record));
-        self.host.worker(Stage::Output, "late announcement", move |_: Stop| async move {
+        self.process.world.host.worker(Stage::Output, "late announcement", move |_: Stop| async move {
             tokio::time::sleep(BEHIND).await;
             while this.write(sent.record()).is_err() {
                 tokio::time::sleep(AGAIN).await;
             }
-            this.said.losses.lock().unwrap_or_else(PoisonError::into_inner).insert((partition, number));
+            this.said.losses.lock().insert((partition, number));
             Ok(())
         });
         Some(Written { partition, offset: Offset(0) })
@@ -230,19 +216,19 @@ fn no_margin(said: &mut Value, now: UnixMillis) {
 #[async_trait]
 impl Producer for FaultyProducer {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        self.gate.pass().await;
+        self.process.log.pass().await;
         tokio::time::sleep(self.chance.millis(1, 20)).await;
-        if self.mutant == Some(Mutant::LateAnnouncement)
+        if self.process.mutant == Some(Mutant::LateAnnouncement)
             && let Some(written) = self.announce_late(&record)
         {
             return Ok(written);
         }
-        let resaid = match (self.mutant, record.value, record.partition) {
+        let resaid = match (self.process.mutant, record.value, record.partition) {
             (Some(mutant), Some(value), Some(partition)) => self.resaid(mutant, partition, value).await,
             _ => None,
         };
         let answer = self.answer(Outgoing { value: resaid.as_deref().or(record.value), ..record });
-        self.gate.pass().await;
+        self.process.log.pass().await;
         answer
     }
 }
@@ -283,19 +269,16 @@ impl UnderWay {
 /// A producer that says of every message that it is acknowledged, and then sends it.
 pub(crate) struct EarlyProducer {
     pub(crate) inner: FaultyProducer,
-    /// The process: what is under way ends with it.
-    pub(crate) host: Host,
     /// Each waits for the one before, if that is the rule that is kept.
     pub(crate) line: Option<Arc<tokio::sync::Mutex<()>>>,
-    pub(crate) under_way: UnderWay,
 }
 
 #[async_trait]
 impl Producer for EarlyProducer {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        let (inner, line, one) = (self.inner.clone(), self.line.clone(), self.under_way.one());
+        let (inner, line, one) = (self.inner.clone(), self.line.clone(), self.inner.process.under_way.one());
         let (sent, partition) = (Sent::of(&record), record.partition.unwrap_or_default());
-        self.host.worker(Stage::Output, "unanswered", move |_: Stop| async move {
+        self.inner.process.host.worker(Stage::Output, "unanswered", move |_: Stop| async move {
             let _turn = match &line {
                 Some(line) => Some(line.lock().await),
                 None => None,

@@ -25,15 +25,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
 use tally_core::time::UnixMillis;
 
-use super::super::history::{History, Since};
-use super::super::mix::named;
+use crate::simulation::events::named;
+use crate::simulation::history::{History, Since};
 
 /// A count as the API answers it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -113,7 +114,7 @@ impl Honesty {
 
     /// `counter` was changed by `amount`, which its rows were not.
     pub(crate) fn injected(&self, counter: &CounterId, amount: i64) {
-        let mut injected = self.0.injected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut injected = self.0.injected.lock();
         let (lowered, raised) = injected.entry(counter.stored().into_owned()).or_default();
         *lowered += amount.min(0);
         *raised += amount.max(0);
@@ -133,7 +134,7 @@ impl Honesty {
         let id = CounterId { post: PostId::new(&answer.post_id).ok()?, name: named(&answer.counter) };
         let said = (late + ahead).is_zero().then_some(from);
         let (least, greatest) = history.bounds(&id, Since { rows: from, said }, *reorder);
-        let injected = injected.lock().unwrap_or_else(PoisonError::into_inner);
+        let injected = injected.lock();
         let (lowered, raised) = injected.get(&*id.stored()).copied().unwrap_or_default();
         // Fewer than none are answered as none.
         let least_shown = if id.name.kind() == CounterKind::Set { 0 } else { i64::MIN };

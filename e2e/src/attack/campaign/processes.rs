@@ -1,0 +1,193 @@
+//! Processes that die, stand still and are replaced: kill -9 of all four services at moments that have nothing to do with each
+//! other, while requests go wrong; consumers and streamers that sleep while others take over; and a deployment.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anyhow::ensure;
+use futures_util::future::try_join_all;
+use parking_lot::Mutex;
+use tally_service::{Chance, Stop, Switch};
+use tally_testkit::process::Signal;
+
+use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::fleet::{Service, Slot};
+use crate::attack::laws::Attempts;
+use crate::attack::stage::{Recoveries, Stage};
+use crate::simulation::Draws;
+
+/// A process that stands still for a while and knows nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nap {
+    pub(crate) service: Service,
+    pub(crate) span: Duration,
+}
+
+/// How long a consumer or a streamer may sleep at least and at most.
+const SHORTEST: u64 = 5_000;
+const LONGEST: u64 = 120_000;
+
+/// Sleeps of consumers and streamers in turn: most of them short, a few so long that the others have given the sleeper up.
+pub(crate) fn naps(chance: &Chance, count: usize) -> Vec<Nap> {
+    let span = || match chance.below(100) {
+        0..80 => chance.millis(SHORTEST, 12_000),
+        80..96 => chance.millis(12_000, 30_000),
+        _ => chance.millis(30_000, LONGEST),
+    };
+    let services = [Service::Consumer, Service::Streamer].into_iter().cycle();
+    services.take(count).map(|service| Nap { service, span: span() }).collect()
+}
+
+/// The longest that a process works between its start and its end.
+const LIFE: u64 = 1_500;
+
+/// Killed recounts for each that may run to its end.
+const ALIVE: usize = 10;
+
+pub(super) async fn kills(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+    stage.engines.storm();
+    let (consumers, streamers, api, recounts) = tokio::try_join!(
+        members(stage, Service::Consumer, extent.rounds),
+        members(stage, Service::Streamer, extent.rounds),
+        members(stage, Service::Api, extent.rounds),
+        killed_recounts(stage, extent.rounds),
+    )?;
+    let mut deeds = Deeds::default();
+    deeds.all("killed consumer", consumers);
+    deeds.all("killed streamer", streamers);
+    deeds.all("killed api", api);
+    deeds.notes.push(format!("killed recounts              {:>5}", extent.rounds));
+    deeds.attempts(recounts);
+    Ok(deeds)
+}
+
+/// Kills members of a service, one after the other. A recovery is over when the service has caught up with what was said
+/// before the kill, counted from the start of the new process.
+async fn members(stage: &Stage, service: Service, rounds: usize) -> anyhow::Result<Recoveries> {
+    let slots: Vec<_> = stage.fleet.of(service).collect();
+    let mut recoveries = Recoveries::default();
+    for _ in 0..rounds {
+        stage.clock.sleep(stage.chance.millis(0, LIFE)).await;
+        stage.fleet.weigh();
+        let slot = slots[stage.chance.place(slots.len())];
+        slot.process().kill().await?;
+        stage.fleet.refill(slot)?;
+        recoveries.add(stage.caught_up(service).await?);
+    }
+    Ok(recoveries)
+}
+
+/// Kills audits, and lets recounts of one post run to their end now and then.
+async fn killed_recounts(stage: &Stage, rounds: usize) -> anyhow::Result<Attempts> {
+    let mut attempts = Attempts::default();
+    for round in 0..rounds {
+        let audit = stage.fleet.launcher.start(Service::Recount, &[])?;
+        stage.clock.sleep(Duration::from_millis(50) + stage.chance.millis(0, 2 * LIFE)).await;
+        audit.kill().await?;
+        if round.is_multiple_of(ALIVE) {
+            attempts.make(stage).await?;
+        }
+    }
+    Ok(attempts)
+}
+
+/// The longest that a process is awake between two sleeps.
+const AWAKE: u64 = 2_000;
+
+type Waiting = Mutex<VecDeque<Nap>>;
+
+pub(super) async fn zombies(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+    stage.engines.storm();
+    let naps = naps(&Chance::seeded(stage.seed), extent.rounds);
+    let longest = naps.iter().map(|nap| nap.span).max().unwrap_or_default();
+    let of = |service| -> Waiting { Mutex::new(naps.iter().copied().filter(|nap| nap.service == service).collect()) };
+    let (consumers, streamers) = (of(Service::Consumer), of(Service::Streamer));
+    let switch = Switch::default();
+    let attack = async {
+        let both = tokio::try_join!(
+            sleepers(stage, Service::Consumer, &consumers),
+            sleepers(stage, Service::Streamer, &streamers),
+        );
+        switch.request();
+        both
+    };
+    let ((consumers, streamers), attempts) = tokio::try_join!(attack, recounts(stage, switch.stop()))?;
+    let mut deeds = Deeds::default();
+    deeds.all("sleeping consumer", consumers);
+    deeds.all("sleeping streamer", streamers);
+    deeds.attempts(attempts);
+    deeds.notes.push(format!("longest sleep                {:.0} s", longest.as_secs_f64()));
+    Ok(deeds)
+}
+
+/// All members of a service but one take what sleeps there are.
+async fn sleepers(stage: &Stage, service: Service, waiting: &Waiting) -> anyhow::Result<Recoveries> {
+    let members: Vec<_> = stage.fleet.of(service).skip(1).collect();
+    let slept = try_join_all(members.into_iter().map(|slot| sleeper(stage, slot, waiting))).await?;
+    Ok(slept.into_iter().fold(Recoveries::default(), |mut all, one| {
+        all.merge(one);
+        all
+    }))
+}
+
+async fn sleeper(stage: &Stage, slot: &Slot, waiting: &Waiting) -> anyhow::Result<Recoveries> {
+    let mut recoveries = Recoveries::default();
+    let next = || waiting.lock().pop_front();
+    while let Some(nap) = next() {
+        stage.clock.sleep(stage.chance.millis(0, AWAKE)).await;
+        let process = slot.process();
+        process.signal(Signal::STOP)?;
+        stage.clock.sleep(nap.span).await;
+        ensure!(process.is_stopped() != Some(false), "the {} did not stand still", slot.service);
+        process.signal(Signal::CONT)?;
+        recoveries.add(stage.caught_up(slot.service).await?);
+    }
+    Ok(recoveries)
+}
+
+/// Recounts, one after the other, for as long as the attack goes on.
+async fn recounts(stage: &Stage, over: Stop) -> anyhow::Result<Attempts> {
+    let mut attempts = Attempts::default();
+    while !over.is_requested() {
+        attempts.make(stage).await?;
+    }
+    Ok(attempts)
+}
+
+pub(super) async fn rolling(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+    let mut deeds = Deeds::default();
+    for _ in 0..extent.rounds {
+        for slot in stage.fleet.slots() {
+            stage.fleet.weigh();
+            let before = stage.answers.with(503);
+            deeds.recovered(format!("{} drained", slot.service), slot.process().stop().await?);
+            deeds.recovered(format!("{} ready again", slot.service), stage.fleet.refill(slot)?.ready().await?);
+            deeds.recovered(format!("{} caught up", slot.service), stage.caught_up(slot.service).await?);
+            let after = stage.answers.with(503);
+            let unnoticed = slot.service == Service::Api || after == before;
+            let (service, busy) = (slot.service, stage.answers.busy());
+            ensure!(unnoticed, "replacing a {service} cost answers: {before} to {after} of 503, such as {busy:?}");
+            stage.all_well()?;
+        }
+    }
+    let mut attempts = Attempts::default();
+    attempts.make(stage).await?;
+    deeds.attempts(attempts);
+    Ok(deeds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeps_follow_from_the_seed_and_are_short_and_long_ones_of_both_services() {
+        let naps = |seed| crate::attack::campaign::processes::naps(&Chance::seeded(seed), 200);
+        assert_eq!(naps(7), naps(7));
+        assert_ne!(naps(7), naps(8));
+        let spans = || naps(7).into_iter().map(|nap| nap.span.as_secs());
+        assert!(spans().all(|span| (5..=120).contains(&span)));
+        assert!(spans().any(|span| span > 60) && spans().filter(|span| *span < 12).count() > 120);
+        assert_eq!(naps(7).iter().filter(|nap| nap.service == Service::Consumer).count(), 100);
+    }
+}

@@ -1,0 +1,248 @@
+//! How a process reads its topics. It may stand still: then every call that it makes, and every answer that it waits for, is held.
+//! One that wakes up sends what it had under way before it hears what the group decided without it. Of the log `changes` it hears
+//! late that a partition was taken from it; and a mutant reads by other rules.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tally_core::fault::Fault;
+use tally_core::ports::log::{Outgoing, Rebalance, Records, Revocation, Written};
+use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
+use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, Partition};
+use tally_service::Chance;
+use tokio::time::Instant;
+
+use crate::simulation::Draws;
+use crate::simulation::instance::Process;
+use crate::simulation::rewrite::Rewriter;
+
+/// A gate; clones are the same one. Those that wait are let through in the order of waiting.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    shut: AtomicBool,
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl Gate {
+    /// Lets nothing through any more.
+    pub(crate) fn shut(&self) {
+        self.0.shut.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets everything through.
+    pub(crate) fn open(&self) {
+        self.0.shut.store(false, Ordering::Relaxed);
+        let waiting = std::mem::take(&mut *self.0.waiting.lock());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Completes while the gate is open.
+    pub(crate) async fn pass(&self) {
+        poll_fn(|context| {
+            if !self.0.shut.load(Ordering::Relaxed) {
+                return Poll::Ready(());
+            }
+            self.0.waiting.lock().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// How long it may be until a process hears that a partition of the log was taken from it, in milliseconds.
+const UNHEARD: u64 = 800;
+
+/// A membership of a group, behind a gate.
+pub(crate) struct ProcessIntake {
+    pub(crate) inner: Box<dyn Intake>,
+    pub(crate) gate: Gate,
+    pub(crate) held: Option<Outcome<Rebalance>>,
+    /// What a mutant commits in the place of what is finished.
+    pub(crate) beyond: Option<Beyond>,
+    /// Draws how late the process hears of what was taken from it, where it reads the log `changes`.
+    pub(crate) late: Option<Chance>,
+    pub(crate) rewriter: Option<Rewriter>,
+}
+
+/// How far a process has read each partition, and what of that a mutant has stored as done; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beyond(Arc<Mutex<BTreeMap<u32, [Offset; 2]>>>);
+
+impl Beyond {
+    fn read(&self, partition: u32, to: Offset) {
+        self.0.lock().entry(partition).or_default()[0] = to;
+    }
+
+    /// What of a partition is stored as done, where that was read further than `safe`.
+    pub(crate) fn stored(&self, partition: u32, safe: Offset) -> Offset {
+        let mut places = self.0.lock();
+        let [read, stored] = places.entry(partition).or_default();
+        *stored = safe.max(*read);
+        *stored
+    }
+
+    fn committed(&self, partition: u32, safe: Offset) -> Offset {
+        self.0.lock().get(&partition).map_or(safe, |[_, stored]| safe.max(*stored))
+    }
+}
+
+#[async_trait]
+impl Intake for ProcessIntake {
+    async fn next(&mut self) -> Outcome<Rebalance> {
+        loop {
+            self.gate.pass().await;
+            if let Some(held) = self.held.take() {
+                return held.map(|rebalance| self.behind(rebalance));
+            }
+            self.held = Some(self.inner.next().await);
+        }
+    }
+
+    async fn leave(self: Box<Self>) {
+        self.inner.leave().await;
+    }
+}
+
+impl ProcessIntake {
+    fn behind(&self, rebalance: Rebalance) -> Rebalance {
+        let Rebalance::Assigned(partitions) = rebalance else { return rebalance };
+        let behind = |inner| {
+            let unheard = self.late.as_ref().map(|late| late.millis(0, UNHEARD));
+            let (gate, beyond, rewriter) = (self.gate.clone(), self.beyond.clone(), self.rewriter.clone());
+            let revoked = OnceLock::new();
+            Arc::new(ProcessPartition { inner, gate, beyond, rewriter, unheard, revoked }) as Arc<dyn OwnedPartition>
+        };
+        Rebalance::Assigned(partitions.into_iter().map(behind).collect())
+    }
+}
+
+#[derive(Debug)]
+struct ProcessPartition {
+    inner: Arc<dyn OwnedPartition>,
+    gate: Gate,
+    beyond: Option<Beyond>,
+    rewriter: Option<Rewriter>,
+    unheard: Option<Duration>,
+    /// When the process hears that the partition is taken from it.
+    revoked: OnceLock<Instant>,
+}
+
+#[async_trait]
+impl OwnedPartition for ProcessPartition {
+    fn partition(&self) -> &Partition {
+        self.inner.partition()
+    }
+
+    async fn partitions(&self) -> Outcome<u32> {
+        self.gate.pass().await;
+        self.inner.partitions().await
+    }
+
+    async fn log(&self) -> Outcome<Log> {
+        self.gate.pass().await;
+        self.inner.log().await
+    }
+
+    async fn committed(&self) -> Outcome<Option<Offset>> {
+        self.gate.pass().await;
+        self.inner.committed().await
+    }
+
+    async fn start_at(&self, offset: Offset) -> Outcome<()> {
+        self.gate.pass().await;
+        self.inner.start_at(offset).await?;
+        self.rewriter.iter().for_each(|rewriter| rewriter.begin(self.partition().index));
+        Ok(())
+    }
+
+    async fn records(&self) -> Outcome<Arc<Records>> {
+        self.gate.pass().await;
+        let records = self.inner.records().await?;
+        let index = self.partition().index;
+        if let (Some(beyond), Some(last)) = (&self.beyond, records.last_offset()) {
+            beyond.read(index, last.next());
+        }
+        Ok(self.rewriter.as_ref().map_or_else(|| Arc::clone(&records), |it| Arc::new(it.rewritten(index, &records))))
+    }
+
+    async fn revoked(&self) -> Revocation {
+        let over = self.inner.revoked().await;
+        self.gate.pass().await;
+        if let Some(unheard) = self.unheard {
+            let heard = *self.revoked.get_or_init(|| Instant::now() + unheard);
+            tokio::time::sleep_until(heard).await;
+        }
+        over
+    }
+
+    fn finished(&self, offset: Offset) {
+        let index = self.partition().index;
+        self.inner.finished(self.beyond.as_ref().map_or(offset, |beyond| beyond.committed(index, offset)));
+    }
+}
+
+/// A producer behind a gate that loses some acknowledgements.
+pub(crate) struct GatedProducer {
+    pub(crate) process: Process,
+    pub(crate) chance: Chance,
+}
+
+#[async_trait]
+impl Producer for GatedProducer {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        self.process.log.pass().await;
+        let written = self.process.world.broker.send(record).await;
+        if self.chance.happens(5) {
+            self.process.world.coverage.fired("acknowledgement_lost");
+            return Err(Fault::Transient("the acknowledgement was lost".to_owned()));
+        }
+        written
+    }
+}
+
+/// A reader of the log behind a gate.
+pub(crate) struct FaultyReader {
+    pub(crate) inner: Arc<dyn TopicReader>,
+    pub(crate) gate: Gate,
+    pub(crate) rewriter: Option<Rewriter>,
+}
+
+#[async_trait]
+impl TopicReader for FaultyReader {
+    async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
+        self.gate.pass().await;
+        self.inner.logs().await
+    }
+
+    async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
+        self.gate.pass().await;
+        let records = self.inner.read(partition, from, to).await?;
+        Ok(match &self.rewriter {
+            Some(rewriter) => rewriter.rewritten(partition.index, &records),
+            None => records,
+        })
+    }
+
+    async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>> {
+        self.gate.pass().await;
+        self.inner.offset_at(partition, at).await
+    }
+
+    async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>> {
+        self.inner.bookmark(partition).await
+    }
+
+    async fn mark(&self, partition: &Partition, at: Offset) -> Outcome<()> {
+        self.inner.mark(partition, at).await
+    }
+}
