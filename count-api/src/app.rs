@@ -1,6 +1,7 @@
 //! The composition root: real adapters or others, the read path, the routes behind their gates, and the tasks.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,14 +16,14 @@ use tally_core::cached::Cache;
 use tally_core::ports::{Producer, TopicReader};
 use tally_core::spread::SumPolicy;
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Program, Secret, Stage, http};
+use tally_service::{Host, Invalid, Program, Stage, http};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::access::{Access, REQUEST_ID};
 use crate::args::Args;
-use crate::auth::Guard;
+use crate::auth::{FollowTokens, Guard, TokenList};
 use crate::blocks::FollowBlocks;
 use crate::config::Config;
 use crate::definitions::FollowDefinitions;
@@ -201,7 +202,10 @@ impl tally_service::App for App {
         let milestones = Milestones::over(&ports.tables, &table, &standings);
         let watches = Watches::new(config.listeners, standings);
         let watcher = Watcher { watches: watches.clone(), reader: reader.clone(), clock: host.clock() };
-        let gates = gates(&config, self.own_pages, &host);
+        let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
+        let gates = gates(&config, self.own_pages || is_for_this_machine(&config, address), &host);
+        let tokens =
+            FollowTokens::new([&gates.reads, &gates.writes, &gates.admin].map(|gate| &gate.guard), host.clock());
         let rates = vec![gates.reads.rate.clone(), gates.writes.rate.clone()];
         let api = Arc::new(Handles {
             reader,
@@ -229,6 +233,9 @@ impl tally_service::App for App {
             host.spawn(Stage::Support, "partitions", follow);
         }
         host.spawn(Stage::Support, "definitions", definitions);
+        if let Some(tokens) = tokens {
+            host.spawn(Stage::Support, "tokens", tokens);
+        }
         host.spawn(Stage::Support, "forgetting", Forgetting { rates, clock: host.clock() });
         host.spawn(Stage::Work, "watcher", watcher);
         if let Some(in_process) = self.in_process {
@@ -268,14 +275,25 @@ fn follow_boards(boards: Arc<dyn TopicReader>, blocks: Option<Arc<dyn TopicReade
     tops
 }
 
+/// Whether a process that listens at `address` is for programs and pages of this machine alone: nothing asks for a token, and no
+/// proxy or page of another origin is named that stands in front.
+fn is_for_this_machine(config: &Config, address: Option<SocketAddr>) -> bool {
+    let has_tokens = config.tokens.read.is_some() || config.tokens.write.is_some();
+    let is_fronted = config.forwarded_hops > 0 || config.cors.is_some();
+    address.is_some_and(|address| address.ip().is_loopback()) && !has_tokens && !is_fronted
+}
+
 fn gates(config: &Config, own_pages: bool, host: &Host) -> Gates {
-    let gate = |rate, token: &Option<Secret>| Gate {
+    let gate = |rate, tokens: &Option<TokenList>| Gate {
         rate: Rate::new(rate, config.forwarded_hops),
-        guard: Guard::new(token.clone()),
+        guard: Guard::new(tokens.clone()),
     };
-    let writes = gate(config.write_rate, &config.tokens.write);
+    let mut writes = gate(config.write_rate, &config.tokens.write);
+    if !writes.guard.is_closed() && !config.open_writes {
+        writes.guard = Guard::Shut;
+    }
     // An administrator's request is a write of its client's rate.
-    let admin = config.tokens.admin.clone().map(|token| Guard::new(Some(token)));
+    let admin = config.tokens.admin.clone().map(|tokens| Guard::new(Some(tokens)));
     let admin = Gate { guard: admin.unwrap_or_else(|| writes.guard.clone()), ..writes.clone() };
     Gates {
         access: Access { chance: host.chance().fork(), requests: Arc::new(Requests::default()) },

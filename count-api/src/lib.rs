@@ -3,7 +3,7 @@
 pub mod access;
 mod app;
 mod args;
-pub mod auth;
+mod auth;
 mod blocks;
 mod config;
 pub mod definitions;
@@ -24,5 +24,6 @@ pub mod watch;
 
 pub use app::{App, Ports};
 pub use args::Args;
+pub use auth::TokenList;
 pub use config::{Config, Tokens, WriteConfig};
 pub use partitions::Topics;

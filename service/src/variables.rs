@@ -76,6 +76,7 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_NO_LEASES",
     "TALLY_NO_LOAD",
     "TALLY_NO_TRENDS",
+    "TALLY_OPEN_WRITES",
     "TALLY_OPERATOR",
     "TALLY_POLL_IDLE",
     "TALLY_POSTS",
