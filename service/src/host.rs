@@ -13,7 +13,7 @@ const RUNNING: &str = "running";
 
 /// A whole service, wired and ready to go; production, the local stack and the tests start the same one.
 pub trait App: Sized + Send + 'static {
-    /// Routes of its own on the admin listener, beside `/livez`, `/readyz` and `/metrics`. They are served before
+    /// Routes of its own on the admin listener, beside `/livez`, `/readyz`, `/metrics` and `/log-level`. They are served before
     /// [`start`](Self::start), with the same host.
     fn routes(&self, _host: &Host) -> Router {
         Router::new()

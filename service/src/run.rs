@@ -11,6 +11,7 @@ use clap::{CommandFactory, Parser};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::metrics::{self, Catalogue};
+use crate::telemetry::Level;
 use crate::{
     App, CommonArgs, Ended, Exit, Host, How, Invalid, Limits, Listen, Running, Server, Stage, admin, http, telemetry,
     variables,
@@ -72,8 +73,8 @@ pub fn run<P: Program>() -> ExitCode {
         let _ = writeln!(std::io::stdout(), "{name}: the configuration is valid");
         return Exit::CLEAN.into();
     }
-    telemetry::install(common.log_format, &common.log);
-    let process = Process { name, version, grace: common.shutdown_grace, admin };
+    let level = telemetry::install(common.log_format, &common.log);
+    let process = Process { name, version, grace: common.shutdown_grace, admin, level };
     let exit = process.run::<P>(config);
     telemetry::write_out();
     exit.into()
@@ -90,6 +91,7 @@ struct Process {
     version: String,
     grace: Duration,
     admin: Listen,
+    level: Level,
 }
 
 impl Process {
@@ -147,7 +149,7 @@ impl Process {
         let Listen::At(address) = self.admin else { return Ok(()) };
         let listener = http::bind("admin-listen", address).await?;
         tracing::info!(address = %listener.local_addr()?, "admin listening");
-        let routes = admin::routes(host.readiness().clone(), exposition, own);
+        let routes = admin::routes(host.readiness().clone(), exposition, self.level.clone(), own);
         host.spawn(Stage::Support, "admin", Server::new(listener, routes, Limits::default()));
         Ok(())
     }
