@@ -1,6 +1,7 @@
 //! The composition root: which adapter serves which port, and what the process does with them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
@@ -164,19 +165,19 @@ impl tally_service::App for App {
         if let Work::Recount(ports, _) = &work {
             host.wait_for("changes", Backoff::STORE, || begun(&ports.changes)).await?;
         }
-        let (by, watching) = ((host.clock(), host.chance().clone()), host.clone());
+        let (patience, chance, watching) = (host.patience(), host.chance().clone(), host.clone());
         host.job("recount", move |stop| {
             async move {
                 match work {
                     Work::Recount(ports, config) => {
-                        let of = Recount::new(*ports, shards, config.rules, by, stop).await?;
+                        let of = Recount::new(*ports, shards, config.rules, (patience, chance), stop).await?;
                         match config.scope {
                             Scope::Watch => watch(&of, &watching).await,
                             scope => Box::pin(Run::shown(&of, &scope, caller).await?.finish()).await,
                         }
                     }
                     Work::Erase(ports, config) => {
-                        let calls = Calls::new(config.read_units, by, stop);
+                        let calls = Calls::new(config.read_units, patience, stop);
                         erase_and_report(ports, shards, calls, &config).await
                     }
                 }
@@ -198,6 +199,11 @@ impl Program for App {
 
     fn environment(_: &Args) -> Invalid {
         dynamodb::environment()
+    }
+
+    /// A process that watches is a service.
+    fn patience(args: &Args) -> Option<Duration> {
+        (!args.watch).then_some(args.patience)
     }
 
     /// Only who stays has something to show.

@@ -1,10 +1,12 @@
 //! The command line and the environment, as written; what they mean together is the configuration's.
 
+use std::time::Duration;
+
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::audit::AuditRun;
 use tally_core::ids::{PostId, UserId};
-use tally_service::{CommonArgs, StoreArgs};
+use tally_service::{CommonArgs, StoreArgs, parse_duration};
 
 use crate::config::Since;
 
@@ -12,7 +14,7 @@ use crate::config::Since;
 ///
 /// Without a mode everything is audited: rows and counts are scanned and compared, and each count that differs, or that
 /// the comparison cannot prove, is recounted exactly. Exits with 0 if nothing differed or all of it was repaired, with 1
-/// if drift is left. Only --watch opens the admin listener.
+/// if drift is left, with 69 if there was no answer. Only --watch opens the admin listener.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-batch-recount", version, subcommand_negates_reqs = true)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9095")))]
@@ -57,6 +59,10 @@ pub struct Args {
     #[arg(long, env = "TALLY_FORCE", help_heading = "Mode")]
     pub force: bool,
 
+    /// How long to wait for tables or Kafka that do not answer, before exiting with 69; --watch waits for as long as it takes
+    #[arg(long, env = "TALLY_PATIENCE", default_value = "5m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Pace")]
+    pub patience: Duration,
+
     /// Read units a second at most; a throttled store slows it down in any case
     #[arg(long, env = "TALLY_READ_UNITS_PER_SECOND", value_name = "UNITS", help_heading = "Pace")]
     pub read_units_per_second: Option<u32>,
@@ -73,7 +79,8 @@ pub struct Args {
 }
 
 /// The arguments that a subcommand takes, too.
-const SHARED: [&str; 7] = ["check", "log_format", "log", "shutdown_grace", "admin_listen", "table_prefix", "shards"];
+const SHARED: [&str; 8] =
+    ["patience", "check", "log_format", "log", "shutdown_grace", "admin_listen", "table_prefix", "shards"];
 
 /// What else the binary does.
 #[derive(Subcommand, Clone, Debug)]

@@ -17,7 +17,7 @@ use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, ShardCount, UserId
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
-use tally_service::{Chance, Clock, Exit, Stop};
+use tally_service::{Exit, Patience, Stop};
 
 use crate::calls::{Calls, at_once};
 use crate::config::{EraseConfig, Subject};
@@ -78,10 +78,10 @@ pub async fn erase(
     ports: ErasePorts,
     shards: ShardCount,
     config: &EraseConfig,
-    clock: Clock,
-    (chance, stop): (Chance, Stop),
+    patience: Patience,
+    stop: Stop,
 ) -> anyhow::Result<Erased> {
-    let calls = Calls::new(config.read_units, (clock, chance), stop);
+    let calls = Calls::new(config.read_units, patience, stop);
     Erasing::new(ports, shards, calls, config).await?.erased().await
 }
 

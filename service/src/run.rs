@@ -39,6 +39,11 @@ pub trait Program: App {
         Invalid::none()
     }
 
+    /// How long to wait for what does not answer; a service waits for as long as it takes.
+    fn patience(_args: &Self::Args) -> Option<Duration> {
+        None
+    }
+
     /// Where to serve the admin routes; a subcommand that runs beside the service says [`Listen::Off`].
     fn admin_listen(args: &Self::Args) -> Listen {
         args.as_ref().admin_listen
@@ -59,7 +64,7 @@ pub fn run<P: Program>() -> ExitCode {
         }
     };
     let common = args.as_ref().clone();
-    let admin = P::admin_listen(&args);
+    let (admin, patience) = (P::admin_listen(&args), P::patience(&args));
     let mut invalid = variables::unknown(&command, environment());
     invalid.extend(P::environment(&args));
     let config = match P::Config::try_from(args).map_err(|other| invalid.extend(other)) {
@@ -74,7 +79,7 @@ pub fn run<P: Program>() -> ExitCode {
         return Exit::CLEAN.into();
     }
     let level = telemetry::install(common.log_format, &common.log);
-    let process = Process { name, version, grace: common.shutdown_grace, admin, level };
+    let process = Process { name, version, grace: common.shutdown_grace, admin, level, patience };
     let exit = process.run::<P>(config);
     telemetry::write_out();
     exit.into()
@@ -92,6 +97,7 @@ struct Process {
     grace: Duration,
     admin: Listen,
     level: Level,
+    patience: Option<Duration>,
 }
 
 impl Process {
@@ -119,7 +125,7 @@ impl Process {
             _ = signals.next() => return Ok(Exit::CLEAN),
             app = P::build(config) => app?,
         };
-        let host = Host::new(&self.name);
+        let host = Host::new(&self.name).giving_up_after(self.patience);
         self.observe(P::METRICS, &host, app.routes(&host)).await?;
         let running = Running::start(app, host);
         let early = tokio::select! {

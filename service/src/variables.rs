@@ -78,6 +78,7 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_NO_TRENDS",
     "TALLY_OPEN_WRITES",
     "TALLY_OPERATOR",
+    "TALLY_PATIENCE",
     "TALLY_POLL_IDLE",
     "TALLY_POSTS",
     "TALLY_RATE",

@@ -13,7 +13,7 @@ use tally_core::ports::Outcome;
 use tally_core::ports::log::{Outgoing, Producer, Written};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
-use tally_service::{Exit, Switch};
+use tally_service::{Chance, Exit, Patience, Switch};
 use tally_testkit::BEGAN;
 
 use crate::jobs::{defined, set};
@@ -45,8 +45,8 @@ async fn erased(world: &World, subject: Subject, counters: &[&str]) -> (anyhow::
         topic: "likes".to_owned(),
         read_units: None,
     };
-    let by = (tally_service::Chance::seeded(1), Switch::new().stop());
-    let erased = erase(ports, shards(), &config, world.clock, by).await;
+    let patience = Patience::new(world.clock, Chance::seeded(1));
+    let erased = erase(ports, shards(), &config, patience, Switch::new().stop()).await;
     let mut records = std::mem::take(&mut *kept.0.lock().unwrap());
     records.sort();
     (erased, records)
