@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
-use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderName, Method, header};
 use tally_adapters::dynamodb::Rows;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::kafka::Spreading;
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
 use tally_core::cached::Cache;
 use tally_core::ports::{Producer, TopicReader};
-use tally_core::spread::SumPolicy;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Program, Stage, http};
 use tokio::net::TcpListener;
@@ -25,6 +24,7 @@ use crate::access::{Access, REQUEST_ID};
 use crate::args::Args;
 use crate::auth::{FollowTokens, Guard, TokenList};
 use crate::blocks::FollowBlocks;
+use crate::caching::Caching;
 use crate::config::Config;
 use crate::definitions::FollowDefinitions;
 use crate::gate::Gate;
@@ -71,7 +71,7 @@ pub struct App {
     own: Router,
     own_pages: bool,
     spreading: Spreading,
-    /// Where partitions are looked at; none where another part of the process does that, or all is left to keys.
+    /// Where topics and their partitions are looked at; none where another part of the process does that.
     partitions: Option<Topics>,
     /// The topic of boards, where lists are read.
     boards: Option<Arc<dyn TopicReader>>,
@@ -91,8 +91,7 @@ impl App {
         let mut ports = Ports::over(&connection);
         ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
         ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
-        let spreads = config.write.sums != SumPolicy::Post;
-        let partitions = config.kafka.clone().filter(|_| spreads).map(topics);
+        let partitions = config.kafka.clone().map(topics);
         let reader = |topic: &Option<String>| {
             let topic = topic.as_deref().zip(config.kafka.as_ref());
             let reader = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
@@ -216,7 +215,7 @@ impl tally_service::App for App {
             watches,
             milestones,
             heartbeat: config.heartbeat,
-            cache_control: cache_control(config.max_age, gates.reads.guard.is_closed()),
+            caching: Caching::new(config.max_age, config.fresh_within, gates.reads.guard.is_closed()),
             writer: ports
                 .producer
                 .map(|producer| EventWriter::new(producer, config.write, self.spreading.clone(), &host)),
@@ -229,7 +228,8 @@ impl tally_service::App for App {
 
         if let Some(topics) = self.partitions {
             let (spreading, clock, readers) = (self.spreading, host.clock(), BTreeMap::new());
-            let follow = FollowPartitions { topics, claims, spreading, defined, topic, clock, readers };
+            let readiness = host.readiness().clone();
+            let follow = FollowPartitions { topics, claims, spreading, defined, topic, clock, readiness, readers };
             host.spawn(Stage::Support, "partitions", follow);
         }
         host.spawn(Stage::Support, "definitions", definitions);
@@ -313,14 +313,4 @@ fn cors(origins: AllowOrigin) -> CorsLayer {
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, header::IF_NONE_MATCH, last_event_id])
         .expose_headers([header::ETAG, header::RETRY_AFTER, REQUEST_ID.clone()])
         .max_age(PREFLIGHT)
-}
-
-/// How long proxies and browsers may keep a count; browsers alone where reading takes a token.
-fn cache_control(max_age: Duration, closed: bool) -> HeaderValue {
-    let scope = if closed { "private" } else { "public" };
-    let kept = match max_age.as_secs() {
-        0 => "no-cache".to_owned(),
-        seconds => format!("{scope}, max-age={seconds}"),
-    };
-    HeaderValue::from_str(&kept).expect("words and digits make a header")
 }

@@ -93,14 +93,14 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 /// The task that reads the files of tokens again. Where one cannot be read or has no token, the tokens of before stay.
-pub struct FollowTokens {
+pub(crate) struct FollowTokens {
     asking: Vec<Arc<RwLock<TokenList>>>,
     clock: Clock,
 }
 
 impl FollowTokens {
     /// Follows those of `guards` whose tokens are from a file; `None` where there are none.
-    pub fn new<'a>(guards: impl IntoIterator<Item = &'a Guard>, clock: Clock) -> Option<Self> {
+    pub(crate) fn new<'a>(guards: impl IntoIterator<Item = &'a Guard>, clock: Clock) -> Option<Self> {
         let asking = guards.into_iter().filter_map(|guard| match guard {
             Guard::Asking(tokens) if tokens.read().file.is_some() => Some(Arc::clone(tokens)),
             _ => None,

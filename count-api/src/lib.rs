@@ -5,6 +5,7 @@ mod app;
 mod args;
 mod auth;
 mod blocks;
+mod caching;
 mod config;
 pub mod definitions;
 pub mod error;
