@@ -203,9 +203,7 @@ impl tally_service::App for App {
         let watcher = Watcher { watches: watches.clone(), reader: reader.clone(), clock: host.clock() };
         let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let gates = gates(&config, self.own_pages || is_for_this_machine(&config, address), &host);
-        let tokens =
-            FollowTokens::new([&gates.reads, &gates.writes, &gates.admin].map(|gate| &gate.guard), host.clock());
-        let rates = vec![gates.reads.rate.clone(), gates.writes.rate.clone()];
+        attend(&gates, &host);
         let api = Arc::new(Handles {
             reader,
             table,
@@ -233,10 +231,6 @@ impl tally_service::App for App {
             host.spawn(Stage::Support, "partitions", follow);
         }
         host.spawn(Stage::Support, "definitions", definitions);
-        if let Some(tokens) = tokens {
-            host.spawn(Stage::Support, "tokens", tokens);
-        }
-        host.spawn(Stage::Support, "forgetting", Forgetting { rates, clock: host.clock() });
         host.spawn(Stage::Work, "watcher", watcher);
         if let Some(in_process) = self.in_process {
             // A receiver that is gone has no requests.
@@ -303,6 +297,16 @@ fn gates(config: &Config, own_pages: bool, host: &Host) -> Gates {
         own_pages,
         cors: config.cors.clone().map(cors),
     }
+}
+
+/// Has the tokens of `gates` read again, and their quiet clients forgotten.
+fn attend(gates: &Gates, host: &Host) {
+    let guards = [&gates.reads, &gates.writes, &gates.admin].map(|gate| &gate.guard);
+    if let Some(tokens) = FollowTokens::new(guards, host.clock()) {
+        host.spawn(Stage::Support, "tokens", tokens);
+    }
+    let rates = vec![gates.reads.rate.clone(), gates.writes.rate.clone()];
+    host.spawn(Stage::Support, "forgetting", Forgetting { rates, clock: host.clock() });
 }
 
 fn cors(origins: AllowOrigin) -> CorsLayer {
