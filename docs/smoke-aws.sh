@@ -275,7 +275,7 @@ read -ra PORTS <<<"$(free_ports 4)"
 API=127.0.0.1:${PORTS[3]}
 service tally-change-streamer "${PORTS[0]}" "${KAFKA[@]}" --changes-topic "$CHANGES" --redis "$REDIS"
 service tally-consumer "${PORTS[1]}" "${KAFKA[@]}" --topic "$TOPIC"
-service tally-count-api "${PORTS[2]}" "${KAFKA[@]}" --topic "$TOPIC" --listen "$API" --write-rate 0 --redis "$REDIS"
+service tally-count-api "${PORTS[2]}" "${KAFKA[@]}" --topic "$TOPIC" --listen "$API" --write-rate 0 --open-writes --redis "$REDIS"
 for nth in 0 1 2; do await tally-consumer ready "127.0.0.1:${PORTS[nth]}"; done
 say "all three services are ready"
 

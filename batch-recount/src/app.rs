@@ -1,6 +1,7 @@
 //! The composition root: which adapter serves which port, and what the process does with them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
@@ -75,7 +76,7 @@ impl tally_service::App for App {
         // A recount creates nothing: a process that writes rows says what the deployment is.
         let shards = Deployment { tables: &ports.tables, shards }.join(&host).await?;
         host.wait_for("changes", Backoff::STORE, || begun(&ports.changes)).await?;
-        let (by, watching) = ((host.clock(), host.chance().clone()), host.clone());
+        let (by, watching) = ((host.patience(), host.chance().clone()), host.clone());
         host.job("recount", move |stop| {
             async move {
                 let of = Recount::new(ports, shards, rules, by, stop).await?;
@@ -101,6 +102,11 @@ impl Program for App {
 
     fn environment(_: &Args) -> Invalid {
         dynamodb::environment()
+    }
+
+    /// A process that watches is a service.
+    fn patience(args: &Args) -> Option<Duration> {
+        (!args.watch).then_some(args.patience)
     }
 
     /// Only who stays has something to show.

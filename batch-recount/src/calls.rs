@@ -14,7 +14,7 @@ use tally_core::audit::Cost;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
-use tally_service::{Chance, Clock, Patience, Stop, Until};
+use tally_service::{Clock, Patience, Stop, Until};
 
 use crate::budget::Budget;
 use crate::metrics;
@@ -34,10 +34,10 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// Reads at most so many units a second, until `stop` is requested.
-    pub(crate) fn new(read_units: Option<u32>, (clock, chance): (Clock, Chance), stop: Stop) -> Self {
-        let budget = Arc::new(Budget::new(read_units, clock));
+    pub(crate) fn new(read_units: Option<u32>, patience: Patience, stop: Stop) -> Self {
+        let budget = Arc::new(Budget::new(read_units, patience.clock()));
         let throttled = Arc::clone(&budget);
-        let patience = Patience::new(clock, chance).on_fault(move |_, fault, _| {
+        let patience = patience.on_fault(move |_, fault, _| {
             metrics::FAULTS.counter(&[fault.class()]).increment(1);
             throttled.failed(fault);
         });
@@ -72,7 +72,8 @@ impl Calls {
     /// What `call` answers once it does. Only for calls that are safe to repeat.
     ///
     /// # Errors
-    /// A fault that waiting does not mend, naming `what`; [`Stopped`](tally_service::Stopped) on request.
+    /// A fault that waiting does not mend, naming `what`; [`GivenUp`](tally_service::GivenUp);
+    /// [`Stopped`](tally_service::Stopped) on request.
     pub(crate) async fn persist<T, Fut>(&self, what: &str, call: impl FnMut() -> Fut) -> anyhow::Result<T>
     where
         Fut: Future<Output = Outcome<T>>,

@@ -15,7 +15,7 @@ use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, ShardCount, UserId
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
-use tally_service::{Chance, Clock, Stop};
+use tally_service::{Patience, Stop};
 
 use crate::calls::{Calls, at_once};
 use crate::metrics;
@@ -97,10 +97,10 @@ pub async fn erase(
     ports: ErasePorts,
     shards: ShardCount,
     config: &EraseConfig,
-    clock: Clock,
-    (chance, stop): (Chance, Stop),
+    patience: Patience,
+    stop: Stop,
 ) -> anyhow::Result<Erased> {
-    let calls = Calls::new(config.read_units, (clock, chance), stop);
+    let calls = Calls::new(config.read_units, patience, stop);
     Erasing::new(ports, shards, calls, config).await?.erased().await
 }
 

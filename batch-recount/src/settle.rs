@@ -25,7 +25,7 @@ use tally_core::ids::{RowKey, ShardCount};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::Outgoing;
 use tally_core::topic::Offset;
-use tally_service::{Chance, Clock, Stop};
+use tally_service::{Chance, Patience, Stop};
 
 use crate::calls::Calls;
 use crate::findings::Findings;
@@ -133,10 +133,10 @@ impl Recount {
         ports: Ports,
         shards: ShardCount,
         rules: Rules,
-        (clock, chance): (Clock, Chance),
+        (patience, chance): (Patience, Chance),
         stop: Stop,
     ) -> anyhow::Result<Self> {
-        let calls = Calls::new(rules.read_units, (clock, chance.clone()), stop);
+        let calls = Calls::new(rules.read_units, patience, stop);
         let config = configured(&ports, &calls).await?;
         let run = AuditRun::beginning(calls.now(), chance.token());
         let (findings, left) = (Arc::default(), Arc::default());

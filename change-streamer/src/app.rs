@@ -11,7 +11,7 @@ use tally_core::cached::Cache;
 use tally_core::milestone::Ladder;
 use tally_core::ports::ChangeStream;
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Patience, Program, Stage};
+use tally_service::{Host, Invalid, Program, Stage};
 use tokio::sync::watch;
 
 use crate::args::{Args, Config, Role, Rules};
@@ -108,8 +108,7 @@ impl tally_service::App for App {
         let Self { config, ports } = self;
         Deployment { tables: &ports.tables, shards: config.shards }.create(&host).await?;
         let (changes, deployment) = (Arc::new(Changes::new(&ports.tables)), Checkpoints::new(&ports.tables));
-        let patience =
-            Patience::new(host.clock(), host.chance().clone()).on_fault(|_, fault, _| metrics::faulted(fault));
+        let patience = host.patience().on_fault(|_, fault, _| metrics::faulted(fault));
         let log = joined(&host, &changes, &ports.log).await?;
         let ladder = ladder::raised(&host, &deployment, config.rules.milestones).await?;
         if config.role.relays() {

@@ -1,6 +1,8 @@
 //! The deployment as an operator meets it: its tables, checked before anything is said about them, and Kafka where brokers are
 //! named.
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use clap::Args;
 use tally_adapters::dynamodb::changes::Changes;
@@ -10,7 +12,7 @@ use tally_adapters::{dynamodb, kafka};
 use tally_consumer::{group_of, replay_group};
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
-use tally_service::{Chance, Clock, Host, Stop, StoreArgs};
+use tally_service::{Chance, Clock, Host, Stop, StoreArgs, parse_duration};
 
 use crate::ended::Usage;
 
@@ -38,6 +40,10 @@ pub(crate) struct Where {
     /// The topic of the log of changes
     #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
     pub(crate) changes_topic: String,
+
+    /// How long a verb that reads on and on waits for tables or Kafka that do not answer, before it exits with 69
+    #[arg(long, env = "TALLY_PATIENCE", default_value = "5m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Pace")]
+    pub(crate) patience: Duration,
 }
 
 /// A deployment whose tables are there, have the right form and are in a format that this build knows.
@@ -62,6 +68,7 @@ pub(crate) struct Desk {
     pub(crate) changes_topic: String,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
+    patience: Duration,
     /// Never requested: what is interrupted ends as in a crash, and every write is safe to repeat.
     pub(crate) stop: Stop,
 }
@@ -120,9 +127,15 @@ impl Desk {
             changes_topic: of.changes_topic,
             clock: host.clock(),
             chance: host.chance().clone(),
+            patience: of.patience,
             stop: host.stop(),
         };
         Ok((desk, deployed.is_none()))
+    }
+
+    /// What a verb runs in that does what a service does.
+    pub(crate) fn host(&self) -> Host {
+        Host::new("tally").giving_up_after(Some(self.patience))
     }
 
     /// Whether brokers are named.

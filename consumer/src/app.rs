@@ -91,6 +91,15 @@ impl App {
         let name = self.name();
         let intake = (self.ports.join)().context("cannot join the group")?;
         let Self { settings, ports: Ports { producer, reader, .. }, tables, .. } = self;
+        let letters = settings.letters();
+        let letters = kafka::NeededTopic {
+            reader: reader(&letters).context("cannot set up a reader")?,
+            topic: letters,
+            purpose: "dead letters",
+            readiness: host.readiness().clone(),
+            clock: host.clock(),
+        };
+        host.spawn(Stage::Support, "dead letters", letters);
         let shared = Arc::new(Shared {
             registers: Registers::new(&tables),
             claims: Claims::new(&tables, host.clock()),

@@ -88,7 +88,7 @@ impl Import {
 
     async fn open(self, stop: &Stop) -> anyhow::Result<(Run, Lines)> {
         let Self { reader, producer, topic, host, settings } = self;
-        let patience = Patience::new(host.clock(), host.chance().clone()).on_fault(|what, fault, tries| {
+        let patience = host.patience().on_fault(|what, fault, tries| {
             if tries.is_power_of_two() {
                 tracing::warn!(tries, error = %fault, "cannot {what}: trying again");
             }

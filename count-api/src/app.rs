@@ -1,29 +1,30 @@
 //! The composition root: real adapters or others, the read path, the routes behind their gates, and the tasks.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
-use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderName, Method, header};
 use tally_adapters::dynamodb::Rows;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::kafka::Spreading;
 use tally_adapters::{Deployment, dynamodb, kafka, redis};
 use tally_core::cached::Cache;
 use tally_core::ports::{Producer, TopicReader};
-use tally_core::spread::SumPolicy;
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Program, Secret, Stage, http};
+use tally_service::{Host, Invalid, Program, Stage, http};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::access::{Access, REQUEST_ID};
 use crate::args::Args;
-use crate::auth::Guard;
+use crate::auth::{FollowTokens, Guard, TokenList};
 use crate::blocks::FollowBlocks;
+use crate::caching::Caching;
 use crate::config::Config;
 use crate::definitions::FollowDefinitions;
 use crate::gate::Gate;
@@ -70,7 +71,7 @@ pub struct App {
     own: Router,
     own_pages: bool,
     spreading: Spreading,
-    /// Where partitions are looked at; none where another part of the process does that, or all is left to keys.
+    /// Where topics and their partitions are looked at; none where another part of the process does that.
     partitions: Option<Topics>,
     /// The topic of boards, where lists are read.
     boards: Option<Arc<dyn TopicReader>>,
@@ -90,8 +91,7 @@ impl App {
         let mut ports = Ports::over(&connection);
         ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
         ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
-        let spreads = config.write.sums != SumPolicy::Post;
-        let partitions = config.kafka.clone().filter(|_| spreads).map(topics);
+        let partitions = config.kafka.clone().map(topics);
         let reader = |topic: &Option<String>| {
             let topic = topic.as_deref().zip(config.kafka.as_ref());
             let reader = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
@@ -201,8 +201,9 @@ impl tally_service::App for App {
         let milestones = Milestones::over(&ports.tables, &table, &standings);
         let watches = Watches::new(config.listeners, standings);
         let watcher = Watcher { watches: watches.clone(), reader: reader.clone(), clock: host.clock() };
-        let gates = gates(&config, self.own_pages, &host);
-        let rates = vec![gates.reads.rate.clone(), gates.writes.rate.clone()];
+        let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
+        let gates = gates(&config, self.own_pages || is_for_this_machine(&config, address), &host);
+        attend(&gates, &host);
         let api = Arc::new(Handles {
             reader,
             table,
@@ -212,7 +213,7 @@ impl tally_service::App for App {
             watches,
             milestones,
             heartbeat: config.heartbeat,
-            cache_control: cache_control(config.max_age, gates.reads.guard.is_closed()),
+            caching: Caching::new(config.max_age, config.fresh_within, gates.reads.guard.is_closed()),
             writer: ports
                 .producer
                 .map(|producer| EventWriter::new(producer, config.write, self.spreading.clone(), &host)),
@@ -225,11 +226,11 @@ impl tally_service::App for App {
 
         if let Some(topics) = self.partitions {
             let (spreading, clock, readers) = (self.spreading, host.clock(), BTreeMap::new());
-            let follow = FollowPartitions { topics, claims, spreading, defined, topic, clock, readers };
+            let readiness = host.readiness().clone();
+            let follow = FollowPartitions { topics, claims, spreading, defined, topic, clock, readiness, readers };
             host.spawn(Stage::Support, "partitions", follow);
         }
         host.spawn(Stage::Support, "definitions", definitions);
-        host.spawn(Stage::Support, "forgetting", Forgetting { rates, clock: host.clock() });
         host.spawn(Stage::Work, "watcher", watcher);
         if let Some(in_process) = self.in_process {
             // A receiver that is gone has no requests.
@@ -268,14 +269,25 @@ fn follow_boards(boards: Arc<dyn TopicReader>, blocks: Option<Arc<dyn TopicReade
     tops
 }
 
+/// Whether a process that listens at `address` is for programs and pages of this machine alone: nothing asks for a token, and no
+/// proxy or page of another origin is named that stands in front.
+fn is_for_this_machine(config: &Config, address: Option<SocketAddr>) -> bool {
+    let has_tokens = config.tokens.read.is_some() || config.tokens.write.is_some();
+    let is_fronted = config.forwarded_hops > 0 || config.cors.is_some();
+    address.is_some_and(|address| address.ip().is_loopback()) && !has_tokens && !is_fronted
+}
+
 fn gates(config: &Config, own_pages: bool, host: &Host) -> Gates {
-    let gate = |rate, token: &Option<Secret>| Gate {
+    let gate = |rate, tokens: &Option<TokenList>| Gate {
         rate: Rate::new(rate, config.forwarded_hops),
-        guard: Guard::new(token.clone()),
+        guard: Guard::new(tokens.clone()),
     };
-    let writes = gate(config.write_rate, &config.tokens.write);
+    let mut writes = gate(config.write_rate, &config.tokens.write);
+    if !writes.guard.is_closed() && !config.open_writes {
+        writes.guard = Guard::Shut;
+    }
     // An administrator's request is a write of its client's rate.
-    let admin = config.tokens.admin.clone().map(|token| Guard::new(Some(token)));
+    let admin = config.tokens.admin.clone().map(|tokens| Guard::new(Some(tokens)));
     let admin = Gate { guard: admin.unwrap_or_else(|| writes.guard.clone()), ..writes.clone() };
     Gates {
         access: Access { chance: host.chance().fork(), requests: Arc::new(Requests::default()) },
@@ -287,6 +299,16 @@ fn gates(config: &Config, own_pages: bool, host: &Host) -> Gates {
     }
 }
 
+/// Has the tokens of `gates` read again, and their quiet clients forgotten.
+fn attend(gates: &Gates, host: &Host) {
+    let guards = [&gates.reads, &gates.writes, &gates.admin].map(|gate| &gate.guard);
+    if let Some(tokens) = FollowTokens::new(guards, host.clock()) {
+        host.spawn(Stage::Support, "tokens", tokens);
+    }
+    let rates = vec![gates.reads.rate.clone(), gates.writes.rate.clone()];
+    host.spawn(Stage::Support, "forgetting", Forgetting { rates, clock: host.clock() });
+}
+
 fn cors(origins: AllowOrigin) -> CorsLayer {
     let last_event_id = HeaderName::from_static("last-event-id");
     CorsLayer::new()
@@ -295,14 +317,4 @@ fn cors(origins: AllowOrigin) -> CorsLayer {
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, header::IF_NONE_MATCH, last_event_id])
         .expose_headers([header::ETAG, header::RETRY_AFTER, REQUEST_ID.clone()])
         .max_age(PREFLIGHT)
-}
-
-/// How long proxies and browsers may keep a count; browsers alone where reading takes a token.
-fn cache_control(max_age: Duration, closed: bool) -> HeaderValue {
-    let scope = if closed { "private" } else { "public" };
-    let kept = match max_age.as_secs() {
-        0 => "no-cache".to_owned(),
-        seconds => format!("{scope}, max-age={seconds}"),
-    };
-    HeaderValue::from_str(&kept).expect("words and digits make a header")
 }

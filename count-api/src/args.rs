@@ -61,11 +61,11 @@ pub struct Args {
     #[arg(long, env = "TALLY_MAX_AGE", default_value = "1s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
     pub max_age: Duration,
 
-    /// The file with the bearer token that reading takes; without it reading is open
+    /// The file with the bearer tokens that reading takes, one a line; without it reading is open. A file that changes is read again
     #[arg(long, env = "TALLY_READ_TOKEN_FILE", value_name = "FILE", help_heading = "HTTP")]
     pub read_token_file: Option<PathBuf>,
 
-    /// The same token, itself. A flag is visible to other users of the machine: prefer the variable or the file
+    /// The same tokens, themselves. A flag is visible to other users of the machine: prefer the variable or the file
     #[arg(
         long,
         env = "TALLY_READ_TOKEN",
@@ -76,11 +76,12 @@ pub struct Args {
     )]
     pub read_token: Option<Secret>,
 
-    /// The file with the bearer token that writing takes; without it writing is open
+    /// The file with the bearer tokens that writing takes, one a line; without it writing is closed. A file that changes is read
+    /// again
     #[arg(long, env = "TALLY_WRITE_TOKEN_FILE", value_name = "FILE", help_heading = "HTTP")]
     pub write_token_file: Option<PathBuf>,
 
-    /// The same token, itself. A flag is visible to other users of the machine: prefer the variable or the file
+    /// The same tokens, themselves. A flag is visible to other users of the machine: prefer the variable or the file
     #[arg(
         long,
         env = "TALLY_WRITE_TOKEN",
@@ -91,11 +92,16 @@ pub struct Args {
     )]
     pub write_token: Option<Secret>,
 
-    /// The file with the bearer token that createCounter takes; without it that takes the token of writing
+    /// Takes writes from any caller, where there is no write token; without either every write is refused with 403
+    #[arg(long, env = "TALLY_OPEN_WRITES", help_heading = "HTTP")]
+    pub open_writes: bool,
+
+    /// The file with the bearer tokens that createCounter takes, one a line; without it that takes those of writing. A file that
+    /// changes is read again
     #[arg(long, env = "TALLY_ADMIN_TOKEN_FILE", value_name = "FILE", help_heading = "HTTP")]
     pub admin_token_file: Option<PathBuf>,
 
-    /// The same token, itself. A flag is visible to other users of the machine: prefer the variable or the file
+    /// The same tokens, themselves. A flag is visible to other users of the machine: prefer the variable or the file
     #[arg(
         long,
         env = "TALLY_ADMIN_TOKEN",

@@ -1,37 +1,139 @@
-//! Who may read and who may write: one bearer token each, compared in constant time.
+//! Bearer tokens: one or more for each group of routes, compared in constant time, and read again when their file changes.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
-use subtle::ConstantTimeEq;
-use tally_service::Secret;
+use parking_lot::RwLock;
+use subtle::{Choice, ConstantTimeEq};
+use tally_service::{Clock, Secret, Stop, Task};
+use tokio::task::spawn_blocking;
 
-/// The token a group of routes asks for; without one they are open.
+use crate::error::Problem;
+
+/// How often the files of tokens are read again.
+const READ_EVERY: Duration = Duration::from_secs(1);
+
+/// The tokens of a group of routes, one on each line of a text.
+#[derive(Clone, Debug)]
+pub struct TokenList {
+    text: Secret,
+    /// The file to read them from again.
+    file: Option<PathBuf>,
+}
+
+impl TokenList {
+    /// Those of `text`.
+    ///
+    /// # Errors
+    /// There are none: an empty token would open what it is to guard to a header without any.
+    pub fn new(text: Secret) -> Result<Self, &'static str> {
+        if lines(&text).next().is_none() { Err("is empty") } else { Ok(Self { text, file: None }) }
+    }
+
+    /// Those of a file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or that has no token, by its path.
+    pub fn read(file: PathBuf) -> Result<Self, String> {
+        let text = Secret::read(&file).map_err(|error| format!("{error:#}"))?;
+        let tokens = Self::new(text).map_err(|problem| format!("`{}` {problem}", file.display()))?;
+        Ok(Self { file: Some(file), ..tokens })
+    }
+}
+
+fn lines(text: &Secret) -> impl Iterator<Item = &[u8]> {
+    text.expose().lines().map(|line| line.trim().as_bytes()).filter(|line| !line.is_empty())
+}
+
+/// What a group of routes asks for. Clones share its tokens.
 #[derive(Clone, Debug, Default)]
-pub struct Guard(Option<Arc<Secret>>);
+pub enum Guard {
+    /// Nothing.
+    #[default]
+    Open,
+    /// It takes no requests: it has no tokens, and was not opened to callers without one.
+    Shut,
+    /// One of these.
+    Asking(Arc<RwLock<TokenList>>),
+}
 
 impl Guard {
-    /// Asks for `token`, if there is one.
-    pub fn new(token: Option<Secret>) -> Self {
-        Self(token.map(Arc::new))
+    /// Asks for one of `tokens`, if there are any.
+    pub fn new(tokens: Option<TokenList>) -> Self {
+        tokens.map_or(Self::Open, |tokens| Self::Asking(Arc::new(RwLock::new(tokens))))
     }
 
     /// Whether a token is asked for.
     pub fn is_closed(&self) -> bool {
-        self.0.is_some()
+        !matches!(self, Self::Open)
     }
 
-    /// Whether these headers hold the token, where one is asked for.
-    pub fn admits(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.0 else { return true };
-        bearer(headers).is_some_and(|given| given.ct_eq(token.expose().as_bytes()).into())
+    /// Whether a request with these headers may pass.
+    pub fn admits(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        let tokens = match self {
+            Self::Open => return Ok(()),
+            Self::Shut => return Err(Problem::WritesClosed),
+            Self::Asking(tokens) => tokens,
+        };
+        let given = bearer(headers).ok_or(Problem::Unauthorised)?;
+        let tokens = tokens.read();
+        let is_one = lines(&tokens.text).fold(Choice::from(0), |found, token| found | given.ct_eq(token));
+        if is_one.into() { Ok(()) } else { Err(Problem::Unauthorised) }
     }
 }
 
+/// The token of a request. Of two headers a proxy may have looked at the other one, so they are none.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get(header::AUTHORIZATION)?.as_bytes();
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
     let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+}
+
+/// The task that reads the files of tokens again. Where one cannot be read or has no token, the tokens of before stay.
+pub(crate) struct FollowTokens {
+    asking: Vec<Arc<RwLock<TokenList>>>,
+    clock: Clock,
+}
+
+impl FollowTokens {
+    /// Follows those of `guards` whose tokens are from a file; `None` where there are none.
+    pub(crate) fn new<'a>(guards: impl IntoIterator<Item = &'a Guard>, clock: Clock) -> Option<Self> {
+        let asking = guards.into_iter().filter_map(|guard| match guard {
+            Guard::Asking(tokens) if tokens.read().file.is_some() => Some(Arc::clone(tokens)),
+            _ => None,
+        });
+        let asking: Vec<_> = asking.collect();
+        (!asking.is_empty()).then_some(Self { asking, clock })
+    }
+}
+
+impl Task for FollowTokens {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let mut failed = vec![false; self.asking.len()];
+        while stop.unless_requested(self.clock.sleep(READ_EVERY)).await.is_ok() {
+            for (tokens, failed) in self.asking.iter().zip(&mut failed) {
+                let Some(file) = tokens.read().file.clone() else { continue };
+                match spawn_blocking(|| TokenList::read(file)).await? {
+                    Ok(read) => {
+                        *failed = false;
+                        if read.text != tokens.read().text {
+                            tracing::info!(file = ?read.file, "the tokens have changed");
+                            *tokens.write() = read;
+                        }
+                    }
+                    Err(error) => {
+                        if !std::mem::replace(failed, true) {
+                            tracing::warn!(error, "tokens cannot be read again: those of before stay");
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -40,25 +142,45 @@ mod tests {
 
     use super::*;
 
-    fn with(value: &str) -> HeaderMap {
-        HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())])
+    fn with(values: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    fn guard(text: &str) -> Guard {
+        Guard::new(Some(TokenList::new(Secret::from(text.to_owned())).unwrap()))
     }
 
     #[test]
-    fn only_the_whole_token_under_its_scheme_opens() {
-        let guard = Guard::new(Some(Secret::from("s3cret".to_owned())));
-        for good in ["Bearer s3cret", "bearer s3cret", "BEARER  s3cret "] {
-            assert!(guard.admits(&with(good)), "{good}");
+    fn only_a_whole_token_under_its_scheme_opens_and_each_line_is_one() {
+        let guard = guard("s3cret\n\n  n3xt \r\n");
+        for good in ["Bearer s3cret", "bearer s3cret", "BEARER  s3cret ", "Bearer n3xt"] {
+            assert_eq!(guard.admits(&with(&[good])), Ok(()), "{good}");
         }
         for bad in ["s3cret", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3cret2", "Basic s3cret", "Bearer S3CRET"] {
-            assert!(!guard.admits(&with(bad)), "{bad}");
+            assert_eq!(guard.admits(&with(&[bad])), Err(Problem::Unauthorised), "{bad}");
         }
-        assert!(!guard.admits(&HeaderMap::new()));
+        assert_eq!(guard.admits(&HeaderMap::new()), Err(Problem::Unauthorised));
+        for empty in ["", "\n", " \r\n "] {
+            assert!(TokenList::new(Secret::from(empty.to_owned())).is_err(), "{empty:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_headers_none_opens() {
+        for second in ["Bearer s3cret", "Bearer other", "Basic x", ""] {
+            for both in [["Bearer s3cret", second], [second, "Bearer s3cret"]] {
+                assert_eq!(guard("s3cret").admits(&with(&both)), Err(Problem::Unauthorised), "{both:?}");
+            }
+        }
     }
 
     #[test]
     fn without_a_token_everything_is_open() {
-        assert!(Guard::new(None).admits(&HeaderMap::new()));
+        assert_eq!(Guard::new(None).admits(&HeaderMap::new()), Ok(()));
         assert!(!Guard::new(None).is_closed());
     }
 }

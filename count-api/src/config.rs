@@ -13,6 +13,7 @@ use tally_service::{Invalid, Secret};
 use tower_http::cors::AllowOrigin;
 
 use crate::args::Args;
+use crate::auth::TokenList;
 use crate::read::{Bounds, LONGEST};
 use crate::server::ConnectionLimits;
 
@@ -35,6 +36,8 @@ pub struct Config {
     /// How long browsers and proxies may keep a count.
     pub max_age: Duration,
     pub tokens: Tokens,
+    /// Whether callers without a token may write, where there is no write token.
+    pub open_writes: bool,
     /// How long a count stays in memory.
     pub local_ttl: Duration,
     /// How many counts stay in memory.
@@ -62,13 +65,15 @@ pub struct Config {
     pub blocks: Option<String>,
 }
 
-/// Bearer tokens; without one, the routes are open.
+/// Bearer tokens of groups of routes.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
-    pub read: Option<Secret>,
-    pub write: Option<Secret>,
-    /// Where there is none, the write token is asked for.
-    pub admin: Option<Secret>,
+    /// Where there are none, reading is open.
+    pub read: Option<TokenList>,
+    /// Where there are none, no writes are taken unless `open_writes` says so.
+    pub write: Option<TokenList>,
+    /// Where there are none, a write token is asked for.
+    pub admin: Option<TokenList>,
 }
 
 /// How events are written.
@@ -93,6 +98,7 @@ impl Default for Config {
             cors: None,
             max_age: seconds(1),
             tokens: Tokens::default(),
+            open_writes: false,
             local_ttl: Duration::from_millis(100),
             local_posts: 100_000,
             fresh_within: seconds(10),
@@ -125,9 +131,9 @@ impl TryFrom<Args> for Config {
         let cors = invalid.accept("cors-origins", cors(&args.cors_origins));
         let kafka = args.kafka.optional().map_err(|other| invalid.extend(other)).ok();
         let tokens = Tokens {
-            read: token("read-token", args.read_token, args.read_token_file, &mut invalid),
-            write: token("write-token", args.write_token, args.write_token_file, &mut invalid),
-            admin: token("admin-token", args.admin_token, args.admin_token_file, &mut invalid),
+            read: tokens("read-token", args.read_token, args.read_token_file, &mut invalid),
+            write: tokens("write-token", args.write_token, args.write_token_file, &mut invalid),
+            admin: tokens("admin-token", args.admin_token, args.admin_token_file, &mut invalid),
         };
         let (Some(cache), Some(cors), Some(kafka), true) = (cache, cors, kafka, invalid.is_empty()) else {
             return Err(invalid);
@@ -145,6 +151,7 @@ impl TryFrom<Args> for Config {
             cors,
             max_age: args.max_age,
             tokens,
+            open_writes: args.open_writes,
             local_ttl: args.local_ttl,
             local_posts: args.local_posts,
             fresh_within: args.fresh_within,
@@ -201,21 +208,22 @@ fn check(args: &Args, invalid: &mut Invalid) {
         ("write-token", args.write_token.is_some()),
         ("admin-token-file", args.admin_token_file.is_some()),
         ("admin-token", args.admin_token.is_some()),
+        ("open-writes", args.open_writes),
     ];
     for (flag, is_given) in of_writing {
-        let guards_something = !is_given || args.kafka.brokers.is_some();
-        invalid.ensure(flag, guards_something, "guards nothing: without --brokers no writes are taken");
+        let is_of_use = !is_given || args.kafka.brokers.is_some();
+        invalid.ensure(flag, is_of_use, "is of no use: without --brokers no writes are taken");
     }
+    let has_write_token = args.write_token_file.is_some() || args.write_token.is_some();
+    invalid.ensure("open-writes", !(args.open_writes && has_write_token), "opens nothing: there is a write token");
 }
 
-/// A token that is given itself, or the one in a file. An empty one would open what it is to guard to a header without any.
-fn token(flag: &str, itself: Option<Secret>, file: Option<PathBuf>, invalid: &mut Invalid) -> Option<Secret> {
-    if let Some(token) = itself {
-        invalid.ensure(flag, !token.expose().is_empty(), "is empty");
-        return Some(token);
+/// Tokens that are given themselves, or those in a file.
+fn tokens(flag: &str, given: Option<Secret>, file: Option<PathBuf>, invalid: &mut Invalid) -> Option<TokenList> {
+    match given {
+        Some(given) => invalid.accept(flag, TokenList::new(given)),
+        None => invalid.accept(&format!("{flag}-file"), TokenList::read(file?)),
     }
-    let read = Secret::read(&file?).map_err(|error| format!("{error:#}"));
-    invalid.accept(&format!("{flag}-file"), read)
 }
 
 /// The origins whose pages may use the routes, if any.
@@ -316,8 +324,7 @@ mod tests {
         ];
         let tokens = config(&given).unwrap().tokens;
         assert!(!format!("{tokens:?}").contains("canary"));
-        let exposed = [&tokens.read, &tokens.write, &tokens.admin].map(|token| token.as_ref().map(Secret::expose));
-        assert_eq!(exposed, [Some("canary-r"), Some("canary-w"), Some("canary-a")]);
+        assert!([tokens.read, tokens.write, tokens.admin].iter().all(Option::is_some));
         for flag in ["--read-token", "--write-token", "--admin-token"] {
             let file = format!("{flag}-file=/nowhere");
             let both = config(&["--brokers", "b:9092", flag, "canary", &file]).unwrap_err();
@@ -327,7 +334,16 @@ mod tests {
         }
         for flag in ["--write-token", "--admin-token"] {
             let error = config(&[flag, "canary"]).unwrap_err();
-            assert!(error.contains("guards nothing") && !error.contains("canary"), "{error}");
+            assert!(error.contains("is of no use") && !error.contains("canary"), "{error}");
+        }
+    }
+
+    #[test]
+    fn open_writes_are_asked_for_where_there_are_writes_and_no_token() {
+        assert!(config(&["--brokers", "b:9092", "--open-writes"]).unwrap().open_writes);
+        for args in [&["--open-writes"][..], &["--brokers", "b:9092", "--open-writes", "--write-token", "canary"]] {
+            let error = config(args).unwrap_err();
+            assert!(error.contains("--open-writes (") && !error.contains("canary"), "{error}");
         }
     }
 

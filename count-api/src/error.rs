@@ -106,6 +106,11 @@ pub enum Problem {
     /// A write where none are taken.
     #[error("this process takes no writes")]
     WritesOff,
+    /// A write where neither a token nor a flag says who may write.
+    #[error(
+        "writes are closed: start this process with --write-token-file, or with --open-writes to take them from any caller"
+    )]
+    WritesClosed,
     /// A list of what is trending where none are read.
     #[error("this process was started without --boards-topic: it has no lists")]
     ListsOff,
@@ -192,7 +197,7 @@ fn problem_type() -> Schema {
 
 impl Problem {
     /// Every [name](Self::name).
-    const NAMES: [&'static str; 28] = [
+    const NAMES: [&'static str; 29] = [
         "bad-host",
         "foreign",
         "bad-id",
@@ -212,6 +217,7 @@ impl Problem {
         "no-action",
         "no-milestones",
         "writes-off",
+        "writes-closed",
         "lists-off",
         "lists-not-loaded",
         "no-method",
@@ -245,6 +251,7 @@ impl Problem {
             Self::NoAction(_) => (StatusCode::CONFLICT, "no-action", "No such action"),
             Self::NoMilestones => (StatusCode::UNPROCESSABLE_ENTITY, "no-milestones", "No milestones"),
             Self::WritesOff => (StatusCode::NOT_FOUND, "writes-off", "Writes are off"),
+            Self::WritesClosed => (StatusCode::FORBIDDEN, "writes-closed", "Writes are closed"),
             Self::ListsOff => (StatusCode::NOT_FOUND, "lists-off", "Lists are off"),
             Self::ListsNotLoaded => (StatusCode::SERVICE_UNAVAILABLE, "lists-not-loaded", "Lists are not loaded"),
             Self::NoMethod => (StatusCode::METHOD_NOT_ALLOWED, "no-method", "No such method"),
@@ -376,6 +383,7 @@ mod tests {
             Problem::NoAction("nothing is taken off"),
             Problem::NoMilestones,
             Problem::WritesOff,
+            Problem::WritesClosed,
             Problem::ListsOff,
             Problem::ListsNotLoaded,
             Problem::NoMethod,

@@ -31,8 +31,14 @@ impl Followed {
         what: &str,
         mut take: impl FnMut(Option<&Records>, bool) + Send,
     ) -> anyhow::Result<()> {
+        let mut is_missing = false;
         loop {
-            let is_whole = stop.unless_requested(self.look(&mut take)).await?.unwrap_or_else(|fault| {
+            let looked = stop.unless_requested(self.look(&mut take)).await?;
+            if looked == Ok(false) && !is_missing {
+                tracing::warn!("the topic of --{what}-topic is not there: no list is answered before it is");
+            }
+            is_missing = looked == Ok(false) || (is_missing && looked.is_err());
+            let is_whole = looked.unwrap_or_else(|fault| {
                 tracing::debug!(error = %fault, "the topic of {what} cannot be read");
                 false
             });

@@ -21,7 +21,7 @@ impl Gate {
     /// Whether a request from `peer` with these headers may pass now. It counts towards the rate if it does.
     pub fn admits(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<(), Problem> {
         self.rate.admit(peer, headers)?;
-        if self.guard.admits(headers) { Ok(()) } else { Err(Problem::Unauthorised) }
+        self.guard.admits(headers)
     }
 
     /// `routes` behind this gate.

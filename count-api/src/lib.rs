@@ -3,8 +3,9 @@
 pub mod access;
 mod app;
 mod args;
-pub mod auth;
+mod auth;
 mod blocks;
+mod caching;
 mod config;
 pub mod definitions;
 pub mod error;
@@ -24,5 +25,6 @@ pub mod watch;
 
 pub use app::{App, Ports};
 pub use args::Args;
+pub use auth::TokenList;
 pub use config::{Config, Tokens, WriteConfig};
 pub use partitions::Topics;

@@ -1,17 +1,18 @@
-//! What is known of the partitions that sums are spread over: how many there are, and how many records wait in each.
+//! What is known of the topics that events are written to: whether they are there, and of the partitions that sums are spread
+//! over how many there are, and how many records wait in each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::kafka::Spreading;
+use tally_adapters::kafka::{Spreading, say_whether_there};
 use tally_core::ids::CounterKind;
 use tally_core::ports::{Outcome, TopicReader};
 use tally_core::register::Claim;
 use tally_core::spread::SumPolicy;
 use tally_core::topic::{Log, Partition};
-use tally_service::{Clock, Stop, Task};
+use tally_service::{Clock, Readiness, Stop, Task};
 use tokio::time::timeout;
 
 use crate::definitions::Defined;
@@ -35,17 +36,20 @@ pub(crate) struct FollowPartitions {
     /// The topic of sums whose definition names none.
     pub(crate) topic: String,
     pub(crate) clock: Clock,
+    pub(crate) readiness: Readiness,
     pub(crate) readers: BTreeMap<String, Arc<dyn TopicReader>>,
 }
 
 impl FollowPartitions {
     async fn look(&mut self) {
-        let defined = self.defined.all();
-        let sums = defined.iter().filter(|definition| definition.kind() == CounterKind::Sum);
-        let mut topics: Vec<&str> = sums.map(|sum| sum.topic.as_deref().unwrap_or(&self.topic)).collect();
-        topics.sort_unstable();
-        topics.dedup();
-        for topic in topics {
+        let (defined, spreads) = (self.defined.all(), self.spreading.policy() != SumPolicy::Post);
+        // Each topic, and whether sums of it are spread.
+        let mut topics: BTreeMap<&str, bool> = BTreeMap::new();
+        for definition in defined.iter() {
+            let topic = definition.topic.as_deref().unwrap_or(&self.topic);
+            *topics.entry(topic).or_default() |= spreads && definition.kind() == CounterKind::Sum;
+        }
+        for (topic, is_spread) in topics {
             let reader = match self.readers.get(topic) {
                 Some(reader) => Ok(Arc::clone(reader)),
                 None => (self.topics)(topic),
@@ -54,12 +58,18 @@ impl FollowPartitions {
                 Ok(reader) => {
                     let reader = self.readers.entry(topic.to_owned()).or_insert(reader);
                     let claims = (self.spreading.policy() == SumPolicy::LeastLag).then_some(&self.claims);
-                    timeout(PATIENCE, lags(topic, &**reader, claims)).await
+                    let look = async {
+                        let is_there = reader.exists().await?;
+                        say_whether_there(&self.readiness, topic, "events", is_there);
+                        if is_there && is_spread { lags(topic, &**reader, claims).await } else { Ok(Vec::new()) }
+                    };
+                    timeout(PATIENCE, look).await
                 }
                 Err(fault) => Ok(Err(fault)),
             };
             match seen {
-                Ok(Ok(lags)) => self.spreading.seen(topic, &lags),
+                Ok(Ok(lags)) if is_spread => self.spreading.seen(topic, &lags),
+                Ok(Ok(_)) => {}
                 Ok(Err(fault)) => tracing::debug!(topic, error = %fault, "the partitions cannot be seen"),
                 Err(_) => tracing::debug!(topic, "the partitions cannot be seen within {PATIENCE:?}"),
             }

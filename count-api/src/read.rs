@@ -15,6 +15,7 @@ mod number;
 mod path;
 mod standings;
 mod table;
+mod timing;
 mod topics;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tally_core::fold::Counter;
 use tally_core::ids::CounterId;
+use tally_core::time::UnixMillis;
 use thiserror::Error;
 use tokio::task::JoinSet;
 
@@ -35,6 +37,7 @@ pub use number::{Answer, Beside, Number};
 pub use path::ReadPath;
 pub use standings::{FollowStandings, Known, Standings, Whole};
 pub use table::{AskTable, Table};
+pub use timing::Timing;
 
 use gate::no_answer;
 
@@ -84,32 +87,36 @@ impl Reader {
         Self(Arc::new(Shared { local, layers: Arc::new(layers), reads: Mutex::default() }))
     }
 
-    /// The count of `id`, judged now.
-    pub async fn count(&self, id: &CounterId) -> Result<Answer, NoAnswer> {
-        self.kept(id).await.map(|kept| self.answer(id, &kept.number))
+    /// The count of `id`, judged now, and where it came from.
+    pub async fn count(&self, id: &CounterId) -> Result<(Answer, Timing), NoAnswer> {
+        let (kept, timing) = self.find(std::slice::from_ref(id)).remove(0).timed().await?;
+        Ok((self.answer(id, &kept.number), timing))
     }
 
-    /// The count of `id`, judged now, in the bytes of its answer.
-    pub async fn rendered(&self, id: &CounterId) -> Result<Rendered, NoAnswer> {
-        let kept = self.kept(id).await?;
-        Ok(kept.rendered(self.answer(id, &kept.number), |answer| Rendered::new(&id.post, *answer)))
+    /// The count of `id`, judged now, in the bytes of its answer, and where it came from.
+    pub async fn rendered(&self, id: &CounterId) -> Result<(Rendered, Timing), NoAnswer> {
+        let (kept, timing) = self.find(std::slice::from_ref(id)).remove(0).timed().await?;
+        Ok((kept.rendered(self.answer(id, &kept.number), |answer| Rendered::new(&id.post, *answer)), timing))
     }
 
-    /// The same, if the count is in memory and was answered in the same bytes before.
-    pub fn rendered_before(&self, id: &CounterId) -> Option<Rendered> {
+    /// The same, if the count is in memory and was answered in the same bytes before, and when that was found.
+    pub fn rendered_before(&self, id: &CounterId) -> Option<(Rendered, UnixMillis)> {
         let Layers { standings, counters, .. } = &*self.0.layers;
         let now = standings.now();
         let kept = self.0.local.get(id, now)?;
         let answer = standings.answer_unless_outdone(id, &kept.number, now.wall)?;
         let rendered = kept.rendered_before(answer)?;
         counters.local.increment(1);
-        Some(rendered)
+        Some((rendered, now.wall))
     }
 
-    /// The counts of `ids`, in their order, judged now. Those neither in memory nor being read are read together.
-    pub async fn counts(&self, ids: &[CounterId]) -> Vec<Result<Answer, NoAnswer>> {
-        let read = self.read(ids).await;
-        ids.iter().zip(read).map(|(id, read)| read.map(|number| self.answer(id, &number))).collect()
+    /// The counts of `ids`, in their order, judged now, and where they came from. Those neither in memory nor being read are read
+    /// together.
+    pub async fn counts(&self, ids: &[CounterId]) -> (Vec<Result<Answer, NoAnswer>>, Timing) {
+        let read = join_all(self.find(ids).into_iter().map(Found::timed)).await;
+        let timing = read.iter().flatten().fold(Timing::default(), |all, (_, timing)| all.and(*timing));
+        let judged = ids.iter().zip(read).map(|(id, read)| read.map(|(kept, _)| self.answer(id, &kept.number)));
+        (judged.collect(), timing)
     }
 
     /// The same as they arrived, for a caller that judges them when it answers.
@@ -132,10 +139,6 @@ impl Reader {
 
     fn answer(&self, id: &CounterId, number: &Number) -> Answer {
         self.0.layers.standings.answer(id, number)
-    }
-
-    async fn kept(&self, id: &CounterId) -> Result<Arc<Kept>, NoAnswer> {
-        self.find(std::slice::from_ref(id)).remove(0).number().await
     }
 
     /// Where each of `ids` is, once the reads have begun that this caller leads.
@@ -161,7 +164,7 @@ impl Reader {
             reads.spawn(async move { layers.read(leads).await });
         } else {
             drop(reads);
-            leads.into_iter().for_each(|lead| lead.finish(Err(NoAnswer::Busy)));
+            leads.into_iter().for_each(|lead| lead.finish(Err(NoAnswer::Busy), Timing::default()));
         }
     }
 }

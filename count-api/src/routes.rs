@@ -24,7 +24,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request};
-use axum::http::HeaderValue;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
@@ -41,6 +40,7 @@ use utoipa_axum::routes;
 
 use crate::access::Access;
 use crate::auth::Guard;
+use crate::caching::Caching;
 use crate::definitions::Defined;
 use crate::error::{LoggedCause, Problem};
 use crate::gate::Gate;
@@ -75,7 +75,7 @@ pub struct Handles {
     /// How often an idle stream of counts sends a comment.
     pub heartbeat: Duration,
     /// How long browsers and proxies may keep a count.
-    pub cache_control: HeaderValue,
+    pub caching: Caching,
     /// `None` where no writes are taken.
     pub writer: Option<EventWriter>,
     pub stop: Stop,
@@ -106,7 +106,7 @@ pub fn front(api: Api, gates: Gates, own: Router) -> Front {
     let short = ShortWay {
         reader: api.reader.clone(),
         gate: gates.reads.clone(),
-        cache_control: api.cache_control.clone(),
+        caching: api.caching.clone(),
         cors: gates.cors.as_ref().map(without_origin),
     };
     let (access, own_pages) = (gates.access.clone(), gates.own_pages);

@@ -160,8 +160,8 @@ pub fn as_text<S: Serializer>(id: &impl AsRef<str>, serializer: S) -> Result<S::
 /// An answer's bytes: written once, and sent to all clients that ask while the count is in memory.
 #[derive(Clone, Debug)]
 pub struct Rendered {
-    pub edition: Edition,
-    /// The edition as an ETag.
+    pub answer: Answer,
+    /// Its edition as an ETag.
     pub tag: HeaderValue,
     pub body: Bytes,
 }
@@ -169,8 +169,7 @@ pub struct Rendered {
 impl Rendered {
     /// The bytes of an answer.
     pub fn new(post: &PostId, answer: Answer) -> Self {
-        let edition = Edition::of(&answer);
-        Self { edition, tag: tag(&edition), body: json(&Count::new(post.clone(), answer)).into() }
+        Self { answer, tag: tag(&Edition::of(&answer)), body: json(&Count::new(post.clone(), answer)).into() }
     }
 }
 

@@ -192,7 +192,7 @@ check_tokens() {
   liked() { curl -s -H 'authorization: Bearer reading' "$closed$like" | grep -q '"liked":true'; }
   await api liked
   asked 401 "$closed$like"
-  # By default, on one machine, both are open.
+  # On the local stack both are open.
   asked 202 -X PUT "$API/v1/posts/post-1/likes/user-2"
   asked 200 "$API/v1/posts/post-1/likes"
   ! grep -qE 'reading|writing|administering' api.log || fail "a token is in the log"

@@ -210,7 +210,7 @@ const SOON: Duration = Duration::from_millis(100);
 pub(super) fn http(data: &[u8]) {
     let line = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let rest = data.get(line.len() + 1..).unwrap_or_default();
-    let request = [line, b" HTTP/1.1\r\nhost: x\r\nconnection: close\r\n", rest].concat();
+    let request = [line, b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", rest].concat();
     let mut stream = TcpStream::connect(api()).expect("the API listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
     // The server may have had enough before all is written.

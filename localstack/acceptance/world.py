@@ -117,7 +117,7 @@ class World(Processes):
     def api(self):
         """The API; where it is."""
         port = free_port()
-        arguments = ["--brokers", self.brokers, "--redis", self.redis, "--listen", f"127.0.0.1:{port}", "--write-rate", "0"]
+        arguments = ["--brokers", self.brokers, "--redis", self.redis, "--listen", f"127.0.0.1:{port}", "--write-rate", "0", "--open-writes"]
         self.service("tally-count-api", *arguments)
         return f"http://127.0.0.1:{port}"
 

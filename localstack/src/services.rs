@@ -302,8 +302,8 @@ fn api_of(engines: &Engines, plan: Plan) -> anyhow::Result<Start> {
     let mut ports = api::Ports::over(&engines.store.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
     ports.producer = Some(plan.producer);
-    let config =
-        api::Config { table_prefix: engines.table_prefix.clone(), shards: plan.shards, ..api::Config::default() };
+    let (table_prefix, shards) = (engines.table_prefix.clone(), plan.shards);
+    let config = api::Config { table_prefix, shards, open_writes: true, ..api::Config::default() };
     Ok(Box::new(move |host| {
         let listener = tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?;
         let app = api::App::with_ports(config.clone(), ports.clone()).listening_on(listener);

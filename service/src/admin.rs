@@ -1,22 +1,25 @@
-//! The admin listener's routes: whether the process lives, whether it is ready, what it counts. Never public.
+//! The admin listener's routes: whether the process lives, whether it is ready, what it counts, what it logs. Never
+//! public.
 
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 
 use crate::Readiness;
 use crate::metrics::{Exposition, process};
+use crate::telemetry::{Filter, Level};
 
 const BODY_BYTES: usize = 64 * 1024;
 
-/// `/livez`, `/readyz`, `/metrics` and a service's `own` routes.
-pub fn routes(readiness: Readiness, exposition: Exposition, own: Router) -> Router {
+/// `/livez`, `/readyz`, `/metrics`, `/log-level` and a service's `own` routes.
+pub fn routes(readiness: Readiness, exposition: Exposition, level: Level, own: Router) -> Router {
     Router::new()
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(readyz).with_state(readiness))
         .route("/metrics", get(metrics).with_state(exposition))
+        .route("/log-level", get(log_level).put(set_log_level).with_state(level))
         .merge(own)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
 }
@@ -29,4 +32,23 @@ async fn readyz(State(readiness): State<Readiness>) -> impl IntoResponse {
 
 async fn metrics(State(exposition): State<Exposition>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition.render() + &process::render())
+}
+
+async fn log_level(State(level): State<Level>) -> String {
+    format!("{}\n", level.filter())
+}
+
+/// Safe to repeat. A browser says where a PUT comes from, and no page has a reason to send one here.
+async fn set_log_level(State(level): State<Level>, headers: HeaderMap, body: String) -> Response {
+    if headers.contains_key(header::ORIGIN) {
+        return (StatusCode::FORBIDDEN, "no page may change this\n").into_response();
+    }
+    match body.trim().parse::<Filter>() {
+        Ok(filter) => {
+            tracing::warn!(from = %level.filter(), to = %filter, "the log level changes");
+            level.set(filter);
+            log_level(State(level)).await.into_response()
+        }
+        Err(error) => (StatusCode::BAD_REQUEST, format!("not a log level: {error}\n")).into_response(),
+    }
 }

@@ -29,7 +29,8 @@ pub struct CommonArgs {
     #[arg(long, env = "TALLY_LOG_FORMAT", value_enum, default_value_t = LogFormat::Pretty, value_name = "FORMAT")]
     pub log_format: LogFormat,
 
-    /// Which log events are written: a level, or directives such as `info,tally_consumer=debug`
+    /// Which log events are written: a level, or directives such as `info,tally_consumer=debug`. A PUT of /log-level on the admin
+    /// listener changes it
     #[arg(long, env = "TALLY_LOG", default_value = "info", value_name = "FILTER")]
     pub log: Filter,
 
@@ -37,7 +38,7 @@ pub struct CommonArgs {
     #[arg(long, env = "TALLY_SHUTDOWN_GRACE", default_value = "25s", value_parser = parse_duration, value_name = "SPAN")]
     pub shutdown_grace: Duration,
 
-    /// Where /livez, /readyz and /metrics are served: an address, or `off`
+    /// Where /livez, /readyz, /metrics and /log-level are served: an address, or `off`
     #[arg(long, env = "TALLY_ADMIN_LISTEN", default_value = "127.0.0.1:9090", value_name = "ADDRESS")]
     pub admin_listen: Listen,
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use tally_core::format::UnknownFormat;
 use thiserror::Error;
 
-use crate::Invalid;
+use crate::{GivenUp, Invalid};
 
 /// What is stored is not what a process may start over, or the address to listen on cannot be had. Starting again changes nothing:
 /// an operator has to act.
@@ -16,6 +16,11 @@ pub struct Unfit(pub String);
 /// Whether what is configured is wrong, or what it is to work on.
 pub(crate) fn is_misconfigured(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<Invalid>() || cause.is::<Unfit>())
+}
+
+/// Whether what is needed did not answer for as long as a job waits.
+pub(crate) fn is_unavailable(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<GivenUp>())
 }
 
 /// The code a process ends with.
@@ -29,7 +34,7 @@ impl Exit {
     pub const FAILED: Self = Self(1);
     /// What the deployment has stored is in a format that this build does not know: the wrong build is configured.
     pub const FORMAT: Self = Self::CONFIG;
-    /// What a job needs to know is not there any more (`EX_UNAVAILABLE` of sysexits.h).
+    /// What a job needs does not answer, or is not there any more (`EX_UNAVAILABLE` of sysexits.h).
     pub const UNAVAILABLE: Self = Self(69);
     /// The configuration is wrong (`EX_CONFIG` of sysexits.h).
     pub const CONFIG: Self = Self(78);
@@ -40,6 +45,8 @@ impl Exit {
             Self::FORMAT
         } else if is_misconfigured(error) {
             Self::CONFIG
+        } else if is_unavailable(error) {
+            Self::UNAVAILABLE
         } else {
             Self::FAILED
         }

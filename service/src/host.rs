@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use axum::Router;
 
-use crate::{Chance, Clock, Ended, Exit, Readiness, Shutdown, Stage, Standstill, Stop, Supervisor, Task, Worker};
+use crate::{
+    Chance, Clock, Ended, Exit, Patience, Readiness, Shutdown, Stage, Standstill, Stop, Supervisor, Task, Worker,
+};
 
 /// The condition every host states itself: whether start-up is through and shutdown has not begun.
 const RUNNING: &str = "running";
 
 /// A whole service, wired and ready to go; production, the local stack and the tests start the same one.
 pub trait App: Sized + Send + 'static {
-    /// Routes of its own on the admin listener, beside `/livez`, `/readyz` and `/metrics`. They are served before
+    /// Routes of its own on the admin listener, beside `/livez`, `/readyz`, `/metrics` and `/log-level`. They are served before
     /// [`start`](Self::start), with the same host.
     fn routes(&self, _host: &Host) -> Router {
         Router::new()
@@ -33,6 +35,7 @@ pub struct Host {
     clock: Clock,
     chance: Chance,
     readiness: Readiness,
+    patience: Option<Duration>,
 }
 
 impl Host {
@@ -44,6 +47,7 @@ impl Host {
             clock: Clock::system(),
             chance: Chance::from_entropy(),
             readiness: Readiness::new(),
+            patience: None,
         }
     }
 
@@ -69,8 +73,19 @@ impl Host {
         Self { readiness, ..self }
     }
 
+    /// The same, which gives up on what it needs once that has failed for `patience`, if there is a limit.
+    #[must_use]
+    pub fn giving_up_after(self, patience: Option<Duration>) -> Self {
+        Self { patience, ..self }
+    }
+
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// How this process tries again.
+    pub fn patience(&self) -> Patience {
+        Patience::new(self.clock, self.chance.clone()).giving_up_after(self.patience)
     }
 
     pub fn chance(&self) -> &Chance {

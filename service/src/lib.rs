@@ -32,7 +32,7 @@ pub use exit::{Exit, Unfit};
 pub use files::open_files;
 pub use host::{App, Host, Running};
 pub use http::{Limits, Server};
-pub use patience::{Patience, Until};
+pub use patience::{GivenUp, Patience, Until};
 pub use readiness::{Condition, Readiness, Report};
 pub use run::{Program, run};
 pub use secret::Secret;

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
+use thiserror::Error;
 
 use crate::{Chance, Clock, Stop, Stopped};
 
@@ -19,7 +21,17 @@ pub struct Patience {
     clock: Clock,
     chance: Chance,
     backoff: Backoff,
+    limit: Option<Duration>,
     on_fault: OnFault,
+}
+
+/// A job gives up on what it needs: nothing it tried has succeeded for as long as its patience lasts.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("given up after {patience:?}, which --patience sets")]
+pub struct GivenUp {
+    pub patience: Duration,
+    #[source]
+    pub fault: Fault,
 }
 
 /// What ends the waiting between two tries early. A call under way is never cut off.
@@ -47,13 +59,19 @@ impl Until<'_> {
 impl Patience {
     /// Waits as [`Backoff::STORE`] says, with jitter drawn from `chance`.
     pub fn new(clock: Clock, chance: Chance) -> Self {
-        Self { clock, chance, backoff: Backoff::STORE, on_fault: Arc::new(|_, _, _| {}) }
+        Self { clock, chance, backoff: Backoff::STORE, limit: None, on_fault: Arc::new(|_, _, _| {}) }
     }
 
     /// The same with other waits.
     #[must_use]
     pub fn with_backoff(self, backoff: Backoff) -> Self {
         Self { backoff, ..self }
+    }
+
+    /// The same, where a call is given up that has failed for `limit`, if there is one.
+    #[must_use]
+    pub fn giving_up_after(self, limit: Option<Duration>) -> Self {
+        Self { limit, ..self }
     }
 
     /// The same with `on_fault` called before each wait, for metrics and logs: what was tried, the fault, and how many
@@ -68,7 +86,8 @@ impl Patience {
         self.clock
     }
 
-    /// Repeats `call` until it succeeds. Dropping this future cuts the call off, so drop it only if that is harmless.
+    /// Repeats `call` until it succeeds, for as long as it takes. Dropping this future cuts the call off, so drop it only if that is
+    /// harmless.
     ///
     /// # Errors
     /// A fault that waiting does not mend.
@@ -88,7 +107,7 @@ impl Patience {
     /// Repeats `call` until it succeeds, or until the waiting is over.
     ///
     /// # Errors
-    /// A fault that waiting does not mend, naming `what`; [`Stopped`].
+    /// A fault that waiting does not mend, naming `what`; [`GivenUp`]; [`Stopped`].
     pub async fn persist<T, Fut>(
         &self,
         what: &str,
@@ -98,11 +117,17 @@ impl Patience {
     where
         Fut: Future<Output = Result<T, Fault>>,
     {
-        let mut tries = 0;
+        let (mut tries, began) = (0, self.clock.reading().at);
         loop {
             match call().await {
                 Ok(answer) => return Ok(answer),
-                Err(fault) => self.pause(what, fault, &mut tries, until).await?,
+                Err(fault) => {
+                    let failed_for = self.clock.reading().at.saturating_sub(began);
+                    if let Some(patience) = self.limit.filter(|limit| fault.is_retryable() && failed_for >= *limit) {
+                        return Err(anyhow!(GivenUp { patience, fault }).context(format!("cannot {what}")));
+                    }
+                    self.pause(what, fault, &mut tries, until).await?;
+                }
             }
         }
     }
@@ -143,7 +168,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::Switch;
+    use crate::{Exit, Switch};
 
     fn patience() -> Patience {
         Patience::new(Clock::starting_at(UnixMillis(0)), Chance::seeded(1))
@@ -184,6 +209,22 @@ mod tests {
         let error = patience().persist("ask", Until::LastCall(&stop), fails(&calls, 9, &fault)).await.unwrap_err();
         assert_eq!((calls.get(), format!("{error:#}")), (2, "cannot ask: access denied".to_owned()));
         assert_eq!(error.downcast_ref(), Some(&fault));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_has_failed_for_as_long_as_patience_lasts_is_given_up_by_name() {
+        let (limit, stop) = (Duration::from_secs(60), Switch::new().stop());
+        let patience = patience().giving_up_after(Some(limit));
+        let (fault, calls, began) = (Fault::Transient("no answer".to_owned()), Cell::new(0), Instant::now());
+        let error =
+            patience.persist("ask", Until::Requested(&stop), fails(&calls, u32::MAX, &fault)).await.unwrap_err();
+        assert!(began.elapsed() >= limit && calls.get() > 2, "{:?}", began.elapsed());
+        assert_eq!(format!("{error:#}"), format!("cannot ask: given up after 60s, which --patience sets: {fault}"));
+        assert_eq!(Exit::after(&error), Exit::UNAVAILABLE);
+        let fatal = Fault::Fatal("access denied".to_owned());
+        let error =
+            patience.persist("ask", Until::Requested(&stop), fails(&calls, u32::MAX, &fatal)).await.unwrap_err();
+        assert_eq!((error.downcast_ref(), Exit::after(&error)), (Some(&fatal), Exit::FAILED));
     }
 
     #[tokio::test(start_paused = true)]

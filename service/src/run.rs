@@ -11,6 +11,7 @@ use clap::{CommandFactory, Parser};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::metrics::{self, Catalogue};
+use crate::telemetry::Level;
 use crate::{
     App, CommonArgs, Ended, Exit, Host, How, Invalid, Limits, Listen, Running, Server, Stage, admin, http, telemetry,
     variables,
@@ -38,6 +39,11 @@ pub trait Program: App {
         Invalid::none()
     }
 
+    /// How long to wait for what does not answer; a service waits for as long as it takes.
+    fn patience(_args: &Self::Args) -> Option<Duration> {
+        None
+    }
+
     /// Where to serve the admin routes; a subcommand that runs beside the service says [`Listen::Off`].
     fn admin_listen(args: &Self::Args) -> Listen {
         args.as_ref().admin_listen
@@ -58,7 +64,7 @@ pub fn run<P: Program>() -> ExitCode {
         }
     };
     let common = args.as_ref().clone();
-    let admin = P::admin_listen(&args);
+    let (admin, patience) = (P::admin_listen(&args), P::patience(&args));
     let mut invalid = variables::unknown(&command, environment());
     invalid.extend(P::environment(&args));
     let config = match P::Config::try_from(args).map_err(|other| invalid.extend(other)) {
@@ -72,8 +78,8 @@ pub fn run<P: Program>() -> ExitCode {
         let _ = writeln!(std::io::stdout(), "{name}: the configuration is valid");
         return Exit::CLEAN.into();
     }
-    telemetry::install(common.log_format, &common.log);
-    let process = Process { name, version, grace: common.shutdown_grace, admin };
+    let level = telemetry::install(common.log_format, &common.log);
+    let process = Process { name, version, grace: common.shutdown_grace, admin, level, patience };
     let exit = process.run::<P>(config);
     telemetry::write_out();
     exit.into()
@@ -90,6 +96,8 @@ struct Process {
     version: String,
     grace: Duration,
     admin: Listen,
+    level: Level,
+    patience: Option<Duration>,
 }
 
 impl Process {
@@ -117,7 +125,7 @@ impl Process {
             _ = signals.next() => return Ok(Exit::CLEAN),
             app = P::build(config) => app?,
         };
-        let host = Host::new(&self.name);
+        let host = Host::new(&self.name).giving_up_after(self.patience);
         self.observe(P::METRICS, &host, app.routes(&host)).await?;
         let running = Running::start(app, host);
         let early = tokio::select! {
@@ -147,7 +155,7 @@ impl Process {
         let Listen::At(address) = self.admin else { return Ok(()) };
         let listener = http::bind("admin-listen", address).await?;
         tracing::info!(address = %listener.local_addr()?, "admin listening");
-        let routes = admin::routes(host.readiness().clone(), exposition, own);
+        let routes = admin::routes(host.readiness().clone(), exposition, self.level.clone(), own);
         host.spawn(Stage::Support, "admin", Server::new(listener, routes, Limits::default()));
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use tally_core::format::UnknownFormat;
 
-use crate::exit::is_misconfigured;
+use crate::exit::{is_misconfigured, is_unavailable};
 use crate::{Exit, Stop, Stopped};
 
 /// A part of a process that runs until it is asked to stop: a struct with this method, or a closure.
@@ -76,6 +76,8 @@ pub enum How {
     Failed(String),
     /// The same, where the configuration is what is wrong, as some of it is found out over a connection alone.
     Misconfigured(String),
+    /// The same, where what is needed does not answer.
+    Unavailable(String),
     /// What is stored is in a format that this build does not know: it may neither read nor write another item.
     UnknownFormat(UnknownFormat),
     /// It panicked, with this message.
@@ -92,6 +94,7 @@ impl Ended {
         match self.how {
             How::Finished(exit) => exit,
             How::Misconfigured(_) => Exit::CONFIG,
+            How::Unavailable(_) => Exit::UNAVAILABLE,
             How::UnknownFormat(_) => Exit::FORMAT,
             How::Early | How::Failed(_) | How::Panicked(_) | How::Overran => Exit::FAILED,
         }
@@ -104,7 +107,11 @@ impl How {
             return Self::UnknownFormat(found.clone());
         }
         let text = format!("{error:#}");
-        if is_misconfigured(error) { Self::Misconfigured(text) } else { Self::Failed(text) }
+        match (is_misconfigured(error), is_unavailable(error)) {
+            (true, _) => Self::Misconfigured(text),
+            (_, true) => Self::Unavailable(text),
+            _ => Self::Failed(text),
+        }
     }
 }
 
@@ -114,7 +121,9 @@ impl fmt::Display for Ended {
         match &self.how {
             How::UnknownFormat(found) => write!(f, "task `{task}` failed: {found}"),
             How::Early => write!(f, "task `{task}` ended early"),
-            How::Failed(error) | How::Misconfigured(error) => write!(f, "task `{task}` failed: {error}"),
+            How::Failed(error) | How::Misconfigured(error) | How::Unavailable(error) => {
+                write!(f, "task `{task}` failed: {error}")
+            }
             How::Panicked(message) => write!(f, "task `{task}` panicked: {message}"),
             How::Overran => write!(f, "task `{task}` did not stop within the grace and was aborted"),
             How::Finished(_) => write!(f, "job `{task}` finished"),

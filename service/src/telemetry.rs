@@ -2,8 +2,10 @@
 
 mod gathered;
 mod json;
+mod level;
 mod one_line;
 
+use std::fmt;
 use std::io;
 use std::panic::PanicHookInfo;
 use std::str::FromStr;
@@ -19,13 +21,11 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::task::panic_message;
 use gathered::Gathered;
+pub use level::Level;
 use one_line::OneLine;
 
-/// What is written less of, unless the filter names it: the SDK warns of each place that has no credentials with a dump of
-/// its request, and what follows is said by name.
-const QUIET: &str = "aws_config=error";
-
 static STDERR: OnceLock<Gathered<io::Stderr>> = OnceLock::new();
+static LEVEL: OnceLock<Level> = OnceLock::new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -39,6 +39,12 @@ pub enum LogFormat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(String);
 
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl FromStr for Filter {
     type Err = ParseError;
 
@@ -49,17 +55,19 @@ impl FromStr for Filter {
 }
 
 /// Sends this process's events to standard error and its panics among them. The first call counts; a later one, of
-/// another service in the same process, changes nothing.
-pub fn install(format: LogFormat, filter: &Filter) {
+/// another service in the same process, changes nothing. Which events are written may be changed by what it returns.
+pub fn install(format: LogFormat, filter: &Filter) -> Level {
     static PANIC_HOOK: Once = Once::new();
     let stderr = STDERR.get_or_init(|| Gathered::new(io::stderr()));
-    let subscriber = subscriber(format, filter, stderr.clone());
+    let level = LEVEL.get_or_init(|| Level::new(filter));
+    let subscriber = subscriber(format, level.clone(), stderr.clone());
     // An error says that there is a subscriber already, which is fine.
     if tracing::subscriber::set_global_default(subscriber).is_ok() {
         // Without this thread, lines wait until there is no more room for them.
         let _ = thread::Builder::new().name("log".to_owned()).spawn(|| stderr.attend());
     }
     PANIC_HOOK.call_once(|| std::panic::set_hook(Box::new(log_panic)));
+    level.clone()
 }
 
 /// Writes what is still gathered: for the end of the process.
@@ -69,20 +77,19 @@ pub fn write_out() {
     }
 }
 
-fn subscriber<W>(format: LogFormat, filter: &Filter, writer: W) -> Box<dyn Subscriber + Send + Sync>
+fn subscriber<W>(format: LogFormat, level: Level, writer: W) -> Box<dyn Subscriber + Send + Sync>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter: Targets = format!("{QUIET},{}", filter.0).parse().expect("both parts are filters");
     // What goes wrong in writing an event would be printed on standard error, and end the process where that fails.
     let builder =
         tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false).log_internal_errors(false);
     match format {
         LogFormat::Json => {
             let builder = builder.fmt_fields(json::Members).event_format(json::Object);
-            Box::new(builder.with_writer(writer).finish().with(filter))
+            Box::new(builder.with_writer(writer).finish().with(level))
         }
-        LogFormat::Pretty => Box::new(builder.with_writer(OneLine(writer)).finish().with(filter)),
+        LogFormat::Pretty => Box::new(builder.with_writer(OneLine(writer)).finish().with(level)),
     }
 }
 

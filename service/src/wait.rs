@@ -4,12 +4,11 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::anyhow;
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tokio::time::Instant;
 
-use crate::{Host, Patience, Readiness};
+use crate::{Host, Readiness, Until};
 
 /// How often a wait that goes on is logged.
 const REMINDER: Duration = Duration::from_secs(10);
@@ -48,7 +47,7 @@ impl Host {
     /// dropped half-way when shutdown begins.
     ///
     /// # Errors
-    /// A fault that waiting does not mend, naming the dependency, or [`crate::Stopped`].
+    /// A fault that waiting does not mend, naming the dependency, [`crate::GivenUp`] in the same way, or [`crate::Stopped`].
     pub async fn wait_for<T, Fut>(
         &self,
         name: &str,
@@ -62,12 +61,12 @@ impl Host {
         let (readiness, began) = (self.readiness().clone(), Instant::now());
         let waiting = Waiting { readiness, name: name.to_owned(), began, reminded: Mutex::default() };
         let waiting = Arc::new(waiting);
-        let patience = Patience::new(self.clock(), self.chance().clone()).with_backoff(backoff).on_fault({
+        let patience = self.patience().with_backoff(backoff).on_fault({
             let waiting = Arc::clone(&waiting);
             move |_, fault, tries| waiting.failed(fault, tries)
         });
-        let answer = self.stop().unless_requested(patience.answer(name, attempt)).await?;
-        let found = answer.map_err(|fault| anyhow!(fault).context(format!("cannot use {name}")))?;
+        let (stop, what) = (self.stop(), format!("use {name}"));
+        let found = stop.unless_requested(patience.persist(&what, Until::Requested(&stop), attempt)).await??;
         waiting.ended();
         Ok(found)
     }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use tally_testkit::http::{exchange, get};
+use tally_testkit::http::{exchange, get, send};
 use tally_testkit::process::{Done, Signal, command, run};
 use tally_testkit::{Process, eventually};
 use tokio::io::AsyncWriteExt as _;
@@ -93,6 +93,40 @@ async fn it_serves_its_admin_routes_and_its_own() {
         assert!(metrics.contains(&format!("# HELP {name} ")), "{name} has no help: {metrics}");
     }
     assert!(metrics.contains("\nprocess_resident_memory_bytes "), "{metrics}");
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_log_level_is_changed_while_it_runs_and_by_no_page() {
+    let (service, address) = ready(&[]).await;
+    let put = async |level: &str, headers: &str| {
+        let headers = format!("host: x\r\n{headers}");
+        let answer = send(&address, "PUT /log-level", &headers, level).await.expect("an answer");
+        (answer.status, answer.body)
+    };
+    let beats = || service.events().iter().filter(|event| event["message"] == "beat").count();
+    // So many more beats by the metric.
+    let more = async || {
+        let count = async || -> u64 {
+            let metrics = answer(&address, "/metrics").await.1;
+            metrics.lines().find_map(|line| line.strip_prefix("tally_heartbeats_total ")).unwrap().parse().unwrap()
+        };
+        let before = count().await;
+        eventually("it beats on", async || count().await >= before + 50).await;
+    };
+    assert_eq!(answer(&address, "/log-level").await, (200, "info\n".to_owned()));
+    eventually("beats are logged", async || beats() > 0).await;
+    assert_eq!(put("error,heartbeat=warn", "").await, (200, "error,heartbeat=warn\n".to_owned()));
+    assert_eq!(service.logs("the log level changes").await["to"], "error,heartbeat=warn");
+    more().await;
+    let before = beats();
+    more().await;
+    assert_eq!(beats(), before, "beats are of no interest now");
+    assert_eq!(put("==", "").await.0, 400);
+    assert_eq!(put("trace", "origin: http://x\r\n").await.0, 403);
+    assert_eq!(answer(&address, "/log-level").await.1, "error,heartbeat=warn\n");
+    assert_eq!(put(" info\n", "").await, (200, "info\n".to_owned()));
+    eventually("beats are logged again", async || beats() > before).await;
     service.stop().await.unwrap();
 }
 

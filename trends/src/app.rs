@@ -11,7 +11,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Patience, Program, Stage};
+use tally_service::{Host, Invalid, Program, Stage};
 
 use crate::args::Args;
 use crate::config::{Config, Rules, Topics};
@@ -127,13 +127,21 @@ impl tally_service::App for App {
         let Ports { tables, join, changes, boards, producer } = ports;
         Deployment { tables: &tables, shards }.join(&host).await?;
         let of = partitions(&host, &*changes, &topics.changes).await?;
+        let needed = kafka::NeededTopic {
+            reader: Arc::clone(&boards),
+            topic: topics.boards.clone(),
+            purpose: "lists",
+            readiness: host.readiness().clone(),
+            clock: host.clock(),
+        };
         let boards = partitions(&host, &*boards, &topics.boards).await?;
         let store = Arc::new(Changes::new(&tables));
         let log = log_of(&host, &store, &topics.changes, of).await?;
         let clock = host.clock();
         let watch = WatchTopic { changes: Arc::clone(&changes), partitions: of as usize, clock };
         host.spawn(Stage::Support, "topic", watch);
-        let patience = Patience::new(clock, host.chance().clone()).on_fault(|_, fault, _| metrics::retried(fault));
+        host.spawn(Stage::Support, "boards", needed);
+        let patience = host.patience().on_fault(|_, fault, _| metrics::retried(fault));
         let intake = join().context("cannot join the group")?;
         let shared = Arc::new(Shared {
             host: host.clone(),

@@ -13,7 +13,7 @@ use tally_core::ports::Outcome;
 use tally_core::ports::log::{Outgoing, Producer, Written};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
-use tally_service::Switch;
+use tally_service::{Chance, Patience, Switch};
 use tally_testkit::BEGAN;
 
 use crate::jobs::{defined, set};
@@ -49,8 +49,8 @@ async fn carried_out(
         topic: "likes".to_owned(),
         read_units: None,
     };
-    let by = (tally_service::Chance::seeded(1), Switch::new().stop());
-    erase(ports, shards(), &config, world.clock, by).await
+    let patience = Patience::new(world.clock, Chance::seeded(1));
+    erase(ports, shards(), &config, patience, Switch::new().stop()).await
 }
 
 /// Erases; what was produced, in order.

@@ -356,3 +356,22 @@ async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends
         assert!(matches!(end.how, How::UnknownFormat(_)), "{end}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_store_is_gone_gives_up_by_name_and_a_process_that_watches_does_not() {
+    let world = World::start().await;
+    world.fill(3, 10).await;
+    for (operation, named) in [("Scan", "likes"), ("DescribeTable", "use tables")] {
+        world.store.faults([Rule::new(Fault::InternalError { applied: None }).on(operation).table("likes")]);
+        let host = world.host("recount").giving_up_after(Some(Duration::from_secs(60)));
+        let end = world.beside(Running::start(world.app(&[], |_| ()), host).ended()).await;
+        assert_eq!(end.exit(), Exit::UNAVAILABLE, "{end}");
+        let said = end.to_string();
+        assert!(said.contains(named) && said.contains("given up after 60s, which --patience sets"), "{said}");
+    }
+    let patience = |line: &[&str]| {
+        let line = ["tally-batch-recount", "--brokers", "b:1"].iter().chain(line);
+        App::patience(&Args::try_parse_from(line).unwrap())
+    };
+    assert_eq!((patience(&[]), patience(&["--watch"])), (Some(Duration::from_secs(300)), None));
+}

@@ -15,7 +15,7 @@ use tally_core::ports::Outcome;
 use tally_core::ports::log::{Records, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
-use tally_service::Switch;
+use tally_service::{Patience, Switch};
 use tokio::time::timeout;
 
 use crate::world::{World, key, keys, post, rules, shards, user};

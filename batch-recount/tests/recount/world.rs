@@ -24,7 +24,7 @@ use tally_core::ports::{ChangeStream, Iterator, Outcome, Position as At};
 use tally_core::tally::Record;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
-use tally_service::{Chance, Clock, Switch};
+use tally_service::{Chance, Clock, Patience, Switch};
 use tally_testkit::{BEGAN, Store};
 use tokio::sync::Mutex;
 
@@ -155,7 +155,8 @@ impl World {
 
     /// A recount of its own process.
     pub(crate) async fn recount(&self, rules: Rules) -> Recount {
-        Recount::new(self.ports(), shards(), rules, (self.clock, self.chance()), Switch::new().stop()).await.unwrap()
+        let by = (Patience::new(self.clock, self.chance()), self.chance());
+        Recount::new(self.ports(), shards(), rules, by, Switch::new().stop()).await.unwrap()
     }
 
     /// What a recount works on.

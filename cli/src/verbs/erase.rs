@@ -76,7 +76,7 @@ impl What {
 async fn run(desk: &Desk, config: &EraseConfig, producer: Option<kafka::Producer>) -> anyhow::Result<Erased> {
     let producer = producer.map(|producer| Arc::new(producer) as _);
     let ports = ErasePorts { tables: desk.connection.clone(), producer };
-    erase(ports, desk.shards, config, desk.clock, (desk.chance.clone(), desk.stop.clone())).await
+    erase(ports, desk.shards, config, desk.host().patience(), desk.stop.clone()).await
 }
 
 fn planned(would: &Erased, config: &EraseConfig, now: UnixMillis) -> Vec<String> {

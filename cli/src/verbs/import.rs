@@ -5,7 +5,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use tally_adapters::kafka;
 use tally_consumer::{Import, ImportArgs, Imported, Source};
-use tally_service::Host;
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
@@ -69,7 +68,7 @@ async fn run(desk: &Desk, settings: ImportArgs) -> anyhow::Result<(Imported, any
         reader: Arc::new(desk.reader(&desk.topic)?),
         producer: Arc::new(kafka::Producer::new(desk.kafka()?).context("cannot set up a producer")?),
         topic: desk.topic.clone(),
-        host: Host::new("import"),
+        host: desk.host(),
         settings,
     };
     import.carry_out(&desk.stop).await

@@ -9,8 +9,9 @@ use serde::Serialize;
 use tally_batch_recount::settle::Rules;
 use tally_batch_recount::{App, Config, Scope};
 use tally_core::audit::{AuditRun, Summary};
+use tally_core::fault::Fault;
 use tally_core::ids::PostId;
-use tally_service::{Ended, Exit, Host, How, Running};
+use tally_service::{Ended, Exit, How, Running};
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
@@ -137,12 +138,14 @@ async fn done(desk: &Desk, (scope, rules): (Scope, Rules)) -> anyhow::Result<(Ex
     let (table_prefix, shards) = (desk.connection.tables().prefix.clone(), Some(desk.shards));
     let (kafka, topic) = (Some(desk.kafka()?.clone()), desk.changes_topic.clone());
     let config = Config { table_prefix, shards, kafka, scope, rules, topic };
-    let running = Running::start(App::new(config).await?.called(run), Host::new("tally"));
+    let running = Running::start(App::new(config).await?.called(run), desk.host());
     let Ended { how, .. } = running.ended().await;
     running.stop(GRACE).await;
     let exit = match how {
         How::Finished(exit) => exit,
         How::Failed(why) | How::Misconfigured(why) | How::Panicked(why) => return Err(anyhow!(why)),
+        // The same code as where another verb has no answer.
+        How::Unavailable(why) => return Err(Fault::Transient(why).into()),
         How::UnknownFormat(unknown) => return Err(unknown.into()),
         how @ (How::Early | How::Overran) => return Err(anyhow!("the recount ended early: {how:?}")),
     };

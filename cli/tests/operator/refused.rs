@@ -7,6 +7,7 @@ use serde_json::json;
 use tally_emulator::{Config, Policies};
 use tally_testkit::process::run;
 
+use crate::changes::File;
 use crate::stage::{Said, Stage};
 
 fn is_one_line(said: &Said) -> bool {
@@ -24,6 +25,7 @@ async fn each_mistake_is_one_clear_line() {
     let stage = Stage::set().await;
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let closed = format!("http://{closed}");
+    let file = File::of("never-sent.ndjson", "");
     let mistakes = [
         (with(&stage, &["status"], |c| _ = c.env("AWS_REGION", "eu west")).await, 78, "AWS_REGION: not "),
         (with(&stage, &["status"], |c| _ = c.env_remove("AWS_REGION")).await, 78, "AWS_REGION: missing"),
@@ -42,6 +44,12 @@ async fn each_mistake_is_one_clear_line() {
             with(&stage, &["status"], |c| _ = c.env("AWS_ENDPOINT_URL", &closed)).await,
             69,
             "cannot use the tables `*` in us-east-1: likes: dispatch failure",
+        ),
+        (
+            with(&stage, &["import", file.name(), "--patience", "1s"], |c| _ = c.env("TALLY_BROKERS", "127.0.0.1:1"))
+                .await,
+            69,
+            "given up after 1s, which --patience sets",
         ),
         (with(&stage, &["topic", "show"], |c| _ = c.env_remove("TALLY_BROKERS")).await, 2, "say --brokers"),
         (stage.tally(&["status", "--sasl-user", "u"]).await, 78, "--sasl-user"),

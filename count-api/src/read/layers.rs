@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tally_core::cached::{FillToken, Got, StandingAt, Value};
 use tally_core::ids::CounterId;
+use tokio::time::Instant;
 
 use super::NoAnswer;
 use super::cache::{Fill, Fills, SharedCache};
@@ -16,6 +17,7 @@ use super::negative::Negatives;
 use super::number::Number;
 use super::standings::{Known, Standings};
 use super::table::Table;
+use super::timing::Timing;
 use crate::metrics::ReadCounters;
 
 /// The cache, the table, and what numbers are judged by.
@@ -69,16 +71,18 @@ impl Layers {
     /// Reads what `leads` name: the cache is asked once for each partition, all at the same time, and the table once for the
     /// rest.
     pub(super) async fn read(&self, leads: Vec<ReadLead>) {
-        let mut asks: Vec<Ask> = leads.into_iter().map(Ask::of).collect();
+        let (mut asks, mut timing) = (leads.into_iter().map(Ask::of).collect::<Vec<_>>(), Timing::default());
         if let Some(cache) = &self.cache {
+            let began = Instant::now();
             self.ask_cache(cache, &mut asks).await;
+            timing.redis = Some(began.elapsed());
         }
         let mut left = Vec::new();
         for mut ask in asks {
             match ask.cached.take_if(|cached| !self.standings.is_outdone(&ask.lead.id, cached)) {
                 Some(cached) => {
                     self.counters.cache.increment(1);
-                    self.finish(ask.lead, Ok(cached));
+                    self.finish(ask.lead, Ok(cached), timing);
                 }
                 None => left.push(ask),
             }
@@ -87,7 +91,7 @@ impl Layers {
             if let Some(cache) = &self.cache {
                 take_tokens(cache, &mut left).await;
             }
-            self.ask_table(left).await;
+            self.ask_table(left, timing).await;
         }
     }
 
@@ -116,10 +120,12 @@ impl Layers {
     }
 
     /// Tokens and standings were had before the table is asked: neither says more than the answer holds.
-    async fn ask_table(&self, asks: Vec<Ask>) {
+    async fn ask_table(&self, asks: Vec<Ask>, mut timing: Timing) {
+        let began = Instant::now();
         let known = self.standings.known();
         let ids: Vec<CounterId> = asks.iter().map(|ask| ask.lead.id.clone()).collect();
         let mut read = self.table.read(&ids).await;
+        timing.table = Some(began.elapsed());
         let now = self.standings.now().wall;
         for ask in asks {
             let number = read.as_mut().map_err(|fault| fault.clone()).and_then(|read| {
@@ -131,7 +137,7 @@ impl Layers {
                 Ok(number)
             });
             // An older number that says so is better than none.
-            self.finish(ask.lead, number.or_else(|fault| ask.cached.ok_or(fault)));
+            self.finish(ask.lead, number.or_else(|fault| ask.cached.ok_or(fault)), timing);
         }
     }
 
@@ -143,11 +149,11 @@ impl Layers {
         }
     }
 
-    fn finish(&self, lead: ReadLead, read: Result<Number, NoAnswer>) {
+    fn finish(&self, lead: ReadLead, read: Result<Number, NoAnswer>, timing: Timing) {
         if let Ok(number) = &read {
             self.negatives.report(&lead.id, &number.value);
         }
-        lead.finish(read);
+        lead.finish(read, timing);
     }
 }
 

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::NoAnswer;
 use super::number::{Answer, Number};
+use super::timing::Timing;
 use crate::error::LoggedCause;
 use crate::value::Rendered;
 
@@ -34,12 +35,14 @@ const STRIPES: usize = 64;
 pub struct Kept {
     /// The number.
     pub number: Number,
+    /// What its read took.
+    timing: Timing,
     rendered: OnceLock<(Answer, Rendered)>,
 }
 
 impl Kept {
-    fn new(number: Number) -> Self {
-        Self { number, rendered: OnceLock::new() }
+    fn new(number: Number, timing: Timing) -> Self {
+        Self { number, timing, rendered: OnceLock::new() }
     }
 
     /// The bytes of `answer`, which `render` makes where they are not there yet.
@@ -67,6 +70,14 @@ pub enum Found {
 }
 
 impl Found {
+    /// The number, once its read has ended, and where it came from.
+    pub async fn timed(self) -> Result<(Arc<Kept>, Timing), NoAnswer> {
+        let is_kept = self.is_kept();
+        let kept = self.number().await?;
+        let timing = if is_kept { Timing::LOCAL } else { kept.timing };
+        Ok((kept, timing))
+    }
+
     /// Whether it is answered from memory.
     pub fn is_kept(&self) -> bool {
         matches!(self, Self::Kept(_))
@@ -96,13 +107,13 @@ pub struct ReadLead {
 }
 
 impl ReadLead {
-    /// Keeps what was read and answers all who wait. A fault is answered and not kept.
-    pub fn finish(mut self, read: Result<Number, NoAnswer>) {
+    /// Keeps what was read and what that took, and answers all who wait. A fault is answered and not kept.
+    pub fn finish(mut self, read: Result<Number, NoAnswer>, timing: Timing) {
         let result = {
             let mut stripe = self.local.stripe(&self.id);
             // Under one lock: the next request finds the number, or leads another read.
             stripe.ended(&self.id, self.began);
-            read.map(|number| stripe.put(&self.id, number, self.began, self.local.0.keep))
+            read.map(|number| stripe.put(&self.id, Kept::new(number, timing), self.began, self.local.0.keep))
         };
         if let Some(waiters) = self.waiters.take() {
             // All of them may have left.
@@ -239,12 +250,12 @@ impl Stripe {
         Some(kept)
     }
 
-    /// Keeps `number`, which a read got that began at `began`, if it replaces what is held then; answers which is held now.
-    fn put(&mut self, id: &CounterId, number: Number, began: Now, keep: Duration) -> Arc<Kept> {
-        if let Some(held) = self.get(id, began, keep).filter(|held| !number.replaces(&held.number)) {
+    /// Keeps `kept`, which a read got that began at `began`, if it replaces what is held then; answers which is held now.
+    fn put(&mut self, id: &CounterId, kept: Kept, began: Now, keep: Duration) -> Arc<Kept> {
+        if let Some(held) = self.get(id, began, keep).filter(|held| !kept.number.replaces(&held.number)) {
             return held;
         }
-        let kept = Arc::new(Kept::new(number));
+        let kept = Arc::new(kept);
         if !keep.is_zero() {
             self.insert(id.clone(), Entry { kept: Arc::clone(&kept), began });
         }
@@ -290,7 +301,7 @@ mod tests {
 
     fn keep(local: &Local, post: &str, number: &Number, now: Now) {
         let (_, leads) = find(local, &[likes(post)], now);
-        leads.into_iter().for_each(|lead| lead.finish(Ok(number.clone())));
+        leads.into_iter().for_each(|lead| lead.finish(Ok(number.clone()), Timing::default()));
     }
 
     fn held(local: &Local, post: &str, now: Now) -> Option<u64> {
@@ -330,9 +341,9 @@ mod tests {
         #[test]
         fn of_two_numbers_one_order_decides_which_is_kept(first in number(), second in number()) {
             let (mut stripe, id) = (Stripe::of(9), likes("p"));
-            stripe.put(&id, first.clone(), at(0), KEEP);
+            stripe.put(&id, Kept::new(first.clone(), Timing::default()), at(0), KEEP);
             let kept = if second.replaces(&first) { second.clone() } else { first };
-            prop_assert_eq!(&stripe.put(&id, second, at(1), KEEP).number, &kept, "for those who waited");
+            prop_assert_eq!(&stripe.put(&id, Kept::new(second, Timing::default()), at(1), KEEP).number, &kept, "for those who waited");
             prop_assert_eq!(stripe.get(&id, at(2), KEEP).map(|held| held.number.clone()), Some(kept), "and the next");
         }
     }
@@ -352,7 +363,7 @@ mod tests {
 
     #[test]
     fn bytes_are_sent_again_for_the_same_answer_alone() {
-        let (kept, post) = (Kept::new(version(3)), likes("p").post);
+        let (kept, post) = (Kept::new(version(3), Timing::default()), likes("p").post);
         let render = |answer: &Answer| Rendered::new(&post, *answer);
         let exact = Answer { served: Served { exact: true, ..Served::default() }, fresh: true };
         let others = [Answer { fresh: false, ..exact }, Answer { served: Served::default(), ..exact }];
@@ -371,8 +382,8 @@ mod tests {
         let (found, mut leads) = find(&local, &[likes("p"), likes("q"), likes("p")], at(0));
         assert_eq!(leads.iter().map(|lead| lead.id.clone()).collect::<Vec<_>>(), [likes("p"), likes("q")]);
         assert_eq!(find(&local, &[likes("q"), likes("p")], at(0)).1.len(), 0);
-        leads.pop().unwrap().finish(Err(NoAnswer::Busy));
-        leads.pop().unwrap().finish(Ok(version(4)));
+        leads.pop().unwrap().finish(Err(NoAnswer::Busy), Timing::default());
+        leads.pop().unwrap().finish(Ok(version(4)), Timing::default());
         let mut read = Vec::new();
         for found in found {
             assert!(!found.is_kept());
@@ -391,10 +402,10 @@ mod tests {
         let outdone = || local.find(&p, at(1), |_, _| true);
         let ((mut first, mut leads), (others, none)) = (outdone(), outdone());
         assert!(!first[0].is_kept() && others[0].is_kept() && none.is_empty());
-        leads.pop().unwrap().finish(Ok(version(5)));
+        leads.pop().unwrap().finish(Ok(version(5)), Timing::default());
         assert_eq!(first.pop().unwrap().number().await.unwrap().number, version(5));
         let (mut first, leads) = outdone();
-        leads.into_iter().for_each(|lead| lead.finish(Err(NoAnswer::Busy)));
+        leads.into_iter().for_each(|lead| lead.finish(Err(NoAnswer::Busy), Timing::default()));
         assert_eq!(
             first.pop().unwrap().number().await.unwrap().number,
             version(5),
@@ -408,9 +419,9 @@ mod tests {
         let (_, mut earlier) = find(&local, &p, at(0));
         assert_eq!(find(&local, &p, at(999)).1.len(), 0);
         let (mut found, mut leads) = find(&local, &p, at(1_000));
-        earlier.pop().unwrap().finish(Ok(version(3)));
+        earlier.pop().unwrap().finish(Ok(version(3)), Timing::default());
         assert_eq!(find(&local, &p, at(1_001)).1.len(), 0, "the later read is still under way");
-        leads.pop().unwrap().finish(Ok(version(4)));
+        leads.pop().unwrap().finish(Ok(version(4)), Timing::default());
         assert_eq!(found.pop().unwrap().number().await.unwrap().number, version(4));
     }
 

@@ -32,8 +32,8 @@ const BEARER: &str = "bearer";
 /// Every route may answer these.
 const ANYWHERE: [(&str, &str); 6] = [
     ("400", "Not an id"),
-    ("401", "A token is required, and this is not it"),
-    ("403", "Another site's page asks a process that answers pages of its own host alone"),
+    ("401", "A token is required, and the request does not have exactly one header with it"),
+    ("403", "Another site's page asks a process that answers pages of its own host alone, or writes are closed"),
     ("414", "The path and query are too long"),
     ("429", "More requests than one client may make"),
     ("503", "The store cannot be read now; no number is made up"),

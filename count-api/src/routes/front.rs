@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use axum::http::{HeaderMap, Method, Request, Response, header};
 use axum::response::IntoResponse;
 use axum::{BoxError, Router};
 use bytes::Bytes;
@@ -19,10 +19,11 @@ use tower_http::cors::CorsLayer;
 
 use super::read;
 use crate::access::{Access, Entry};
+use crate::caching::Caching;
 use crate::error::Problem;
 use crate::gate::Gate;
 use crate::limits::Peer;
-use crate::read::Reader;
+use crate::read::{Reader, Timing};
 
 /// The body of an answer: the bytes of a count, or what a route made.
 pub(super) type Answer = OneOf<Full<Bytes>, Body>;
@@ -87,7 +88,7 @@ impl Front {
 pub(super) struct ShortWay {
     pub(super) reader: Reader,
     pub(super) gate: Gate,
-    pub(super) cache_control: HeaderValue,
+    pub(super) caching: Caching,
     /// Where pages of other origins may read: the headers that say so to a request without an origin.
     pub(super) cors: Option<HeaderMap>,
 }
@@ -99,9 +100,12 @@ impl ShortWay {
             return None;
         }
         let id = CounterId::likes(PostId::new(read::post(path)?).ok()?);
-        let rendered = self.reader.rendered_before(&id)?;
+        let (rendered, now) = self.reader.rendered_before(&id)?;
         let mut answer = match self.gate.admits(Some(peer), headers) {
-            Ok(()) => read::answer(rendered, headers, &self.cache_control).map(OneOf::Left),
+            Ok(()) => {
+                let kept = self.caching.of([&rendered.answer], now);
+                read::answer(rendered, headers, kept, &Timing::LOCAL).map(OneOf::Left)
+            }
             Err(problem) => problem.into_response().map(OneOf::Right),
         };
         if let Some(cors) = &self.cors {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
 use serde::Serialize;
 use tally_core::ids::{CounterId, CounterName};
@@ -18,7 +18,7 @@ use super::stream::Editions;
 use super::{Api, Handles};
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::Asked;
-use crate::read::{Answer, NoAnswer};
+use crate::read::{Answer, NoAnswer, Timing};
 use crate::value::{Count, CounterValue, Figures, Named, Rendered, Subject, json, tag};
 use crate::watch::Edition;
 
@@ -27,6 +27,9 @@ pub(crate) const LIKES: &str = "/v1/posts/{post_id}/likes";
 /// What stands before and behind the post in a path of the route.
 static AROUND: LazyLock<(&str, &str)> =
     LazyLock::new(|| LIKES.split_once("{post_id}").expect("the route names its post"));
+
+/// The header that says which layers were asked.
+static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -45,7 +48,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
     responses(
         (status = 200, body = Count, description = "The number", headers(
             ("etag" = String, description = "The number's version, and whether it is exact and fresh"),
-            ("cache-control" = String, description = "How long the answer may be kept"),
+            ("cache-control" = String, description = "How long the answer may be kept: never longer than it is called fresh; not at all where it is not exact or not fresh"),
+            ("server-timing" = String, description = "Which of `local`, `redis` and `table` were asked, and the milliseconds of each"),
         )),
         (status = 304, description = "The number is the one already known"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not a post's id"),
@@ -56,8 +60,9 @@ pub(super) async fn count(
     subject: Subject,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Problem> {
-    let rendered = api.reader.rendered(&CounterId::likes(subject.id)).await?;
-    Ok(answer(rendered, &headers, &api.cache_control))
+    let (rendered, timing) = api.reader.rendered(&CounterId::likes(subject.id)).await?;
+    let kept = api.caching.of([&rendered.answer], api.clock.now());
+    Ok(answer(rendered, &headers, kept, &timing))
 }
 
 /// What one counter of a post comes to
@@ -78,7 +83,8 @@ pub(super) async fn count(
     responses(
         (status = 200, body = CounterDetail, description = "The number", headers(
             ("etag" = String, description = "The number's version, and whether it is exact and fresh"),
-            ("cache-control" = String, description = "How long the answer may be kept"),
+            ("cache-control" = String, description = "How long the answer may be kept: never longer than it is called fresh; not at all where it is not exact or not fresh"),
+            ("server-timing" = String, description = "Which of `local`, `redis` and `table` were asked, and the milliseconds of each"),
         ), example = json!({"post_id": "p-1", "counter": "retweets", "value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true})),
         (status = 304, description = "The number is the one already known"),
         (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post, or another query"),
@@ -93,9 +99,10 @@ pub(super) async fn counter(
     if detail == Some(Detail::Shards) {
         return detailed(&api, &chosen).await;
     }
-    let count = api.reader.count(&chosen.id()).await?;
+    let (count, timing) = api.reader.count(&chosen.id()).await?;
     let value = CounterValue::new(&chosen.subject, &chosen.definition.name, count);
-    Ok(written(&value, &Edition::of(&count).to_string(), &headers, &api.cache_control))
+    let kept = api.caching.of([&count], api.clock.now());
+    Ok(written(&value, &Edition::of(&count).to_string(), &headers, kept, &timing))
 }
 
 /// What the counters of a post, or of a hashtag, come to.
@@ -125,7 +132,8 @@ pub(super) struct CounterValues {
     responses(
         (status = 200, body = CounterValues, description = "The numbers", headers(
             ("etag" = String, description = "Each number's version, and whether it is exact and fresh"),
-            ("cache-control" = String, description = "How long the answer may be kept"),
+            ("cache-control" = String, description = "How long the answer may be kept: never longer than it is called fresh; not at all where it is not exact or not fresh"),
+            ("server-timing" = String, description = "Which of `local`, `redis` and `table` were asked, and the milliseconds of each"),
         ), example = json!({"post_id": "p-1", "counters": {
             "retweets": {"value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true},
             "views": {"value": 1_300, "version": 90, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true}
@@ -143,7 +151,7 @@ pub(super) async fn counters(
     let ids: Vec<CounterId> = names.iter().map(|name| subject.counter(name)).collect();
     let (named, counters) = (Named::from(&subject), BTreeMap::new());
     let mut values = CounterValues { subject: named, counters, unreadable: Vec::new() };
-    let read = counts(&api, &ids).await?;
+    let (read, timing) = timed_counts(&api, &ids).await?;
     for (name, read) in names.iter().zip(&read) {
         match read {
             Some(count) => _ = values.counters.insert(name.to_string(), Figures::new(name, *count)),
@@ -151,13 +159,20 @@ pub(super) async fn counters(
         }
     }
     let editions = Editions(read.iter().map(|read| read.as_ref().map(Edition::of)).collect());
-    Ok(written(&values, &editions.to_string(), &headers, &api.cache_control))
+    let kept = api.caching.of(read.iter().flatten(), api.clock.now());
+    Ok(written(&values, &editions.to_string(), &headers, kept, &timing))
 }
 
 /// The counts of several counters, in their order; `None` of one that is damaged, which fails none of the others.
 pub(super) async fn counts(api: &Handles, ids: &[CounterId]) -> Result<Vec<Option<Answer>>, Problem> {
-    let read = api.reader.counts(ids).await;
-    ids.iter().zip(read).map(|(id, read)| readable(id, read)).collect()
+    timed_counts(api, ids).await.map(|(counts, _)| counts)
+}
+
+/// The same, and where they came from.
+async fn timed_counts(api: &Handles, ids: &[CounterId]) -> Result<(Vec<Option<Answer>>, Timing), Problem> {
+    let (read, timing) = api.reader.counts(ids).await;
+    let counts = ids.iter().zip(read).map(|(id, read)| readable(id, read)).collect::<Result<_, _>>()?;
+    Ok((counts, timing))
 }
 
 /// The same of one.
@@ -173,9 +188,20 @@ pub(super) fn readable<T>(id: &CounterId, read: Result<T, NoAnswer>) -> Result<O
 }
 
 /// `value`, or 304 where the client has this edition of it.
-fn written(value: &impl Serialize, edition: &str, asked: &HeaderMap, cache_control: &HeaderValue) -> Response<Body> {
+fn written(
+    value: &impl Serialize,
+    edition: &str,
+    asked: &HeaderMap,
+    kept: HeaderValue,
+    timing: &Timing,
+) -> Response<Body> {
     let known = knows(asked, |tag| tag == edition);
-    answered((!known).then(|| Body::from(json(value))), tag(edition), cache_control)
+    timed(answered((!known).then(|| Body::from(json(value))), tag(edition), kept), timing)
+}
+
+fn timed<B>(mut response: Response<B>, timing: &Timing) -> Response<B> {
+    response.headers_mut().insert(&SERVER_TIMING, timing.header());
+    response
 }
 
 /// The post whose count `path` asks for, before it is decoded.
@@ -184,21 +210,21 @@ pub(super) fn post(path: &str) -> Option<&str> {
 }
 
 /// The count, or 304 where the client has this edition of it. A 304 says that the edition is judged the same now.
-pub(super) fn answer<B>(rendered: Rendered, asked: &HeaderMap, cache_control: &HeaderValue) -> Response<B>
+pub(super) fn answer<B>(rendered: Rendered, asked: &HeaderMap, kept: HeaderValue, timing: &Timing) -> Response<B>
 where
     B: Default + From<Bytes>,
 {
-    let known = is_known(asked, rendered.edition);
-    answered((!known).then(|| B::from(rendered.body)), rendered.tag, cache_control)
+    let known = is_known(asked, Edition::of(&rendered.answer));
+    timed(answered((!known).then(|| B::from(rendered.body)), rendered.tag, kept), timing)
 }
 
 /// The `body` of an edition with this tag, or 304 without one.
-pub(super) fn answered<B: Default>(body: Option<B>, tag: HeaderValue, cache_control: &HeaderValue) -> Response<B> {
+pub(super) fn answered<B: Default>(body: Option<B>, tag: HeaderValue, kept: HeaderValue) -> Response<B> {
     let known = body.is_none();
     let mut response = Response::new(body.unwrap_or_default());
     let headers = response.headers_mut();
     headers.insert(header::ETAG, tag);
-    headers.insert(header::CACHE_CONTROL, cache_control.clone());
+    headers.insert(header::CACHE_CONTROL, kept);
     if known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     } else {

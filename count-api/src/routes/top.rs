@@ -122,7 +122,7 @@ pub(super) async fn top(
     let rendered = tops.top(&query.wanted(&api, tops)?).map_err(no_list)?;
     let known = knows(&headers, |tag| tag == rendered.edition);
     let body = (!known).then(|| axum::body::Body::from(rendered.body));
-    Ok(answered(body, rendered.tag, &api.cache_control))
+    Ok(answered(body, rendered.tag, api.caching.whole().clone()))
 }
 
 /// What gained most, now and at each change

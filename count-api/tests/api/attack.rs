@@ -20,16 +20,16 @@ const EACH: usize = 150;
 type Bytes = Vec<u8>;
 
 fn line(method: &str, target: &str) -> Bytes {
-    format!("{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").into_bytes()
+    format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").into_bytes()
 }
 
 fn with_headers(target: &str, headers: &str) -> Bytes {
-    format!("GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n").into_bytes()
+    format!("GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n").into_bytes()
 }
 
 fn with_body(method: &str, target: &str, headers: &str, body: &[u8]) -> Bytes {
     let head = format!(
-        "{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
+        "{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
         body.len()
     );
     [head.as_bytes(), body].concat()
@@ -57,7 +57,7 @@ fn classes(n: usize) -> Vec<(&'static str, Bytes)> {
         ("commands for the cache", line("GET", &format!("/v1/posts/p%20%24{n}%20EVAL%20FLUSHALL%3B%2A3/likes"))),
         ("addresses", with_headers(&format!("/v1/posts/http%3A%2F%2F169.254.169.254%2F{n}/likes"), "x-forwarded-for: '; --\r\nx-forwarded-host: evil\r\n")),
         ("not HTTP", [b"\x16\x03\x01".as_slice(), &[byte; 64], b"\r\n\r\n"].concat()),
-        ("two lengths", format!("POST /v1/likes:batchGet HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: {n}6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n").into_bytes()),
+        ("two lengths", format!("POST /v1/likes:batchGet HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ncontent-length: {n}6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n").into_bytes()),
     ]
 }
 
@@ -100,7 +100,7 @@ async fn a_client_that_does_not_read_is_let_go_with_a_line() {
     let tables = Tables::start().await;
     let mut process = Process::start(&tables, &["--unread-time", "1s"]).await;
     // More than all the buffers on the way to it hold.
-    let asks = "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(20);
+    let asks = "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(20);
     let _stream = sent(process.address, asks).await;
     eventually("it is let go", async || process.accesses().iter().any(|line| line["reason"] == "unread")).await;
     eventually("nothing is kept for it", async || process.metrics().await.contains("tally_http_connections 0")).await;
@@ -129,7 +129,7 @@ async fn a_thousand_slow_connections_do_not_slow_a_good_client_down() {
             let starts: [&[u8]; 3] = [
                 b"",
                 b"GET /v1/posts/p/likes HTTP/1.1\r\nx: ",
-                b"POST /v1/likes:batchGet HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+                b"POST /v1/likes:batchGet HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
                   content-length: 9999\r\n\r\n{",
             ];
             // A client whose connection was closed comes back.
@@ -176,7 +176,7 @@ async fn p99(address: SocketAddr) -> Duration {
 
 async fn ask_once(stream: &mut TcpStream) -> Duration {
     let began = Instant::now();
-    stream.write_all(b"GET /v1/posts/p/likes HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /v1/posts/p/likes HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let (mut answer, mut part) = (String::new(), [0; 4096]);
     while !answer.ends_with('}') {
         let read = stream.read(&mut part).await.unwrap();

@@ -55,7 +55,7 @@ async fn a_counter_of_any_kind_is_read_as_likes_are_and_is_not_sent_again_until_
         assert_eq!((answer.status.as_u16(), answer.json()), (200, expected), "{target}");
         let tag = format!("W/\"{version}.1\"");
         assert_eq!(answer.header("etag"), Some(tag.as_str()));
-        assert_eq!(answer.header("cache-control"), Some("public, max-age=1"));
+        assert_eq!(answer.header("cache-control"), Some("public, max-age=1, must-revalidate"));
         assert_eq!(answer.header("content-type"), Some("application/json"));
         assert!(answer.header("x-request-id").is_some());
         let known = get_with(api.address, &target, ("if-none-match", &tag)).await;

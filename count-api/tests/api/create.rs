@@ -10,9 +10,8 @@ use tally_core::fold::Counter;
 use tally_core::ids::{Shard, ShardCount};
 use tally_core::spread::SumPolicy;
 use tally_count_api::{Config, Tokens};
-use tally_service::Secret;
 
-use crate::harness::{Api, BEGAN, WRITING, ask, counter, counter_id, get, post_id, put, request, send};
+use crate::harness::{Api, BEGAN, WRITING, ask, counter, counter_id, get, post_id, put, request, send, token};
 
 async fn writing() -> Api {
     Api::counting(Config::default(), WRITING).await
@@ -142,8 +141,7 @@ async fn a_counters_shards_are_answered_on_demand() {
 
 #[tokio::test]
 async fn creating_takes_the_administrators_token_or_where_there_is_none_the_writers() {
-    let secret = |text: &str| Some(Secret::from(text.to_owned()));
-    let (read, write, admin) = (secret("canary-read"), secret("canary-write"), secret("canary-admin"));
+    let (read, write, admin) = (token("canary-read"), token("canary-write"), token("canary-admin"));
     let target = "/v1/posts/p/counters/likes";
     for (tokens, opens) in [
         (Tokens { read: read.clone(), write: write.clone(), admin: admin.clone() }, "canary-admin"),

@@ -11,7 +11,7 @@ use crate::harness::{Api, DEADLINE, With, eventually, rest, sent};
 
 /// A connection that asks for the count of `post` and may be kept.
 async fn asking(address: SocketAddr, post: &str) -> TcpStream {
-    sent(address, format!("GET /v1/posts/{post}/likes HTTP/1.1\r\nhost: x\r\n\r\n")).await
+    sent(address, format!("GET /v1/posts/{post}/likes HTTP/1.1\r\nhost: localhost\r\n\r\n")).await
 }
 
 #[tokio::test]

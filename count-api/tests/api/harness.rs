@@ -24,9 +24,9 @@ use tally_core::ports::Producer;
 use tally_core::register::{Kept, Past, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
-use tally_count_api::{App, Config, Ports};
+use tally_count_api::{App, Config, Ports, TokenList};
 use tally_emulator::{Fault, Rule};
-use tally_service::{Clock, Host, Running};
+use tally_service::{Clock, Host, Running, Secret};
 use tally_testkit::Store;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -381,6 +381,11 @@ pub(crate) struct With {
 pub(crate) const CACHED: With = With { cache: true, writes: false };
 pub(crate) const WRITING: With = With { cache: false, writes: true };
 
+/// The tokens of these lines.
+pub(crate) fn token(lines: &str) -> Option<TokenList> {
+    Some(TokenList::new(Secret::from(lines.to_owned())).unwrap())
+}
+
 /// An API that keeps no number in memory.
 pub(crate) fn uncached() -> Config {
     Config { local_ttl: Duration::ZERO, ..Config::default() }
@@ -410,11 +415,20 @@ impl Api {
     async fn of(config: Config, with: With, defined: &Definitions, wire: impl FnOnce(App) -> App) -> Self {
         let broker = broker();
         let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
+        let config = Config { open_writes: true, ..config };
         Self::over(config, with.cache, broker, producer, defined, async |app| serve_app(wire(app)).await).await
+    }
+
+    /// An API with several counters that may write, and that nothing says takes writes.
+    pub(crate) async fn closed() -> Self {
+        let (config, broker) = (Config::default(), broker());
+        let producer = Some(Arc::new(broker.clone()) as _);
+        Self::over(config, false, broker, producer, &several(), serve_app).await
     }
 
     /// An API with several counters over a broker and a producer of its own.
     pub(crate) async fn counting_over(config: Config, broker: Broker, producer: Arc<dyn Producer>) -> Self {
+        let config = Config { open_writes: true, ..config };
         Self::over(config, false, broker, Some(producer), &several(), serve_app).await
     }
 

@@ -3,9 +3,15 @@
 use std::net::SocketAddr;
 
 use http_body_util::Full;
-use tally_count_api::Config;
+use tally_count_api::{Config, TokenList, Tokens};
 
-use crate::harness::{Api, With, request, rest, send, sent};
+use crate::counter_writes::written;
+use crate::harness::{Api, WRITING, With, ask, eventually, get, post, put, request, rest, send, sent, token};
+
+const LIKE: &str = "PUT /v1/posts/p/likes/u HTTP/1.1";
+
+/// The headers of a request whose host any name server may point at this machine.
+const ELSEWHERE: &str = "host: evil.example:8080\r\n";
 
 /// Sends a request with these lines behind its first; the status, and the problem where there is one.
 async fn asked(address: SocketAddr, first: &str, lines: &str, body: &str) -> (u16, Option<String>) {
@@ -21,15 +27,15 @@ async fn a_request_names_one_host_on_the_short_way_too() {
     let api = Api::start(Config::default(), With::default()).await;
     let count = "GET /v1/posts/p/likes HTTP/1.1";
     for _ in 0..2 {
-        assert_eq!(asked(api.address, count, "host: x\r\n", "").await, (200, None));
-        for hosts in ["", "host: x\r\nhost: x\r\n", "host: x\r\nhost: y\r\n"] {
+        assert_eq!(asked(api.address, count, "host: localhost\r\n", "").await, (200, None));
+        for hosts in ["", "host: localhost\r\nhost: localhost\r\n", "host: localhost\r\nhost: y\r\n"] {
             let bad = (400, Some("bad-host".to_owned()));
             assert_eq!(asked(api.address, count, hosts, "").await, bad, "{hosts:?}");
             assert_eq!(asked(api.address, "GET /nowhere HTTP/1.1", hosts, "").await, bad, "{hosts:?}");
         }
     }
     assert_eq!(asked(api.address, "GET /v1/posts/p/likes HTTP/1.0", "", "").await.0, 200, "1.0 knows no hosts");
-    assert_eq!(asked(api.address, "GET /v1/posts/p/likes HTTP/1.0", "host: x\r\nhost: y\r\n", "").await.0, 400);
+    assert_eq!(asked(api.address, "GET /v1/posts/p/likes HTTP/1.0", "host: localhost\r\nhost: y\r\n", "").await.0, 400);
 }
 
 #[tokio::test]
@@ -37,36 +43,100 @@ async fn a_method_that_no_route_has_is_refused_as_such_whatever_its_body() {
     let api = Api::start(Config::default(), With::default()).await;
     for method in ["TRACE", "PATCH", "BREW"] {
         for body in ["", "{}"] {
-            let answer = asked(api.address, &format!("{method} /v1/posts/p/likes HTTP/1.1"), "host: x\r\n", body).await;
+            let answer =
+                asked(api.address, &format!("{method} /v1/posts/p/likes HTTP/1.1"), "host: localhost\r\n", body).await;
             assert_eq!(answer, (405, Some("no-method".to_owned())), "{method} {body:?}");
         }
     }
-    let body = asked(api.address, "GET /v1/posts/p/likes HTTP/1.1", "host: x\r\n", "{}").await;
+    let body = asked(api.address, "GET /v1/posts/p/likes HTTP/1.1", "host: localhost\r\n", "{}").await;
     assert_eq!(body, (400, Some("unexpected-body".to_owned())));
 }
 
 #[tokio::test]
-async fn a_process_for_its_own_pages_answers_no_other_site() {
-    let api = Api::for_own_pages(With { writes: true, ..With::default() }).await;
-    let (own, address) = (format!("host: {}\r\n", api.address), api.address);
-    let like = "PUT /v1/posts/p/likes/u HTTP/1.1";
-    let requests = ["GET /v1/posts/p/likes HTTP/1.1", like, "GET /openapi.json HTTP/1.1", "GET /nowhere HTTP/1.1"];
-    for request in requests {
-        for lines in [
-            // A name server may point any name at this machine.
-            "host: evil.example:8080\r\n".to_owned(),
-            "host: evil.example:8080\r\norigin: http://evil.example:8080\r\n".to_owned(),
-            format!("{own}origin: http://evil.example\r\n"),
-            format!("{own}origin: null\r\n"),
-        ] {
-            let foreign = (403, Some("foreign".to_owned()));
-            assert_eq!(asked(address, request, &lines, "").await, foreign, "{request} {lines:?}");
+async fn a_process_of_a_person_and_one_on_loopback_that_asks_for_no_token_answer_no_other_site() {
+    for api in [Api::for_own_pages(WRITING).await, Api::start(Config::default(), WRITING).await] {
+        let (own, address) = (format!("host: {}\r\n", api.address), api.address);
+        let requests = ["GET /v1/posts/p/likes HTTP/1.1", LIKE, "GET /openapi.json HTTP/1.1", "GET /nowhere HTTP/1.1"];
+        for request in requests {
+            for lines in [
+                // A name server may point any name at this machine.
+                ELSEWHERE.to_owned(),
+                format!("{ELSEWHERE}origin: http://evil.example:8080\r\n"),
+                format!("{own}origin: http://evil.example\r\n"),
+                format!("{own}origin: null\r\n"),
+            ] {
+                let foreign = (403, Some("foreign".to_owned()));
+                assert_eq!(asked(address, request, &lines, "").await, foreign, "{request} {lines:?}");
+            }
         }
+        assert_eq!(asked(address, LIKE, &own, "").await.0, 202, "a program");
+        assert_eq!(
+            asked(address, LIKE, &format!("{own}origin: http://{address}\r\n"), "").await.0,
+            202,
+            "its own page"
+        );
+        let named = format!("host: localhost:{}\r\n", address.port());
+        assert_eq!(asked(address, "GET /v1/posts/p/likes HTTP/1.1", &named, "").await.0, 200);
     }
-    assert_eq!(asked(address, like, &own, "").await.0, 202, "a program");
-    assert_eq!(asked(address, like, &format!("{own}origin: http://{address}\r\n"), "").await.0, 202, "its own page");
-    let named = format!("host: localhost:{}\r\n", address.port());
-    assert_eq!(asked(address, "GET /v1/posts/p/likes HTTP/1.1", &named, "").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_process_on_loopback_answers_any_host_where_a_token_a_proxy_or_an_origin_is_configured() {
+    let origins = tower_http::cors::AllowOrigin::list(["https://a.example".parse().unwrap()]);
+    for config in [
+        Config { tokens: Tokens { write: token("canary-write"), ..Tokens::default() }, ..Config::default() },
+        Config { forwarded_hops: 1, ..Config::default() },
+        Config { cors: Some(origins), ..Config::default() },
+    ] {
+        let api = Api::start(config, With::default()).await;
+        assert_eq!(asked(api.address, "GET /v1/posts/p/likes HTTP/1.1", ELSEWHERE, "").await, (200, None));
+    }
+}
+
+#[tokio::test]
+async fn writes_are_closed_where_neither_a_token_nor_a_flag_says_who_may_write_and_reads_work() {
+    let api = Api::closed().await;
+    let sum = "/v1/posts/p/counters/views/events";
+    let answers = [
+        ask(api.address, "PUT", "/v1/posts/p/likes/u").await,
+        ask(api.address, "DELETE", "/v1/posts/p/likes/u").await,
+        ask(api.address, "PUT", "/v1/posts/p/counters/retweets/members/u").await,
+        post(api.address, sum, r#"{"action":"increment"}"#).await,
+        put(api.address, "/v1/posts/p/counters/views", r#"{"number_of_shards":2}"#).await,
+    ];
+    for answer in answers {
+        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (403, "writes-closed"));
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("--open-writes") && detail.contains("--write-token-file"), "{detail}");
+    }
+    assert_eq!(written(&api, "likes").await, []);
+    assert_eq!(get(api.address, "/v1/posts/p/likes").await.status, 200);
+}
+
+#[tokio::test]
+async fn tokens_change_with_their_file_and_two_are_taken_at_once() {
+    let file = std::env::temp_dir().join(format!("tally-tokens-{}", std::process::id()));
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    write("old\n");
+    let tokens = || Some(TokenList::read(file.clone()).unwrap());
+    let tokens = Tokens { read: tokens(), write: tokens(), admin: None };
+    let api = Api::counting(Config { tokens, ..Config::default() }, WRITING).await;
+    let statuses = async |token: &str| {
+        let with = |method, target| request(method, target).header("authorization", format!("Bearer {token}"));
+        let read = send(api.address, with("GET", "/v1/posts/p/likes").body(Full::default()).unwrap()).await;
+        let write = send(api.address, with("PUT", "/v1/posts/p/likes/u").body(Full::default()).unwrap()).await;
+        (read.status.as_u16(), write.status.as_u16())
+    };
+    let (taken, refused) = ((200, 202), (401, 401));
+    assert_eq!((statuses("old").await, statuses("new").await), (taken, refused));
+    write("old\nnew\n");
+    eventually("both tokens are taken", async || (statuses("old").await, statuses("new").await) == (taken, taken))
+        .await;
+    write("new\n");
+    eventually("the old one is not", async || (statuses("old").await, statuses("new").await) == (refused, taken)).await;
+    write("");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!((statuses("old").await, statuses("new").await, statuses("").await), (refused, taken, refused));
 }
 
 #[tokio::test]

@@ -163,6 +163,41 @@ async fn a_304_says_that_the_count_is_judged_the_same_now() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cache_keeps_no_count_for_longer_than_it_is_fresh_and_none_that_is_not_exact_or_not_fresh() {
+    let world = World::start(Config { max_age: 6 * SECOND, ..kept() }, true).await;
+    world.plant(20, 7).await;
+    let targets = ["/v1/posts/p/likes", "/v1/posts/p/counters/likes", "/v1/posts/p/counters"];
+    let said = async |kept: &str| {
+        for target in targets {
+            // The second answer is from memory, and one that the client knows already says the same.
+            for tag in ["\"x\"", "\"x\"", "*"] {
+                let asked = request("GET", target).header("if-none-match", tag);
+                let answer = world.ask(asked.body(Full::default()).unwrap()).await;
+                assert_eq!(
+                    (answer.status == 304, answer.header("cache-control")),
+                    (tag == "*", Some(kept)),
+                    "{target}"
+                );
+                let timing = answer.header("server-timing").unwrap();
+                assert!(["local", "redis;dur="].iter().any(|layer| timing.starts_with(layer)), "{target}: {timing}");
+            }
+            let timing = world.ask(request("GET", target).body(Full::default()).unwrap()).await;
+            assert_eq!(timing.header("server-timing"), Some("local"), "{target}");
+        }
+    };
+    said("public, max-age=6, must-revalidate").await;
+    sleep(SECOND * 11 / 2).await;
+    said("public, max-age=4, must-revalidate").await;
+    sleep(4 * SECOND).await;
+    said("no-cache").await;
+    sleep(SECOND).await;
+    said("no-store").await;
+    world.tables.stand(&standing(2_000, world.clock.now(), Some(1_500), &[9])).await;
+    sleep(2 * SECOND).await;
+    said("no-store").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_listens_is_told_that_its_count_is_not_fresh_any_more() {
     let world = World::start(kept(), false).await;
     world.plant(20, 7).await;

@@ -32,7 +32,7 @@ impl Listening {
 
     async fn raw(address: SocketAddr, target: &str, last: Option<&str>) -> Self {
         let last = last.map_or_else(String::new, |last| format!("last-event-id: {last}\r\n"));
-        let head = format!("GET {target} HTTP/1.1\r\nhost: x\r\n{last}\r\n");
+        let head = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{last}\r\n");
         Self { stream: sent(address, head).await, text: String::new() }
     }
 

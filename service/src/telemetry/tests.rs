@@ -23,7 +23,7 @@ impl Captured {
     fn subscriber(&self, format: LogFormat) -> Box<dyn Subscriber + Send + Sync> {
         attend();
         let writer = self.clone();
-        subscriber(format, &"trace".parse().unwrap(), move || writer.clone())
+        subscriber(format, Level::new(&"trace".parse().unwrap()), move || writer.clone())
     }
 }
 
@@ -122,17 +122,20 @@ fn events_of_requests_are_gathered_and_any_other_event_writes_them_out_in_order(
     let (captured, gathered) = gathered();
     let format = LogFormat::Json;
     attend();
-    tracing::subscriber::with_default(subscriber(format, &"info".parse().unwrap(), gathered.clone()), || {
-        tracing::info!(target: "tally_test::access", "first");
-        tracing::info!(target: "tally_test::access", "second");
-        assert_eq!(captured.text(), "");
-        tracing::info!("third");
-        assert_eq!(captured.text().lines().count(), 3);
-        tracing::info!(target: "tally_test::access", "fourth");
-        tracing::warn!(target: "tally_test::access", "fifth");
-        assert_eq!(captured.text().lines().count(), 5);
-        tracing::info!(target: "tally_test::access", "sixth");
-    });
+    tracing::subscriber::with_default(
+        subscriber(format, Level::new(&"info".parse().unwrap()), gathered.clone()),
+        || {
+            tracing::info!(target: "tally_test::access", "first");
+            tracing::info!(target: "tally_test::access", "second");
+            assert_eq!(captured.text(), "");
+            tracing::info!("third");
+            assert_eq!(captured.text().lines().count(), 3);
+            tracing::info!(target: "tally_test::access", "fourth");
+            tracing::warn!(target: "tally_test::access", "fifth");
+            assert_eq!(captured.text().lines().count(), 5);
+            tracing::info!(target: "tally_test::access", "sixth");
+        },
+    );
     gathered.write_out();
     let text = captured.text();
     let said = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["message"].clone());
@@ -145,25 +148,28 @@ fn what_is_gathered_is_bounded_in_bytes_and_in_time() {
     let (captured, gathered) = gathered();
     let attended = gathered.clone();
     attend();
-    tracing::subscriber::with_default(subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered), || {
-        for _ in 0..EVENTS {
-            tracing::info!(target: "tally_test::access", text = "x".repeat(5_000), "request");
-        }
-        let written = captured.text().len();
-        assert!(written > 4 * 1024 * 1024, "{written} bytes");
-        std::thread::spawn(move || attended.attend());
-        let lines = |lines| {
-            let began = tokio::time::Instant::now();
-            while captured.text().lines().count() < lines {
-                assert!(began.elapsed() < std::time::Duration::from_secs(30), "there are no {lines} lines");
-                std::thread::yield_now();
+    tracing::subscriber::with_default(
+        subscriber(LogFormat::Json, Level::new(&"info".parse().unwrap()), gathered),
+        || {
+            for _ in 0..EVENTS {
+                tracing::info!(target: "tally_test::access", text = "x".repeat(5_000), "request");
             }
-        };
-        lines(EVENTS);
-        // Far from many, it is written when its time has come.
-        tracing::info!(target: "tally_test::access", "request");
-        lines(EVENTS + 1);
-    });
+            let written = captured.text().len();
+            assert!(written > 4 * 1024 * 1024, "{written} bytes");
+            std::thread::spawn(move || attended.attend());
+            let lines = |lines| {
+                let began = tokio::time::Instant::now();
+                while captured.text().lines().count() < lines {
+                    assert!(began.elapsed() < std::time::Duration::from_secs(30), "there are no {lines} lines");
+                    std::thread::yield_now();
+                }
+            };
+            lines(EVENTS);
+            // Far from many, it is written when its time has come.
+            tracing::info!(target: "tally_test::access", "request");
+            lines(EVENTS + 1);
+        },
+    );
 }
 
 #[test]
@@ -177,13 +183,16 @@ fn a_request_does_not_wait_for_a_disk_and_lines_keep_their_order() {
     let (done, answered) = std::sync::mpsc::channel();
     let speaker = std::thread::spawn(move || {
         attend();
-        tracing::subscriber::with_default(subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered), || {
-            for number in 0..EVENTS {
-                tracing::info!(target: "tally_test::access", number, text = "x".repeat(1_000), "request");
-            }
-            done.send(()).unwrap();
-            tracing::info!(number = EVENTS, "something else");
-        });
+        tracing::subscriber::with_default(
+            subscriber(LogFormat::Json, Level::new(&"info".parse().unwrap()), gathered),
+            || {
+                for number in 0..EVENTS {
+                    tracing::info!(target: "tally_test::access", number, text = "x".repeat(1_000), "request");
+                }
+                done.send(()).unwrap();
+                tracing::info!(number = EVENTS, "something else");
+            },
+        );
     });
     answered.recv_timeout(std::time::Duration::from_secs(30)).expect("requests do not wait while nothing is written");
     drop(disk);
@@ -221,8 +230,8 @@ fn lines_that_cannot_be_written_are_dropped_and_said_later_and_nothing_panics() 
     let disk = Disk::default();
     let gathered = Gathered::new(disk.clone());
     let attended = gathered.clone();
-    let subscribed = subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered.clone());
-    let said = subscriber(LogFormat::Json, &"info".parse().unwrap(), gathered);
+    let subscribed = subscriber(LogFormat::Json, Level::new(&"info".parse().unwrap()), gathered.clone());
+    let said = subscriber(LogFormat::Json, Level::new(&"info".parse().unwrap()), gathered);
     attend();
     std::thread::spawn(move || tracing::subscriber::with_default(said, || attended.attend()));
     tracing::subscriber::with_default(subscribed, || {

@@ -7,7 +7,7 @@ use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::eventually;
 
-use super::world::{GROUP, World};
+use super::world::{DLQ, GROUP, World};
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_store_is_waited_for() {
@@ -80,6 +80,24 @@ async fn a_store_that_refuses_all_of_it_makes_the_partition_stand_still() {
     world.reaches_ends().await;
     assert!(!format!("{:?}", readiness.report()).contains("store does not take what is written"));
     assert_eq!(world.letters().await.len(), letters);
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_of_dead_letters_that_is_missing_is_named_and_the_consumer_works_on_and_is_not_ready() {
+    let mut world = World::new(1).await;
+    // A topic without partitions is none.
+    world.broker.create_topic(DLQ, 0);
+    let consumer = world.consumer();
+    let report = || consumer.host().readiness().report();
+    let named = "there is no topic `likes.dlq`, which is for dead letters";
+    eventually("it is named", async || format!("{:?}", report()).contains(named)).await;
+    assert!(!report().ready);
+    world.say(0, "u", Like);
+    world.reaches_ends().await;
+    world.is_right().await;
+    world.broker.create_topic(DLQ, 1);
+    consumer.ready().await.unwrap();
     world.stop(consumer).await;
 }
 

@@ -30,7 +30,7 @@ async fn an_absent_counter_is_exact_zero_only_beside_the_reserved_row() {
     assert!(!world.count(&absent).await.served.exact, "the table may be a new one");
     let (detailed, whole) = world.reader.detailed(&absent).await.unwrap();
     assert_eq!((detailed.served.exact, whole), (false, None));
-    let both = world.reader.counts(&[p, absent]).await.into_iter().map(|answer| answer.unwrap().served.exact);
+    let both = world.reader.counts(&[p, absent]).await.0.into_iter().map(|answer| answer.unwrap().served.exact);
     assert_eq!(both.collect::<Vec<_>>(), [true, false]);
 }
 
@@ -114,7 +114,7 @@ async fn a_counter_that_cannot_be_read_fails_alone() {
     world.write(&p, counter(3, 5)).await;
     world.write(&damaged, counter(3, 5)).await;
     world.damage(&damaged).await;
-    let read = world.reader.counts(&[damaged, p]).await;
+    let (read, _) = world.reader.counts(&[damaged, p]).await;
     let likes: Vec<_> = read.iter().map(|answer| answer.as_ref().map(|answer| answer.served.likes).ok()).collect();
     assert_eq!(likes, [None, Some(3)]);
     assert!(matches!(read[0], Err(NoAnswer::Refused(_))), "{read:?}");

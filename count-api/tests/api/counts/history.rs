@@ -288,8 +288,8 @@ impl Run {
         while self.world.now() < after(BUSY + QUIET) {
             self.pause(SECOND).await;
             match self.chance.token() % 4 {
-                0 => self.check(reader.count(&p).await.unwrap()),
-                1 => self.check(reader.counts(&[likes("q"), p.clone()]).await.remove(1).unwrap()),
+                0 => self.check(reader.count(&p).await.unwrap().0),
+                1 => self.check(reader.counts(&[likes("q"), p.clone()]).await.0.remove(1).unwrap()),
                 2 => self.check(reader.detailed(&p).await.unwrap().0),
                 _ => {
                     // A listener that is slow.

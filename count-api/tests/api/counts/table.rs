@@ -53,7 +53,7 @@ async fn ten_thousand_batches_that_name_one_missing_post_are_one_read_of_it() {
     let alone = join_all((0..100).map(|_| world.count(&hot)));
     let (answers, alone) = tokio::join!(asking, alone);
     for answer in answers {
-        let likes: Vec<_> = answer.into_iter().map(|answer| answer.unwrap().served.likes).collect();
+        let likes: Vec<_> = answer.0.into_iter().map(|answer| answer.unwrap().served.likes).collect();
         assert_eq!(likes, [7, 0, 7]);
     }
     assert!(alone.iter().all(|answer| answer.served.likes == 7));

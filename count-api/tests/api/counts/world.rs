@@ -146,7 +146,7 @@ impl World {
     }
 
     pub(crate) async fn count(&self, id: &CounterId) -> Answer {
-        self.reader.count(id).await.unwrap()
+        self.reader.count(id).await.unwrap().0
     }
 
     /// The reserved row is gone, as in a table that was created anew.

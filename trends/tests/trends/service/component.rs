@@ -141,6 +141,14 @@ async fn a_topic_that_is_missing_is_waited_for_by_name() {
     assert!(why.contains("there is no topic boards"), "{why}");
     world.broker.create_topic(BOARDS, 1);
     running.ready().await.unwrap();
+    // A topic without partitions is none.
+    world.broker.create_topic(BOARDS, 0);
+    world.clock.sleep(Duration::from_secs(60)).await;
+    let report = running.host().readiness().report();
+    let Some(Condition::NotReady(why)) = report.conditions.get("topic-boards") else { panic!("{report:?}") };
+    assert!(why.contains("there is no topic `boards`, which is for lists"), "{why}");
+    world.broker.create_topic(BOARDS, 1);
+    running.ready().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

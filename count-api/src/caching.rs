@@ -1,0 +1,105 @@
+//! How long browsers and proxies may keep an answer: no longer than what it says of itself stays true.
+
+use std::time::Duration;
+
+use axum::http::HeaderValue;
+use tally_core::time::UnixMillis;
+
+use crate::read::Answer;
+
+/// What is said of an answer that is to be asked for each time.
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// The rules of a process. A number is kept for `max-age`, and for less where it is called fresh for less. One that is not exact or
+/// not fresh is kept nowhere.
+#[derive(Clone, Debug)]
+pub struct Caching {
+    /// What is said of an answer that stays fresh for all of `max_age`; written once.
+    whole: HeaderValue,
+    /// Browsers alone may keep what takes a token to read.
+    scope: &'static str,
+    max_age: Duration,
+    fresh_within: Duration,
+}
+
+impl Caching {
+    /// `max_age` of answers that are fresh if their `as_of` is from `fresh_within`; where reading is `closed` it takes a token.
+    pub fn new(max_age: Duration, fresh_within: Duration, closed: bool) -> Self {
+        let scope = if closed { "private" } else { "public" };
+        Self { whole: written(scope, max_age), scope, max_age, fresh_within }
+    }
+
+    /// What is said of an answer that promises nothing.
+    pub fn whole(&self) -> &HeaderValue {
+        &self.whole
+    }
+
+    /// What is said `now` of an answer that is made of these numbers.
+    pub fn of<'a>(&self, numbers: impl IntoIterator<Item = &'a Answer>, now: UnixMillis) -> HeaderValue {
+        let mut left = self.max_age;
+        for Answer { served, fresh } in numbers {
+            if !(served.exact && *fresh) {
+                return NO_STORE;
+            }
+            left = left.min(self.fresh_within.saturating_sub(now.since(served.as_of)));
+        }
+        if left == self.max_age { self.whole.clone() } else { written(self.scope, left) }
+    }
+}
+
+/// In whole seconds, rounded down. A cache that cannot ask anew is not to answer with what is older.
+fn written(scope: &str, kept: Duration) -> HeaderValue {
+    let kept = match kept.as_secs() {
+        0 => "no-cache".to_owned(),
+        seconds => format!("{scope}, max-age={seconds}, must-revalidate"),
+    };
+    HeaderValue::from_str(&kept).expect("words and digits make a header")
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::served::Served;
+
+    use super::*;
+
+    const NOW: UnixMillis = UnixMillis(1_000_000);
+
+    fn number(age: u64, exact: bool, fresh: bool) -> Answer {
+        let as_of = NOW.minus(Duration::from_millis(age));
+        Answer { served: Served { exact, as_of, ..Served::default() }, fresh }
+    }
+
+    fn said(max_age: u64, numbers: &[Answer]) -> String {
+        let caching = Caching::new(Duration::from_secs(max_age), Duration::from_secs(10), false);
+        caching.of(numbers, NOW).to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn an_answer_is_kept_no_longer_than_each_of_its_numbers_stays_fresh() {
+        for (max_age, ages, kept) in [
+            (5, &[0][..], "public, max-age=5, must-revalidate"),
+            (5, &[5_000], "public, max-age=5, must-revalidate"),
+            (5, &[5_001], "public, max-age=4, must-revalidate"),
+            (5, &[0, 8_500, 0], "public, max-age=1, must-revalidate"),
+            (5, &[9_500], "no-cache"),
+            (5, &[10_000], "no-cache"),
+            (60, &[0], "public, max-age=10, must-revalidate"),
+            (0, &[0], "no-cache"),
+            (5, &[], "public, max-age=5, must-revalidate"),
+        ] {
+            let numbers: Vec<Answer> = ages.iter().map(|age| number(*age, true, true)).collect();
+            assert_eq!(said(max_age, &numbers), kept, "{ages:?}");
+        }
+        assert_eq!(
+            Caching::new(Duration::from_secs(2), Duration::MAX, true).whole(),
+            "private, max-age=2, must-revalidate"
+        );
+    }
+
+    #[test]
+    fn a_number_that_is_not_exact_or_not_fresh_is_kept_nowhere() {
+        for (exact, fresh) in [(false, true), (true, false), (false, false)] {
+            assert_eq!(said(5, &[number(0, true, true), number(0, exact, fresh)]), "no-store");
+        }
+    }
+}

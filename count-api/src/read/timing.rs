@@ -1,0 +1,62 @@
+//! Which layers a number came through, and how long each took, as a client's tools show it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use axum::http::HeaderValue;
+
+/// The layers that were asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// Some number was in this process's memory, which takes no time that is worth writing.
+    pub local: bool,
+    /// How long the shared cache took.
+    pub redis: Option<Duration>,
+    /// How long the table took.
+    pub table: Option<Duration>,
+}
+
+impl Timing {
+    /// Everything was in memory.
+    pub const LOCAL: Self = Self { local: true, redis: None, table: None };
+
+    /// Of two numbers that were had at once.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let (redis, table) = (self.redis.max(other.redis), self.table.max(other.table));
+        Self { local: self.local || other.local, redis, table }
+    }
+
+    /// The header `Server-Timing`.
+    pub fn header(&self) -> HeaderValue {
+        if *self == Self::LOCAL {
+            return HeaderValue::from_static("local");
+        }
+        let mut text = if self.local { "local".to_owned() } else { String::new() };
+        for (layer, took) in [("redis", self.redis), ("table", self.table)] {
+            if let Some(took) = took {
+                let gap = if text.is_empty() { "" } else { ", " };
+                let _ = write!(text, "{gap}{layer};dur={:.1}", took.as_secs_f64() * 1e3);
+            }
+        }
+        HeaderValue::from_str(&text).expect("words and digits make a header")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_layer_that_was_asked_is_named_with_its_milliseconds() {
+        let millis = |millis| Some(Duration::from_micros(millis));
+        let redis = Timing { redis: millis(420), ..Timing::default() };
+        let table = Timing { table: millis(12_345), ..redis };
+        let slower = Timing { redis: millis(7_000), ..Timing::default() };
+        assert_eq!(Timing::LOCAL.header(), "local");
+        assert_eq!(redis.header(), "redis;dur=0.4");
+        assert_eq!(table.header(), "redis;dur=0.4, table;dur=12.3");
+        assert_eq!(Timing::LOCAL.and(table).and(slower).header(), "local, redis;dur=7.0, table;dur=12.3");
+        assert_eq!(Timing::LOCAL.and(Timing::LOCAL), Timing::LOCAL);
+    }
+}
