@@ -35,13 +35,18 @@ async fn each_mistake_is_one_clear_line() {
         (
             stage.tally(&["status", "--table-prefix", "blue-"]).await,
             78,
-            "there are no tables `blue-*` in us-east-1; --table-prefix is one of ``",
+            "there are no tables with the prefix `blue-` in us-east-1; deployments are there with the table prefix none",
         ),
         (stage.tally(&["status", "--shards", "8"]).await, 78, "--shards is 8, but this deployment was created with 4"),
         (
             with(&stage, &["status"], |c| _ = c.env("AWS_ENDPOINT_URL", &closed)).await,
             69,
-            "cannot use the tables `*` in us-east-1: likes: dispatch failure",
+            "cannot use the tables without a prefix in us-east-1: likes: dispatch failure",
+        ),
+        (
+            with(&stage, &["doctor"], |c| _ = c.env("AWS_ENDPOINT_URL", &closed)).await,
+            69,
+            "cannot use the tables without a prefix in us-east-1: likes: dispatch failure",
         ),
         (with(&stage, &["topic", "show"], |c| _ = c.env_remove("TALLY_BROKERS")).await, 2, "say --brokers"),
         (stage.tally(&["status", "--sasl-user", "u"]).await, 78, "--sasl-user"),

@@ -131,6 +131,7 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
         ("like_counts: recovery", "good"),
         ("quotas", "unknown"),
         ("clocks", "good"),
+        ("likes: stream", "good"),
         ("tables: ids", "good"),
         ("log of changes", "good"),
         ("likes: retention", "unknown"),
@@ -143,12 +144,36 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
     let tables = async || run(stage.command(&["doctor"]).env_remove("TALLY_BROKERS")).await;
     stage.expire("likes", "gone", false).await;
     let said = tables().await;
-    assert!(said.out.contains("nothing expires: switch on expiry by `gone`"), "{said:?}");
+    assert!(said.out.contains("expiry is off: switch on expiry by `gone`"), "{said:?}");
+    assert!(said.out.contains("expiry is off, as it has to be"), "{said:?}");
     stage.expire("likes", "liked_at", true).await;
     stage.expire("like_counts", "updated_at", true).await;
     let said = tables().await;
     assert!(said.out.contains("items expire by `liked_at`: switch on expiry by `gone`"), "{said:?}");
-    assert!(said.out.contains("items expire by `updated_at`: what has no other copy would vanish"), "{said:?}");
+    assert!(said.out.contains("items expire by `updated_at`: switch expiry off"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_lists_everything_it_can_where_stream_and_configuration_are_missing() {
+    let stage = Stage::set().await;
+    let off = json!({"TableName": "likes", "StreamSpecification": {"StreamEnabled": false}});
+    stage.store().call("UpdateTable", off).await;
+    stage.store().delete("checkpoints", &json!({"id": "config"})).await;
+    let said = run(stage.command(&["doctor", "-o", "json"]).env_remove("TALLY_BROKERS")).await;
+    assert_eq!((said.code, said.err.as_str()), (Some(1), ""), "{said:?}");
+    let points = said.json();
+    let found = |what: &str| {
+        let point = points.as_array().unwrap().iter().find(|point| point["what"] == what);
+        let point = point.unwrap_or_else(|| panic!("{what}: {said:?}"));
+        format!("{} {}", point["verdict"].as_str().unwrap(), point["detail"].as_str().unwrap())
+    };
+    assert!(found("tables").starts_with("bad cannot use the tables"), "{said:?}");
+    assert!(found("likes: form").starts_with("bad table likes has no stream"), "{said:?}");
+    assert!(found("configuration").starts_with("bad there is none"), "{said:?}");
+    assert!(found("likes: stream").starts_with("unknown table likes has no stream"), "{said:?}");
+    assert!(found("clocks").starts_with("unknown "), "{said:?}");
+    assert!(found("recounts: permission").starts_with("good "), "{said:?}");
+    assert!(found("changes: retention").starts_with("unknown say --brokers"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
