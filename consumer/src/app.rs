@@ -139,8 +139,9 @@ impl App {
     fn list_letters(self, host: &Host, limit: usize) -> anyhow::Result<()> {
         let deployment = self.name().context(NAMELESS)?;
         let reader = (self.ports.reader)(&self.settings.letters()).context("cannot set up a reader")?;
+        let topic = self.settings.topic;
         host.job("dlq list", move |stop| async move {
-            stop.unless_requested(dlq::list(&*reader, &deployment, limit)).await??;
+            stop.unless_requested(dlq::list(&*reader, (&deployment, &topic), limit)).await??;
             Ok(Exit::CLEAN)
         });
         Ok(())
