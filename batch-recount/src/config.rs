@@ -1,5 +1,6 @@
 //! The arguments, validated together.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -82,8 +83,8 @@ pub struct EraseConfig {
 /// Whose likes are erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// All that this user gave.
-    User(UserId),
+    /// All that these users gave.
+    Users(BTreeSet<UserId>),
     /// All that this post got.
     Post(PostId),
 }
@@ -150,7 +151,7 @@ fn recount(args: Args) -> Result<(Option<kafka::Settings>, Job), Invalid> {
 
 fn erasure(args: EraseArgs) -> Result<(Option<kafka::Settings>, Job), Invalid> {
     let subject = match (args.user, args.post) {
-        (Some(user), None) => Subject::User(user),
+        (Some(user), None) => Subject::Users([user].into()),
         (None, Some(post)) => Subject::Post(post),
         _ => return Err(Invalid::setting("user", "give either --user or --post")),
     };
