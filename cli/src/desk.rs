@@ -149,7 +149,7 @@ impl Desk {
 
     /// A reader of `topic`, whose bookmarks are those of replays.
     pub(crate) fn reader(&self, topic: &str) -> anyhow::Result<kafka::TopicReader> {
-        kafka::TopicReader::new(self.kafka()?, &self.replays(), topic).context("cannot set up a reader")
+        self.reader_of(&self.replays(), topic)
     }
 
     /// The group that keeps the bookmarks of replays, and the name under which they write.
@@ -164,13 +164,28 @@ impl Desk {
 
     /// A reader of `topic`, whose bookmarks are what its consumers have committed.
     pub(crate) fn consumers_of(&self, topic: &str) -> anyhow::Result<kafka::TopicReader> {
-        kafka::TopicReader::new(self.kafka()?, &self.group, topic).context("cannot set up a reader")
+        self.reader_of(&self.group, topic)
+    }
+
+    /// The group that folds the log of changes.
+    pub(crate) fn folds(&self) -> String {
+        folds_of(&self.connection.tables().prefix)
+    }
+
+    /// A reader of `topic`, whose bookmarks are those of `group`.
+    pub(crate) fn reader_of(&self, group: &str, topic: &str) -> anyhow::Result<kafka::TopicReader> {
+        kafka::TopicReader::new(self.kafka()?, group, topic).context("cannot set up a reader")
     }
 
     /// What tells the deployment from others, for people.
     pub(crate) fn name(&self) -> String {
         tables_of(&self.connection)
     }
+}
+
+/// The change-streamers' group: the name that `tally_change_streamer::group_of` gives it.
+pub(crate) fn folds_of(table_prefix: &str) -> String {
+    format!("{table_prefix}tally-change-streamer")
 }
 
 /// The tables of a deployment, for people.

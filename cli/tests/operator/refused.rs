@@ -101,7 +101,8 @@ async fn what_is_not_permitted_is_named() {
     let stranger = with(&stage, &["status"], |c| _ = c.env("AWS_ACCESS_KEY_ID", "Stranger")).await;
     assert_eq!(stranger.code, Some(78), "{stranger:?}");
     assert!(is_one_line(&stranger) && stranger.err.contains("AccessDeniedException"), "{stranger:?}");
-    let reader = with(&stage, &["status"], |c| _ = c.env("AWS_ACCESS_KEY_ID", "Reader")).await;
+    let line = ["status", "--late", "10m"];
+    let reader = with(&stage, &line, |c| _ = c.env("AWS_ACCESS_KEY_ID", "Reader")).await;
     assert_eq!(reader.code, Some(0), "{reader:?}");
     let line = ["audit", "start", "--yes", "--why", "a test"];
     let writes = with(&stage, &line, |c| _ = c.env("AWS_ACCESS_KEY_ID", "Reader")).await;
