@@ -92,10 +92,9 @@ fn ages(desk: &Desk, parts: &[Part], late: Duration, status: &mut Status) {
     if !unread.is_empty() {
         status.wrong("not consumed", format!("{}: no consumer has read it", of(&unread)), None);
     }
-    let (mut least, mut stale) = (None, Vec::new());
+    let mut stale = Vec::new();
     for part in parts {
         let Some(kept) = &part.kept else { continue };
-        least = if let Some(least) = least { Some(kept.safe_at.min(least)) } else { Some(kept.safe_at) };
         if let Some(until) = kept.replay {
             let detail = format!("{name}/{}: up to {until}, and {} is done", part.index, kept.safe);
             status.wrong("replaying", detail, RUNBOOK);
@@ -110,7 +109,8 @@ fn ages(desk: &Desk, parts: &[Part], late: Duration, status: &mut Status) {
         let detail = format!("{}: complete up to {} ago{lag}", of(&stale), ago(now.since(oldest)));
         status.wrong("rows are late", detail, RUNBOOK);
     }
-    let as_of = least.flatten();
+    // It is not known of the whole where it is not known of one partition.
+    let as_of = parts.iter().map(|part| part.kept.as_ref().and_then(|kept| kept.safe_at)).min().flatten();
     status.rows_as_of = as_of.map(|at| at.0);
     let as_of = as_of.map_or("a time that is not known".to_owned(), |at| format!("{} ago", ago(now.since(at))));
     let lag = status.lag.map_or(String::new(), |lag| format!(", lag {lag}"));
