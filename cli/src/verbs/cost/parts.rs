@@ -120,7 +120,7 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
             what: "counts",
             least: counts(of.changes_per_update, 1.0),
             most: counts(1.0, 2.0),
-            how: format!("one unit for {} changes, to two units for each", number(of.changes_per_update)),
+            how: format!("one unit for an update of {}, to two units for each change", number(of.changes_per_update)),
         },
         Part::new(
             "reads of counts",
@@ -179,7 +179,7 @@ pub(super) fn assumed(load: &Load) -> Vec<String> {
     vec![
         format!("{} likes/s on average, and {} reads/s", number(of.rate), number(of.reads / (DAYS * DAY))),
         format!(
-            "{} partitions and a linger of {linger:?}: a flush gathers {} changes, and {} of them are of one counter",
+            "{} partitions and a linger of {linger:?}; changes in a flush: {}, in an update of a counter: {}",
             of.partitions,
             number(of.gathered),
             number(of.changes_per_update)
@@ -293,7 +293,7 @@ mod tests {
         assert!(part(&trial, "counts").most < 5.0 && part(&trial, "rows").most < 10.0);
         let assumed = assumed(&trial).join("; ");
         assert!(assumed.contains("1.16 likes/s on average, and 12 reads/s"), "{assumed}");
-        assert!(assumed.contains("a flush gathers 1 changes, and 1 of them are of one counter"), "{assumed}");
+        assert!(assumed.contains("changes in a flush: 1, in an update of a counter: 1"), "{assumed}");
         let longer = load(&["--likes-per-day", "1e8", "--partitions", "6", "--linger", "1s"]);
         assert_eq!(Derived::from(&longer).gathered.round(), 193.0);
         assert_eq!(Derived::from(&longer).flushes.round(), 1.0);
