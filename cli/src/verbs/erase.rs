@@ -136,7 +136,7 @@ async fn run(desk: &Desk, config: &EraseConfig, producer: Option<kafka::Producer
 fn came_to(erased: &Erased, config: &EraseConfig, now: UnixMillis) -> Vec<String> {
     let mut lines = vec![format!("{} read, {} found", counted(erased.read, "row"), counted(erased.found, "member"))];
     if let Subject::Users(users) = &config.subject {
-        lines.push(format!("{} of {} are in the table", erased.users.len(), counted(users.len() as u64, "user")));
+        lines.push(format!("users in the table: {} of {}", erased.users.len(), users.len()));
     }
     let left = erased.left.iter();
     lines.extend(

@@ -221,7 +221,7 @@ async fn what_is_erased_is_produced_and_no_row_is_touched() {
     let said = made(&stage, &["user", "erase", "u"]).await;
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(
-        said.out.contains("3 rows read, 2 members found\n1 of 1 user are in the table\n2 events produced"),
+        said.out.contains("3 rows read, 2 members found\nusers in the table: 1 of 1\n2 events produced"),
         "{said:?}"
     );
     let said = made(&stage, &["post", "erase", "p"]).await;
@@ -230,11 +230,11 @@ async fn what_is_erased_is_produced_and_no_row_is_touched() {
     assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), 4);
     assert_eq!(stage.everything().await["likes"], rows);
     let none = stage.tally(&["user", "erase", "stranger"]).await;
-    assert!(none.out.ends_with("0 of 1 user are in the table\nnothing to do\n"), "{none:?}");
+    assert!(none.out.ends_with("users in the table: 0 of 1\nnothing to do\n"), "{none:?}");
     // Many users are read from a file, in one pass.
     let file = File::of("users.txt", "u\n\nv\nstranger\n");
     let dry = stage.tally(&["user", "erase", "--file", file.name()]).await;
-    let expected = "3 rows read, 3 members found\n2 of 3 users are in the table\n\
+    let expected = "3 rows read, 3 members found\nusers in the table: 2 of 3\n\
                     take 3 members out of the sets of 3 users, by events to `likes`\n";
     assert!(dry.code == Some(0) && dry.out.starts_with(expected), "{dry:?}");
     let said = made(&stage, &["user", "erase", "--file", file.name()]).await;
