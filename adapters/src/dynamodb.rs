@@ -35,6 +35,7 @@ mod told;
 mod watch;
 
 pub use checkpoints::{Checkpoints, Configuration};
+pub use clock::http_date;
 pub use connection::{Connection, Missing};
 pub use cursor::{Cursor, Page, Segment};
 pub use drift::inject_drift;

@@ -1,7 +1,7 @@
 //! Erasure: the remove action of each set for every member that is a user, or that a post has, produced through the topic, so
 //! that rows, counts and followers agree and the consumer stays the only writer of rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -42,8 +42,8 @@ pub struct EraseConfig {
 /// Whose likes are erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// All that this user gave.
-    User(UserId),
+    /// All that these users gave.
+    Users(BTreeSet<UserId>),
     /// All that this post got.
     Post(PostId),
 }
@@ -60,6 +60,10 @@ pub struct ErasePorts {
 /// What an erasure came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Erased {
+    /// Rows that were read.
+    pub read: u64,
+    /// Users that have rows, tombstones among them, where users are erased.
+    pub users: BTreeSet<UserId>,
     /// Members found in sets that they can be taken out of.
     pub found: u64,
     /// Events that Kafka has acknowledged.
@@ -88,8 +92,8 @@ struct Erasing<'a> {
     sets: Vec<Definition>,
 }
 
-/// Erases, in a deployment of so many shards. Where `ports` has no producer, it counts what would be erased, and erases
-/// nothing. Safe to repeat: taking a member out again changes nothing.
+/// Erases, in a deployment of so many shards; `seen` is told what it has come to behind each page that is read. Where `ports` has
+/// no producer, it counts what would be erased, and erases nothing. Safe to repeat: taking a member out again changes nothing.
 ///
 /// # Errors
 /// A counter that cannot be erased from, or a fault that waiting does not mend.
@@ -99,28 +103,29 @@ pub async fn erase(
     config: &EraseConfig,
     patience: Patience,
     stop: Stop,
+    mut seen: impl FnMut(&Erased),
 ) -> anyhow::Result<Erased> {
     let calls = Calls::new(config.read_units, patience, stop);
-    Erasing::new(ports, shards, calls, config).await?.erased().await
+    Erasing::new(ports, shards, calls, config).await?.erased(&mut seen).await
 }
 
 impl<'a> Erasing<'a> {
     async fn new(ports: ErasePorts, shards: ShardCount, calls: Calls, config: &'a EraseConfig) -> anyhow::Result<Self> {
-        let are_users = matches!(config.subject, Subject::User(_));
+        let are_users = matches!(config.subject, Subject::Users(_));
         let ErasePorts { tables, producer } = ports;
         let defined = defined(&calls, &dynamodb::Checkpoints::new(&tables)).await?;
         let sets = sets(&defined, &config.counters, are_users)?;
         Ok(Self { rows: dynamodb::Rows::new(&tables), producer, shards, calls, config, sets })
     }
 
-    async fn erased(&self) -> anyhow::Result<Erased> {
+    async fn erased(&self, seen: &mut impl FnMut(&Erased)) -> anyhow::Result<Erased> {
         match &self.config.subject {
-            Subject::Post(post) => self.of_post(post).await,
-            Subject::User(user) => self.of_user(user).await,
+            Subject::Post(post) => self.of_post(post, seen).await,
+            Subject::Users(users) => self.of_users(users, seen).await,
         }
     }
 
-    async fn of_post(&self, post: &PostId) -> anyhow::Result<Erased> {
+    async fn of_post(&self, post: &PostId, seen: &mut impl FnMut(&Erased)) -> anyhow::Result<Erased> {
         let mut erased = Erased::default();
         for set in &self.sets {
             let counter = CounterId { post: post.clone(), name: set.name.clone() };
@@ -128,26 +133,34 @@ impl<'a> Erasing<'a> {
                 let page = |after: Option<Cursor>| async move { self.rows.users(key, after.as_ref()).await };
                 let mut pages = self.calls.pages("read rows", page);
                 while let Some(rows) = pages.try_next().await? {
+                    erased.read += rows.len() as u64;
                     let rows = rows.into_iter().map(|MemberRow { user, gone }| (set, post.clone(), user, gone));
                     self.take_out(rows.collect(), &mut erased).await?;
+                    seen(&erased);
                 }
             }
         }
         Ok(erased)
     }
 
-    async fn of_user(&self, user: &UserId) -> anyhow::Result<Erased> {
+    /// One pass over the table, however many users there are.
+    async fn of_users(&self, users: &BTreeSet<UserId>, seen: &mut impl FnMut(&Erased)) -> anyhow::Result<Erased> {
         let mut erased = Erased::default();
         let page =
             |segment: Segment, after: Option<Cursor>| async move { self.rows.scan(segment, after.as_ref()).await };
         let mut pages = self.calls.scan("scan rows", SEGMENTS, page);
         while let Some(rows) = pages.try_next().await? {
-            let rows = rows.into_iter().filter(|row| row.sort == user.as_str()).filter_map(|row| {
+            erased.read += rows.len() as u64;
+            let rows = rows.into_iter().filter_map(|row| {
+                let user = users.get(row.sort.as_str())?;
                 let RowKey { counter, .. } = row.pk.parse().ok()?;
                 let set = self.sets.iter().find(|set| set.name == counter.name)?;
+                erased.users.insert(user.clone());
                 Some((set, counter.post, user.clone(), row.gone))
             });
-            self.take_out(rows.collect(), &mut erased).await?;
+            let rows = rows.collect();
+            self.take_out(rows, &mut erased).await?;
+            seen(&erased);
         }
         Ok(erased)
     }
@@ -216,7 +229,7 @@ impl Tombstones {
     }
 }
 
-/// The sets whose members of one subject, or of one user, can be found by their rows: those named, or all that there are.
+/// The sets whose members of one subject, or of users, can be found by their rows: those named, or all that there are.
 ///
 /// # Errors
 /// A counter that is named and has no such members.

@@ -82,8 +82,8 @@ impl fmt::Display for Table<'_> {
             if causes.is_empty() { "0".to_owned() } else { format!("{} ({})", summary.found(), causes.join(", ")) };
         let corrected = format!("{} (+{} -{} likes)", summary.corrected, summary.likes_added, summary.likes_taken);
         let lines = [
-            ("posts", summary.posts.to_string()),
-            ("rows", summary.rows.to_string()),
+            ("counters", summary.counters.to_string()),
+            ("rows scanned", summary.rows.to_string()),
             ("row keys proved by the audit", summary.proved.to_string()),
             ("drift found", found),
             ("corrected", corrected),

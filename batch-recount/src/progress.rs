@@ -44,7 +44,7 @@ impl Progress {
     /// Says how far things are: what this process has found.
     pub(crate) fn report(&self, own: &Summary) {
         if let Some(bar) = &self.bar {
-            bar.set_position(own.rows + own.posts);
+            bar.set_position(own.rows + own.counters);
             bar.set_message(self.message(own));
         } else if self.prints {
             let line = self.line(own);
@@ -97,7 +97,7 @@ impl Progress {
         let reading = match self.tables {
             Some(0) => return None,
             Some(items) => {
-                let read = own.rows + own.posts;
+                let read = own.rows + own.counters;
                 at_the_pace_of(read, items.saturating_sub(read), now.saturating_sub(self.began))?
             }
             None if own.doubted == 0 => return None,

@@ -176,6 +176,6 @@ async fn resumed(of: &Recount, run: AuditRun) -> anyhow::Result<Run> {
 async fn expected_of(of: &Recount, so_far: &Summary) -> anyhow::Result<u64> {
     let runs = of.calls.persist("read earlier runs", || of.ports.recounts.runs(EARLIER)).await?;
     let audit = runs.iter().find(|run| run.scope == RunScope::Audit && run.ended.is_some());
-    let items = |summary: &Summary| summary.rows + summary.posts;
+    let items = |summary: &Summary| summary.rows + summary.counters;
     Ok(audit.map_or(0, |audit| items(&audit.summary).saturating_sub(items(so_far))))
 }

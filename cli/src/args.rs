@@ -12,7 +12,7 @@ use crate::verbs::{
 /// Looks after a deployment of Tally
 ///
 /// Verbs read, and write only with --yes: without it they show what they would change. Each change is on the ledger with its
-/// operator and its reason. Exits with 0 if all is well, with 1 if something was found, with 2 if the command line is wrong,
+/// operator and its reason. Exits with 0 if nothing wrong was found, with 1 if something was, with 2 if the command line is wrong,
 /// with 69 if there was no answer, with 78 if configuration or permissions are wrong.
 #[derive(Debug, Parser)]
 #[command(name = "tally", version)]
@@ -27,14 +27,14 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Says in one screen how the deployment is, and names what is wrong
+    /// Says in one screen how the deployment is: what was looked at, what was not, and what is wrong
     Status(status::Args),
     /// Says whether the deployment is set up as it has to be: tables, permissions, quotas, retention, clocks
     Doctor(doctor::Args),
     /// A post: its numbers, why one is not exact, and how to have it recounted
     #[command(subcommand)]
     Post(post::Verb),
-    /// A user: taking one out of every set
+    /// Users: taking them out of every set
     #[command(subcommand)]
     User(erase::UserVerb),
     /// Topics of events: how far the rows of each partition have come, and going on where consumers do not by themselves

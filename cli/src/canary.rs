@@ -98,7 +98,9 @@ impl Canary {
         let headers = format!("{}Content-Length: 0\r\n", bearer(self.write_token.as_deref()));
         match self.api.send(method, &path, &headers, within) {
             Ok(Found { status: 202, .. }) => Ok(()),
-            Ok(Found { status, body }) => Err(Failed(Step::Write, format!("{method} is answered {status}: {body}"))),
+            Ok(Found { status, body, .. }) => {
+                Err(Failed(Step::Write, format!("{method} is answered {status}: {body}")))
+            }
             Err(error) => Err(Failed(Step::Write, format!("{method} is not answered: {error}"))),
         }
     }
@@ -120,8 +122,8 @@ impl Canary {
     /// The likes of the post.
     fn count(&self, within: Duration) -> Result<u64, String> {
         match self.api.send("GET", &self.path(), &bearer(self.read_token.as_deref()), within) {
-            Ok(Found { status: 200, body }) => likes(&body).ok_or_else(|| format!("no count in {body}")),
-            Ok(Found { status, body }) => Err(format!("GET is answered {status}: {body}")),
+            Ok(Found { status: 200, body, .. }) => likes(&body).ok_or_else(|| format!("no count in {body}")),
+            Ok(Found { status, body, .. }) => Err(format!("GET is answered {status}: {body}")),
             Err(error) => Err(format!("GET is not answered: {error}")),
         }
     }

@@ -33,6 +33,9 @@ pub(crate) struct Writing {
 #[derive(Debug, Serialize)]
 pub(crate) struct Changed {
     command: &'static str,
+    /// What was found before, a line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    found: Vec<String>,
     /// What it changes, a line each.
     plan: Vec<String>,
     /// What it came to; absent where nothing was changed.
@@ -44,7 +47,7 @@ pub(crate) struct Changed {
 
 impl Answer for Changed {
     fn table(&self) -> String {
-        let mut lines: Vec<String> = self.plan.iter().map(|line| plain(line)).collect();
+        let mut lines: Vec<String> = self.found.iter().chain(&self.plan).map(|line| plain(line)).collect();
         match &self.outcome {
             Some(outcome) => lines.push(outcome.clone()),
             None if self.plan.is_empty() => lines.push("nothing to do".to_owned()),
@@ -55,6 +58,11 @@ impl Answer for Changed {
 }
 
 impl Changed {
+    /// The same, with what was found before.
+    pub(crate) fn with(self, found: Vec<String>) -> Self {
+        Self { found, ..self }
+    }
+
     /// Whether there is something to do that was not done.
     pub(crate) fn is_left(&self) -> bool {
         self.dry_run && !self.plan.is_empty()
@@ -75,7 +83,7 @@ impl Writing {
         change: impl AsyncFnOnce() -> anyhow::Result<String>,
     ) -> anyhow::Result<Changed> {
         if !self.yes || plan.is_empty() {
-            return Ok(Changed { command, plan, outcome: None, dry_run: true });
+            return Ok(Changed { command, found: Vec::new(), plan, outcome: None, dry_run: true });
         }
         let mut line = self.line(desk, command, &plan)?;
         desk.recounts.put_operation(&line).await.context("cannot write the ledger; nothing was changed")?;
@@ -87,7 +95,7 @@ impl Writing {
         let noted = desk.recounts.put_operation(&line).await.context("cannot write the outcome to the ledger");
         let outcome = done?;
         noted?;
-        Ok(Changed { command, plan, outcome: Some(outcome), dry_run: false })
+        Ok(Changed { command, found: Vec::new(), plan, outcome: Some(outcome), dry_run: false })
     }
 
     /// Who changes something, and why; what is missing of it is said at once.

@@ -77,7 +77,7 @@ impl Desk {
     /// # Errors
     /// Settings that cannot be, no answer, tables that are not there or of another form, a format that is not known.
     pub(crate) async fn open(of: Where) -> anyhow::Result<Self> {
-        let (desk, is_lost) = Self::open_unconfigured(of).await?;
+        let (desk, is_lost) = Box::pin(Self::open_unconfigured(of)).await?;
         if is_lost {
             bail!(unconfigured());
         }
@@ -89,6 +89,24 @@ impl Desk {
     /// # Errors
     /// The same. It is lost, and no number of shards is said.
     pub(crate) async fn open_unconfigured(of: Where) -> anyhow::Result<(Self, bool)> {
+        let told = of.store.shards;
+        let mut desk = Self::reach(of).await?;
+        if let Err(fault) = dynamodb::check_tables(&desk.connection).await {
+            return Err(unusable(&desk.connection, fault).await);
+        }
+        let deployed = deployed(&desk.checkpoints).await?;
+        desk.shards = deployed.or(told).ok_or_else(unconfigured)?;
+        if let Some(told) = told.filter(|told| *told != desk.shards) {
+            bail!(Fault::Fatal(format!("--shards is {told}, but this deployment was created with {}", desk.shards)));
+        }
+        Ok((desk, deployed.is_none()))
+    }
+
+    /// The same, before anything is known of its tables: it may have none.
+    ///
+    /// # Errors
+    /// Settings that cannot be.
+    pub(crate) async fn reach(of: Where) -> anyhow::Result<Self> {
         let mut invalid = dynamodb::environment();
         let kafka = of.kafka.optional().map_err(|other| invalid.extend(other)).ok().flatten();
         if !invalid.is_empty() {
@@ -100,19 +118,11 @@ impl Desk {
             invalid.add_variable(missing.variable, missing.problem);
             return Err(invalid.into());
         }
-        if let Err(fault) = dynamodb::check_tables(&connection).await {
-            return Err(unusable(&connection, fault).await);
-        }
-        let checkpoints = dynamodb::Checkpoints::new(&connection);
-        let deployed = deployed(&checkpoints).await?;
-        let shards = deployed.or(of.store.shards).ok_or_else(unconfigured)?;
-        if let Some(told) = of.store.shards.filter(|told| *told != shards) {
-            bail!(Fault::Fatal(format!("--shards is {told}, but this deployment was created with {shards}")));
-        }
         let host = Host::new("tally");
-        let desk = Self {
-            shards,
-            checkpoints,
+        host.clock().correct_by(connection.store_clock());
+        Ok(Self {
+            shards: of.store.shards.unwrap_or(ShardCount::DEFAULT),
+            checkpoints: dynamodb::Checkpoints::new(&connection),
             recounts: dynamodb::Recounts::new(&connection),
             counters: Counters::new(&connection),
             changes: Changes::new(&connection),
@@ -129,8 +139,7 @@ impl Desk {
             chance: host.chance().clone(),
             patience: of.patience,
             stop: host.stop(),
-        };
-        Ok((desk, deployed.is_none()))
+        })
     }
 
     /// What a verb runs in that does what a service does.
@@ -153,7 +162,7 @@ impl Desk {
 
     /// A reader of `topic`, whose bookmarks are those of replays.
     pub(crate) fn reader(&self, topic: &str) -> anyhow::Result<kafka::TopicReader> {
-        kafka::TopicReader::new(self.kafka()?, &self.replays(), topic).context("cannot set up a reader")
+        self.reader_of(&self.replays(), topic)
     }
 
     /// The group that keeps the bookmarks of replays, and the name under which they write.
@@ -168,32 +177,55 @@ impl Desk {
 
     /// A reader of `topic`, whose bookmarks are what its consumers have committed.
     pub(crate) fn consumers_of(&self, topic: &str) -> anyhow::Result<kafka::TopicReader> {
-        kafka::TopicReader::new(self.kafka()?, &self.group, topic).context("cannot set up a reader")
+        self.reader_of(&self.group, topic)
+    }
+
+    /// The group that folds the log of changes.
+    pub(crate) fn folds(&self) -> String {
+        folds_of(&self.connection.tables().prefix)
+    }
+
+    /// A reader of `topic`, whose bookmarks are those of `group`.
+    pub(crate) fn reader_of(&self, group: &str, topic: &str) -> anyhow::Result<kafka::TopicReader> {
+        kafka::TopicReader::new(self.kafka()?, group, topic).context("cannot set up a reader")
     }
 
     /// What tells the deployment from others, for people.
     pub(crate) fn name(&self) -> String {
-        let (prefix, region) = (&self.connection.tables().prefix, self.connection.region().unwrap_or("no region"));
-        format!("tables `{prefix}*` in {region}")
+        tables_of(&self.connection)
+    }
+}
+
+/// The change-streamers' group: the name that `tally_change_streamer::group_of` gives it.
+pub(crate) fn folds_of(table_prefix: &str) -> String {
+    format!("{table_prefix}tally-change-streamer")
+}
+
+/// The tables of a deployment, for people.
+fn tables_of(connection: &dynamodb::Connection) -> String {
+    let region = connection.region().unwrap_or("no region");
+    match connection.tables().prefix.as_str() {
+        "" => format!("tables without a prefix in {region}"),
+        prefix => format!("tables with the prefix `{prefix}` in {region}"),
     }
 }
 
 /// Why tables cannot be used, and which prefixes have some.
-async fn unusable(connection: &dynamodb::Connection, fault: Fault) -> anyhow::Error {
-    let (prefix, region) = (&connection.tables().prefix, connection.region().unwrap_or("no region"));
+pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) -> anyhow::Error {
     let is_absent = fault.to_string().contains("ResourceNotFoundException");
     if !is_absent {
-        return anyhow::Error::from(fault).context(format!("cannot use the tables `{prefix}*` in {region}"));
+        return anyhow::Error::from(fault).context(format!("cannot use the {}", tables_of(connection)));
     }
     let known = connection.prefixes().await.unwrap_or_default();
-    let known: Vec<String> = known.iter().map(|prefix| format!("`{prefix}`")).collect();
+    let quoted = |prefix: &String| if prefix.is_empty() { "none".to_owned() } else { format!("`{prefix}`") };
+    let known: Vec<String> = known.iter().map(quoted).collect();
     let hint = match known.as_slice() {
         [] => "no deployment is there: is it another AWS_REGION or account".to_owned(),
-        prefixes => format!("--table-prefix is one of {}", prefixes.join(", ")),
+        prefixes => format!("deployments are there with the table prefix {}", prefixes.join(", ")),
     };
     // A service waits for them, and a person is told.
     anyhow::Error::from(Fault::Fatal(fault.to_string()))
-        .context(format!("there are no tables `{prefix}*` in {region}; {hint}"))
+        .context(format!("there are no {}; {hint}", tables_of(connection)))
 }
 
 fn unconfigured() -> Fault {
@@ -201,7 +233,11 @@ fn unconfigured() -> Fault {
     Fault::Fatal(format!("the checkpoints table has no `config`: {hint}"))
 }
 
-async fn deployed(checkpoints: &dynamodb::Checkpoints) -> anyhow::Result<Option<ShardCount>> {
+/// How many shards the deployment was created with; none where its configuration is lost.
+///
+/// # Errors
+/// It cannot be read, or is in a format that is not known.
+pub(crate) async fn deployed(checkpoints: &dynamodb::Checkpoints) -> anyhow::Result<Option<ShardCount>> {
     if let Some(stated) = checkpoints.format().await.context("cannot read the configuration")? {
         stated.known()?;
     }

@@ -48,7 +48,7 @@ impl Health {
 fn probed(url: &Target, within: Duration) -> ExitCode {
     let (said, code) = match url.ask(within) {
         Ok(Found { status: 200, .. }) => return ExitCode::SUCCESS,
-        Ok(Found { status, body }) => (format!("{url} answers {status}: {body}"), FOUND_SOMETHING),
+        Ok(Found { status, body, .. }) => (format!("{url} answers {status}: {body}"), FOUND_SOMETHING),
         Err(error) => (format!("{url} does not answer: {error}"), UNAVAILABLE),
     };
     say(&said);

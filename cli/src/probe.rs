@@ -20,6 +20,9 @@ pub(crate) struct Target(Uri);
 pub(crate) struct Found {
     pub(crate) status: u16,
     pub(crate) body: String,
+    /// The header that says what time it is there.
+    #[allow(dead_code, reason = "the command that images hold asks nobody for the time")]
+    pub(crate) date: Option<String>,
 }
 
 impl Target {
@@ -87,7 +90,9 @@ fn understand(answer: &[u8]) -> Option<Found> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let (version, rest) = head.split_once(' ')?;
     let status = rest.get(..3)?.parse().ok().filter(|_| version.starts_with("HTTP/1."))?;
-    Some(Found { status, body: body.to_owned() })
+    let headers = head.lines().filter_map(|line| line.split_once(':'));
+    let date = headers.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("date"));
+    Some(Found { status, body: body.to_owned(), date: date.map(|(_, value)| value.trim().to_owned()) })
 }
 
 impl FromStr for Target {
@@ -115,8 +120,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_its_status_and_its_body() {
-        let found = understand(b"HTTP/1.1 503 Service Unavailable\r\nx: y\r\n\r\nnot ready");
-        assert_eq!(found, Some(Found { status: 503, body: "not ready".to_owned() }));
+        let found = understand(b"HTTP/1.1 503 Service Unavailable\r\ndate: d:e\r\n\r\nnot ready");
+        assert_eq!(found, Some(Found { status: 503, body: "not ready".to_owned(), date: Some("d:e".to_owned()) }));
         for other in
             [&b""[..], b"HTTP/1.1 200", b"SSH-2.0 200 \r\n\r\n", b"HTTP/1.1 2\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n"]
         {

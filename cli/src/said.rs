@@ -87,6 +87,24 @@ pub(crate) fn plain(text: &str) -> String {
     if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text.to_owned() }
 }
 
+/// `1 letter`, `2 letters`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Numbers in order, with those that follow each other as one range: `0-3, 7`.
+pub(crate) fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let text = |(first, last): (u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
 /// How long ago, in the largest unit that is not 0.
 pub(crate) fn ago(span: std::time::Duration) -> String {
     match span.as_secs() {
@@ -109,6 +127,12 @@ mod tests {
         table.row([&"p", &12]);
         table.row([&"a\u{1b}[2J", &3]);
         assert_eq!(table.to_string(), "POST        COUNT\np           12\na\\u{1b}[2J  3\n");
+    }
+
+    #[test]
+    fn numbers_that_follow_each_other_are_a_range() {
+        assert_eq!(ranges([0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
+        assert_eq!(ranges([]), "");
     }
 
     #[test]

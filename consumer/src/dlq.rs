@@ -41,13 +41,33 @@ pub struct Described {
     /// How many bytes the record had, where the letter has only some of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_from: Option<u64>,
+    /// Whether a replay has put the record back.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_put_back: bool,
+    /// What the record holds, where the letters of one record are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<Content>,
 }
 
-/// Dead letters: some of them one by one, and how many there are for each reason.
+/// What a record holds, for people: bytes that are no UTF-8 are escaped as in Rust. Times are in milliseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Content {
+    /// When it was written; 0 where its letter does not say it.
+    pub written: u64,
+    /// When its letter was.
+    pub put_aside: u64,
+    pub key: Option<String>,
+    pub headers: Vec<(String, Option<String>)>,
+    pub value: Option<String>,
+}
+
+/// Dead letters that no replay has put back: some of them one by one, and how many there are for each reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Letters {
     pub first: Vec<Described>,
     pub reasons: BTreeMap<&'static str, u64>,
+    /// How many there are of records that were put back. They are among the others only where one record is asked for.
+    pub put_back: u64,
     /// How many there are of each other deployment that has its dead letters in the same topic.
     pub foreign: BTreeMap<String, u64>,
 }
@@ -67,27 +87,37 @@ impl Wanted {
     }
 }
 
-/// Reads the dead letters of `deployment` that are meant, and describes the first `limit` of them.
+/// Reads the dead letters of `topic` in `deployment` that are meant, and describes the first `limit` of them that no replay has put
+/// back. Of one record all are described, with what it holds.
 ///
 /// # Errors
 /// They cannot be read.
 pub async fn letters(
     reader: &dyn TopicReader,
-    deployment: &str,
+    (deployment, topic): (&str, &str),
     wanted: &Wanted,
     limit: usize,
 ) -> anyhow::Result<Letters> {
     let mut found = Letters::default();
-    for (partition, log) in reader.logs().await.context("cannot look at the dead letters")? {
+    let logs = reader.logs().await.context("cannot look at the dead letters")?;
+    let known = put_back_of(reader, &logs, deployment, topic).await?;
+    for (partition, log) in logs {
         let note = |record: Record<'_>| {
             let Some(letter) = Letter::read(record).filter(|letter| wanted.has(letter)) else { return };
             if let Some(other) = letter.foreign(deployment) {
                 *found.foreign.entry(other.to_owned()).or_default() += 1;
                 return;
             }
-            *found.reasons.entry(letter.reason).or_default() += 1;
+            let is_put_back = letter.identity(deployment, topic).is_some_and(|of| known.has(of));
+            found.put_back += u64::from(is_put_back);
+            if !is_put_back {
+                *found.reasons.entry(letter.reason).or_default() += 1;
+            } else if wanted.from.is_none() {
+                return;
+            }
             if found.first.len() < limit {
-                found.first.push(described(&letter));
+                let record = wanted.from.map(|_| content(&letter));
+                found.first.push(Described { is_put_back, record, ..described(&letter) });
             }
         };
         each(reader, &partition, log.start, log.end, note).await.context("cannot read dead letters")?;
@@ -114,26 +144,50 @@ pub(crate) async fn each(
 }
 
 /// How many unread letters are told from receipts and from letters of other deployments; offsets alone count the rest.
-const COUNTED: u64 = 100_000;
+const COUNTED: usize = 100_000;
 
-/// How many dead letters of `deployment` no replay has read yet.
+/// How many dead letters of `topic` in `deployment` no replay has put back, or read and passed over.
 ///
 /// # Errors
 /// The topic cannot be looked at.
-pub async fn unread(reader: &dyn TopicReader, deployment: &str) -> anyhow::Result<u64> {
-    let mut unread = 0;
+pub async fn unread(reader: &dyn TopicReader, deployment: &str, topic: &str) -> anyhow::Result<u64> {
+    let (mut unread, mut letters, mut known) = (0, Vec::new(), Identities::default());
     for (partition, log) in reader.logs().await.context("cannot look at the dead letters")? {
         let marked = reader.bookmark(&partition).await.context("cannot read how far the last replay was")?;
         let mut at = marked.unwrap_or(log.start).max(log.start);
-        while at < log.end && unread < COUNTED {
+        while at < log.end && letters.len() < COUNTED {
             let records = reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
-            let letters = records.iter().filter_map(Letter::read);
-            unread += letters.filter(|letter| letter.foreign(deployment).is_none()).count() as u64;
+            for record in records.iter() {
+                let letter = Letter::read(record).filter(|letter| letter.foreign(deployment).is_none());
+                letters.extend(letter.map(|letter| letter.identity(deployment, topic)));
+                // The receipt of a letter lies behind it.
+                put_back(record, deployment, topic)?.into_iter().for_each(|of| known.insert(of));
+            }
             at = records.last_offset().map_or(log.end, Offset::next);
         }
         unread += log.end.0.saturating_sub(at.0);
     }
-    Ok(unread)
+    Ok(unread + letters.iter().filter(|of| of.is_none_or(|of| !known.has(of))).count() as u64)
+}
+
+/// What replays have put back so far of `topic` in `deployment`.
+async fn put_back_of(
+    reader: &dyn TopicReader,
+    logs: &[(Partition, Log)],
+    deployment: &str,
+    topic: &str,
+) -> anyhow::Result<Identities> {
+    let mut known = Identities::default();
+    for (partition, log) in logs {
+        let mut read = Ok(());
+        let note = |record: Record<'_>| match put_back(record, deployment, topic) {
+            Ok(of) => of.into_iter().for_each(|each| known.insert(each)),
+            Err(error) => read = Err(error),
+        };
+        each(reader, partition, log.start, log.end, note).await.context("cannot read receipts")?;
+        read?;
+    }
+    Ok(known)
 }
 
 fn described(letter: &Letter<'_>) -> Described {
@@ -145,6 +199,23 @@ fn described(letter: &Letter<'_>) -> Described {
         reason: letter.reason,
         message: letter.message.to_owned(),
         cut_from: letter.cut_from,
+        is_put_back: false,
+        record: None,
+    }
+}
+
+fn content(letter: &Letter<'_>) -> Content {
+    let text = |bytes: &[u8]| match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => bytes.escape_ascii().to_string(),
+    };
+    let headers = letter.original_headers();
+    Content {
+        written: letter.at,
+        put_aside: letter.record.at.0,
+        key: letter.record.key.map(text),
+        headers: headers.into_iter().map(|(name, value)| (name.to_owned(), value.map(text))).collect(),
+        value: letter.record.value.map(text),
     }
 }
 
@@ -205,7 +276,7 @@ impl Replay {
             self.transactions.take_over().await.context("cannot begin to put dead letters back")?;
         }
         let logs = self.reader.logs().await.context("cannot look at the dead letters")?;
-        let mut known = self.put_back(&logs).await?;
+        let mut known = put_back_of(&*self.reader, &logs, &self.deployment, &self.topic).await?;
         let mut done = Replayed::default();
         let mut left = limit;
         for (partition, log) in logs {
@@ -234,21 +305,6 @@ impl Replay {
             }
         }
         Ok(done)
-    }
-
-    /// What replays have put back so far.
-    async fn put_back(&self, logs: &[(Partition, Log)]) -> anyhow::Result<Identities> {
-        let mut known = Identities::default();
-        for (partition, log) in logs {
-            let mut read = Ok(());
-            let note = |record: Record<'_>| match put_back(record, &self.deployment, &self.topic) {
-                Ok(of) => of.into_iter().for_each(|each| known.insert(each)),
-                Err(error) => read = Err(error),
-            };
-            each(&*self.reader, partition, log.start, log.end, note).await.context("cannot read receipts")?;
-            read?;
-        }
-        Ok(known)
     }
 
     /// Puts the record of `letter` into `batch` if it is to be sent. Whether it is left out: it adds to a sum, and that was not

@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use tally_core::ports::{Producer, TopicReader};
+use tally_core::time::UnixMillis;
 use tally_service::{Host, Patience, Stop, Stopped, Until};
 
 use self::lines::Lines;
@@ -55,6 +56,32 @@ pub struct Imported {
     /// Where these lines are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_in: Option<PathBuf>,
+    /// The columns of a CSV file that were read, and those that were not.
+    pub columns: Vec<String>,
+    pub ignored: Vec<String>,
+    /// The first and the last time that an event states, of those that were not imported earlier.
+    pub times: Option<[UnixMillis; 2]>,
+    /// How many of these state none.
+    pub undated: u64,
+}
+
+impl Imported {
+    /// What the file has, a line each: its columns, and the times of its events.
+    pub fn described(&self) -> Vec<String> {
+        let Self { columns, ignored, times, undated, .. } = self;
+        let mut lines = Vec::new();
+        if !columns.is_empty() {
+            lines.push(format!("columns: {}", columns.join(", ")));
+        }
+        if !ignored.is_empty() {
+            lines.push(format!("columns that are ignored: {}", ignored.join(", ")));
+        }
+        lines.extend(times.map(|[first, last]| format!("times: from {} to {}", first.date(), last.date())));
+        if *undated > 0 {
+            lines.push(format!("events that state no time: {undated}, which happened at --ts, or when they are sent"));
+        }
+        lines
+    }
 }
 
 /// An import under way.
@@ -65,6 +92,8 @@ struct Run {
     window: Window,
     place: Place,
     rejected: Rejected,
+    times: Option<[UnixMillis; 2]>,
+    undated: u64,
     /// The place as it was when it was last written down, and when that and the last log line were.
     noted: (u64, Duration),
     said: (u64, Duration),
@@ -99,7 +128,7 @@ impl Import {
         let Some((_, log)) = logs.into_iter().next() else { anyhow::bail!("the topic `{topic}` has no partitions") };
         let mut lines = Lines::open(&settings.file)?;
         let first = lines.first().context("cannot read the file")?;
-        let mut parser = Parser::new(settings.format(), &first, settings.ts)?;
+        let mut parser = Parser::new(settings.format(), &first, settings.ts, settings.allow_old_times)?;
         let whose = Whose::new(&topic, &log.topic, settings.format(), &first);
         let kept = settings.progress().filter(|_| !settings.dry_run);
         let place = Place::open(kept.as_deref(), whose)?;
@@ -113,7 +142,8 @@ impl Import {
         let window = Window::new(producer, &topic, partitions);
         let now = patience.clock().reading().at;
         let (noted, said) = ((place.lines, now), (place.lines, now));
-        Ok((Run { patience, settings, parser, window, place, rejected, noted, said }, lines))
+        let (times, undated) = (None, 0);
+        Ok((Run { patience, settings, parser, window, place, rejected, times, undated, noted, said }, lines))
     }
 }
 
@@ -154,7 +184,15 @@ impl Run {
         let Some(done) = self.window.pop() else { return Ok(()) };
         match &done.fate {
             Fate::Blank => self.place.blank += 1,
-            Fate::Event(_) => self.place.sent += 1,
+            Fate::Header => {}
+            Fate::Event(event) => {
+                self.place.sent += 1;
+                match (event.at, self.times) {
+                    (None, _) => self.undated += 1,
+                    (Some(at), None) => self.times = Some([at, at]),
+                    (Some(at), Some([first, last])) => self.times = Some([first.min(at), last.max(at)]),
+                }
+            }
             Fate::Rejected(wrong) => {
                 self.place.reject(wrong.reason);
                 self.place.rejected_bytes = self.rejected.write(&done.line, wrong)?;
@@ -200,7 +238,9 @@ impl Run {
         let rejected: BTreeMap<String, u64> =
             self.place.reasons().map(|(reason, count)| (reason.to_owned(), count)).collect();
         let path = self.rejected.path().filter(|_| !rejected.is_empty());
-        Imported { lines, sent, blank, rejected_in: path.map(Into::into), rejected }
+        let (columns, ignored) = self.parser.columns();
+        let (rejected_in, times, undated) = (path.map(Into::into), self.times, self.undated);
+        Imported { lines, sent, blank, rejected, rejected_in, columns, ignored, times, undated }
     }
 }
 

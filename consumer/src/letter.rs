@@ -142,7 +142,7 @@ pub(crate) struct Letter<'a> {
     /// The deployment that put the record aside; letters of older builds do not say it.
     deployment: Option<&'a str>,
     /// When the record was written, in milliseconds; 0 where the letter does not say it.
-    at: u64,
+    pub(crate) at: u64,
     /// Topic, partition and offset of the record, if the headers say so.
     pub(crate) from: Option<(&'a str, u32, Offset)>,
     /// Why it was not applied.

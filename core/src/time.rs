@@ -19,6 +19,20 @@ impl UnixMillis {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
+    /// The date and the time of day for people, in UTC and whole seconds: `2026-11-27 08:00:00`.
+    pub fn date(self) -> String {
+        let (days, seconds) = (self.0 / 86_400_000, self.0 / 1_000 % 86_400);
+        // Eras of 400 years, in years that begin with March, so that the day that leap years add is a year's last.
+        let (era, of_era) = ((days + 719_468) / 146_097, (days + 719_468) % 146_097);
+        let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year + year / 4 - year / 100);
+        let month = (5 * of_year + 2) / 153;
+        let (day, month) = (of_year - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+        let year = era * 400 + year + u64::from(month <= 2);
+        let [hour, minute, second] = [seconds / 3_600, seconds / 60 % 60, seconds % 60];
+        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+    }
+
     /// This point in time moved on by `by`.
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {
@@ -92,6 +106,14 @@ impl Now {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_date_is_that_of_the_calendar() {
+        let said = |millis| UnixMillis(millis).date();
+        assert_eq!([said(0), said(951_782_400_000)], ["1970-01-01 00:00:00", "2000-02-29 00:00:00"]);
+        assert_eq!([said(951_868_799_999), said(951_868_800_000)], ["2000-02-29 23:59:59", "2000-03-01 00:00:00"]);
+        assert_eq!(UnixMillis::MAX.date(), "9999-12-31 23:59:59");
+    }
 
     #[test]
     fn a_clock_is_believed_up_to_two_seconds_off_and_otherwise_corrected_to_what_is_not_too_late() {

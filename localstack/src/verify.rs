@@ -314,7 +314,7 @@ impl fmt::Display for Comparison {
         }
         writeln!(f, "  {:<12} {} corrections in {} recounts", "drift", self.drift.corrected, self.drift.runs)?;
         if let Some(lists) = &self.lists {
-            writeln!(f, "  {:<12} {lists}", "lists")?;
+            writeln!(f, "  {:<12} {lists}", "trending")?;
         }
         if let Some(milestones) = &self.milestones {
             writeln!(f, "  {:<12} {milestones}", "milestones")?;

@@ -45,7 +45,7 @@ impl Intercept for ReadDate {
         _: &RuntimeComponents,
         attempt: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let date = context.response().headers().get("date").and_then(read);
+        let date = context.response().headers().get("date").and_then(http_date);
         if let (Some(date), Some(Sent(sent))) = (date, attempt.load::<Sent>()) {
             self.0.learn(*sent, date);
         }
@@ -53,7 +53,8 @@ impl Intercept for ReadDate {
     }
 }
 
-fn read(date: &str) -> Option<UnixMillis> {
+/// The time that a `Date` header of HTTP states.
+pub fn http_date(date: &str) -> Option<UnixMillis> {
     let millis = DateTime::from_str(date, Format::HttpDate).ok()?.to_millis().ok()?;
     u64::try_from(millis).ok().map(UnixMillis).filter(|at| *at <= UnixMillis::MAX)
 }
@@ -64,9 +65,9 @@ mod tests {
 
     #[test]
     fn a_date_is_read_as_http_writes_it_and_anything_else_is_none() {
-        assert_eq!(read("Tue, 14 Nov 2023 22:13:20 GMT"), Some(UnixMillis(1_700_000_000_000)));
+        assert_eq!(http_date("Tue, 14 Nov 2023 22:13:20 GMT"), Some(UnixMillis(1_700_000_000_000)));
         for other in ["", "now", "2023-11-14T22:13:20Z", "Mon, 01 Jan 1900 00:00:00 GMT"] {
-            assert_eq!(read(other), None, "{other}");
+            assert_eq!(http_date(other), None, "{other}");
         }
     }
 }

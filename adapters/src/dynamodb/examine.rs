@@ -9,7 +9,7 @@ use super::expression::Aliases;
 use super::fault::{fault, unless_refused};
 use super::item::{Item, item, text};
 use super::names::likes::GONE;
-use super::tables::{Shape, describe, shapes};
+use super::tables::{Shape, check, describe, shapes};
 
 /// Pages of table names that are read in search of deployments.
 const PAGES: usize = 10;
@@ -18,6 +18,8 @@ const PAGES: usize = 10;
 #[derive(Clone, Debug)]
 pub struct Examined {
     pub table: String,
+    /// Whether it is what the design needs: its key, and the stream and the index of rows.
+    pub form: Outcome<()>,
     /// Whether it can be restored to a moment.
     pub recovery: Outcome<bool>,
     /// Whether it is protected from being deleted.
@@ -77,9 +79,12 @@ impl Connection {
     /// How each of the four tables is kept, and whether it may be written; nothing is changed.
     pub async fn examine(&self) -> Vec<Examined> {
         let mut examined = Vec::new();
-        for Shape { name: table, keys, expiry } in shapes(self) {
+        for shape in shapes(self) {
+            let form = check(self, &shape).await;
+            let Shape { name: table, keys, expiry } = shape;
             examined.push(Examined {
                 table: table.to_owned(),
+                form,
                 recovery: self.recovers(table).await,
                 protected: self.is_protected(table).await,
                 expires: self.expires(table).await,

@@ -57,15 +57,26 @@ impl Streams {
     }
 
     async fn arn(&self, label: &StreamLabel) -> Result<String, StreamFault> {
-        let arns = self.arns.get_or_try_init(|| async { self.arns_in(&self.describe_table().await?) }).await?;
-        Ok(format!("{arns}{}", label.as_str()))
+        let arns = async || Ok::<_, StreamFault>(self.latest(&self.describe_table().await?)?.0.to_owned());
+        Ok(format!("{}{label}", self.arns.get_or_try_init(arns).await?))
     }
 
-    /// What the table's streams are called before their labels.
-    fn arns_in(&self, table: &TableDescription) -> Result<String, StreamFault> {
-        let (arn, label) = (table.latest_stream_arn(), table.latest_stream_label());
-        let arns = arn.zip(label).and_then(|(arn, label)| arn.strip_suffix(label));
-        arns.map(str::to_owned).ok_or_else(|| self.has_no_stream())
+    /// What the table's streams are called before their labels, and the label of the latest. Requests name the ARN, so the label
+    /// is the one in it: some engines state another one beside it, a millisecond off.
+    fn latest<'a>(&self, table: &'a TableDescription) -> Result<(&'a str, &'a str), StreamFault> {
+        let arn = table.latest_stream_arn().ok_or_else(|| self.has_no_stream())?;
+        Ok(arn.split_at(arn.rfind('/').map_or(0, |slash| slash + 1)))
+    }
+
+    /// How the label that the engine states differs from the one in the stream's ARN, if it does.
+    ///
+    /// # Errors
+    /// The table cannot be described, or has no stream.
+    pub async fn other_label(&self) -> Result<Option<String>, StreamFault> {
+        let table = self.describe_table().await?;
+        let (_, label) = self.latest(&table)?;
+        let other = table.latest_stream_label().filter(|stated| *stated != label);
+        Ok(other.map(|stated| format!("its ARN ends with {label}, which is used, and its label is {stated}")))
     }
 
     /// A sequence number with as many digits as this engine writes.
@@ -81,7 +92,7 @@ impl Streams {
         if let Some((_, created)) = known().as_ref().filter(|(latest, _)| latest == label) {
             return Ok(*created);
         }
-        let described = self.page(&format!("{}{}", self.arns_in(table)?, label.as_str()), None, None).await?;
+        let described = self.page(table.latest_stream_arn().unwrap_or_default(), None, None).await?;
         let created = self.when(described.creation_request_date_time(), "stream")?;
         *known() = Some((label.clone(), created));
         Ok(created)
@@ -135,7 +146,7 @@ impl Streams {
 impl ChangeStream for Streams {
     async fn info(&self) -> Result<StreamInfo, StreamFault> {
         let table = self.describe_table().await?;
-        let label = table.latest_stream_label().ok_or_else(|| self.has_no_stream())?;
+        let label = StreamLabel::from(self.latest(&table)?.1);
         let specification = table.stream_specification();
         if specification.is_none_or(|specification| !specification.stream_enabled()) {
             return Err(self.has_no_stream());
@@ -147,7 +158,6 @@ impl ChangeStream for Streams {
             let message = format!("the stream of table {} carries {found}, not {wanted}", self.table());
             return Err(Fault::Fatal(message).into());
         }
-        let label = StreamLabel::from(label);
         let table_created = self.when(table.creation_date_time(), "table")?;
         let created = self.created(&label, &table).await?;
         Ok(StreamInfo { label, created, table_created })
@@ -219,6 +229,26 @@ mod tests {
     const TABLE: &str = r#"{"Table":{"LatestStreamArn":"arn:stream/s-1","LatestStreamLabel":"s-1"}}"#;
     const STREAM: &str = r#"{"StreamDescription":{"Shards":[
         {"ShardId":"shard-1","SequenceNumberRange":{"StartingSequenceNumber":"0000000000000000000000012"}}]}}"#;
+
+    /// Made by hand: the engine's label is a millisecond off.
+    const OFF: &str = r#"{"Table":{"CreationDateTime":1,"LatestStreamArn":"arn:table/likes/stream/2026-11-27T08:00:00.123",
+        "LatestStreamLabel":"2026-11-27T08:00:00.124",
+        "StreamSpecification":{"StreamEnabled":true,"StreamViewType":"NEW_AND_OLD_IMAGES"}}}"#;
+    const CREATED: &str = r#"{"StreamDescription":{"CreationRequestDateTime":2,"Shards":[]}}"#;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_label_that_is_not_the_one_in_the_streams_arn_is_named_and_the_arn_is_used() {
+        let told = Told::new(&[(200, OFF), (200, CREATED), (200, OFF), (200, CREATED), (200, OFF)]);
+        let streams = Streams::new(&Connection::in_process(&Settings::local(""), told.clone(), UnixMillis(0)));
+        let info = streams.info().await.unwrap();
+        assert_eq!((info.label.as_str(), info.created), ("2026-11-27T08:00:00.123", UnixMillis(2_000)));
+        assert_eq!(streams.shards(&info.label).await.unwrap(), []);
+        for asked in [1, 3] {
+            assert_eq!(told.asked()[asked]["StreamArn"], "arn:table/likes/stream/2026-11-27T08:00:00.123");
+        }
+        let named = streams.other_label().await.unwrap().unwrap();
+        assert!(named.ends_with(".123, which is used, and its label is 2026-11-27T08:00:00.124"), "{named}");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_engine_is_told_a_sequence_number_with_as_many_digits_as_it_writes() {

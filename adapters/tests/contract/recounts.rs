@@ -47,8 +47,8 @@ async fn the_latest_runs_come_first(port: &Recounts) {
 }
 
 /// A summary of everything a summary can hold.
-fn found(posts: u64) -> Summary {
-    let mut summary = Summary { posts, cost: Cost { read_units: 3, write_units: 4 }, ..Summary::default() };
+fn found(counters: u64) -> Summary {
+    let mut summary = Summary { counters, cost: Cost { read_units: 3, write_units: 4 }, ..Summary::default() };
     summary.corrected(Drift { key: "p\n#0".into(), before: -3, after: 5, cause: Cause::MissingCounter });
     summary.misplaced(|| "\"u\" in \"p#3\"".into());
     summary

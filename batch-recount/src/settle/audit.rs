@@ -95,7 +95,7 @@ impl Recount {
                 match counter {
                     Ok(counter) if counter.updated_at < since => {}
                     Ok(counter) => {
-                        self.findings.so_far().posts += 1;
+                        self.findings.so_far().counters += 1;
                         keys.extend(keys_of(&id, &counter));
                     }
                     Err(fault) => {

@@ -41,7 +41,7 @@ impl Recount {
     /// A counter that there is none of, and as [`keys`](Self::keys).
     pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<Ended> {
         let chosen = chosen(&defined(&self.calls, &self.ports.deployment).await?, names)?;
-        self.findings.so_far().posts += (posts.len() * chosen.len()) as u64;
+        self.findings.so_far().counters += (posts.len() * chosen.len()) as u64;
         let keys = self.used(row_keys(posts, &chosen, self.shards)).await?;
         let met: BTreeSet<&PostId> = keys.iter().map(|key| &key.counter.post).collect();
         for post in posts.iter().filter(|post| !met.contains(post)) {

@@ -197,7 +197,7 @@ impl Pass<'_> {
             // The folds have read the log up to the places of their counters.
             self.tails.follow(|tails| page.iter().all(|(id, counter)| is_reached(tails, id, counter))).await?;
             if self.is_first() {
-                of.findings.so_far().posts += page.len() as u64;
+                of.findings.so_far().counters += page.len() as u64;
             }
             for (id, counter) in page {
                 match counter {

@@ -58,7 +58,7 @@ async fn an_audit_proves_what_agrees_without_a_look_and_finds_all_that_differs()
     let recount = world.recount(rules()).await;
     assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended::default());
     let (summary, keys) = (recount.summary(), 5 * 4);
-    assert_eq!((summary.proved, summary.posts, summary.rows, summary.found()), (keys, 5, 60, 0), "{summary:?}");
+    assert_eq!((summary.proved, summary.counters, summary.rows, summary.found()), (keys, 5, 60, 0), "{summary:?}");
     assert!(world.store.items("likes").await.len() <= 61, "one marker is put behind the scan");
     assert!(world.lengths().await > before);
     // A count of rows that there are none of, one that lacks rows, and rows without any count.

@@ -50,7 +50,7 @@ async fn carried_out(
         read_units: None,
     };
     let patience = Patience::new(world.clock, Chance::seeded(1));
-    erase(ports, shards(), &config, patience, Switch::new().stop()).await
+    erase(ports, shards(), &config, patience, Switch::new().stop(), |_| {}).await
 }
 
 /// Erases; what was produced, in order.
@@ -63,7 +63,11 @@ async fn erased(world: &World, subject: Subject, counters: &[&str]) -> (anyhow::
 }
 
 fn of_user(n: u64) -> Subject {
-    Subject::User(user(n))
+    of_users(&[n])
+}
+
+fn of_users(users: &[u64]) -> Subject {
+    Subject::Users(users.iter().map(|n| user(*n)).collect())
 }
 
 fn of_post(n: u64) -> Subject {
@@ -75,7 +79,8 @@ async fn an_erasure_produces_an_unlike_for_every_like_and_a_dry_run_none() {
     let world = World::start().await;
     world.fill(5, 30).await;
     let (done, records) = erased(&world, of_user(7), &[]).await;
-    assert_eq!(done.unwrap(), Erased { found: 5, produced: 5, ..Erased::default() });
+    let users = [user(7)].into();
+    assert_eq!(done.unwrap(), Erased { read: 150, users, found: 5, produced: 5, ..Erased::default() });
     let keys: Vec<_> = records.into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, (0..5).map(|n| post(n).post.to_string()).collect::<Vec<_>>());
     let (_, unlikes) = erased(&world, of_post(2), &[]).await;
@@ -96,10 +101,11 @@ async fn an_erasure_takes_nobody_out_twice_and_says_which_tombstones_stay_and_un
     world.put(&post(0), &user(1), false).await;
     world.put(&post(0), &user(2), false).await;
     let tombstones = |rows| Tombstones { rows, until: Some(GONE) };
-    for (subject, found, rows) in [(of_user(1), 1, 1), (of_post(0), 1, 2)] {
+    for (subject, read, rows) in [(of_user(1), 6, 1), (of_post(0), 3, 2)] {
         let (done, records) = erased(&world, subject, &[]).await;
-        let expected = Erased { found, produced: found, tombstones: tombstones(rows), ..Erased::default() };
-        assert_eq!((done.unwrap(), records.len() as u64), (expected, found));
+        let done = done.unwrap();
+        assert_eq!((done.read, done.found, done.produced, records.len()), (read, 1, 1, 1));
+        assert_eq!(done.tombstones, tombstones(rows));
     }
     let (done, _) = erased(&world, of_post(1), &[]).await;
     assert_eq!(done.unwrap().tombstones, Tombstones::default());
@@ -107,6 +113,18 @@ async fn an_erasure_takes_nobody_out_twice_and_says_which_tombstones_stay_and_un
     let said = "2 tombstones of members that were taken out before stay for 2 h at most";
     assert_eq!(tombstones(2).stay(now).as_deref(), Some(said));
     assert_eq!(Tombstones::default().stay(now), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_users_are_erased_in_one_pass_over_the_table() {
+    let world = World::start().await;
+    world.fill(4, 30).await;
+    let (alone, _) = erased(&world, of_user(3), &[]).await;
+    let (done, records) = erased(&world, of_users(&[3, 7, 11, 999]), &[]).await;
+    let done = done.unwrap();
+    assert_eq!((done.read, alone.unwrap().read), (120, 120), "the table is read once");
+    assert_eq!((done.found, done.produced, records.len()), (12, 12, 12));
+    assert_eq!(done.users, [3, 7, 11].map(user).into());
 }
 
 #[tokio::test(start_paused = true)]

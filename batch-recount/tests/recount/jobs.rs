@@ -114,7 +114,7 @@ async fn only_what_changed_since_is_looked_at_on_request() {
         world.drift(&key(&post(n), &user(1)), 4).await;
     }
     assert_eq!(world.run(&["--since", "1m"]).await, Exit::CLEAN);
-    assert_eq!(world.latest().await.summary.posts, 1);
+    assert_eq!(world.latest().await.summary.counters, 1);
     assert!(world.difference(&post(0)).await.is_some());
     assert_eq!(world.difference(&post(1)).await, None);
 }
@@ -201,10 +201,10 @@ async fn a_recount_by_names_looks_at_those_counters_of_the_post_alone() {
     };
     wrong().await;
     assert_eq!(world.run(&["--post", "p-0", "--counter", "views"]).await, Exit::CLEAN);
-    assert_eq!((differ().await, world.latest().await.summary.posts), (vec![true, true, false], 1));
+    assert_eq!((differ().await, world.latest().await.summary.counters), (vec![true, true, false], 1));
     let names = ["--post", "p-0", "--counter", "retweets", "--counter", "likes"];
     assert_eq!(world.run(&names).await, Exit::CLEAN);
-    assert_eq!((differ().await, world.latest().await.summary.posts), (vec![false; 3], 2));
+    assert_eq!((differ().await, world.latest().await.summary.counters), (vec![false; 3], 2));
     wrong().await;
     assert_eq!(world.run(&["--post", "p-0"]).await, Exit::CLEAN);
     assert_eq!(

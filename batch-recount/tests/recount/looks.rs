@@ -371,8 +371,15 @@ async fn a_recount_that_begins_while_the_log_loses_its_end_looks_at_the_log_agai
     world.fill(1, 12).await;
     let mut ports = world.ports();
     ports.log.reader = Arc::new(Losing { log: ports.log.reader, looks: AtomicU32::new(0) });
-    let recount =
-        Recount::new(ports, shards(), rules(), (world.clock, world.chance()), Switch::new().stop()).await.unwrap();
+    let recount = Recount::new(
+        ports,
+        shards(),
+        rules(),
+        (Patience::new(world.clock, world.chance()), world.chance()),
+        Switch::new().stop(),
+    )
+    .await
+    .unwrap();
     let ended = timeout(Duration::from_secs(300), world.beside(recount.keys(all(1)))).await;
     assert_eq!(ended.expect("it comes to an end").unwrap(), Ended::default());
 }

@@ -93,9 +93,9 @@ impl Answer for Watched {
             None => format!("{queued}no audit has run"),
             Some(Run { run, ended, summary, .. }) => {
                 let state = if ended.is_some() { "has ended" } else { "is under way" };
-                let Summary { posts, rows, corrected, withheld, alarms, left, gaps_closed, .. } = summary;
+                let Summary { counters, rows, corrected, withheld, alarms, left, gaps_closed, .. } = summary;
                 format!(
-                    "{queued}audit {run} {state}: {rows} rows of {posts} counters, {} differed, {corrected} corrected, {withheld} \
+                    "{queued}audit {run} {state}: {rows} rows of {counters} counters, {} differed, {corrected} corrected, {withheld} \
                      withheld, {alarms} alarms, {left} left, {gaps_closed} losses closed",
                     summary.found()
                 )

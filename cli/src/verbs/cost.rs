@@ -4,10 +4,11 @@ mod parts;
 mod prices;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tally_service::Host;
+use tally_service::{Host, parse_duration};
 
 use self::parts::Part;
 use self::prices::Prices;
@@ -49,9 +50,18 @@ pub(crate) struct Load {
     #[arg(long, default_value_t = 1.02, value_parser = share, value_name = "COUNT")]
     units_per_like: f64,
 
-    /// Likes that one counter update takes in: tally_stream_records_total by that of updates
-    #[arg(long, default_value_t = 4.0, value_parser = share, value_name = "COUNT")]
-    changes_per_update: f64,
+    /// Likes that one counter update takes in: tally_stream_records_total by that of updates. By default 4, and fewer where a flush
+    /// gathers fewer
+    #[arg(long, value_parser = share, value_name = "COUNT")]
+    changes_per_update: Option<f64>,
+
+    /// Partitions of each of the two logs
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT")]
+    partitions: u32,
+
+    /// How long change-streamers gather changes before they write counters
+    #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "SPAN")]
+    linger: Duration,
 
     /// Share of the events that leave a row behind: 1 without unlikes
     #[arg(long, default_value_t = 1.0, value_parser = count, value_name = "SHARE")]
@@ -86,6 +96,8 @@ pub(crate) struct Cost {
     most: f64,
     /// What could be done instead, or is done now and then; in no sum.
     besides: Vec<Part>,
+    /// What is assumed of the load and of the processes.
+    assumed: Vec<String>,
     left_out: &'static str,
     #[serde(skip)]
     too_old: bool,
@@ -110,6 +122,7 @@ impl Args {
             most: parts.iter().map(|part| part.most).sum(),
             parts,
             besides: parts::besides(&self.load, &prices),
+            assumed: parts::assumed(&self.load),
             left_out: LEFT_OUT,
             prices_as_of: prices.as_of,
             region: prices.region,
@@ -132,7 +145,8 @@ impl Answer for Cost {
         let Self { prices_as_of, region, days_old, .. } = self;
         let old = if self.too_old { format!(": older than {DAYS} days, look them up again") } else { String::new() };
         format!(
-            "{table}\n{besides}\nprices of {region} as of {prices_as_of}, {days_old} days old{old}\nleft out: {}",
+            "{table}\n{besides}\nassumed:\n  {}\nprices of {region} as of {prices_as_of}, {days_old} days old{old}\nleft out: {}",
+            self.assumed.join("\n  "),
             self.left_out
         )
     }

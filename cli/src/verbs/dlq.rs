@@ -7,17 +7,17 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use tally_adapters::kafka;
-use tally_consumer::dlq::{self, Described, Replay, Replayed, Wanted};
+use tally_consumer::dlq::{self, Content, Described, Replay, Replayed, Wanted};
 use tally_core::event::Rejection;
 use tally_core::time::UnixMillis;
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Form, Table, plain, print};
+use crate::said::{Answer, Form, Table, counted, plain, print};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Counts dead letters by reason, and lists some. Exits with 1 where there are any
+    /// Counts the dead letters that no replay has put back by reason, and lists some. Exits with 1 where there are any
     ///
     /// Those of other deployments that share the topic are counted, and not listed. A letter that names no deployment is of an
     /// older build, and is taken for one of this deployment.
@@ -32,7 +32,8 @@ pub(crate) enum Verb {
         #[command(flatten)]
         of: Where,
     },
-    /// Shows the dead letters of one record, by the partition and the offset that it had
+    /// Shows the dead letters of one record, by the partition and the offset that it had, and what the record holds. Exits with 1
+    /// where no replay has put it back
     Show {
         /// The partition that the record was in
         #[arg(long, value_name = "NUMBER")]
@@ -104,6 +105,8 @@ struct Letters {
     letters: Vec<Described>,
     reasons: BTreeMap<&'static str, u64>,
     total: u64,
+    /// How many there are of records that were put back, which are not listed.
+    put_back: u64,
     /// How many there are of other deployments.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     foreign: BTreeMap<String, u64>,
@@ -111,6 +114,9 @@ struct Letters {
 
 impl Answer for Letters {
     fn table(&self) -> String {
+        if self.letters.iter().any(|letter| letter.record.is_some()) {
+            return self.letters.iter().map(shown).collect::<Vec<_>>().join("\n");
+        }
         let mut letters = Table::headed(["topic", "partition", "offset", "reason", "message"]);
         for Described { topic, partition, offset, reason, message, .. } in &self.letters {
             let or = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
@@ -122,12 +128,44 @@ impl Answer for Letters {
             reasons.row([reason, count]);
         }
         let foreign = self.foreign.iter().map(|(other, count)| format!("\n{count} more of {}", plain(other)));
-        format!("{letters}\n{reasons}\n{} in all{}", self.total, foreign.collect::<String>())
+        let put_back =
+            if self.put_back > 0 { format!(", {} more were put back", self.put_back) } else { String::new() };
+        let foreign = foreign.collect::<String>();
+        match self.total {
+            0 => format!("no letters{put_back}{foreign}"),
+            total => format!("{letters}\n{reasons}\n{total} in all{put_back}{foreign}"),
+        }
     }
 
     fn found(&self) -> bool {
         self.total > 0
     }
+}
+
+/// One letter with what its record holds.
+fn shown(letter: &Described) -> String {
+    let Described { topic, partition, offset, reason, message, cut_from, is_put_back, record } = letter;
+    let mut table = Table::default();
+    let or = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
+    table.row([&"topic", &topic.as_deref().unwrap_or("-")]);
+    table.row([&"partition", &or(partition.map(u64::from))]);
+    table.row([&"offset", &or(*offset)]);
+    table.row([&"reason", reason]);
+    table.row([&"message", message]);
+    table.row([&"put back", &if *is_put_back { "yes" } else { "no" }]);
+    if let Some(Content { written, put_aside, key, headers, value }) = record {
+        if *written > 0 {
+            table.row([&"written", &UnixMillis(*written).date()]);
+        }
+        table.row([&"put aside", &UnixMillis(*put_aside).date()]);
+        table.row([&"key", &key.as_deref().unwrap_or("none")]);
+        for (name, value) in headers {
+            table.row([&"header", &format!("{name}: {}", value.as_deref().unwrap_or("none"))]);
+        }
+        let cut = cut_from.map_or(String::new(), |bytes| format!(" (cut, it had {bytes} bytes)"));
+        table.row([&"value", &format!("{}{cut}", value.as_deref().unwrap_or("none"))]);
+    }
+    table.to_string()
 }
 
 impl Verb {
@@ -146,9 +184,10 @@ impl Verb {
 async fn list(of: Where, wanted: &Wanted, limit: usize, form: Form) -> anyhow::Result<u8> {
     let desk = Desk::open(of).await?;
     let reader = desk.reader(&desk.dead_letter_topic)?;
-    let dlq::Letters { first, reasons, foreign } = dlq::letters(&reader, desk.deployment()?, wanted, limit).await?;
+    let of = (desk.deployment()?, &*desk.topic);
+    let dlq::Letters { first, reasons, put_back, foreign } = dlq::letters(&reader, of, wanted, limit).await?;
     let total = reasons.values().sum();
-    print(&Letters { letters: first, reasons, total, foreign }, form)
+    print(&Letters { letters: first, reasons, total, put_back, foreign }, form)
 }
 
 impl ReplayArgs {
@@ -171,21 +210,27 @@ impl ReplayArgs {
         let would = replay(true)?.run(limit).await?;
         // What a replay of all has read is not called unread any more.
         let reads = Wanted::from(meant.clone()).is_all() && would.skipped + would.repeated > 0;
-        let plan = if would.sent > 0 || reads { vec![said(&would, "would be sent")] } else { Vec::new() };
-        let changed =
-            writing.carry_out(&desk, "dlq replay", plan, async || Ok(said(&replay(false)?.run(limit).await?, "sent")));
-        print(&changed.await?, form)
+        let (mut plan, mut found) = (said(&would, "to send"), Vec::new());
+        if would.sent == 0 && !reads {
+            std::mem::swap(&mut plan, &mut found);
+        }
+        let changed = writing.carry_out(&desk, "dlq replay", plan, async || {
+            Ok(said(&replay(false)?.run(limit).await?, "sent").join(", "))
+        });
+        print(&changed.await?.with(found), form)
     }
 }
 
-fn said(done: &Replayed, what: &str) -> String {
-    let Replayed { sent, skipped, repeated, sums, foreign } = done;
-    let others = [
-        (skipped, "still no events"),
+/// What became of letters, or would, a line each.
+fn said(done: &Replayed, what: &str) -> Vec<String> {
+    let Replayed { sent, skipped, repeated, sums, foreign } = *done;
+    let parts = [
+        (sent, what),
+        (skipped, "still no event"),
         (repeated, "put back before"),
-        (sums, "of sums left out: say --sums"),
+        (sums, "left out, since sums may count twice: --sums sends them"),
         (foreign, "of other topics or deployments"),
     ];
-    let others = others.into_iter().filter(|(count, _)| **count > 0).map(|(count, of)| format!(", {count} {of}"));
-    format!("{sent} {what}{}", others.collect::<String>())
+    let parts = parts.into_iter().filter(|(count, _)| *count > 0);
+    parts.map(|(count, what)| format!("{} {what}", counted(count, "letter"))).collect()
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tally_adapters::dynamodb::{Checkpoints, Examined};
+use tally_adapters::dynamodb::{self, Checkpoints, Examined};
 use tally_core::fault::Fault;
 use tally_core::ports::{ChangeStream, Outcome, TopicReader};
 use tally_service::parse_duration;
 
-use crate::desk::{Desk, Where};
+use crate::desk::{Desk, Where, deployed, unusable};
+use crate::ended;
 use crate::said::{Answer, Table, ago};
 
 /// How long the log of changes has to be kept: the stream keeps a day, and its pages may wait for hours.
@@ -57,6 +58,13 @@ impl Points {
         self.0.push(Point { what: what.into(), verdict, detail: detail.into() });
     }
 
+    /// That what was to be looked at could not be, and why.
+    fn unless(&mut self, what: &str, looked: anyhow::Result<()>) {
+        if let Err(error) = looked {
+            self.add(what, Verdict::Unknown, ended::line(&error));
+        }
+    }
+
     /// A point that holds or does not, if the engine says.
     pub(super) fn asked(&mut self, what: impl Into<String>, holds: &Outcome<bool>, good: &str, bad: &str) {
         match holds {
@@ -89,18 +97,20 @@ impl Answer for Points {
 impl Args {
     pub(crate) async fn run(self) -> anyhow::Result<Points> {
         let Self { of, peak_write_units, restore_within } = self;
-        let desk = Desk::open(of).await?;
+        let desk = Box::pin(Desk::reach(of)).await?;
         let mut points = Points::default();
-        points.add("tables", Verdict::Good, format!("{} have the right keys, stream and index", desk.name()));
-        let format = desk.checkpoints.format().await.context("cannot read the configuration")?;
-        let format = format.map_or("none".to_owned(), |format| format.to_string());
-        points.add("configuration", Verdict::Good, format!("{} shards a post, {format}", desk.shards));
+        tables(&desk, &mut points).await?;
+        configuration(&desk, &mut points).await;
         for table in desk.connection.examine().await {
             kept(&table, &mut points);
         }
+        let looked = stream(&desk, &mut points).await;
+        points.unless("likes: stream", looked);
         quotas(&desk, peak_write_units, &mut points).await;
-        clocks(&desk, &mut points).await?;
-        log(&desk, &mut points).await?;
+        let looked = clocks(&desk, &mut points).await;
+        points.unless("clocks", looked);
+        let looked = log(&desk, &mut points).await;
+        points.unless("log of changes", looked);
         retention(&desk, &desk.topic, restore_within, "a restore may go back", &mut points).await?;
         retention(&desk, &desk.changes_topic, CHANGES_KEPT, "change-streamers may stand still for", &mut points)
             .await?;
@@ -108,8 +118,50 @@ impl Args {
     }
 }
 
+/// Whether the tables have the right form.
+///
+/// # Errors
+/// The store does not answer, so that there is nothing to list.
+async fn tables(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
+    let Err(fault) = dynamodb::check_tables(&desk.connection).await else {
+        points.add("tables", Verdict::Good, format!("{} have the right keys, stream and index", desk.name()));
+        return Ok(());
+    };
+    let is_away = !matches!(fault, Fault::Fatal(_)) && desk.connection.prefixes().await.is_err();
+    let error = unusable(&desk.connection, fault).await;
+    if is_away {
+        return Err(error);
+    }
+    points.add("tables", Verdict::Bad, ended::line(&error));
+    Ok(())
+}
+
+async fn configuration(desk: &Desk, points: &mut Points) {
+    match deployed(&desk.checkpoints).await {
+        Ok(Some(shards)) => points.add("configuration", Verdict::Good, format!("{shards} shards a post")),
+        Ok(None) => {
+            let detail = "there is none: no service has started, or it is lost: tally adopt tables --shards N";
+            points.add("configuration", Verdict::Bad, detail);
+        }
+        Err(error) => points.add("configuration", Verdict::Bad, ended::line(&error)),
+    }
+}
+
+/// Whether the stream of rows can be read, and whether the engine calls it by two names.
+async fn stream(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
+    let info = desk.stream.info().await.map_err(Fault::from)?;
+    let shards = desk.stream.shards(&info.label).await.map_err(Fault::from)?.len();
+    let other = desk.stream.other_label().await.map_err(Fault::from)?;
+    let other = other.map_or(String::new(), |other| format!("; {other}"));
+    points.add("likes: stream", Verdict::Good, format!("{}, {shards} shards{other}", info.label));
+    Ok(())
+}
+
 pub(super) fn kept(of: &Examined, points: &mut Points) {
-    let Examined { table, recovery, protected, expires, expiry, writable } = of;
+    let Examined { table, form, recovery, protected, expires, expiry, writable } = of;
+    if let Err(fault) = form {
+        points.add(format!("{table}: form"), Verdict::Bad, fault.to_string());
+    }
     points.asked(
         format!("{table}: recovery"),
         recovery,
@@ -124,14 +176,15 @@ pub(super) fn kept(of: &Examined, points: &mut Points) {
         "this process may not write to it",
     );
     let is_right = expires.clone().map(|by| by.as_deref() == *expiry);
-    let by = |attribute: Option<&str>| match attribute {
+    let by = |attribute: Option<&str>, none: &str| match attribute {
         Some(attribute) => format!("items expire by `{attribute}`"),
-        None => "nothing expires".to_owned(),
+        None => none.to_owned(),
     };
-    let (good, found) = (by(*expiry), by(expires.as_ref().ok().and_then(|by| by.as_deref())));
+    let good = by(*expiry, "expiry is off, as it has to be");
+    let found = by(expires.as_ref().ok().and_then(|by| by.as_deref()), "expiry is off");
     let bad = match expiry {
         Some(attribute) => format!("{found}: switch on expiry by `{attribute}`, or what is out of date stays for ever"),
-        None => format!("{found}: what has no other copy would vanish"),
+        None => format!("{found}: switch expiry off, or what has no other copy vanishes"),
     };
     points.asked(format!("{table}: expiry"), &is_right, &good, &bad);
 }

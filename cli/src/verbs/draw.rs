@@ -9,7 +9,7 @@ use tally_consumer::{Draw, Drawn, Found};
 
 use crate::desk::{Desk, Where};
 use crate::health::UNAVAILABLE;
-use crate::said::{Answer, Form, plain, print};
+use crate::said::{Answer, Form, Table, plain, print};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -37,7 +37,12 @@ struct Verified {
 
 impl Answer for Verified {
     fn table(&self) -> String {
-        format!("{}\t{}", self.verdict, plain(&self.detail))
+        let Ok(told) = serde_json::from_str::<serde_json::Map<_, _>>(&self.detail) else {
+            return format!("{}: {}", self.verdict, plain(&self.detail));
+        };
+        let mut table = Table::default();
+        told.iter().for_each(|(name, value)| table.row([name, value]));
+        format!("{}: the record is what the log says\n{table}", self.verdict)
     }
 
     fn found(&self) -> bool {
@@ -62,5 +67,18 @@ impl Verb {
         };
         let code = print(&Verified { verdict, detail }, form)?;
         Ok(if matches!(verdict, "gone" | "unread") { UNAVAILABLE } else { code })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_true_record_is_shown_field_by_field() {
+        let shown = |verdict, detail: &str| Verified { verdict, detail: detail.to_owned() }.table();
+        let told = shown("true", r#"{"n":10,"user":"u\u001b"}"#);
+        assert_eq!(told, "true: the record is what the log says\nn     10\nuser  \"u\\u001b\"\n");
+        assert_eq!(shown("gone", "the log is cut"), "gone: the log is cut");
     }
 }

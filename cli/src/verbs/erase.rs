@@ -1,6 +1,9 @@
 //! `tally user erase` and `tally post erase`: what takes members out is produced, so that rows, counts and followers agree.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Subcommand;
@@ -11,20 +14,29 @@ use tally_core::time::UnixMillis;
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
-use crate::health::FOUND_SOMETHING;
-use crate::said::{Form, print};
+use crate::ended::Usage;
+use crate::health::{FOUND_SOMETHING, say};
+use crate::said::{Form, counted, print};
+use crate::verbs::recount::listed;
+
+/// How often a pass over the table says how far it is.
+const SHOWN: Duration = Duration::from_secs(10);
 
 /// `tally user`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum UserVerb {
-    /// Takes a user out of every set that has users as members, likes and retweets among them: reads the whole table
+    /// Takes users out of every set that has users as members, likes and retweets among them: reads the whole table once
     ///
     /// Exits with 1 where members are left that no action takes out. Backups, the topic's retention, dead letters and logs keep
     /// what they have for their time.
     Erase {
-        /// The user
+        /// The users
         #[arg(value_name = "ID")]
-        id: UserId,
+        ids: Vec<UserId>,
+
+        /// A file with more of them, one a line. `-` is the standard input
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
 
         #[command(flatten)]
         what: Box<What>,
@@ -50,48 +62,86 @@ pub(crate) struct What {
 
 impl UserVerb {
     pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
-        let Self::Erase { id, what } = self;
-        what.erase(Subject::User(id), "user erase", form).await
+        let Self::Erase { ids, file, what } = self;
+        let mut users: BTreeSet<UserId> = ids.into_iter().collect();
+        if let Some(file) = file {
+            users.extend(listed(&file)?);
+        }
+        if users.is_empty() {
+            return Err(Usage("say which users, by their ids or --file".to_owned()).into());
+        }
+        what.erase(&Subject::Users(users), "user erase", form).await
     }
 }
 
 impl What {
-    pub(crate) async fn erase(self, subject: Subject, command: &'static str, form: Form) -> anyhow::Result<u8> {
+    /// A dry run reads the tables and says what would be erased. With `--yes` they are read once, and what is found is erased.
+    pub(crate) async fn erase(self, subject: &Subject, command: &'static str, form: Form) -> anyhow::Result<u8> {
         let Self { counter, read_units_per_second, writing, of } = self;
         let desk = Desk::open(of).await?;
-        let kafka = desk.kafka()?.clone();
+        let (kafka, subject) = (desk.kafka()?.clone(), subject.clone());
         let config =
             EraseConfig { subject, counters: counter, topic: desk.topic.clone(), read_units: read_units_per_second };
-        let would = run(&desk, &config, None).await?;
-        let changed = writing.carry_out(&desk, command, planned(&would, &config, desk.clock.now()), async || {
+        let named = named(&config.subject);
+        let (mut plan, mut found, mut is_left) = (Vec::new(), Vec::new(), false);
+        if writing.yes {
+            plan.push(format!("take {named} out of their sets, by events to `{}`", config.topic));
+        } else {
+            let would = run(&desk, &config, None).await?;
+            is_left = !would.left.is_empty();
+            found = came_to(&would, &config, desk.clock.now());
+            if would.found > 0 {
+                let members = counted(would.found, "member");
+                plan.push(format!("take {members} out of the sets of {named}, by events to `{}`", config.topic));
+            }
+        }
+        let changed = writing.carry_out(&desk, command, plan, async || {
             let producer = kafka::Producer::new(&kafka).context("cannot set up a producer")?;
             let erased = run(&desk, &config, Some(producer)).await?;
-            Ok(format!("{} events produced: the consumers take the rows away", erased.produced))
+            is_left = !erased.left.is_empty();
+            let mut lines = came_to(&erased, &config, desk.clock.now());
+            lines.push(format!("{} produced: the consumers take the rows away", counted(erased.produced, "event")));
+            Ok(lines.join("\n"))
         });
-        let code = print(&changed.await?, form)?;
-        Ok(if would.left.is_empty() { code } else { FOUND_SOMETHING })
+        let code = print(&changed.await?.with(found), form)?;
+        Ok(if is_left { FOUND_SOMETHING } else { code })
     }
 }
 
+/// What is erased, for people.
+fn named(subject: &Subject) -> String {
+    match subject {
+        Subject::Users(users) if users.len() > 1 => format!("{} users", users.len()),
+        Subject::Users(users) => format!("the user {}", users.first().map_or("", |user| user.as_str())),
+        Subject::Post(post) => format!("the post {post}"),
+    }
+}
+
+/// Reads what there is, erases it where there is a producer, and says from time to time how far that is.
 async fn run(desk: &Desk, config: &EraseConfig, producer: Option<kafka::Producer>) -> anyhow::Result<Erased> {
     let producer = producer.map(|producer| Arc::new(producer) as _);
     let ports = ErasePorts { tables: desk.connection.clone(), producer };
-    erase(ports, desk.shards, config, desk.host().patience(), desk.stop.clone()).await
+    let mut shown = desk.clock.reading().at;
+    let seen = |erased: &Erased| {
+        let now = desk.clock.reading().at;
+        if now.saturating_sub(shown) >= SHOWN {
+            shown = now;
+            say(&format!("{} read, {} found", counted(erased.read, "row"), counted(erased.found, "member")));
+        }
+    };
+    erase(ports, desk.shards, config, desk.host().patience(), desk.stop.clone(), seen).await
 }
 
-fn planned(would: &Erased, config: &EraseConfig, now: UnixMillis) -> Vec<String> {
-    let of = match &config.subject {
-        Subject::User(user) => format!("the user {user}"),
-        Subject::Post(post) => format!("the post {post}"),
-    };
-    let mut plan = Vec::new();
-    if would.found > 0 {
-        plan.push(format!("take {} members out of the sets of {of}, by events to `{}`", would.found, config.topic));
+/// What an erasure found, a line each.
+fn came_to(erased: &Erased, config: &EraseConfig, now: UnixMillis) -> Vec<String> {
+    let mut lines = vec![format!("{} read, {} found", counted(erased.read, "row"), counted(erased.found, "member"))];
+    if let Subject::Users(users) = &config.subject {
+        lines.push(format!("users in the table: {} of {}", erased.users.len(), users.len()));
     }
-    let left = would.left.iter();
-    plan.extend(
-        left.map(|(counter, members)| format!("leave {members} members of {counter}: no action takes one out")),
+    let left = erased.left.iter();
+    lines.extend(
+        left.map(|(counter, members)| format!("{members} members of {counter} are left: no action takes one out")),
     );
-    plan.extend(would.tombstones.stay(now));
-    plan
+    lines.extend(erased.tombstones.stay(now));
+    lines
 }

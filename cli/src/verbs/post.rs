@@ -126,7 +126,7 @@ impl Verb {
     pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
         match self {
             Self::Show(show) => print(&show.run().await?, form),
-            Self::Erase { id, what } => what.erase(Subject::Post(id), "post erase", form).await,
+            Self::Erase { id, what } => what.erase(&Subject::Post(id), "post erase", form).await,
             Self::Recount(recount) => print(&recount.run().await?, form),
         }
     }

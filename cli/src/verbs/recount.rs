@@ -1,7 +1,9 @@
 //! `tally recount`: recounts posts, or everything, in this process. What is done is the program `tally-batch-recount`'s.
 
+use std::fmt::Display;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -108,8 +110,8 @@ fn scope(posts: Vec<PostId>, file: Option<&Path>, all: bool, counters: Vec<Strin
     Ok(Scope::Posts { posts, counters })
 }
 
-/// The posts of a file, one a line. Empty lines are passed over.
-fn listed(file: &Path) -> anyhow::Result<Vec<PostId>> {
+/// The ids of a file, one a line. Empty lines are passed over.
+pub(super) fn listed<T: FromStr<Err: Display>>(file: &Path) -> anyhow::Result<Vec<T>> {
     let mut text = String::new();
     let read = match file.to_str() {
         Some("-") => std::io::stdin().read_to_string(&mut text),
@@ -117,11 +119,11 @@ fn listed(file: &Path) -> anyhow::Result<Vec<PostId>> {
     };
     read.with_context(|| format!("cannot read {}", file.display()))?;
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-    let post = |(nth, line): (usize, &str)| {
+    let id = |(nth, line): (usize, &str)| {
         let bad = |why: String| Usage(format!("{}, line {nth}: {why}", file.display()));
-        line.trim().parse::<PostId>().map_err(|error| bad(error.to_string()).into())
+        line.trim().parse().map_err(|error: T::Err| bad(error.to_string()).into())
     };
-    lines.map(post).collect()
+    lines.map(id).collect()
 }
 
 fn planned(scope: &Scope, desk: &Desk) -> String {
@@ -156,8 +158,9 @@ async fn done(desk: &Desk, (scope, rules): (Scope, Rules)) -> anyhow::Result<(Ex
 
 /// What a recount came to, in one line without what is 0.
 fn came_to(summary: &Summary) -> String {
-    let Summary { posts, rows, corrected, withheld, alarms, left, .. } = summary;
+    let Summary { counters, rows, corrected, withheld, alarms, left, .. } = summary;
     let numbers = [
+        (*rows, "rows"),
         (summary.found(), "differed"),
         (*corrected, "corrected"),
         (*withheld, "withheld"),
@@ -165,7 +168,6 @@ fn came_to(summary: &Summary) -> String {
         (*left, "left"),
     ];
     let numbers = numbers.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!(", {number} {what}"));
-    let found: String = numbers.collect();
-    let found = if found.is_empty() { ", nothing differed".to_owned() } else { found };
-    format!("{posts} counters, {rows} rows{found}")
+    let none = if summary.found() == 0 { ", nothing differed" } else { "" };
+    format!("{counters} counters{}{none}", numbers.collect::<String>())
 }

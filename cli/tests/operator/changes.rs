@@ -119,6 +119,17 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     assert!(status.out.contains("2 in likes.dlq"), "{status:?}");
     let shown = stage.tally(&["dlq", "show", "--partition", "1", "--offset", "6", "-o", "json"]).await.json();
     assert_eq!((&shown["total"], &shown["letters"][0]["offset"]), (&1.into(), &6.into()), "{shown}");
+    let shown = stage.tally(&["dlq", "show", "--partition", "1", "--offset", "6"]).await;
+    for held in [
+        r#"value      {"post_id":"p","user_id":"u","action":"like"}"#,
+        "key        p",
+        "put aside  20",
+        "put back   no",
+    ] {
+        assert!(shown.code == Some(1) && shown.out.contains(held), "{held}: {shown:?}");
+    }
+    let would = stage.tally(&["dlq", "replay", "--reason", "refused_by_store"]).await;
+    assert!(would.out.starts_with("2 letters to send\n1 letter of other topics or deployments\n"), "{would:?}");
     let other = stage.tally(&["dlq", "replay", "--reason", "not_json"]).await;
     assert!(other.out.contains("nothing to do"), "{other:?}");
     let unknown = stage.tally(&["dlq", "replay", "--reason", "tuesday"]).await;
@@ -128,9 +139,21 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     let logs = stage.reader("likes").logs().await.unwrap();
     assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), 2);
     let again = made(&stage, &["dlq", "replay", "--reason", "refused_by_store"]).await;
-    assert!(again.out.contains("nothing to do"), "each is sent once: {again:?}");
+    assert!(again.out.starts_with("2 letters put back before\n"), "each is sent once: {again:?}");
+    assert!(again.out.ends_with("nothing to do\n"), "{again:?}");
+    let listed = stage.tally(&["dlq", "list"]).await;
+    assert!(listed.code == Some(0) && listed.out.starts_with("no letters, 2 more were put back"), "{listed:?}");
+    let shown = stage.tally(&["dlq", "show", "--partition", "1", "--offset", "6"]).await;
+    assert!(shown.code == Some(0) && shown.out.contains("put back   yes"), "{shown:?}");
+    // What does not decode is said, and is no letter to send.
+    let headers = [("__connect.errors.topic", "likes"), ("__connect.errors.class.name", "not_json")];
+    let at = [("__connect.errors.partition", "0"), ("__connect.errors.offset", "9")];
+    stage.say("likes.dlq", 0, b"{", &[headers, at].concat(), std::time::Duration::ZERO).await;
+    let still = made(&stage, &["dlq", "replay", "--reason", "not_json"]).await;
+    assert_eq!(still.out, "1 letter still no event\nnothing to do\n", "{still:?}");
     let all = made(&stage, &["dlq", "replay"]).await;
-    assert!(all.out.ends_with("0 sent, 2 put back before, 1 of other topics or deployments\n"), "{all:?}");
+    let done = "1 letter still no event, 2 letters put back before, 1 letter of other topics or deployments\n";
+    assert!(all.out.ends_with(done), "{all:?}");
     assert!(!stage.tally(&["status"]).await.out.contains("in likes.dlq"), "all are read");
 }
 
@@ -163,7 +186,7 @@ async fn consumers_are_paused_in_every_partition_and_go_on_where_they_were() {
     );
     let status = stage.tally(&["status"]).await;
     assert_eq!(status.code, Some(1), "{status:?}");
-    assert!(status.out.contains("likes: tally resume consumer"), "{status:?}");
+    assert!(status.out.contains("likes: 2 partitions, lag 0: tally resume consumer"), "{status:?}");
     let again = made(&stage, &["pause", "consumer"]).await;
     assert!(again.out.contains("nothing to do"), "{again:?}");
     let paused = stage.everything().await;
@@ -174,7 +197,7 @@ async fn consumers_are_paused_in_every_partition_and_go_on_where_they_were() {
     let said = made(&stage, &["resume", "consumer"]).await;
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(!stage.topic().await.is_paused);
-    assert_eq!(stage.tally(&["status"]).await.code, Some(0));
+    assert_eq!(stage.tally(&["status", "--late", "10m"]).await.code, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,15 +221,29 @@ async fn what_is_erased_is_produced_and_no_row_is_touched() {
     let rows = stage.everything().await["likes"].clone();
     let said = made(&stage, &["user", "erase", "u"]).await;
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.out.contains("take 2 members out of the sets of the user u"), "{said:?}");
-    assert!(said.out.contains("2 events produced"), "{said:?}");
+    assert!(
+        said.out.contains("3 rows read, 2 members found\nusers in the table: 1 of 1\n2 events produced"),
+        "{said:?}"
+    );
     let said = made(&stage, &["post", "erase", "p"]).await;
     assert!(said.code == Some(0) && said.out.contains("2 events produced"), "{said:?}");
     let logs = stage.reader("likes").logs().await.unwrap();
     assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), 4);
     assert_eq!(stage.everything().await["likes"], rows);
-    let none = made(&stage, &["user", "erase", "stranger"]).await;
-    assert!(none.out.contains("nothing to do"), "{none:?}");
+    let none = stage.tally(&["user", "erase", "stranger"]).await;
+    assert!(none.out.ends_with("users in the table: 0 of 1\nnothing to do\n"), "{none:?}");
+    // Many users are read from a file, in one pass.
+    let file = File::of("users.txt", "u\n\nv\nstranger\n");
+    let dry = stage.tally(&["user", "erase", "--file", file.name()]).await;
+    let expected = "3 rows read, 3 members found\nusers in the table: 2 of 3\n\
+                    take 3 members out of the sets of 3 users, by events to `likes`\n";
+    assert!(dry.code == Some(0) && dry.out.starts_with(expected), "{dry:?}");
+    let said = made(&stage, &["user", "erase", "--file", file.name()]).await;
+    assert!(said.out.contains("3 events produced"), "{said:?}");
+    let logs = stage.reader("likes").logs().await.unwrap();
+    assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), 7);
+    let unnamed = stage.tally(&["user", "erase"]).await;
+    assert!(unnamed.code == Some(2) && unnamed.err.contains("by their ids or --file"), "{unnamed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,7 +253,10 @@ async fn a_file_is_imported_once_and_what_is_no_event_is_said() {
     for sent in [2, 2] {
         let said = made(&stage, &["import", file.name()]).await;
         assert_eq!(said.code, Some(1), "{said:?}");
-        assert!(said.out.contains("2 events sent of 3 lines, 1 are no events (1 not_json), kept in "), "{said:?}");
+        assert!(
+            said.out.contains("2 events sent of 3 lines, lines that are no events: 1 (1 not_json), kept in "),
+            "{said:?}"
+        );
         let logs = stage.reader("likes").logs().await.unwrap();
         assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), sent);
     }
@@ -263,4 +303,26 @@ async fn an_import_that_was_killed_goes_on_where_it_was_noted_and_one_of_nothing
     assert!(empty.code == Some(0) && empty.out.contains("0 events sent of 0 lines"), "{empty:?}");
     let unnamed = made(&stage, &["import", "-", "--format", "csv"]).await;
     assert!(unnamed.err.contains("the first line has to name"), "{unnamed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_import_names_the_columns_that_it_ignores_and_the_times_that_it_found() {
+    let stage = Stage::set().await;
+    let lines =
+        "post_id,user_id,created_at,ts\np,u,2020-01-01,1577836800000\np,v,,1609459200000\np,w,,1700000000\np,x,,\n";
+    let file = File::of("likes.csv", lines);
+    let dry = stage.tally(&["import", file.name()]).await;
+    assert_eq!(dry.code, Some(1), "a time in seconds is refused: {dry:?}");
+    for said in [
+        "columns: post_id, user_id, ts",
+        "columns that are ignored: created_at",
+        "times: from 2020-01-01 00:00:00 to 2021-01-01 00:00:00",
+        "events that state no time: 1, ",
+        "lines that are no events: 1 (1 old_timestamp)",
+        "send 3 events of 5 lines to `likes`",
+    ] {
+        assert!(dry.out.contains(said), "{said}: {dry:?}");
+    }
+    let dry = stage.tally(&["import", file.name(), "--allow-old-times"]).await;
+    assert!(dry.code == Some(0) && dry.out.contains("times: from 1970-01-20 16:13:20 to 2021"), "{dry:?}");
 }

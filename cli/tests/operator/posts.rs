@@ -142,7 +142,7 @@ async fn a_recount_is_queued_for_each_row_key_and_shown_with_the_post() {
 async fn a_draw_without_a_record_is_false_and_a_counter_that_is_none_is_named() {
     let stage = Stage::set().await;
     let said = stage.tally(&["draw", "verify", "p", "likes", "10"]).await;
-    assert_eq!((said.code, said.out.contains("false\tp has no record of 10")), (Some(1), true), "{said:?}");
+    assert_eq!((said.code, said.out.contains("false: p has no record of 10")), (Some(1), true), "{said:?}");
     let said = stage.tally(&["draw", "verify", "p", "nothing", "10", "-o", "json"]).await;
     assert_eq!((said.code, said.err.contains("\"nothing\" is no counter")), (Some(78), true), "{said:?}");
 }

@@ -107,7 +107,7 @@ async fn a_recount_answers_with_one_document_of_its_own_run() {
     let dry = stage.tally(&["recount", "p", "-o", "json"]).await;
     let answer = dry.json();
     assert_eq!((&answer["dry_run"], &answer["summary"]["corrected"]), (&json!(true), &json!(0)), "{answer}");
-    assert_eq!((dry.code, &answer["summary"]["posts"]), (Some(0), &json!(1)), "{answer}");
+    assert_eq!((dry.code, &answer["summary"]["counters"]), (Some(0), &json!(1)), "{answer}");
     let said = stage.tally(&[&["recount", "p", "-o", "json"][..], &YES].concat()).await;
     let answer = said.json();
     let outcome = answer["outcome"].as_str().unwrap();

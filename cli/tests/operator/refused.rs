@@ -37,13 +37,18 @@ async fn each_mistake_is_one_clear_line() {
         (
             stage.tally(&["status", "--table-prefix", "blue-"]).await,
             78,
-            "there are no tables `blue-*` in us-east-1; --table-prefix is one of ``",
+            "there are no tables with the prefix `blue-` in us-east-1; deployments are there with the table prefix none",
         ),
         (stage.tally(&["status", "--shards", "8"]).await, 78, "--shards is 8, but this deployment was created with 4"),
         (
             with(&stage, &["status"], |c| _ = c.env("AWS_ENDPOINT_URL", &closed)).await,
             69,
-            "cannot use the tables `*` in us-east-1: likes: dispatch failure",
+            "cannot use the tables without a prefix in us-east-1: likes: dispatch failure",
+        ),
+        (
+            with(&stage, &["doctor"], |c| _ = c.env("AWS_ENDPOINT_URL", &closed)).await,
+            69,
+            "cannot use the tables without a prefix in us-east-1: likes: dispatch failure",
         ),
         (
             with(&stage, &["import", file.name(), "--patience", "1s"], |c| _ = c.env("TALLY_BROKERS", "127.0.0.1:1"))
@@ -104,7 +109,8 @@ async fn what_is_not_permitted_is_named() {
     let stranger = with(&stage, &["status"], |c| _ = c.env("AWS_ACCESS_KEY_ID", "Stranger")).await;
     assert_eq!(stranger.code, Some(78), "{stranger:?}");
     assert!(is_one_line(&stranger) && stranger.err.contains("AccessDeniedException"), "{stranger:?}");
-    let reader = with(&stage, &["status"], |c| _ = c.env("AWS_ACCESS_KEY_ID", "Reader")).await;
+    let line = ["status", "--late", "10m"];
+    let reader = with(&stage, &line, |c| _ = c.env("AWS_ACCESS_KEY_ID", "Reader")).await;
     assert_eq!(reader.code, Some(0), "{reader:?}");
     let line = ["audit", "start", "--yes", "--why", "a test"];
     let writes = with(&stage, &line, |c| _ = c.env("AWS_ACCESS_KEY_ID", "Reader")).await;

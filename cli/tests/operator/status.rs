@@ -1,5 +1,6 @@
 //! `tally status` and `tally doctor`.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -17,9 +18,82 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_deployment_is_0() {
     let stage = Stage::set().await;
-    let said = stage.tally(&["status"]).await;
+    let said = stage.tally(&["status", "--late", "10m"]).await;
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
-    assert!(said.out.contains("all is well") && said.out.contains("4 shards a post, format 2"), "{said:?}");
+    for expected in [
+        "tables without a prefix in us-east-1, 4 shards a post, format 2",
+        "2 partitions, complete up to",
+        "0 of the last 0 events lie in another partition",
+        "yes: counts are complete up to",
+        "say --redis URL",
+        "say --service URL",
+        "nothing wrong was found in what was looked at",
+    ] {
+        assert!(said.out.contains(expected), "{expected}: {said:?}");
+    }
+    let json = stage.tally(&["status", "--late", "10m", "--redis", "off", "-o", "json"]).await.json();
+    let unseen = json["not_looked_at"].as_array().unwrap().iter().map(|one| one["what"].as_str().unwrap());
+    let unseen: Vec<&str> = unseen.filter(|what| !["consumers", "change-streamers"].contains(what)).collect();
+    assert_eq!(unseen, ["services"], "{json}");
+    assert_eq!((&json["fresh"], &json["lag"], &json["changes_lag"]), (&json!(true), &json!(0), &json!(0)), "{json}");
+    assert_eq!((&json["paused"], &json["misrouted"]), (&json!(false), &json!([])), "{json}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_is_dead_for_40_seconds_is_named_with_and_without_kafka() {
+    let stage = Stage::set().await;
+    stage.come_to(0, 0, stage.clock.now().minus(Duration::from_secs(40))).await;
+    stage.say("likes", 0, b"{}", &[], Duration::ZERO).await;
+    let said = stage.tally(&["status"]).await;
+    assert!(said.code == Some(1) && said.out.contains("rows are late"), "{said:?}");
+    assert!(said.out.contains(" s ago, lag 1") && said.out.contains("no: counts are complete up to"), "{said:?}");
+    let said = run(stage.command(&["status", "-o", "json"]).env_remove("TALLY_BROKERS")).await;
+    let json = said.json();
+    assert!(said.code == Some(1) && said.out.contains("rows are late"), "the claims say it, too: {said:?}");
+    assert_eq!((&json["fresh"], &json["lag"]), (&json!(false), &json!(null)), "{json}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn misrouted_events_pauses_and_a_redis_that_is_dead_are_named() {
+    let stage = Stage::set().await;
+    let away = TcpListener::bind("127.0.0.1:0").map(|listener| listener.local_addr().unwrap()).unwrap();
+    // Both partitions have the events of one post: in one of them they are misrouted.
+    for index in [0, 1] {
+        for user in 0..3 {
+            let like = format!(r#"{{"post_id":"p","user_id":"u{user}","action":"like"}}"#);
+            stage.say("likes", index, like.as_bytes(), &[], Duration::ZERO).await;
+        }
+    }
+    stage.know(|topic| topic.is_paused = true).await;
+    let said = stage.tally(&["status", "--late", "10m", "--redis", &format!("redis://{away}")]).await;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.out.contains("3 of the last 6 events lie in another partition"), "{said:?}");
+    let elsewhere = 1 - tally_core::event::partition_of(b"p", 2);
+    assert!(said.out.contains(&format!("likes/{elsewhere}: events lie in other partitions")), "{said:?}");
+    assert!(said.out.contains("likes: 2 partitions, lag 6: tally resume consumer"), "{said:?}");
+    assert!(said.out.contains("cache away") && said.out.contains("it does not answer"), "{said:?}");
+}
+
+/// A process that is ready and says with each answer that it is another time.
+fn with_another_clock(date: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/readyz", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 1024];
+        assert!(stream.read(&mut request).unwrap() > 0);
+        stream.write_all(format!("HTTP/1.1 200 OK\r\nDate: {date}\r\n\r\nready").as_bytes()).unwrap();
+    });
+    url
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_clock_is_fast_is_named() {
+    let stage = Stage::set().await;
+    let url = with_another_clock("Fri, 01 Jan 2100 00:00:00 GMT");
+    let said = stage.tally(&["status", "--late", "10m", "--service", &url]).await;
+    assert!(said.code == Some(1) && said.out.contains("1 of 1 service ready"), "{said:?}");
+    assert!(said.out.contains(&format!("the clock of {url} is")) && said.out.contains(" d fast"), "{said:?}");
 }
 
 /// Everything at once that `status` looks for in the tables and in Kafka.
@@ -60,7 +134,8 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
     make_unwell(&stage).await;
     let away = TcpListener::bind("127.0.0.1:0").map(|listener| listener.local_addr().unwrap()).unwrap();
 
-    let said = stage.tally(&["status", "-o", "json", "--service", &format!("http://{away}/readyz")]).await;
+    let service = format!("http://{away}/readyz");
+    let said = stage.tally(&["status", "--late", "59m", "-o", "json", "--service", &service]).await;
     assert_eq!(said.code, Some(1), "{said:?}");
     let wrong = said.json()["wrong"].clone();
     let named: Vec<&str> = wrong.as_array().unwrap().iter().map(|one| one["what"].as_str().unwrap()).collect();
@@ -85,14 +160,14 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
         detail("partition halted").starts_with("likes/0: beyond_log: everything is done up to 5, but "),
         "{said:?}"
     );
-    assert_eq!(detail("rows are late"), "likes/1: complete up to 60 min ago, 1 records wait", "{said:?}");
+    assert_eq!(detail("rows are late"), "likes/1: complete up to 60 min ago, lag 1", "{said:?}");
     assert!(detail("changes are late").contains("shardId-late for 60 min, read by no process"), "{said:?}");
-    assert_eq!(detail("counts are late"), "1 of 2 partitions, partition 1 for 60 min", "{said:?}");
+    assert_eq!(detail("counts are late"), "partitions 1 of 2: 1 for 60 min", "{said:?}");
     assert!(detail("loss open").contains(": trimmed: shardId-7, "), "{said:?}");
     assert!(detail("drift left").ends_with("2 withheld, 2 left"), "{said:?}");
     assert!(detail("counts in doubt").ends_with("1 negative"), "{said:?}");
 
-    let table = stage.tally(&["status"]).await;
+    let table = stage.tally(&["status", "--late", "59m"]).await;
     assert_eq!(table.code, Some(1));
     assert!(expected[..9].iter().all(|what| table.out.contains(what)), "{table:?}");
 }
@@ -101,9 +176,13 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
 async fn without_brokers_the_tables_alone_are_looked_at() {
     let stage = Stage::set().await;
     stage.put_aside(5).await;
-    let said = run(stage.command(&["status"]).env_remove("TALLY_BROKERS")).await;
+    let said = run(stage.command(&["status", "--late", "10m"]).env_remove("TALLY_BROKERS")).await;
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.out.contains("not looked at: say --brokers"), "{said:?}");
+    assert!(
+        said.out.contains("lag, misrouting, dead letters, consumers and change-streamers: say --brokers"),
+        "{said:?}"
+    );
+    assert!(!said.out.contains("well"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,6 +210,7 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
         ("like_counts: recovery", "good"),
         ("quotas", "unknown"),
         ("clocks", "good"),
+        ("likes: stream", "good"),
         ("tables: ids", "good"),
         ("log of changes", "good"),
         ("likes: retention", "unknown"),
@@ -143,12 +223,36 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
     let tables = async || run(stage.command(&["doctor"]).env_remove("TALLY_BROKERS")).await;
     stage.expire("likes", "gone", false).await;
     let said = tables().await;
-    assert!(said.out.contains("nothing expires: switch on expiry by `gone`"), "{said:?}");
+    assert!(said.out.contains("expiry is off: switch on expiry by `gone`"), "{said:?}");
+    assert!(said.out.contains("expiry is off, as it has to be"), "{said:?}");
     stage.expire("likes", "liked_at", true).await;
     stage.expire("like_counts", "updated_at", true).await;
     let said = tables().await;
     assert!(said.out.contains("items expire by `liked_at`: switch on expiry by `gone`"), "{said:?}");
-    assert!(said.out.contains("items expire by `updated_at`: what has no other copy would vanish"), "{said:?}");
+    assert!(said.out.contains("items expire by `updated_at`: switch expiry off"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_lists_everything_it_can_where_stream_and_configuration_are_missing() {
+    let stage = Stage::set().await;
+    let off = json!({"TableName": "likes", "StreamSpecification": {"StreamEnabled": false}});
+    stage.store().call("UpdateTable", off).await;
+    stage.store().delete("checkpoints", &json!({"id": "config"})).await;
+    let said = run(stage.command(&["doctor", "-o", "json"]).env_remove("TALLY_BROKERS")).await;
+    assert_eq!((said.code, said.err.as_str()), (Some(1), ""), "{said:?}");
+    let points = said.json();
+    let found = |what: &str| {
+        let point = points.as_array().unwrap().iter().find(|point| point["what"] == what);
+        let point = point.unwrap_or_else(|| panic!("{what}: {said:?}"));
+        format!("{} {}", point["verdict"].as_str().unwrap(), point["detail"].as_str().unwrap())
+    };
+    assert!(found("tables").starts_with("bad cannot use the tables"), "{said:?}");
+    assert!(found("likes: form").starts_with("bad table likes has no stream"), "{said:?}");
+    assert!(found("configuration").starts_with("bad there is none"), "{said:?}");
+    assert!(found("likes: stream").starts_with("unknown table likes has no stream"), "{said:?}");
+    assert!(found("clocks").starts_with("unknown "), "{said:?}");
+    assert!(found("recounts: permission").starts_with("good "), "{said:?}");
+    assert!(found("changes: retention").starts_with("unknown say --brokers"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

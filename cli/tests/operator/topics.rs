@@ -68,7 +68,7 @@ async fn what_is_wrong_is_named_first_with_what_to_do() {
     assert_eq!((said.code, first[2]), (Some(1), "paused: tally resume consumer"), "{said:?}");
     stage.know(|topic| topic.id = TopicId("before".into())).await;
     let said = topic(&stage, &["show"]).await;
-    assert!(said.out.starts_with("partition 0, 1: topic_replaced: ") && said.out.contains("topic adopt"), "{said:?}");
+    assert!(said.out.starts_with("partition 0-1: topic_replaced: ") && said.out.contains("topic adopt"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -126,10 +126,10 @@ async fn a_letter_of_another_deployment_is_counted_and_left_alone() {
     letter(&broker, Some("arn:theirs"), "likes", (0, 50), EVENT).await;
     letter(&broker, None, "likes", (7, 50), EVENT).await;
     let reader = broker.reader("replay", "likes.dlq");
-    let found = letters(&reader, OURS, &Wanted::default(), 9).await.unwrap();
+    let found = letters(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap();
     assert_eq!(found.first.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(0), Some(7)]);
     assert_eq!(found.foreign, [("arn:theirs".to_owned(), 1)].into());
-    assert_eq!(unread(&reader, OURS).await.unwrap(), 2);
+    assert_eq!(unread(&reader, OURS, "likes").await.unwrap(), 2);
     let done = replay(&broker).run(100).await.unwrap();
     assert_eq!(done, Replayed { sent: 2, foreign: 1, ..Replayed::default() }, "one that names none is ours");
     let theirs = Replay {
@@ -198,7 +198,7 @@ async fn only_the_letters_that_are_meant_are_listed_and_sent_and_nothing_is_writ
     let broker = broker(&[EVENT, b"not json"]).await;
     let reader = broker.reader("replay", "likes.dlq");
     let meant = |reason: &str, since| Wanted { reason: Some(reason.to_owned()), since, from: None };
-    let listed = async |wanted: Wanted| letters(&reader, OURS, &wanted, 1).await.unwrap();
+    let listed = async |wanted: Wanted| letters(&reader, (OURS, "likes"), &wanted, 1).await.unwrap();
     let all = listed(Wanted::default()).await;
     assert_eq!((all.first.len(), all.reasons), (1, [("refused_by_store", 2)].into()));
     assert_eq!(listed(meant("not_json", None)).await, Letters::default());
@@ -207,8 +207,19 @@ async fn only_the_letters_that_are_meant_are_listed_and_sent_and_nothing_is_writ
     assert_eq!(of_record.first.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(1)]);
     let sent = async |wanted: Wanted| Replay { wanted, ..replay(&broker) }.run(9).await.unwrap().sent;
     assert_eq!(sent(meant("not_json", None)).await, 0);
-    assert_eq!(unread(&reader, OURS).await.unwrap(), 2);
+    assert_eq!(unread(&reader, OURS, "likes").await.unwrap(), 2);
     assert_eq!(sent(meant("refused_by_store", None)).await, 1);
-    assert_eq!(unread(&reader, OURS).await.unwrap(), 2, "the next replay of all meets them again");
-    assert_eq!((sent(Wanted::default()).await, unread(&reader, OURS).await.unwrap()), (0, 0), "it was put back before");
+    assert_eq!(unread(&reader, OURS, "likes").await.unwrap(), 1, "the next replay of all meets the other one");
+    let listed_again = listed(Wanted::default()).await;
+    let waiting: Vec<_> = listed_again.first.iter().map(|letter| letter.offset).collect();
+    assert_eq!((waiting, listed_again.put_back), (vec![Some(1)], 1), "what was put back is listed no more");
+    let put_back = listed(Wanted { from: Some((2, 0)), ..Wanted::default() }).await.first.remove(0);
+    let record = put_back.record.unwrap();
+    assert!(put_back.is_put_back && record.headers == [("trace".to_owned(), Some("t".to_owned()))], "{record:?}");
+    assert_eq!((record.written, record.key, record.value.as_deref().map(str::as_bytes)), (50, None, Some(EVENT)));
+    assert_eq!(
+        (sent(Wanted::default()).await, unread(&reader, OURS, "likes").await.unwrap()),
+        (0, 0),
+        "it was put back before"
+    );
 }

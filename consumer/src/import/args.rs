@@ -43,6 +43,10 @@ pub struct ImportArgs {
     #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
     pub max_rejected: u64,
 
+    /// Take times before the year 2000. Without this they are refused: they are seconds that were meant as milliseconds
+    #[arg(long)]
+    pub allow_old_times: bool,
+
     /// Read and check everything, look at the topic, and send nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -53,8 +57,8 @@ pub struct ImportArgs {
 pub enum Format {
     /// Each line is an event as JSON, as it would be in Kafka
     Ndjson,
-    /// The first line names the columns: post_id, user_id, and if wanted action, region and ts; others are ignored. A line
-    /// without an action is a like
+    /// The first line names the columns: post_id, user_id, and if wanted action, region and ts; others are ignored, and
+    /// named at the end. A line without an action is a like
     Csv,
 }
 

@@ -21,19 +21,33 @@ const COLUMNS: usize = 256;
 pub(super) struct Parser {
     csv: Option<Csv>,
     ts: Option<UnixMillis>,
+    /// The earliest time that is taken.
+    earliest: UnixMillis,
 }
 
+/// The first millisecond of the year 2000. Times before it are seconds that were meant as milliseconds, until 2033 and from 1970 on.
+const YEAR_2000: UnixMillis = UnixMillis(946_684_800_000);
+/// No event states this time, which is beyond the year 9999.
+const UNSTATED: UnixMillis = UnixMillis(u64::MAX);
+
 impl Parser {
-    /// A parser of a file whose first line is `first`. Events that state no time happened at `ts`.
+    /// A parser of a file whose first line is `first`. Events that state no time happened at `ts`. Times before the year 2000 are
+    /// taken where `old_times` are allowed.
     ///
     /// # Errors
     /// A CSV file whose first line does not name the columns.
-    pub(super) fn new(format: Format, first: &[u8], ts: Option<UnixMillis>) -> anyhow::Result<Self> {
+    pub(super) fn new(format: Format, first: &[u8], ts: Option<UnixMillis>, old_times: bool) -> anyhow::Result<Self> {
         let csv = match format {
             Format::Ndjson => None,
             Format::Csv => Some(Csv::new(first)?),
         };
-        Ok(Self { csv, ts })
+        Ok(Self { csv, ts, earliest: if old_times { UnixMillis(0) } else { YEAR_2000 } })
+    }
+
+    /// The columns of a CSV file that are read, and those that are not.
+    pub(super) fn columns(&self) -> (Vec<String>, Vec<String>) {
+        let names = self.csv.iter().flat_map(|csv| csv.names.iter().map(|name| name.trim().to_owned()));
+        names.partition(|name| COLUMNS_READ.contains(&name.as_str()))
     }
 
     /// Reading goes on behind the first line, which an import before this one has read.
@@ -52,12 +66,12 @@ impl Parser {
         if line.trim_ascii().is_empty() {
             return Fate::Blank;
         }
-        let at = self.ts.unwrap_or(now);
+        let (at, earliest) = (self.ts.unwrap_or(now), self.earliest);
         let event = match &mut self.csv {
-            None => event(line, at),
+            None => event(line, at, earliest),
             Some(csv) => match csv.json(line) {
-                Ok(Some(json)) => event(&json, at),
-                Ok(None) => return Fate::Blank,
+                Ok(Some(json)) => event(&json, at, earliest),
+                Ok(None) => return Fate::Header,
                 Err(wrong) => Err(wrong),
             },
         };
@@ -65,28 +79,33 @@ impl Parser {
     }
 }
 
-/// The event of a JSON text, written anew: its time is stated, and what is no part of it is left out.
-fn event(json: &[u8], at: UnixMillis) -> Result<Event, Wrong> {
-    let event = decode_value(Some(json), at, &Definitions::likes_alone())?;
+/// The event of a JSON text, written anew: its time is stated, and what is no part of it is left out. Where it states none it
+/// happened at `now`.
+fn event(json: &[u8], now: UnixMillis, earliest: UnixMillis) -> Result<Event, Wrong> {
+    let event = decode_value(Some(json), UNSTATED, &Definitions::likes_alone())?;
+    let stated = Some(event.at).filter(|at| *at != UNSTATED);
+    let at = stated.unwrap_or(now);
+    if at < earliest {
+        let (reason, date) = ("old_timestamp", at.date());
+        let message = format!("{at} milliseconds are {date}: were seconds meant? --allow-old-times takes it as it is");
+        return Err(Wrong { reason, message });
+    }
     let key = event.subject().as_bytes().to_vec();
     let Deed::Member { id, present } = &event.deed else { unreachable!("likes are a set") };
     let user = UserId::new(id).expect("the decoder takes no other");
     let direction = if *present { Direction::Add } else { Direction::Remove };
-    let value = encode(
-        &Definition::likes(),
-        event.subject(),
-        direction,
-        Said::Member(&user),
-        event.region().as_ref(),
-        event.at,
-    );
-    Ok(Event { key, value: value.expect("likes have both actions") })
+    let value =
+        encode(&Definition::likes(), event.subject(), direction, Said::Member(&user), event.region().as_ref(), at);
+    Ok(Event { at: stated, key, value: value.expect("likes have both actions") })
 }
+
+/// The columns that are read.
+const COLUMNS_READ: [&str; 5] = ["post_id", "user_id", "action", "region", "ts"];
 
 /// Where the columns are, and what reads them.
 struct Csv {
     reader: Reader,
-    columns: usize,
+    names: Vec<String>,
     post: usize,
     user: usize,
     action: Option<usize>,
@@ -101,12 +120,12 @@ impl Csv {
         let mut reader = Reader::new();
         let names = split(&mut reader, first).map_err(|wrong| anyhow::anyhow!(wrong.message));
         let names = names.context("the first line has to name the columns")?;
-        let named = |name: &str| names.iter().position(|found| found.trim() == name);
-        let (Some(post), Some(user)) = (named("post_id"), named("user_id")) else {
+        let [post, user, action, region, ts] =
+            COLUMNS_READ.map(|name| names.iter().position(|found| found.trim() == name));
+        let (Some(post), Some(user)) = (post, user) else {
             bail!("the first line has to name the columns post_id and user_id; it names {}", names.join(", "));
         };
-        let (action, region, ts) = (named("action"), named("region"), named("ts"));
-        Ok(Self { reader, columns: names.len(), post, user, action, region, ts, is_first: true })
+        Ok(Self { reader, names, post, user, action, region, ts, is_first: true })
     }
 
     /// The line as JSON; `None` for the one that names the columns.
@@ -115,8 +134,9 @@ impl Csv {
             return Ok(None);
         }
         let fields = split(&mut self.reader, line)?;
-        if fields.len() != self.columns {
-            return Err(no_csv(format!("it has {} fields, and the first line has {}", fields.len(), self.columns)));
+        let (found, named) = (fields.len(), self.names.len());
+        if found != named {
+            return Err(no_csv(format!("it has {found} fields, and the first line has {named}")));
         }
         let text = |at: usize| Value::String(fields[at].clone());
         let mut json = Map::new();
@@ -167,14 +187,15 @@ mod tests {
 
     /// What the lines behind the first are: each event's key and value, or the reason it is none.
     fn csv(header: &str, lines: &[&str]) -> Vec<String> {
-        let mut parser = Parser::new(Format::Csv, header.as_bytes(), None).unwrap();
-        assert_eq!(parser.fate(&whole(header), NOW), Fate::Blank);
+        let mut parser = Parser::new(Format::Csv, header.as_bytes(), None, true).unwrap();
+        assert_eq!(parser.fate(&whole(header), NOW), Fate::Header);
         lines.iter().map(|line| described(parser.fate(&whole(line), NOW))).collect()
     }
 
     fn described(fate: Fate) -> String {
         match fate {
             Fate::Blank => "blank".to_owned(),
+            Fate::Header => "header".to_owned(),
             Fate::Rejected(wrong) => wrong.reason.to_owned(),
             Fate::Event(event) => {
                 format!("{} {}", String::from_utf8_lossy(&event.key), String::from_utf8_lossy(&event.value))
@@ -214,13 +235,30 @@ mod tests {
     #[test]
     fn a_csv_file_has_to_name_its_columns() {
         for header in ["", "p,u", "post_id", "\"post_id", "POST_ID,USER_ID"] {
-            assert!(Parser::new(Format::Csv, header.as_bytes(), None).is_err(), "{header}");
+            assert!(Parser::new(Format::Csv, header.as_bytes(), None, false).is_err(), "{header}");
         }
     }
 
     #[test]
+    fn a_time_before_2000_is_refused_unless_it_is_allowed_and_a_line_without_one_is_not_dated() {
+        let line = |ts: &str| whole(&format!(r#"{{"post_id":"p","user_id":"u","action":"like"{ts}}}"#));
+        let fate = |old_times: bool, ts: &str| {
+            Parser::new(Format::Ndjson, b"", None, old_times).unwrap().fate(&line(ts), YEAR_2000)
+        };
+        let Fate::Rejected(wrong) = fate(false, r#","ts":1700000000"#) else { panic!("seconds are taken") };
+        assert_eq!(wrong.reason, "old_timestamp");
+        assert!(wrong.message.starts_with("1700000000 milliseconds are 1970-01-20 16:13:20: "), "{}", wrong.message);
+        let at = |fate: Fate| if let Fate::Event(event) = fate { event.at } else { panic!("{fate:?}") };
+        assert_eq!(at(fate(true, r#","ts":1700000000"#)), Some(UnixMillis(1_700_000_000)));
+        assert_eq!(at(fate(false, r#","ts":946684800000"#)), Some(YEAR_2000));
+        assert_eq!(at(fate(false, "")), None);
+        let mut told = Parser::new(Format::Ndjson, b"", Some(UnixMillis(1_700_000_000)), false).unwrap();
+        assert!(matches!(told.fate(&line(""), YEAR_2000), Fate::Rejected(_)), "--ts in seconds");
+    }
+
+    #[test]
     fn a_json_line_is_what_it_would_be_in_kafka_with_its_time_stated() {
-        let mut parser = Parser::new(Format::Ndjson, b"", Some(UnixMillis(9))).unwrap();
+        let mut parser = Parser::new(Format::Ndjson, b"", Some(UnixMillis(9)), true).unwrap();
         let line = r#"{"specversion":"1.0","data":{"post_id":"p","user_id":"u","action":"unlike","x":[1]}}"#;
         assert_eq!(described(parser.fate(&whole(line), NOW)), said("p", "u", "unlike", 9));
         let line = r#"{"post_id":"p","user_id":"u","action":"like","region":"eu","ts":5}"#;

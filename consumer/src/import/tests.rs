@@ -40,6 +40,7 @@ impl Folder {
             progress: Some(self.0.join("progress")),
             rejected: Some(self.0.join("rejected")),
             max_rejected: 10,
+            allow_old_times: true,
             dry_run: false,
         }
     }

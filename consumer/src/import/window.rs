@@ -11,6 +11,7 @@ use tally_core::event::{Rejection, partition_of};
 use tally_core::fault::Fault;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
+use tally_core::time::UnixMillis;
 
 use super::lines::Line;
 
@@ -23,6 +24,8 @@ const BYTES: usize = 16 << 20;
 pub(super) enum Fate {
     /// Nothing.
     Blank,
+    /// The names of the columns.
+    Header,
     Event(Event),
     Rejected(Wrong),
 }
@@ -30,6 +33,8 @@ pub(super) enum Fate {
 /// An event as a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
+    /// When it happened, if the line says so.
+    pub(super) at: Option<UnixMillis>,
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
 }

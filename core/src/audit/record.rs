@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::audit::{Cause, Drift};
 
-    const AUDIT: &str = r#"{"dry_run":false,"summary":{"alarms":0,"corrected":1,"cost":{"read_units":12,"write_units":30},"drift":{"drift":1,"total":1},"examples":[{"after":5,"before":3,"cause":"drift","key":"p#1#4"}],"gaps_closed":1,"left":0,"likes_added":2,"likes_taken":0,"misplaced":["\"u\" in \"p#3\""],"misplaced_rows":1,"posts":7,"proved":100,"rows":900,"totals_mended":1,"withheld":0}}"#;
+    const AUDIT: &str = r#"{"dry_run":false,"summary":{"alarms":0,"corrected":1,"cost":{"read_units":12,"write_units":30},"counters":7,"drift":{"drift":1,"total":1},"examples":[{"after":5,"before":3,"cause":"drift","key":"p#1#4"}],"gaps_closed":1,"left":0,"likes_added":2,"likes_taken":0,"misplaced":["\"u\" in \"p#3\""],"misplaced_rows":1,"proved":100,"rows":900,"totals_mended":1,"withheld":0}}"#;
 
     fn read(scope: &str, record: &str) -> Result<RunRecord, BadRecord> {
         RunRecord::from_stored(AuditRun::from(1), (UnixMillis(1), None), scope, record)
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_a_summary_leaves_out_is_nothing() {
-        let record = read("queue", r#"{"dry_run":true,"summary":{"rows":3}}"#).unwrap();
-        assert_eq!(record.summary, Summary { rows: 3, ..Summary::default() });
+        let record = read("queue", r#"{"dry_run":true,"summary":{"posts":7,"rows":3}}"#).unwrap();
+        assert_eq!(record.summary, Summary { counters: 7, rows: 3, ..Summary::default() });
     }
 }

@@ -92,9 +92,11 @@ pub struct Cost {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
-    /// Counters looked at.
-    pub posts: u64,
-    /// Rows counted.
+    /// Counters looked at: a post has some. Earlier builds wrote them as `posts`.
+    #[serde(alias = "posts")]
+    pub counters: u64,
+    /// Rows that an audit has scanned.
+    #[serde(skip_serializing_if = "is_zero")]
     pub rows: u64,
     /// Row keys whose count was found equal at the first comparison.
     pub proved: u64,
@@ -148,7 +150,7 @@ impl Summary {
         for (cause, found) in other.drift {
             *self.drift.entry(cause).or_default() += found;
         }
-        self.posts += other.posts;
+        self.counters += other.counters;
         self.rows += other.rows;
         self.proved += other.proved;
         self.doubted += other.doubted;

@@ -44,8 +44,8 @@ pub(crate) struct ComparedLists {
     seen: BTreeMap<List, Seen>,
     /// Sightings whose windows begin before what the stream still has.
     unknown: usize,
-    /// Places of the last lists.
-    places: usize,
+    /// Lists of which something was wrong.
+    wrong: usize,
     /// Whether to tell of every list.
     each: bool,
 }
@@ -79,7 +79,6 @@ impl Verify<'_> {
                 differences.add(|| format!("{list} never had everything: {why}"));
             }
         }
-        let last: Vec<_> = lists.iter().map(|list| (list, self.0.sightings.last(list))).collect();
         if self.0.is_disturbed {
             differences.extend(self.exact_again(&client, &lists).await?);
         }
@@ -90,14 +89,13 @@ impl Verify<'_> {
             differences.extend(self.stream_with_ledger(&oracle));
         }
         for (list, sightings) in self.0.sightings.seen() {
+            let before = differences.count;
             let seen = compared.judge(&list, &sightings, &oracle, &evidence, &mut differences);
+            compared.wrong += usize::from(differences.count > before);
             if compared.each && seen.provable >= FEW && seen.proved * 100 < seen.provable * ENOUGH {
                 differences.add(|| format!("{list}: exact at {} of {} moments", seen.proved, seen.provable));
             }
             compared.seen.insert(list, seen);
-        }
-        for (_, sighting) in last {
-            compared.places += sighting.map_or(0, |(_, sighting)| sighting.items.len());
         }
         Ok((compared, differences))
     }
@@ -287,7 +285,12 @@ impl fmt::Display for ComparedLists {
             all.proved += seen.proved;
             seen.reasons.iter().for_each(|(reason, times)| *all.reasons.entry(reason.clone()).or_default() += times);
         }
-        write!(f, "{} with {} places at last: {all}", self.seen.len(), self.places)?;
+        write!(f, "{} lists compared, {} wrong", self.seen.len(), self.wrong)?;
+        match all.reasons.keys().map(String::as_str).collect::<Vec<_>>()[..] {
+            [] => {}
+            ["young"] if all.exact == 0 => write!(f, " (too young to be called exact)")?,
+            _ => write!(f, " ({all})")?,
+        }
         if self.unknown > 0 {
             write!(f, "; {} not comparable", self.unknown)?;
         }
@@ -336,9 +339,13 @@ mod tests {
             found.listed,
             ["likes over 1m at 121, Bound(0): 1 wrong, as place 1: listed Some((\"a\", 1)), by the stream None"]
         );
-        let said = "1 with 0 places at last: 2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost\n    \
+        let said = "1 lists compared, 0 wrong (2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost)\n    \
                     likes over 1m              2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost";
         assert_eq!(compared.to_string(), said);
+        let young = Seen { moments: 2, reasons: [("young".to_owned(), 2)].into(), ..Seen::default() };
+        let list = List { window: "1m", name: CounterName::LIKES, region: None };
+        let compared = ComparedLists { seen: [(list, young)].into(), ..ComparedLists::default() };
+        assert_eq!(compared.to_string(), "1 lists compared, 0 wrong (too young to be called exact)");
         // What the stream no longer shows says nothing of a list.
         let (mut compared, mut found) = (ComparedLists::default(), Differences::default());
         compared.judge(

@@ -25,15 +25,16 @@ const RETENTION_DAYS: f64 = 7.0;
 const BROKERS: f64 = 3.0;
 /// Vcpus of the services together for so many likes a second, and memory for each.
 const LIKES_PER_CPU: f64 = 965.0;
+/// The smallest deployment: seven tasks of a quarter of a vCPU, as infra/env/trial.env has them.
+const LEAST_CPUS: f64 = 7.0 * 0.25;
+/// Likes that one counter update takes in where a flush gathers that many: hot posts share updates.
+const CHANGES_PER_UPDATE: f64 = 4.0;
 const GB_PER_CPU: f64 = 2.0;
 /// Nodes of the cache.
 const NODES: f64 = 3.0;
 /// Writes that one partition of a table takes: its stream has as many shards. Each is read so often in a second.
 const UNITS_PER_SHARD: f64 = 579.0;
 const READS_PER_SHARD: f64 = 5.0;
-/// Partitions of each of the two logs. A claim is stored once a second, and so is a standing, and with each flush of counters.
-const PARTITIONS: f64 = 24.0;
-const FLUSHES: f64 = 10.0;
 /// How often in a second a stream shard's lease is renewed.
 const LEASES: f64 = 40.0 / 60.0;
 
@@ -68,6 +69,14 @@ pub(super) fn dollars(least: f64, most: f64) -> String {
 
 /// What is derived from the load.
 struct Derived {
+    /// Partitions of each of the two logs.
+    partitions: f64,
+    /// Flushes of counters of a partition in a second, and the changes that each gathers.
+    flushes: f64,
+    gathered: f64,
+    changes_per_update: f64,
+    /// Vcpus of the services together.
+    cpus: f64,
     /// Likes of a month, and of a second.
     likes: f64,
     rate: f64,
@@ -79,10 +88,18 @@ struct Derived {
 
 impl From<&Load> for Derived {
     fn from(load: &Load) -> Self {
-        let likes = load.likes_per_day * DAYS;
+        let (likes, rate, partitions) =
+            (load.likes_per_day * DAYS, load.likes_per_day / DAY, f64::from(load.partitions));
+        let of_partition = rate / partitions;
+        let gathered = (of_partition * load.linger.as_secs_f64()).max(1.0);
         Self {
+            partitions,
+            flushes: of_partition / gathered,
+            gathered,
+            changes_per_update: load.changes_per_update.unwrap_or(CHANGES_PER_UPDATE.min(gathered)),
+            cpus: (rate / LIKES_PER_CPU).max(LEAST_CPUS),
             likes,
-            rate: load.likes_per_day / DAY,
+            rate,
             reads: load.reads_per_day.unwrap_or(load.likes_per_day * 10.0) * DAYS,
             units: likes * load.units_per_like,
             rows: likes * load.months * load.kept,
@@ -101,9 +118,9 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
         Part::new("rows", of.units * write, format!("{} write units a like, on demand", load.units_per_like)),
         Part {
             what: "counts",
-            least: counts(load.changes_per_update, 1.0),
+            least: counts(of.changes_per_update, 1.0),
             most: counts(1.0, 2.0),
-            how: format!("one unit for {} changes, to two units for each", load.changes_per_update),
+            how: format!("one unit for an update of {}, to two units for each change", number(of.changes_per_update)),
         },
         Part::new(
             "reads of counts",
@@ -122,27 +139,61 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
         ),
         Part::new("recovery to a moment", stored * tables.recovery_gb_month, "35 days, by the size of the table"),
         Part::new("load balancer", balancer(&of, prices), format!("{ANSWER_BYTES} bytes a read")),
-        Part::new(
-            "processes",
-            processes(&of, prices),
-            format!("{:.0} vCPU of Fargate, arm64", of.rate / LIKES_PER_CPU),
-        ),
+        Part::new("processes", processes(&of, prices), format!("{} vCPU of Fargate, arm64", number(of.cpus))),
         Part::new("kafka", kafka(load, prices), format!("{BROKERS} brokers, {RETENTION_DAYS} days kept")),
         Part::new("cache", NODES * HOURS * prices.cache.node_hour, format!("{NODES} nodes")),
         Part::new("stream reads", stream(&of, prices), format!("{:.0} stream shards", shards(&of))),
         Part {
             what: "claims and standings",
             least: state(&of, 0.0) * write,
-            most: state(&of, FLUSHES) * write,
-            how: format!("{PARTITIONS} partitions of each log, each once a second, to {FLUSHES} flushes more"),
+            most: state(&of, of.flushes) * write,
+            how: format!(
+                "{} partitions of each log, each once a second, to {} flushes more",
+                of.partitions,
+                number(of.flushes)
+            ),
         },
     ]
 }
 
 /// Write units of a month that say how far rows and counts are.
 fn state(of: &Derived, flushes: f64) -> f64 {
-    let a_second = PARTITIONS + PARTITIONS * (1.0 + flushes) + shards(of) * LEASES;
+    let a_second = of.partitions + of.partitions * (1.0 + flushes) + shards(of) * LEASES;
     a_second * DAYS * DAY
+}
+
+/// A number for people: with as many digits as say something.
+fn number(number: f64) -> String {
+    if number >= 10.0 {
+        format!("{number:.0}")
+    } else {
+        format!("{:.2}", number).trim_end_matches('0').trim_end_matches('.').to_owned()
+    }
+}
+
+/// What is assumed, a line each.
+pub(super) fn assumed(load: &Load) -> Vec<String> {
+    let of = Derived::from(load);
+    let percent = |share: f64| number(share * 100.0);
+    let Load { units_per_like, row_bytes, kept, cache_misses, linger, .. } = load;
+    vec![
+        format!("{} likes/s on average, and {} reads/s", number(of.rate), number(of.reads / (DAYS * DAY))),
+        format!(
+            "{} partitions and a linger of {linger:?}; changes in a flush: {}, in an update of a counter: {}",
+            of.partitions,
+            number(of.gathered),
+            number(of.changes_per_update)
+        ),
+        format!(
+            "{units_per_like} write units a like, rows of {row_bytes} bytes, {} % of the likes leave one",
+            percent(*kept)
+        ),
+        format!(
+            "{} % of the reads reach the table, {ANSWER_BYTES} bytes a read, {EVENT_BYTES} bytes an event",
+            percent(*cache_misses)
+        ),
+        format!("{LIKES_PER_CPU} likes/s for each vCPU, and {LEAST_CPUS} vCPU at least"),
+    ]
 }
 
 /// What could be instead, and what is paid for once.
@@ -163,8 +214,7 @@ fn balancer(of: &Derived, prices: &Prices) -> f64 {
 }
 
 fn processes(of: &Derived, prices: &Prices) -> f64 {
-    let cpus = of.rate / LIKES_PER_CPU;
-    cpus * HOURS * (prices.fargate.arm_cpu_hour + GB_PER_CPU * prices.fargate.arm_gb_hour)
+    of.cpus * HOURS * (prices.fargate.arm_cpu_hour + GB_PER_CPU * prices.fargate.arm_gb_hour)
 }
 
 fn kafka(load: &Load, prices: &Prices) -> f64 {
@@ -231,6 +281,22 @@ mod tests {
         assert_eq!((counts.least.round(), counts.most.round()), (23_750.0, 190_000.0));
         let state = part(&load, "claims and standings");
         assert_eq!((state.least.round(), state.most.round()), (190.0, 584.0));
+    }
+
+    /// The trial of docs/aws.md: each change is an update of its own, and the tasks are the least that there are.
+    #[test]
+    fn a_trial_gathers_nothing_and_has_the_smallest_tasks() {
+        let trial = load(&["--likes-per-day", "1e5"]);
+        assert_eq!((Derived::from(&trial).changes_per_update, Derived::from(&trial).gathered), (1.0, 1.0));
+        let processes = part(&trial, "processes");
+        assert_eq!((processes.dollars().as_str(), processes.how.as_str()), ("50", "1.75 vCPU of Fargate, arm64"));
+        assert!(part(&trial, "counts").most < 5.0 && part(&trial, "rows").most < 10.0);
+        let assumed = assumed(&trial).join("; ");
+        assert!(assumed.contains("1.16 likes/s on average, and 12 reads/s"), "{assumed}");
+        assert!(assumed.contains("changes in a flush: 1, in an update of a counter: 1"), "{assumed}");
+        let longer = load(&["--likes-per-day", "1e8", "--partitions", "6", "--linger", "1s"]);
+        assert_eq!(Derived::from(&longer).gathered.round(), 193.0);
+        assert_eq!(Derived::from(&longer).flushes.round(), 1.0);
     }
 
     /// By hand, the 100 bytes that are billed for each item besides its own were left out: 65,000 and 52,000.

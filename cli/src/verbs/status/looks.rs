@@ -6,18 +6,20 @@ use std::time::Duration;
 use anyhow::Context;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
+use tally_adapters::redis;
 use tally_consumer::dlq;
 use tally_core::audit::{Cause, RunRecord, RunScope};
-use tally_core::cached::StandingAt;
+use tally_core::cached::{Cache as _, StandingAt};
 use tally_core::fault::Fault;
 use tally_core::ports::{ChangeStream, StreamFault, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Partition};
+use tally_service::Secret;
 
 use super::Status;
 use crate::desk::Desk;
-use crate::said::ago;
-use crate::verbs::topic::Seen;
+use crate::ended::Usage;
+use crate::said::{ago, counted, ranges};
 
 /// Runs among which the last audit is looked for.
 const RUNS: u32 = 200;
@@ -27,51 +29,10 @@ const AUDIT_OLD: Duration = Duration::from_secs(35 * 86_400);
 /// Whether the tables are those that the deployment was created over.
 pub(super) async fn tables(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
     let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
-    if let Some(problem) = seen.problem() {
-        status.wrong("tables", problem, None);
+    match seen.problem() {
+        Some(problem) => status.wrong("tables", problem, None),
+        None => status.figure("tables", "those that the deployment was created over"),
     }
-    Ok(())
-}
-
-/// Kafka to rows: up to where and when the rows of each partition are complete.
-pub(super) async fn rows(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
-    if !desk.has_kafka() {
-        status.figure("rows", "not looked at: say --brokers");
-        return Ok(());
-    }
-    let seen = Seen::look(desk, &desk.topic).await?;
-    for problem in seen.problems() {
-        let partitions: Vec<String> = problem.partitions.iter().map(|index| format!("{}/{index}", seen.name)).collect();
-        let detail = format!("{}: {}: {}", partitions.join(", "), problem.name, problem.detail);
-        status.wrong("partition halted", detail, Some("ops/runbooks/TallyPartitionHalted.md"));
-    }
-    if seen.is_paused() {
-        status.wrong("paused", format!("{}: tally resume consumer", seen.name), None);
-    }
-    let now = desk.claims.time().latest;
-    let (mut behind, mut oldest) = (0, None::<Duration>);
-    for part in &seen.parts {
-        let (partition, lag) = (&part.partition, seen.lag(part));
-        behind += lag;
-        let Some(kept) = seen.kept(part) else {
-            if lag > 0 && !matches!(part.start, Some(Err(_))) {
-                status.wrong("not consumed", format!("{partition}: no consumer has read it"), None);
-            }
-            continue;
-        };
-        let age = kept.safe_at.map(|at| now.since(at));
-        oldest = oldest.max(age);
-        if let Some(until) = kept.replay {
-            let detail = format!("{partition}: up to {until}, and {} is done", kept.safe);
-            status.wrong("replaying", detail, Some("ops/runbooks/TallyConsumerLag.md"));
-        } else if let Some(age) = age.filter(|age| *age > late && !seen.is_paused()) {
-            let detail = format!("{partition}: complete up to {} ago, {lag} records wait", ago(age));
-            status.wrong("rows are late", detail, Some("ops/runbooks/TallyConsumerLag.md"));
-        }
-    }
-    let oldest = oldest.map_or("not known".to_owned(), |age| format!("{} ago", ago(age)));
-    let partitions = seen.partitions();
-    status.figure("rows", format!("{partitions} partitions, complete up to {oldest}, {behind} records wait"));
     Ok(())
 }
 
@@ -106,12 +67,10 @@ pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> 
     let leased: BTreeSet<&str> =
         open.iter().filter_map(|stored| stored.lease.as_ref()).map(|lease| lease.holder.0.as_str()).collect();
     let behind = open.iter().map(|stored| stored.fed.at).min();
-    let behind = behind.map_or("not known".to_owned(), |at| ago(now.since(at)));
-    let (shards, processes) = (open.len(), leased.len());
-    status.figure(
-        "changes",
-        format!("{shards} open stream shards, read by {processes} processes, {behind} behind rows at most"),
-    );
+    let behind = behind.map_or("a time that is not known".to_owned(), |at| format!("{} ago", ago(now.since(at))));
+    let shards = counted(open.len() as u64, "open stream shard");
+    let processes = leased.len();
+    status.figure("changes", format!("{shards}, read by {processes} change-streamers, all of them up to {behind}"));
     Ok(())
 }
 
@@ -131,14 +90,16 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
     let stale: Vec<_> = each.iter().filter(|(_, as_of)| is_late(*as_of)).collect();
     if let Some((partition, as_of)) = stale.iter().min_by_key(|(_, as_of)| *as_of) {
         let age = as_of.map_or("all the time".to_owned(), |as_of| ago(now.since(as_of)));
-        let detail = format!("{} of {} partitions, partition {partition} for {age}", stale.len(), each.len());
+        let late = ranges(stale.iter().map(|(partition, _)| *partition));
+        let detail = format!("partitions {late} of {}: {partition} for {age}", each.len());
         status.wrong("counts are late", detail, Some("ops/runbooks/TallyStalenessBurn.md"));
     }
     let least = each.iter().map(|(_, as_of)| *as_of).min().flatten();
-    let least = least.map_or("not known".to_owned(), |as_of| format!("{} ago", ago(now.since(as_of))));
-    let waiting = log(desk, &config, &standings, status).await?;
-    let waiting = waiting.map_or(String::new(), |messages| format!(", {messages} messages wait"));
-    status.figure("counts", format!("{} partitions, all rows of {least} are counted{waiting}", config.partitions));
+    status.counts_as_of = least.map(|at| at.0);
+    let least = least.map_or("a time that is not known".to_owned(), |as_of| format!("{} ago", ago(now.since(as_of))));
+    status.changes_lag = log(desk, &config, &standings, status).await?;
+    let lag = status.changes_lag.map_or(String::new(), |messages| format!(", lag {messages}"));
+    status.figure("counts", format!("{} partitions, all rows up to {least} are counted{lag}", config.partitions));
     Ok(())
 }
 
@@ -184,11 +145,11 @@ pub(super) async fn losses(desk: &Desk, status: &mut Status) -> anyhow::Result<(
         let detail = format!("{number}: {}: {}, {} ago", loss.kind, loss.what, ago(now.since(UnixMillis(number.0))));
         status.wrong("loss open", detail, Some("ops/runbooks/TallyGapOpen.md"));
     }
-    let exact = match losses.open().count() {
-        0 => "as far as losses go".to_owned(),
-        open => format!("no count: {open} losses are open"),
+    let losses = match losses.open().count() {
+        0 => "none is open".to_owned(),
+        open => format!("{open} open: no count is called exact"),
     };
-    status.figure("exact", exact);
+    status.figure("losses", losses);
     Ok(())
 }
 
@@ -253,11 +214,52 @@ pub(super) async fn letters(desk: &Desk, status: &mut Status) -> anyhow::Result<
     if !desk.has_kafka() {
         return Ok(());
     }
-    let unread = dlq::unread(&desk.reader(&desk.dead_letter_topic)?, desk.deployment()?).await?;
+    let unread = dlq::unread(&desk.reader(&desk.dead_letter_topic)?, desk.deployment()?, &desk.topic).await?;
     if unread > 0 {
         let detail = format!("{unread} in {}: see tally dlq list", desk.dead_letter_topic);
         status.wrong("dead letters", detail, Some("ops/runbooks/TallyDeadLetters.md"));
     }
     status.figure("dead letters", unread.to_string());
+    Ok(())
+}
+
+/// Whether the cache answers, and how old the standings in it are.
+pub(super) async fn cache(
+    desk: &Desk,
+    address: Option<Secret>,
+    is_cluster: bool,
+    late: Duration,
+    status: &mut Status,
+) -> anyhow::Result<()> {
+    const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyCacheAway.md");
+    let Some(address) = address else {
+        status.unseen("cache", "say --redis URL, or off where the deployment has none");
+        return Ok(());
+    };
+    let settings = redis::Settings::parse(address.expose(), is_cluster, &desk.connection.tables().prefix);
+    let Some(settings) = settings.map_err(|problem| Usage(format!("--redis: {problem}")))? else {
+        status.figure("cache", "off");
+        return Ok(());
+    };
+    let Some(config) = desk.changes.config().await.context("cannot read the configuration of the log")? else {
+        status.unseen("cache", "no change-streamer has set up the log of changes yet");
+        return Ok(());
+    };
+    let (cache, mut ages) = (redis::PartitionCache::new(&settings)?, Vec::new());
+    for partition in 0..config.partitions {
+        match cache.get(partition, &[]).await {
+            Ok(got) => ages.extend(got.stated.and_then(|stated| stated.standing.as_of)),
+            Err(fault) => {
+                status.wrong("cache away", format!("it does not answer: {fault}"), RUNBOOK);
+                return Ok(());
+            }
+        }
+    }
+    let oldest = ages.iter().min().map(|as_of| desk.clock.now().since(*as_of));
+    if let Some(oldest) = oldest.filter(|oldest| *oldest > late) {
+        status.wrong("cache is late", format!("a standing in it is {} old", ago(oldest)), RUNBOOK);
+    }
+    let oldest = oldest.map_or(String::new(), |oldest| format!(", the oldest {} old", ago(oldest)));
+    status.figure("cache", format!("it has {} of {} standings{oldest}", ages.len(), config.partitions));
     Ok(())
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::seen::{Part, Problem, Seen};
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Table, ago};
+use crate::said::{Answer, Table, ago, ranges};
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
@@ -54,8 +54,7 @@ impl Answer for Shown {
     fn table(&self) -> String {
         let mut text = String::new();
         for Problem { name, partitions, detail } in &self.problems {
-            let partitions: Vec<String> = partitions.iter().map(u32::to_string).collect();
-            let _ = writeln!(text, "partition {}: {name}: {detail}", partitions.join(", "));
+            let _ = writeln!(text, "partition {}: {name}: {detail}", ranges(partitions.iter().copied()));
         }
         if self.paused {
             text.push_str("paused: tally resume consumer\n");

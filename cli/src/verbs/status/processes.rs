@@ -1,0 +1,112 @@
+//! Which processes run: members of the groups that read Kafka, and those that are asked.
+
+use std::time::Duration;
+
+use tally_adapters::dynamodb;
+use tally_adapters::kafka::Member;
+use tally_core::ports::TopicReader as _;
+use tally_service::Host;
+
+use super::{Process, Status};
+use crate::desk::Desk;
+use crate::ended;
+use crate::probe::{Found, Target};
+use crate::said::{ago, counted, ranges};
+
+/// How long a service may take to say whether it is ready.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Where it is explained that a process is missing.
+const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyServiceMissing.md");
+
+/// The members of both groups, and the partitions that no member has.
+pub(super) async fn members(desk: &Desk, status: &mut Status) {
+    if !desk.has_kafka() {
+        return;
+    }
+    let groups = [("consumers", &desk.group, &desk.topic), ("change-streamers", &desk.folds(), &desk.changes_topic)];
+    for (what, group, topic) in groups {
+        let looked = async {
+            let reader = desk.reader_of(group, topic)?;
+            let partitions = reader.logs().await?.len();
+            anyhow::Ok((reader.members().await?, u32::try_from(partitions)?))
+        };
+        match looked.await {
+            Err(error) => status.unseen(what, format!("Kafka does not say who is in {group}: {}", ended::line(&error))),
+            Ok((members, partitions)) => seen(what, group, topic, members, partitions, status),
+        }
+    }
+}
+
+fn seen(what: &'static str, group: &str, topic: &str, members: Vec<Member>, partitions: u32, status: &mut Status) {
+    let text: Vec<String> = members
+        .iter()
+        .map(|member| format!("{} at {}: {}", member.client, member.host, ranges(member.partitions.iter().copied())))
+        .collect();
+    let text = if text.is_empty() { "none".to_owned() } else { text.join("; ") };
+    status.figure(what, format!("{group}: {text}"));
+    let is_held = |index: &u32| members.iter().any(|member| member.partitions.contains(index));
+    let missing: Vec<u32> = (0..partitions).filter(|index| !is_held(index)).collect();
+    if !missing.is_empty() {
+        let detail = format!("{topic}/{}: no member of {group} reads it", ranges(missing));
+        status.wrong("process missing", detail, RUNBOOK);
+    }
+    status.processes.extend(members.into_iter().map(|Member { client, host, partitions }| Process {
+        group: group.to_owned(),
+        client,
+        host,
+        partitions,
+    }));
+}
+
+/// Whether the services are ready, and whether their clocks and this machine's are right.
+pub(super) fn services(desk: &Desk, urls: &[Target], status: &mut Status) {
+    let store = desk.connection.store_clock();
+    let off = |at| store.bounds().and_then(|bounds| bounds.off(at).map(|off| (off, at > bounds.latest)));
+    let said = |(off, is_fast): (Duration, bool)| format!("{} {}", ago(off), if is_fast { "fast" } else { "slow" });
+    if let Some(off) = off(Host::new("tally").clock().now()) {
+        status.wrong("clock off", format!("this machine's clock is {}", said(off)), None);
+    }
+    if urls.is_empty() {
+        let why = "count-api, batch-recount, tally-trends, and the clock of every process: say --service URL for each";
+        status.unseen("services", why);
+        return;
+    }
+    let mut ready = 0;
+    for url in urls {
+        match url.ask(PATIENCE) {
+            Ok(Found { status: code, body, date }) => {
+                match code {
+                    200 => ready += 1,
+                    code => status.wrong("not ready", format!("{url} answers {code}: {}", body.trim()), None),
+                }
+                if let Some(off) = date.and_then(|date| off(dynamodb::http_date(&date)?)) {
+                    status.wrong("clock off", format!("the clock of {url} is {}", said(off)), None);
+                }
+            }
+            Err(error) => status.wrong("not ready", format!("{url} does not answer: {error}"), RUNBOOK),
+        }
+    }
+    status.figure("services", format!("{ready} of {} ready", counted(urls.len() as u64, "service")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::said::Answer as _;
+
+    #[test]
+    fn a_partition_that_no_member_reads_is_a_missing_process_and_members_are_named() {
+        let mut status = Status::default();
+        let member = Member { client: "c-1".into(), host: "10.0.0.7".into(), partitions: vec![0, 1, 2] };
+        seen("consumers", "tally-consumer", "likes", vec![member], 6, &mut status);
+        let text = status.table();
+        assert!(text.contains("tally-consumer: c-1 at 10.0.0.7: 0-2"), "{text}");
+        assert!(text.contains("process missing  likes/3-5: no member of tally-consumer reads it"), "{text}");
+        assert!(status.found());
+    }
+
+    #[test]
+    fn the_group_of_folds_is_the_change_streamers() {
+        assert_eq!(crate::desk::folds_of("blue-"), tally_change_streamer::group_of("blue-"));
+    }
+}

@@ -1,0 +1,151 @@
+//! Kafka to rows: up to where and when the rows of each partition are complete, what waits, and what is not in order.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tally_core::event::{decode, partition_of};
+use tally_core::ports::TopicReader;
+use tally_core::register::{Kept, Topic};
+use tally_core::topic::Offset;
+
+use super::Status;
+use crate::desk::Desk;
+use crate::said::{ago, counted, ranges};
+use crate::verbs::topic::Seen;
+
+/// How many of the last records of a partition are looked at for events that belong to another one.
+const SAMPLED: u64 = 1_000;
+
+/// What is known of a partition.
+struct Part {
+    index: u32,
+    kept: Option<Kept>,
+    /// Records that are no rows yet; `None` where Kafka is not looked at.
+    lag: Option<u64>,
+    is_halted: bool,
+}
+
+pub(super) async fn look(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
+    let topic = desk.claims.topic(&desk.topic).await.context("cannot read what is known of the topic")?;
+    let parts = if desk.has_kafka() {
+        let seen = Seen::look(desk, &desk.topic).await?;
+        misrouting(desk, &seen, status).await?;
+        in_kafka(&seen, status)
+    } else {
+        status.unseen("Kafka", "lag, misrouting, dead letters, consumers and change-streamers: say --brokers");
+        stored(desk, topic.as_ref()).await?
+    };
+    status.lag = parts.iter().map(|part| part.lag).sum();
+    status.paused = topic.is_some_and(|topic| topic.is_paused);
+    let lag = status.lag.map_or(String::new(), |lag| format!(", lag {lag}"));
+    if status.paused {
+        let partitions = counted(parts.len() as u64, "partition");
+        status.wrong("paused", format!("{}: {partitions}{lag}: tally resume consumer", desk.topic), None);
+    }
+    let was_misrouted = |part: &&Part| part.kept.as_ref().is_some_and(|kept| kept.misrouted);
+    status.misrouted.extend(parts.iter().filter(was_misrouted).map(|part| part.index));
+    ages(desk, &parts, late, status);
+    status.misrouted.sort_unstable();
+    status.misrouted.dedup();
+    if !status.misrouted.is_empty() {
+        let partitions = ranges(status.misrouted.iter().copied());
+        let detail = format!(
+            "{}/{partitions}: events lie in other partitions than their keys say: correct the producers' partitioner, drain, tally \
+             topic adopt",
+            desk.topic
+        );
+        status.wrong("misrouted", detail, Some("ops/runbooks/TallyMisroutedEvents.md"));
+    }
+    Ok(())
+}
+
+/// What is stored, without Kafka.
+async fn stored(desk: &Desk, topic: Option<&Topic>) -> anyhow::Result<Vec<Part>> {
+    let partitions = topic.map_or(0, |topic| topic.current().partitions());
+    let claims = desk.claims.all(&desk.topic, partitions).await.context("cannot read the claims")?;
+    let part = |(index, kept)| Part { index, kept, lag: None, is_halted: false };
+    Ok((0..).zip(claims.into_iter().map(|claim| claim.kept)).map(part).collect())
+}
+
+fn in_kafka(seen: &Seen, status: &mut Status) -> Vec<Part> {
+    for problem in seen.problems() {
+        let partitions = ranges(problem.partitions.iter().copied());
+        let detail = format!("{}/{partitions}: {}: {}", seen.name, problem.name, problem.detail);
+        status.wrong("partition halted", detail, Some("ops/runbooks/TallyPartitionHalted.md"));
+    }
+    let part = |part| {
+        let (kept, lag) = (seen.kept(part).cloned(), Some(seen.lag(part)));
+        Part { index: part.partition.index, kept, lag, is_halted: matches!(part.start, Some(Err(_))) }
+    };
+    seen.parts.iter().map(part).collect()
+}
+
+/// How old the rows of each partition are.
+fn ages(desk: &Desk, parts: &[Part], late: Duration, status: &mut Status) {
+    const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyConsumerLag.md");
+    let (name, now) = (&desk.topic, desk.claims.time().latest);
+    let of = |parts: &[&Part]| format!("{name}/{}", ranges(parts.iter().map(|part| part.index)));
+    let unread: Vec<&Part> = parts
+        .iter()
+        .filter(|part| part.kept.is_none() && part.lag.is_some_and(|lag| lag > 0) && !part.is_halted)
+        .collect();
+    if !unread.is_empty() {
+        status.wrong("not consumed", format!("{}: no consumer has read it", of(&unread)), None);
+    }
+    let mut stale = Vec::new();
+    for part in parts {
+        let Some(kept) = &part.kept else { continue };
+        if let Some(until) = kept.replay {
+            let detail = format!("{name}/{}: up to {until}, and {} is done", part.index, kept.safe);
+            status.wrong("replaying", detail, RUNBOOK);
+        } else if kept.safe_at.is_some_and(|at| now.since(at) > late) {
+            stale.push(part);
+        }
+    }
+    let oldest = stale.iter().filter_map(|part| part.kept.as_ref()?.safe_at).min();
+    if let Some(oldest) = oldest.filter(|_| !status.paused) {
+        let lag: Option<u64> = stale.iter().map(|part| part.lag).sum();
+        let lag = lag.map_or(String::new(), |lag| format!(", lag {lag}"));
+        let detail = format!("{}: complete up to {} ago{lag}", of(&stale), ago(now.since(oldest)));
+        status.wrong("rows are late", detail, RUNBOOK);
+    }
+    // It is not known of the whole where it is not known of one partition.
+    let as_of = parts.iter().map(|part| part.kept.as_ref().and_then(|kept| kept.safe_at)).min().flatten();
+    status.rows_as_of = as_of.map(|at| at.0);
+    let as_of = as_of.map_or("a time that is not known".to_owned(), |at| format!("{} ago", ago(now.since(at))));
+    let lag = status.lag.map_or(String::new(), |lag| format!(", lag {lag}"));
+    let paused = if status.paused { ", paused" } else { "" };
+    let partitions = counted(parts.len() as u64, "partition");
+    status.figure("rows", format!("{partitions}, complete up to {as_of}{lag}{paused}"));
+}
+
+/// Whether the last events of each partition belong to it. Sums may be anywhere.
+async fn misrouting(desk: &Desk, seen: &Seen, status: &mut Status) -> anyhow::Result<()> {
+    let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
+    let (definitions, partitions) = (defined.said_in(&desk.topic), seen.partitions());
+    let reader = desk.reader(&desk.topic)?;
+    let (mut looked, mut misrouted) = (0_u64, 0_u64);
+    for part in &seen.parts {
+        let (mut at, before) = (Offset(part.log.end.0.saturating_sub(SAMPLED)).max(part.log.start), misrouted);
+        while at < part.log.end {
+            let records =
+                reader.read(&part.partition, at, part.log.end).await.context("cannot read the last events")?;
+            for record in records.iter() {
+                let Some(event) = decode(record, &definitions).ok().filter(|event| event.member().is_some()) else {
+                    continue;
+                };
+                looked += 1;
+                let belongs = partition_of(event.subject().as_bytes(), partitions);
+                misrouted += u64::from(belongs != part.partition.index);
+            }
+            at = records.last_offset().map_or(part.log.end, Offset::next);
+        }
+        if misrouted > before {
+            status.misrouted.push(part.partition.index);
+        }
+    }
+    let text =
+        format!("{misrouted} of the last {} lie in another partition than their keys say", counted(looked, "event"));
+    status.figure("misrouting", text);
+    Ok(())
+}
