@@ -281,7 +281,7 @@ say "all three services are ready"
 
 say "5,000 likes and unlikes from a file, and one over HTTP"
 lib likes 5000 20 300 >"$SCRATCH/likes.csv"
-"$TALLY_TEST_BIN/tally-consumer" "${KAFKA[@]}" --topic "$TOPIC" import "$SCRATCH/likes.csv" --rate 1000
+"$TALLY_TEST_BIN/tally" import "$SCRATCH/likes.csv" "${KAFKA[@]}" --topic "$TOPIC" --table-prefix "$PREFIX" --rate 1000 --yes --why "a trial"
 curl -fsS -X PUT "http://$API/v1/posts/post-0/likes/by-hand" >/dev/null
 echo "post-0,by-hand,like," >>"$SCRATCH/likes.csv"
 

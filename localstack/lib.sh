@@ -96,7 +96,7 @@ engines() {
   BROKERS=$(sed -n 's/^export TALLY_BROKERS=//p' "$SCRATCH/$1.env") REDIS=$(sed -n 's/^export TALLY_REDIS=//p' "$SCRATCH/$1.env")
 }
 # stack FOLDER FLAG..: starts a local stack of these programs as the process `stack`. Sets API, ADMIN, STORE and, if the flags name
-# no others, BROKERS to its addresses.
+# no others, BROKERS to its addresses, and OPERATOR to the command `tally` about it.
 stack() {
   local ports
   # Not from a pipe: the ports are held until python3 has ended.
@@ -105,6 +105,8 @@ stack() {
   [[ " $* " == *" --brokers "* ]] || BROKERS=127.0.0.1:${ports[3]}
   start stack env -u AWS_ENDPOINT_URL "$1/tally-localstack" --api-port "${ports[0]}" --admin-listen "$ADMIN" \
     --dynamodb-port "${ports[2]}" --kafka-port "${ports[3]}" "${@:2}"
+  OPERATOR=(env AWS_ENDPOINT_URL="$STORE" AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any
+    TALLY_BROKERS="$BROKERS" TALLY_OPERATOR=check "$1/tally")
   await stack shows_metrics "$ADMIN"
 }
 shows_metrics() { curl -fs -o /dev/null "http://$1/metrics"; }

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Checks of docs/check: likes on their way into Tally, over real engines where a document says so.
 
-import() { "$TALLY_TEST_BIN/tally-consumer" --brokers "$BROKERS" import "$@"; }
+CHANGE=(--yes --why "a check")
+import() { "${OPERATOR[@]}" import "$@" "${CHANGE[@]}"; }
 
 # Likes from files, through the whole pipeline: what is wrong is named, the rest is counted, and what was stopped goes on.
 check_import() {
@@ -12,18 +13,18 @@ check_import() {
   printf '%s\n' '{"post_id":"post-1","user_id":"late","action":"like","ts":1500000000000}' \
     '{"post_id":"post-1","user_id":"late","action":"dislike"}' 'no event' >wrong.ndjson
   import likes.csv --dry-run | tee dry.out
-  grep -q $'^would send\t6000$' dry.out
+  grep -q 'send 6000 events' dry.out
   [[ ! -e likes.csv.progress ]]
   import wrong.ndjson | tee wrong.out || code=$?
   ((code == 1))
-  grep -q $'^  bad_action\t1$' wrong.out
+  grep -q '1 bad_action' wrong.out
   grep -q '"line":3,"reason":"not_json"' wrong.ndjson.rejected
   # Ended halfway, and gone on with.
-  start first "$TALLY_TEST_BIN/tally-consumer" --brokers "$BROKERS" import likes.csv --rate 2000
+  start first "${OPERATOR[@]}" import likes.csv --rate 2000 "${CHANGE[@]}"
   await first test -s likes.csv.progress
   STOP=-KILL stop first
   import likes.csv --rate 20000 | tee second.out
-  grep -q $'^sent\t6000$' second.out
+  grep -q '6000 events sent' second.out
   (cat likes.csv; echo "post-1,late,like,1500000000000") >expected.csv
   "$ROOT/docs/examples/verify" "$API" expected.csv --wait 60
 }
@@ -37,13 +38,13 @@ check_million() {
   cd "$SCRATCH"
   lib likes "$lines" 2000 3000 >likes.csv
   began=$SECONDS
-  start first "$TALLY_TEST_BIN/tally-consumer" --brokers "$BROKERS" import likes.csv --rate 20000
+  start first "${OPERATOR[@]}" import likes.csv --rate 20000 "${CHANGE[@]}"
   a_third() { (($(sed -nE 's/.*"lines": ([0-9]+).*/\1/p' likes.csv.progress 2>/dev/null || echo 0) > lines / 3)); }
   await first a_third
   STOP=-KILL stop first
   import likes.csv --rate 20000 | tee import.out
   imported=$((SECONDS - began))
-  grep -q "^sent	$lines\$" import.out
+  grep -q "$lines events sent" import.out
   "$ROOT/docs/examples/verify" "$API" likes.csv --wait 1800 | tee verified.out
   echo "$lines lines sent in $imported s, compared after $((SECONDS - began)) s: $(tail -n 1 verified.out)"
 }
@@ -53,8 +54,8 @@ check_postgres() {
   need psql postgresql
   has_postgres || skip "PostgreSQL's server is not installed: apt-get install postgresql"
   start_postgres
-  export CONSUMER=$TALLY_TEST_BIN/tally-consumer
   local_stack --no-load
+  export TALLY="${OPERATOR[*]}"
 
   psql -qX -v ON_ERROR_STOP=1 <<'SQL'
 CREATE TABLE post_likes (
@@ -113,7 +114,7 @@ check_redis() {
   need redis-server
   python3 -m venv "$SCRATCH/venv" || skip "python3 has no working venv: apt-get install python3-venv"
   "$SCRATCH/venv/bin/pip" --quiet --retries 1 --timeout 10 install redis || skip "the Python package redis cannot be fetched"
-  export PATH=$SCRATCH/venv/bin:$PATH CONSUMER=$TALLY_TEST_BIN/tally-consumer
+  export PATH=$SCRATCH/venv/bin:$PATH TALLY=$TALLY_TEST_BIN/tally
   start redis redis-server --port 0 --unixsocket "$SCRATCH/redis.sock" --save '' --appendonly no --dir "$SCRATCH"
   await redis test -S "$SCRATCH/redis.sock"
   URL=unix://$SCRATCH/redis.sock
@@ -311,7 +312,7 @@ check_upgrade() {
     await "$1tally-count-api" applied "$1" "$2"
     service "$TALLY_TEST_BIN" "$1" tally-consumer --brokers "$BROKERS" --topic "$2"
   }
-  applied() { TALLY_TABLE_PREFIX=$1 "$TALLY_TEST_BIN/tally-consumer" --brokers "$BROKERS" --topic "$2" counters apply "$SCRATCH/counters.toml" >"$SCRATCH/apply.out" 2>&1; }
+  applied() { TALLY_TABLE_PREFIX=$1 "$TALLY_TEST_BIN/tally" counters apply "$SCRATCH/counters.toml" --brokers "$BROKERS" --topic "$2" "${CHANGE[@]}" >"$SCRATCH/apply.out" 2>&1; }
   # same OLD NEW: every counter of every post is equal, and exact in the new deployment.
   same() {
     python3 - "$1" "$2" <<'PY'
@@ -392,7 +393,7 @@ TOML
   cd "$SCRATCH"
   aws dynamodb scan --table-name old-likes --consistent-read --query 'Items[]' >rows.json
   "$ROOT/docs/examples/upgrade/events" counters.toml <rows.json
-  "$TALLY_TEST_BIN/tally-consumer" --brokers "$BROKERS" --topic third import likes.ndjson --rate 3000 >import.out
+  "$TALLY_TEST_BIN/tally" import likes.ndjson --brokers "$BROKERS" --topic third --rate 3000 "${CHANGE[@]}" >import.out
   say third <others.tsv
   await rows-tally-consumer ends_equal "$OLD" "$API"
   "$ROOT/docs/examples/verify" "http://$API" likes.ndjson --wait 60 | tail -1
