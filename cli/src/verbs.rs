@@ -24,6 +24,7 @@ mod weighed;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use clap::CommandFactory;
 
 use crate::args::{Args, Command};
 use crate::ended;
@@ -35,7 +36,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let Args { output, command } = args;
     let done = match command {
         Command::Health(health) => return health.run(),
-        Command::Generate(generate) => generate.run(),
+        Command::Generate(generate) => generate.run(Args::command()),
         Command::Cost(args) => args.run().and_then(|answer| print(&answer, output)),
         command => in_runtime(command, output),
     };

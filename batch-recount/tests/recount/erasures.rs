@@ -91,7 +91,7 @@ async fn an_erasure_produces_an_unlike_for_every_like_and_a_dry_run_none() {
         assert!(matches!(event.deed, Deed::Member { present: false, .. }), "{event:?}");
     }
     let dry = carried_out(&world, None, of_post(2), &[]).await;
-    assert_eq!(dry.unwrap(), Erased { found: 30, ..Erased::default() });
+    assert_eq!(dry.unwrap(), Erased { read: 30, found: 30, ..Erased::default() });
 }
 
 #[tokio::test(start_paused = true)]

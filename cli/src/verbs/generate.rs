@@ -3,10 +3,8 @@
 use std::io::Write;
 
 use anyhow::Context;
-use clap::{CommandFactory, Subcommand};
+use clap::{Command, Subcommand};
 use clap_complete::Shell;
-
-use crate::args::Args;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Generate {
@@ -24,8 +22,7 @@ pub(crate) enum Generate {
 }
 
 impl Generate {
-    pub(crate) fn run(self) -> anyhow::Result<u8> {
-        let mut command = Args::command();
+    pub(crate) fn run(self, mut command: Command) -> anyhow::Result<u8> {
         let mut text = Vec::new();
         match self {
             Self::Completions { shell } => clap_complete::generate(shell, &mut command, "tally", &mut text),

@@ -17,9 +17,11 @@ use crate::said::ago;
 const SHOWN: Duration = Duration::from_secs(30);
 /// Lines of the ledger among which the last pause is looked for.
 const LINES: u32 = 500;
-/// What a pause and its end are called in the ledger.
+/// What a pause, and the changes that need one, are called in the ledger.
 const PAUSE: &str = "pause consumer";
 const RESUME: &str = "resume consumer";
+pub(super) const ADOPT: &str = "topic adopt";
+pub(super) const SKIP: &str = "topic skip";
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
@@ -129,7 +131,7 @@ pub(super) async fn is_paused(desk: &Desk, topic: &str) -> anyhow::Result<bool> 
     // An adoption that failed half-way may have raised the flag as well.
     let decides = |line: &&Operation| match line.command.as_str() {
         PAUSE => line.plan.starts_with(&line_of(topic)),
-        command => [RESUME, super::topic::ADOPT, super::topic::SKIP].contains(&command),
+        command => [RESUME, ADOPT, SKIP].contains(&command),
     };
     let last = lines.iter().find(decides).filter(|line| line.command == PAUSE);
     Ok(last.and_then(|line| line.ended.as_deref()).is_some_and(|ended| !ended.starts_with("failed")))

@@ -12,10 +12,6 @@ pub(crate) use self::adopt::{Adoption, Sums};
 pub(crate) use self::seen::{Part, Seen};
 use crate::said::{Form, print};
 
-/// What the ledger calls these changes.
-pub(crate) const ADOPT: &str = "topic adopt";
-pub(crate) const SKIP: &str = "topic skip";
-
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, what waits, and

@@ -16,7 +16,7 @@ use crate::change::{Changed, Writing};
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
 use crate::said::Answer;
-use crate::verbs::pause::{Settle, replace, stand_still};
+use crate::verbs::pause::{ADOPT, Settle, replace, stand_still};
 
 /// What losses of an adoption are called.
 const ADOPTED: &str = "topic_adopted";
@@ -87,7 +87,7 @@ impl Args {
         let seen = Seen::look(&desk, &desk.topic).await?;
         let adoption = Adoption::of(&desk, &seen, sums).await?;
         let plan = adoption.as_ref().map_or(Vec::new(), |adoption| adoption.plan(&desk));
-        let changed = writing.carry_out(&desk, super::ADOPT, plan, async || {
+        let changed = writing.carry_out(&desk, ADOPT, plan, async || {
             let adoption = adoption.context("there is nothing to adopt")?;
             adoption.carry_out(&desk, &seen, settle).await
         });

@@ -10,7 +10,7 @@ use super::seen::{Part, Seen};
 use crate::change::{Changed, Writing};
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
-use crate::verbs::pause::{Settle, replace, stand_still};
+use crate::verbs::pause::{SKIP, Settle, replace, stand_still};
 
 /// What the loss is called.
 const SKIPPED: &str = "skipped";
@@ -52,7 +52,7 @@ impl Args {
         let seen = Seen::look(&desk, &desk.topic).await?;
         let Some(topic) = &seen.topic else { bail!("no consumer has read `{}` yet", seen.name) };
         let skip = Skip::of(&desk, &seen, topic, (partition, Offset(to)))?;
-        let changed = writing.carry_out(&desk, super::SKIP, skip.plan(), async || {
+        let changed = writing.carry_out(&desk, SKIP, skip.plan(), async || {
             skip.set_group().await?;
             let opened = desk.changes.open_new_loss(desk.clock.now(), SKIPPED, &skip.what()).await;
             opened.context("cannot record the loss")?;
