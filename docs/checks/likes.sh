@@ -114,11 +114,12 @@ check_redis() {
   need redis-server
   python3 -m venv "$SCRATCH/venv" || skip "python3 has no working venv: apt-get install python3-venv"
   "$SCRATCH/venv/bin/pip" --quiet --retries 1 --timeout 10 install redis || skip "the Python package redis cannot be fetched"
-  export PATH=$SCRATCH/venv/bin:$PATH TALLY=$TALLY_TEST_BIN/tally
+  export PATH=$SCRATCH/venv/bin:$PATH
   start redis redis-server --port 0 --unixsocket "$SCRATCH/redis.sock" --save '' --appendonly no --dir "$SCRATCH"
   await redis test -S "$SCRATCH/redis.sock"
   URL=unix://$SCRATCH/redis.sock
   local_stack --no-load
+  export TALLY="${OPERATOR[*]}"
   cat >"$SCRATCH/people.py" <<'PY'
 import json, pathlib, random, sys, time
 import redis
