@@ -103,7 +103,7 @@ impl Writing {
         match (self.operator.clone().or_else(known), self.why.clone()) {
             (Some(by), Some(why)) => Ok((by, why)),
             (by, why) => {
-                let who = by.is_none().then_some("--operator (this machine does not know who you are)");
+                let who = by.is_none().then_some("--operator or TALLY_OPERATOR (this machine does not know who you are)");
                 let missing: Vec<_> = why.is_none().then_some("--why").into_iter().chain(who).collect();
                 Err(Usage(format!("with --yes, say {}", missing.join(" and "))))
             }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(said(Some("w"), Some("o"), Some("k")), signed("o"));
         assert_eq!(said(Some("w"), None, Some("k")), signed("k"));
         let lacks = |what: &str| Err(format!("with --yes, say {what}"));
-        let who = "--operator (this machine does not know who you are)";
+        let who = "--operator or TALLY_OPERATOR (this machine does not know who you are)";
         assert_eq!(said(None, None, Some("k")), lacks("--why"));
         assert_eq!(said(Some("w"), None, None), lacks(who));
         assert_eq!(said(None, None, None), lacks(&format!("--why and {who}")));
