@@ -103,7 +103,8 @@ impl Writing {
         match (self.operator.clone().or_else(known), self.why.clone()) {
             (Some(by), Some(why)) => Ok((by, why)),
             (by, why) => {
-                let who = by.is_none().then_some("--operator or TALLY_OPERATOR (this machine does not know who you are)");
+                let who =
+                    by.is_none().then_some("--operator or TALLY_OPERATOR (this machine does not know who you are)");
                 let missing: Vec<_> = why.is_none().then_some("--why").into_iter().chain(who).collect();
                 Err(Usage(format!("with --yes, say {}", missing.join(" and "))))
             }
