@@ -121,7 +121,7 @@ pub struct Rules {
     #[arg(skip)]
     pub milestones: Ladder,
 
-    /// How many bytes of a partition may be ahead of its fold, where Kafka deletes what nobody has read; `None`: any.
+    /// How many bytes of a partition may wait for its fold, where Kafka deletes what nobody has read; `None`: no limit.
     #[arg(skip)]
     pub ahead: Option<usize>,
 }

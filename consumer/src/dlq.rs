@@ -143,18 +143,17 @@ pub(crate) async fn each(
     Ok(())
 }
 
-/// How many unread letters are told from receipts and from letters of other deployments; offsets alone count the rest.
+/// How many letters are told from receipts and from letters of other deployments; offsets alone count the rest.
 const COUNTED: usize = 100_000;
 
-/// How many dead letters of `topic` in `deployment` no replay has put back, or read and passed over.
+/// How many dead letters of `topic` in `deployment` no replay has put back.
 ///
 /// # Errors
 /// The topic cannot be looked at.
-pub async fn unread(reader: &dyn TopicReader, deployment: &str, topic: &str) -> anyhow::Result<u64> {
-    let (mut unread, mut letters, mut known) = (0, Vec::new(), Identities::default());
+pub async fn left(reader: &dyn TopicReader, deployment: &str, topic: &str) -> anyhow::Result<u64> {
+    let (mut uncounted, mut letters, mut known) = (0, Vec::new(), Identities::default());
     for (partition, log) in reader.logs().await.context("cannot look at the dead letters")? {
-        let marked = reader.bookmark(&partition).await.context("cannot read how far the last replay was")?;
-        let mut at = marked.unwrap_or(log.start).max(log.start);
+        let mut at = log.start;
         while at < log.end && letters.len() < COUNTED {
             let records = reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
             for record in records.iter() {
@@ -165,9 +164,9 @@ pub async fn unread(reader: &dyn TopicReader, deployment: &str, topic: &str) -> 
             }
             at = records.last_offset().map_or(log.end, Offset::next);
         }
-        unread += log.end.0.saturating_sub(at.0);
+        uncounted += log.end.0.saturating_sub(at.0);
     }
-    Ok(unread + letters.iter().filter(|of| of.is_none_or(|of| !known.has(of))).count() as u64)
+    Ok(uncounted + letters.iter().filter(|of| of.is_none_or(|of| !known.has(of))).count() as u64)
 }
 
 /// What replays have put back so far of `topic` in `deployment`.

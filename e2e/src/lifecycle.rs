@@ -52,7 +52,7 @@ pub enum What {
     LoseCheckpoints,
     /// The table of counts is lost under running processes, and a recount makes all counts exact again
     LoseCounts {
-        /// Posts that nobody likes any more, beside those that the load is about
+        /// Posts that have counts and that the load leaves alone
         #[arg(long, default_value_t = 100_000, value_name = "COUNT")]
         posts: u64,
     },

@@ -57,8 +57,7 @@ struct Pass<'a> {
 /// What the tails have of the log.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Row keys of which there is an entry that changes what is counted, as fingerprints: two may be taken for one, which costs
-    /// a look and nothing else.
+    /// Fingerprints of the row keys whose entries change what is counted. Two keys may share one, which costs a look.
     moved: Set<u64>,
     /// The marker behind the scan of the rows, and the second in which it was put.
     marker: Option<Nonce>,

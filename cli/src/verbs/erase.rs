@@ -117,7 +117,7 @@ fn named(subject: &Subject) -> String {
     }
 }
 
-/// Reads what there is, erases it where there is a producer, and says from time to time how far that is.
+/// Reads the members, takes them out if there is a producer, and prints its progress every ten seconds.
 async fn run(desk: &Desk, config: &EraseConfig, producer: Option<kafka::Producer>) -> anyhow::Result<Erased> {
     let producer = producer.map(|producer| Arc::new(producer) as _);
     let ports = ErasePorts { tables: desk.connection.clone(), producer };

@@ -78,7 +78,10 @@ impl fmt::Display for Reason {
             Self::Rows { detail, .. } => write!(f, "rows: {detail}: tally topic show"),
             Self::Lost { detail } => write!(f, "lost: {detail}: tally adopt tables, then tally audit start"),
             Self::Doubt { key } => {
-                write!(f, "doubt: the weight of a row in {key} could not be read when it changed: tally post recount")
+                write!(
+                    f,
+                    "doubt: a change in {key} could not be counted, or a recount found the count wrong and corrects it in seconds; if it stays: tally post recount"
+                )
             }
             Self::Quarantine { key, rows, more } => {
                 let (rows, more) = (rows.join(", "), if *more { " and more" } else { "" });

@@ -209,17 +209,17 @@ async fn queued(desk: &Desk) -> anyhow::Result<BTreeMap<&'static str, u64>> {
     }
 }
 
-/// Records that could not be applied and were not replayed.
+/// Dead letters that no replay has put back, also those that a replay has read and that are no events still.
 pub(super) async fn letters(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
     if !desk.has_kafka() {
         return Ok(());
     }
-    let unread = dlq::unread(&desk.reader(&desk.dead_letter_topic)?, desk.deployment()?, &desk.topic).await?;
-    if unread > 0 {
-        let detail = format!("{unread} in {}: see tally dlq list", desk.dead_letter_topic);
+    let left = dlq::left(&desk.reader(&desk.dead_letter_topic)?, desk.deployment()?, &desk.topic).await?;
+    if left > 0 {
+        let detail = format!("{left} in {}: see tally dlq list", desk.dead_letter_topic);
         status.wrong("dead letters", detail, Some("ops/runbooks/TallyDeadLetters.md"));
     }
-    status.figure("dead letters", unread.to_string());
+    status.figure("dead letters", left.to_string());
     Ok(())
 }
 
