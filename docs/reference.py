@@ -18,6 +18,8 @@ SERVICES = ["consumer", "change-streamer", "batch-recount", "count-api", "trends
 # A flag that so many programs or verbs have stands in a list of its own.
 SHARED = 3
 OF_CLAP = {"--help", "--version"}
+# What many flags say, and the page says once.
+VISIBLE = " A flag is visible to other users of the machine: prefer the variable or the file"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def flags(body):
         text = re.sub(r"\[(env|default): .*?\]", "", text)
         values = re.findall(r"(?m)^ +- ([\w-]+):", text)
         text = re.sub(r"(?s)Possible values:.*", "", text)
-        text = " ".join(text.split()) + (f". One of {', '.join(f'`{value}`' for value in values)}" if values else "")
+        text = " ".join(text.split()).replace(VISIBLE, "").removesuffix(".") + (f". One of {', '.join(f'`{value}`' for value in values)}" if values else "")
         yield Flag(name, text, found["env"].rstrip("="), found["default"])
 
 
@@ -151,6 +153,7 @@ def page():
     yield ""
     yield "Written by `docs/reference.py` from what the tests hold against the programs. The variable of a flag is its name in"
     yield "capitals, `TALLY_LOG_FORMAT` for `--log-format`, unless another one or *no variable* is named. Defaults are in brackets."
+    yield "A secret as a flag is visible to other users of the machine: prefer the variable or the file."
     yield ""
     yield from services()
     yield from command()
