@@ -18,8 +18,8 @@ SERVICES = ["consumer", "change-streamer", "batch-recount", "count-api", "trends
 # A flag that so many programs or verbs have stands in a list of its own.
 SHARED = 3
 OF_CLAP = {"--help", "--version"}
-# What many flags say, and the page says once.
-VISIBLE = " A flag is visible to other users of the machine: prefer the variable or the file"
+# Sentences behind the first one that the page has as well; the help has all.
+KEPT = re.compile("By default|Needs|Without|From then on")
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,19 @@ def snapshot(path):
     return path.read_text(encoding="utf-8").split("---\n", 2)[2]
 
 
+def brief(text):
+    """The first sentence of a help text, and those of its others that the page has."""
+    first, *rest = re.split(r"\.(?: |$)", " ".join(text.split()))
+    return ". ".join([first, *(sentence for sentence in rest if KEPT.match(sentence))])
+
+
 def helps(crate):
     """The help of a program and of each of its verbs: (usage, what it does, arguments and flags)."""
     path = next((ROOT / crate / "src/snapshots").glob("*help_is_the_reference.snap"))
     for part in re.split(r"\n\n\n", snapshot(path)):
         about, _, rest = part.strip().partition("\nUsage: ")
         usage, _, body = rest.partition("\n")
-        yield usage.strip(), " ".join(about.split("\n\n")[0].split()), list(flags(body))
+        yield usage.strip(), brief(about.split("\n\n")[0]), list(flags(body))
 
 
 def flags(body):
@@ -61,7 +67,7 @@ def flags(body):
         text = re.sub(r"\[(env|default): .*?\]", "", text)
         values = re.findall(r"(?m)^ +- ([\w-]+):", text)
         text = re.sub(r"(?s)Possible values:.*", "", text)
-        text = " ".join(text.split()).replace(VISIBLE, "").removesuffix(".") + (f". One of {', '.join(f'`{value}`' for value in values)}" if values else "")
+        text = brief(text) + (f". One of {', '.join(f'`{value}`' for value in values)}" if values else "")
         yield Flag(name, text, found["env"].rstrip("="), found["default"])
 
 
@@ -105,7 +111,7 @@ def command():
     yield ""
     yield from (flag.line() for flag in shared if (flag.name, flag.variable) not in known)
     yield ""
-    yield "The verbs, each with its other flags, which its `--help` explains:"
+    yield "The verbs, each with its other flags, which its `--help` explains. One that finds something wrong exits with 1."
     yield ""
     for usage, about, own in verbs:
         usage = usage.replace(" [OPTIONS]", "")
@@ -151,9 +157,9 @@ def metrics():
 def page():
     yield "# Reference"
     yield ""
-    yield "Written by `docs/reference.py` from what the tests hold against the programs. The variable of a flag is its name in"
-    yield "capitals, `TALLY_LOG_FORMAT` for `--log-format`, unless another one or *no variable* is named. Defaults are in brackets."
-    yield "A secret as a flag is visible to other users of the machine: prefer the variable or the file."
+    yield "Written by `docs/reference.py` from what the tests hold against the programs; `--help` says more. The variable of a"
+    yield "flag is its name in capitals, `TALLY_LOG_FORMAT` for `--log-format`, unless another one or *no variable* is named."
+    yield "Defaults are in brackets. A secret as a flag is visible to other users of the machine: prefer the variable or the file."
     yield ""
     yield from services()
     yield from command()
