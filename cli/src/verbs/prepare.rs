@@ -91,7 +91,7 @@ impl Args {
         if !tables_lack {
             found.push("the tables are there".to_owned());
         }
-        let (mut missing, mut wrong) = (Vec::new(), Vec::new());
+        let (mut missing, mut wrong, mut is_said) = (Vec::new(), Vec::new(), true);
         for topic in topics {
             let reader = desk.reader(topic.name)?;
             let partitions = match reader.exists().await.context("cannot look at the topics")? {
@@ -103,9 +103,15 @@ impl Args {
                 missing.push(topic);
             } else {
                 found.push(format!("topic {} is there, with {}", topic.name, counted(partitions as u64, "partition")));
-                match kafka::topic_settings(settings, topic.name).await {
-                    Ok(is) => wrong.extend(topic.wrong(&is)),
-                    Err(fault) => found.push(format!("topic {}: its settings are not known: {fault}", topic.name)),
+                // Brokers that do not say it of one topic are not waited for again.
+                if is_said {
+                    match kafka::topic_settings(settings, topic.name).await {
+                        Ok(is) => wrong.extend(topic.wrong(&is)),
+                        Err(fault) => {
+                            is_said = false;
+                            found.push(format!("the settings of topics are not known: {fault}"));
+                        }
+                    }
                 }
             }
         }
