@@ -40,6 +40,7 @@ mod settings;
 mod source;
 mod spreading;
 mod topic_id;
+mod topics;
 mod transactions;
 
 pub use args::{KafkaArgs, Mechanism, check_brokers, topic};
@@ -53,4 +54,5 @@ pub use retention::retention;
 pub use settings::{Credentials, Sasl, Security, Settings, Tls};
 pub use source::Source;
 pub use spreading::Spreading;
+pub use topics::{create_topic, topic_settings};
 pub use transactions::Transactions;

@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::health::Health;
 use crate::said::Form;
 use crate::verbs::{
-    adopt, audit, cost, counters, dlq, doctor, draw, erase, generate, import, ledger, pause, post, recount, restore,
-    status, stream, topic, verify,
+    adopt, audit, cost, counters, dlq, doctor, draw, erase, generate, import, ledger, pause, post, prepare, recount,
+    restore, status, stream, topic, verify,
 };
 
 /// Looks after a deployment of Tally
@@ -31,6 +31,11 @@ pub(crate) enum Command {
     Status(status::Args),
     /// Says whether the deployment is set up as it has to be: tables, permissions, quotas, retention, clocks
     Doctor(doctor::Args),
+    /// Creates the tables and topics that are missing, and prints the lines that start the services
+    ///
+    /// What is there stays as it is. A topic that is set up otherwise than it has to be is named, and the command exits with 1. On
+    /// AWS the tables come from CloudFormation instead, with recovery and protection from deletion: see infra/deploy.
+    Prepare(Box<prepare::Args>),
     /// A post: its numbers, why one is not exact, and how to have it recounted
     #[command(subcommand)]
     Post(post::Verb),

@@ -98,6 +98,12 @@ impl Writing {
         Ok(Changed { command, found: Vec::new(), plan, outcome: Some(outcome), dry_run: false })
     }
 
+    /// # Errors
+    /// It is to be done, and not said by whom or why.
+    pub(crate) fn check(&self) -> Result<(), Usage> {
+        if self.yes { self.by_and_why(known).map(|_| ()) } else { Ok(()) }
+    }
+
     /// Who changes something, and why; what is missing of it is said at once.
     fn by_and_why(&self, known: impl FnOnce() -> Option<String>) -> Result<(String, String), Usage> {
         match (self.operator.clone().or_else(known), self.why.clone()) {
@@ -112,8 +118,6 @@ impl Writing {
     }
 
     fn line(&self, desk: &Desk, command: &'static str, plan: &[String]) -> anyhow::Result<Operation> {
-        let known =
-            || ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|by| !by.is_empty()));
         let (by, why) = self.by_and_why(known)?;
         let mut plan = plan.join("; ");
         plan.truncate(plan.floor_char_boundary(PLAN_BYTES));
@@ -127,6 +131,11 @@ impl Writing {
             ended: None,
         })
     }
+}
+
+/// The name that this machine knows the operator by.
+fn known() -> Option<String> {
+    ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|by| !by.is_empty()))
 }
 
 #[cfg(test)]

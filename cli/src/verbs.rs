@@ -13,6 +13,7 @@ pub(crate) mod import;
 pub(crate) mod ledger;
 pub(crate) mod pause;
 pub(crate) mod post;
+pub(crate) mod prepare;
 pub(crate) mod recount;
 pub(crate) mod restore;
 pub(crate) mod status;
@@ -62,6 +63,7 @@ async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
     match command {
         Command::Status(args) => print(&args.run().await?, form),
         Command::Doctor(args) => print(&args.run().await?, form),
+        Command::Prepare(args) => print(&Box::pin(args.run()).await?, form),
         Command::Post(verb) => verb.run(form).await,
         Command::User(verb) => verb.run(form).await,
         Command::Verify(args) => args.run(form).await,

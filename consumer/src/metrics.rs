@@ -98,9 +98,12 @@ pub(crate) fn dead_letter_refused(fault: &Fault) {
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; offsets stay far below 2^53")]
 pub(crate) fn lag(partition: u32, records: u64, age: Duration) {
-    let partition = partition.to_string();
-    gauge!(LAG.name, PARTITION.name => partition.clone()).set(records as f64);
-    gauge!(LAG_SECONDS.name, PARTITION.name => partition).set(age.as_secs_f64());
+    gauge!(LAG.name, PARTITION.name => partition.to_string()).set(records as f64);
+    lag_seconds(partition, age);
+}
+
+pub(crate) fn lag_seconds(partition: u32, age: Duration) {
+    gauge!(LAG_SECONDS.name, PARTITION.name => partition.to_string()).set(age.as_secs_f64());
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a request has at most 25 statements")]

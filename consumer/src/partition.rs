@@ -6,6 +6,7 @@ mod keeping;
 mod letters;
 mod reading;
 mod runs;
+mod shown;
 mod sums;
 mod writing;
 
@@ -25,13 +26,13 @@ use tally_core::ids::ShardCount;
 use tally_core::ports::log::Revocation;
 use tally_core::ports::{Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::register::{Ends, Kept, Progress, Standstill, Topic};
-use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 use tally_service::{Host, Stop, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::keeping::Asked;
 use self::reading::Reading;
+use self::shown::Shown;
 use self::writing::{Sent, Writing};
 use crate::args::ReadSettings;
 use crate::metrics;
@@ -152,16 +153,12 @@ struct Held {
     asks: bool,
     /// How long the machine had slept when the partition was claimed.
     slept: Duration,
-    /// Since when something is known not to be done.
-    behind_since: Option<UnixMillis>,
-    /// The store refused record after record, and has taken none since.
-    doubted: bool,
     /// How many dead letters are under way.
     letters: usize,
     /// How many were acknowledged, and how many other records were counted as applied.
     rejected: u64,
     applied: u64,
-    _state: metrics::InState,
+    shown: Shown,
 }
 
 impl Held {
@@ -220,7 +217,9 @@ impl Held {
             }
         }
         .or_else(|| {
-            self.reading.runs.release(self.progress.committable());
+            let reached = self.progress.committable();
+            self.reading.runs.release(reached);
+            self.shown.reads(&self.shared, self.log.partition(), reached);
             self.count();
             None
         })
@@ -305,21 +304,15 @@ impl Task for Worker {
         let Self { log, shared } = self;
         let name = condition(log.partition());
         let (partition, readiness) = (log.partition().clone(), shared.host.readiness().clone());
-        let (mut last, mut refused) = (None, 0);
+        let (mut shown, mut refusals) = (Shown::default(), 0);
         loop {
             let end = tokio::select! {
                 biased;
                 _ = leave(&*log, &stop) => End::Left,
-                begun = begin::begin(&log, &shared, refused) => match begun {
+                begun = begin::begin(&log, &shared, &mut shown, refusals) => match begun {
                     Ok(mut held) => {
-                        if refused == 0 {
-                            readiness.forget(&name);
-                        }
                         let end = held.run(&stop).await;
-                        refused = held.progress.refusals();
-                        if refused == 0 {
-                            last = None;
-                        }
+                        (refusals, shown) = (held.progress.refusals(), held.shown);
                         end
                     }
                     Err(end) => end,
@@ -329,19 +322,15 @@ impl Task for Worker {
                 End::Left => break,
                 End::Again(why) => {
                     tracing::warn!(%partition, why, "claiming it again");
+                    shown.rests(&shared, &partition);
                     AGAIN
                 }
-                End::Stands(standstill) => {
-                    tracing::error!(%partition, alarm = standstill.name(), "standing still: {standstill}");
-                    if last.as_ref() != Some(&standstill) {
-                        metrics::alarm(standstill.name());
-                    }
-                    readiness.not_ready(&name, standstill.to_string());
-                    last = Some(standstill);
+                End::Stands(why) => {
+                    shown.stands(&shared, &partition, why);
                     RECHECK
                 }
             };
-            let (_halted, clock) = (last.as_ref().map(|_| metrics::InState::halted()), shared.host.clock());
+            let clock = shared.host.clock();
             tokio::select! {
                 biased;
                 _ = leave(&*log, &stop) => break,

@@ -196,7 +196,7 @@ impl tally_service::App for App {
         let (watch, claims) = (ports.tables.tables_watch(), Claims::new(&ports.tables, host.clock()));
         let whole = Arc::new(move || watch.is_whole());
         let ReadPath { reader, standings, gate: table } =
-            ReadPath::open(&config, &ports, definitions.defined(), whole, &host).await?;
+            ReadPath::open(&config, &ports, shards, definitions.defined(), whole, &host).await?;
 
         let milestones = Milestones::over(&ports.tables, &table, &standings);
         let watches = Watches::new(config.listeners, standings);

@@ -30,7 +30,7 @@ check_processes() {
   wait "${PIDS[steps]}" || fail "a step failed, or took ten minutes: $(tail -n 5 "$SCRATCH/steps.log")"
   unset 'PIDS[steps]'
   grep -q '"likes":2,.*"exact":true' "$SCRATCH/steps.out" || fail "the count is not 2 and exact: $(cat "$SCRATCH/steps.out")"
-  grep -q '^all is well' "$SCRATCH/steps.out" || fail "tally status found something: $(cat "$SCRATCH/steps.out")"
+  grep -q '^nothing wrong was found' "$SCRATCH/steps.out" || fail "tally status found something: $(cat "$SCRATCH/steps.out")"
   echo "each step as it stands in docs/try.md: $(grep -o '"likes":2,.*' "$SCRATCH/steps.out" | head -n 1)"
 }
 

@@ -40,6 +40,13 @@ pub struct App {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
+        let given = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for variable in tally_service::unread::<Args>(given) {
+            tracing::warn!(
+                variable,
+                "the local stack does not read this variable: its services have settings of their own"
+            );
+        }
         let load = self.config.load();
         let Config { args, kafka, store, api, milestones } = self.config;
         let shards = args.store.shards;

@@ -41,7 +41,7 @@ pub use stop::{Stop, Stopped, Switch};
 pub use supervisor::{Shutdown, Supervisor, Worker};
 pub use tally_core::time::UnixMillis;
 pub use task::{Ended, How, Stage, Task};
-pub use variables::unlisted;
+pub use variables::{unlisted, unread};
 
 /// Every process makes many small allocations on many threads.
 #[global_allocator]

@@ -151,6 +151,14 @@ pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, St
     invalid
 }
 
+/// The variables of `given` that another Tally program has, and the program `A` has not.
+pub fn unread<A: CommandFactory>(given: impl Iterator<Item = String>) -> Vec<String> {
+    let mut command = A::command();
+    command.build();
+    let own = of_command(&command);
+    given.filter(|name| OF_PROGRAMS.contains(&name.as_str()) && !own.contains(name)).collect()
+}
+
 /// The variables of a program that the list of all does not have, for the program's test to find none.
 pub fn unlisted<A: CommandFactory>() -> Vec<String> {
     let mut command = A::command();
@@ -224,6 +232,12 @@ mod tests {
         for mistaken in ["TALLY_MODELSX", "TALLY_REDIS_SERVERS", "TALLY_STREAMER_ANYTHING"] {
             assert!(refused(&[(mistaken, "")]).starts_with(mistaken), "{mistaken}");
         }
+    }
+
+    #[test]
+    fn a_variable_of_another_program_is_found() {
+        let given = ["TALLY_OWN", "TALLY_LISTEN", "TALLY_NO_SUCH", "HOME"].map(str::to_owned);
+        assert_eq!(unread::<TestArgs>(given.into_iter()), ["TALLY_LISTEN"]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tally_core::ports::Outcome;
 
 use super::connection::Connection;
 use super::fault::fault;
-use super::tables::describe;
+use super::tables::{describe, find};
 
 /// The tables of `infra/data.yaml`.
 const TABLES: &str = include_str!("tables.json");
@@ -28,7 +28,7 @@ const LOOKS: u32 = 600;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// Creates the tables that are not there, as the template has them, and waits until all can be used. Safe to repeat: a
-/// table that is there stays as it is. For a local stack and tests: production gives the template to CloudFormation.
+/// table that is there stays as it is, but for an expiry that is off. On AWS the template is given to CloudFormation instead.
 pub async fn ensure_tables(connection: &Connection) -> Outcome<()> {
     let tables = tables(&connection.tables().prefix)?;
     for table in &tables {
@@ -43,6 +43,26 @@ pub async fn ensure_tables(connection: &Connection) -> Outcome<()> {
         table.expire(connection).await?;
     }
     Ok(())
+}
+
+/// What [`ensure_tables`] would do, a line for each table that it would create or change.
+///
+/// # Errors
+/// The store gives no answer.
+pub async fn lacking_tables(connection: &Connection) -> Outcome<Vec<String>> {
+    let mut lacking = Vec::new();
+    for table in tables(&connection.tables().prefix)? {
+        let expiry = table.expiry().map(|attribute| format!("expiry by `{attribute}`"));
+        if find(connection, &table.name).await?.is_none() {
+            let stream = table.stream_specification.as_ref().map(|_| "a stream of both images".to_owned());
+            let with: Vec<String> = stream.into_iter().chain(expiry).collect();
+            let with = if with.is_empty() { String::new() } else { format!(", with {}", with.join(" and ")) };
+            lacking.push(format!("create table {}{with}", table.name));
+        } else if let (true, Some(expiry)) = (table.lacks_expiry(connection).await?, expiry) {
+            lacking.push(format!("switch on {expiry} of table {}", table.name));
+        }
+    }
+    Ok(lacking)
 }
 
 /// The tables of the template, their names behind `prefix`.
@@ -131,16 +151,27 @@ impl Table {
             .set_stream_specification(stream.transpose()?))
     }
 
-    /// Lets the store delete what has expired. Safe to repeat: left alone where it is on.
-    async fn expire(&self, connection: &Connection) -> Outcome<()> {
-        let Some(Expiry { attribute_name, enabled: true }) = &self.time_to_live_specification else { return Ok(()) };
+    /// The attribute that items expire by.
+    fn expiry(&self) -> Option<&str> {
+        let expiry = self.time_to_live_specification.as_ref().filter(|expiry| expiry.enabled)?;
+        Some(&expiry.attribute_name)
+    }
+
+    /// Whether items are to expire, and do not by any attribute.
+    async fn lacks_expiry(&self, connection: &Connection) -> Outcome<bool> {
+        if self.expiry().is_none() {
+            return Ok(false);
+        }
         let described = connection.client.describe_time_to_live().table_name(&self.name).send().await;
         let described = described.map_err(|error| fault(&self.name, &error))?.time_to_live_description;
         let status = described.as_ref().and_then(|ttl| ttl.time_to_live_status());
-        if matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)) {
-            return Ok(());
-        }
-        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name(attribute_name).build();
+        Ok(!matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)))
+    }
+
+    /// Lets the store delete what has expired. Safe to repeat: left alone where it is on.
+    async fn expire(&self, connection: &Connection) -> Outcome<()> {
+        let (true, Some(attribute)) = (self.lacks_expiry(connection).await?, self.expiry()) else { return Ok(()) };
+        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name(attribute).build();
         let ttl = ttl.expect("flag and attribute are set");
         let update = connection.client.update_time_to_live().table_name(&self.name).time_to_live_specification(ttl);
         update.send().await.map(|_| ()).map_err(|error| fault(&self.name, &error))

@@ -60,8 +60,13 @@ impl Answer for Lines {
         let mut table = Table::headed(["ago", "operator", "command", "reason", "plan", "outcome"]);
         for Line { ago, operator, command, reason, plan, outcome, .. } in &self.0 {
             let outcome = outcome.as_deref().unwrap_or("not said: it is under way, or its process died");
-            table.row([ago, operator, command, reason, plan, &outcome]);
+            table.row([ago, operator, command, reason, plan, &in_one_line(outcome)]);
         }
         table.to_string()
     }
+}
+
+/// What has several lines, in a table that has one for each change.
+fn in_one_line(text: &str) -> String {
+    text.lines().collect::<Vec<_>>().join("; ")
 }

@@ -7,7 +7,9 @@ mod rows;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+use tally_core::format::Format;
 use tally_core::time::UnixMillis;
 use tally_service::{Secret, parse_duration};
 
@@ -49,6 +51,20 @@ pub(super) struct Finding {
     see: Option<&'static str>,
 }
 
+/// Something that was looked at.
+#[derive(Debug)]
+struct Figure {
+    name: &'static str,
+    /// What was found, for people.
+    text: String,
+    /// The same for programs.
+    fields: Value,
+}
+
+fn by_name<S: Serializer>(figures: &[Figure], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(figures.iter().map(|figure| (figure.name.replace([' ', '-'], "_"), &figure.fields)))
+}
+
 /// Something that was not looked at.
 #[derive(Debug, Serialize)]
 struct Unseen {
@@ -69,8 +85,9 @@ pub(super) struct Process {
 /// The deployment in one screen.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Status {
-    /// What was looked at, each with what was found.
-    figures: Vec<(&'static str, String)>,
+    /// What was looked at, each with what was found: an object of named figures for programs.
+    #[serde(serialize_with = "by_name")]
+    figures: Vec<Figure>,
     not_looked_at: Vec<Unseen>,
     wrong: Vec<Finding>,
     /// Members of the groups that read Kafka.
@@ -89,8 +106,8 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    fn figure(&mut self, name: &'static str, value: impl Into<String>) {
-        self.figures.push((name, value.into()));
+    fn figure(&mut self, name: &'static str, text: impl Into<String>, fields: Value) {
+        self.figures.push(Figure { name, text: text.into(), fields });
     }
 
     fn wrong(&mut self, what: &'static str, detail: impl Into<String>, see: Option<&'static str>) {
@@ -119,15 +136,16 @@ impl Status {
             Some(as_of) if self.fresh => format!("yes: counts are complete up to {} ago", ago(now.since(as_of))),
             Some(as_of) => format!("no: counts are complete up to {} ago, not {within}", ago(now.since(as_of))),
         };
-        self.figure("fresh", text);
+        let as_of = as_of.map(|as_of| as_of.0);
+        self.figure("fresh", text, json!({"fresh": self.fresh, "as_of": as_of, "within_seconds": late.as_secs_f64()}));
     }
 }
 
 impl Answer for Status {
     fn table(&self) -> String {
         let mut figures = Table::headed(["looked at", "found"]);
-        for (name, value) in &self.figures {
-            figures.row([name, value]);
+        for Figure { name, text, .. } in &self.figures {
+            figures.row([name, text]);
         }
         let mut text = figures.to_string();
         if !self.not_looked_at.is_empty() {
@@ -158,8 +176,15 @@ impl Args {
         let desk = Desk::open(of).await?;
         let mut status = Status::default();
         let format = desk.checkpoints.format().await.context("cannot read the configuration")?;
-        let format = format.map_or("no format".to_owned(), |format| format.to_string());
-        status.figure("deployment", format!("{}, {} shards a post, {format}", desk.name(), desk.shards));
+        let name = match &format {
+            Some(Format::Named(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        let (connection, shards) = (&desk.connection, desk.shards);
+        let (prefix, region) = (&connection.tables().prefix, connection.region());
+        let fields = json!({"table_prefix": prefix, "region": region, "shards": shards.get(), "format": name});
+        let format = format.as_ref().map_or("no format".to_owned(), Format::to_string);
+        status.figure("deployment", format!("{}, {shards} shards a post, {format}", desk.name()), fields);
         let looked = looks::tables(&desk, &mut status).await;
         status.took("tables", looked);
         let looked = rows::look(&desk, late, &mut status).await;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
+use tally_adapters::dynamodb::Operation;
 use tally_core::ports::TopicReader;
 use tally_testkit::{Process, eventually};
 
@@ -84,8 +85,11 @@ async fn a_change_is_on_the_ledger_with_who_and_why_and_what_it_came_to() {
     let line = stage.recounts.operations(9).await.unwrap().remove(0);
     assert_eq!((line.by.as_str(), line.why.as_str(), line.command.as_str()), ("anna", "a test", "audit start"));
     assert_eq!(line.ended.as_deref(), Some("queued: see tally audit watch"));
+    let many = Operation { command: "import".into(), ended: Some("2 written\n1 rejected\n".into()), ..line };
+    stage.recounts.put_operation(&many).await.unwrap();
     let shown = stage.tally(&["ledger"]).await;
-    assert!(shown.out.contains("audit start") && shown.out.contains("anna"), "{shown:?}");
+    assert!(shown.out.contains("import") && shown.out.contains("anna"), "{shown:?}");
+    assert!(shown.out.contains("2 written; 1 rejected\n"), "{shown:?}");
     let watched = stage.tally(&["audit", "watch", "--once"]).await;
     assert!(watched.out.contains("an audit is queued"), "{watched:?}");
 }

@@ -7,6 +7,8 @@ mod changes;
 #[cfg(test)]
 mod posts;
 #[cfg(test)]
+mod preparing;
+#[cfg(test)]
 mod recounting;
 #[cfg(test)]
 mod refused;

@@ -37,6 +37,13 @@ async fn a_healthy_deployment_is_0() {
     assert_eq!(unseen, ["services"], "{json}");
     assert_eq!((&json["fresh"], &json["lag"], &json["changes_lag"]), (&json!(true), &json!(0), &json!(0)), "{json}");
     assert_eq!((&json["paused"], &json["misrouted"]), (&json!(false), &json!([])), "{json}");
+    let figures = &json["figures"];
+    assert_eq!(figures["deployment"], json!({"table_prefix": "", "region": "us-east-1", "shards": 4, "format": "2"}));
+    let rows = json!({"partitions": 2, "as_of": json["rows_as_of"], "lag": 0, "paused": false});
+    let counts = json!({"partitions": 2, "as_of": json["counts_as_of"], "lag": 0});
+    assert_eq!((&figures["rows"], &figures["counts"]), (&rows, &counts), "{json}");
+    let fields = ["losses", "dead_letters", "cache"].map(|name| &figures[name]);
+    assert_eq!(fields, [&json!({"open": 0}), &json!({"left": 0}), &json!({"on": false})], "{json}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,19 +10,30 @@ use tally_core::topic::{Offset, Partition};
 
 use super::keeping::name_growth;
 use super::reading::Reading;
+use super::shown::Shown;
 use super::writing::Writing;
 use super::{EVERY, End, Held, Shared};
 use crate::metrics;
 
 /// Claims the partition and begins to read it, with the loss of a replay opened before.
 ///
-/// The store had refused `refused` records in a row before.
-pub(super) async fn begin(log: &Arc<dyn OwnedPartition>, shared: &Arc<Shared>, refused: u32) -> Result<Held, End> {
-    let begun = begun(log, shared, refused).await;
+/// The store had made so many `refusals` in a row before.
+pub(super) async fn begin(
+    log: &Arc<dyn OwnedPartition>,
+    shared: &Arc<Shared>,
+    shown: &mut Shown,
+    refusals: u32,
+) -> Result<Held, End> {
+    let begun = begun(log, shared, shown, refusals).await;
     begun.unwrap_or_else(|fault| Err(End::Again(format!("cannot begin: {fault}"))))
 }
 
-async fn begun(log: &Arc<dyn OwnedPartition>, shared: &Arc<Shared>, refused: u32) -> Outcome<Result<Held, End>> {
+async fn begun(
+    log: &Arc<dyn OwnedPartition>,
+    shared: &Arc<Shared>,
+    shown: &mut Shown,
+    refusals: u32,
+) -> Outcome<Result<Held, End>> {
     let partition = log.partition();
     // Raised before anything else is looked at: what an earlier owner stores later is refused.
     let slept = shared.slept();
@@ -33,8 +44,12 @@ async fn begun(log: &Arc<dyn OwnedPartition>, shared: &Arc<Shared>, refused: u32
     let found = Found { claim: &claim, topic: &topic, index: partition.index, log: &said, partitions, committed };
     let Start { at, replay, kept } = match found.start(shared.claims.time().latest, shared.settings.tombstones) {
         Ok(start) => start,
-        Err(standstill) => return Ok(Err(End::Stands(standstill))),
+        Err(standstill) => {
+            shown.lag_while_it_stands(shared, partition, &found).await;
+            return Ok(Err(End::Stands(standstill)));
+        }
     };
+    shown.lag(partition, [at, said.end], None, shared.claims.time().earliest);
     name_growth(shared, partition, partitions, topic.current().partitions());
     if shared.claims.keep(partition, claim.n, &kept).await?.is_none() {
         return Ok(Err(End::Again("another consumer has claimed it".to_owned())));
@@ -48,9 +63,10 @@ async fn begun(log: &Arc<dyn OwnedPartition>, shared: &Arc<Shared>, refused: u32
     let replays_to = replay.map(|until| until.0);
     metrics::claimed(replays_to.is_some());
     tracing::info!(%partition, offset = %at, claim = claim.n, replays_to, "reading");
+    shown.reads(shared, partition, at);
     Ok(Ok(Held {
         reading: Reading::new(&definitions, &partition.topic, at),
-        progress: Progress::new(at).behind_refusals(refused),
+        progress: Progress::new(at).behind_refusals(refusals),
         writing: Writing::default(),
         log: Arc::clone(log),
         shared: Arc::clone(shared),
@@ -69,12 +85,10 @@ async fn begun(log: &Arc<dyn OwnedPartition>, shared: &Arc<Shared>, refused: u32
         looks_ahead: false,
         asks: false,
         slept,
-        behind_since: None,
-        doubted: refused > 0,
         letters: 0,
         rejected: 0,
         applied: 0,
-        _state: metrics::InState::reading(),
+        shown: std::mem::take(shown),
     }))
 }
 

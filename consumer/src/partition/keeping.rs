@@ -1,7 +1,6 @@
 //! Once a second: how far the rows have come is stored under the claim and told to Kafka, and Kafka is asked for its end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tally_adapters::dynamodb::claims::Confirmed;
 use tally_core::ports::{Outcome, OwnedPartition, TopicReader};
@@ -161,14 +160,10 @@ impl Held {
         }
     }
 
-    /// How far behind the partition is, and since when: what is not read yet is as old as the first look at it at least.
     fn show_lag(&mut self, log: &Log, now: UnixMillis) {
         let reached = self.progress.committable();
-        let records = log.end.0.saturating_sub(reached.0);
-        let oldest = self.reading.runs.first_from(reached).map(|record| record.at);
-        let since = if records == 0 { None } else { oldest.or(self.behind_since).or(Some(now)) };
-        self.behind_since = since;
-        metrics::lag(self.log.partition().index, records, since.map_or(Duration::ZERO, |since| now.since(since)));
+        let written = self.reading.runs.first_from(reached).map(|record| record.at);
+        self.shown.lag(self.log.partition(), [reached, log.end], written, now);
     }
 }
 

@@ -6,7 +6,7 @@ use tally_adapters::dynamodb::registers::CellUpdate;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::Outcome;
-use tally_core::register::{Adding, Cell, Progress, Standstill, Step};
+use tally_core::register::{Adding, Cell, Progress, Step};
 use tally_core::topic::Offset;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -62,7 +62,7 @@ impl Held {
         for (counter, answer) in counters.into_iter().zip(answers) {
             match answer {
                 Ok(answer) => take(self, counter, answer),
-                Err(Fault::Fatal(why)) => return Some(End::Stands(Standstill::Refused(why))),
+                Err(Fault::Fatal(why)) => return Some(self.refused(why, self.progress.next())),
                 Err(fault) => {
                     if let Some(adding) = self.writing.sums.get_mut(&counter) {
                         adding.unclear();

@@ -248,7 +248,7 @@ impl Held {
                         return Some(end);
                     }
                 }
-                (None, written) => return Some(End::Stands(Standstill::Refused(why(written)))),
+                (None, written) => return Some(self.refused(why(written), offset.next())),
             }
         }
         // Other statements or newer events of these rows have waited for the answer.
@@ -280,15 +280,17 @@ impl Held {
         }));
     }
 
+    /// The store refuses what lies before `offset`.
+    pub(super) fn refused(&mut self, why: String, offset: Offset) -> End {
+        self.shown.refused(offset);
+        End::Stands(Standstill::Refused(why))
+    }
+
     fn settle(&mut self, offset: Offset, answer: Answer, written: &Written) -> Option<End> {
         let settled = self.progress.settle(offset, answer);
-        if self.doubted && self.progress.refusals() == 0 {
-            self.doubted = false;
-            self.shared.host.readiness().forget(&super::condition(self.log.partition()));
-        }
         match settled {
             Settled::Finished | Settled::Again => None,
-            Settled::Halt => Some(End::Stands(Standstill::Refused(why(written)))),
+            Settled::Halt => Some(self.refused(why(written), offset.next())),
             Settled::Refused => {
                 self.put_aside(offset, self.run_of(offset), Rejection::RefusedByStore(why(written)));
                 None

@@ -262,6 +262,12 @@ impl Found<'_> {
         Ok(Start { at, replay: kept.replay, kept })
     }
 
+    /// Everything before it is known to be finished in the log that Kafka has; its start where nothing is.
+    pub fn finished(&self) -> Offset {
+        let kept = self.claim.kept.as_ref().filter(|kept| kept.topic == self.log.topic);
+        kept.map_or(self.log.start, |kept| kept.safe)
+    }
+
     /// What was stored last of this topic. Where that is nothing, nothing is safe but the beginning; and if nothing was stored of
     /// any topic but the group has come further, the claim was lost, and all of it is read once more.
     fn before(&self, first: Offset) -> Kept {

@@ -1,5 +1,5 @@
-//! Counters that a recount may set right, queued here for one: sets below zero, which are shown as 0, and counters with a row
-//! whose weight could not be read. The request that met one does not wait for that.
+//! Counters that a recount may set right, queued here for one: sets below zero, which are shown as 0, counters with a row whose
+//! weight could not be read, and those that somebody edited. The request that met one does not wait for that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tally_core::Map;
 use tally_core::audit::QueueReason;
 use tally_core::cached::Value;
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, CounterKind, RowKey, Shard};
+use tally_core::ids::{CounterId, CounterKind, RowKey, Shard, ShardCount};
 use tally_core::ports::Outcome;
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::mpsc;
@@ -35,9 +35,9 @@ pub struct Negatives(mpsc::Sender<CounterId>);
 
 impl Negatives {
     /// The reports' queue, and the task at its end.
-    pub fn new(counters: Arc<Counters>, recounts: Recounts, clock: Clock) -> (Self, Recounter) {
+    pub fn new(counters: Arc<Counters>, recounts: Recounts, shards: ShardCount, clock: Clock) -> (Self, Recounter) {
         let (sender, reported) = mpsc::channel(WAITING);
-        (Self(sender), Recounter { counters, recounts, clock, reported, queued: Map::default() })
+        (Self(sender), Recounter { counters, recounts, shards, clock, reported, queued: Map::default() })
     }
 
     /// Reports `id` if its count is in doubt, or that of a set below zero.
@@ -53,6 +53,7 @@ impl Negatives {
 pub struct Recounter {
     counters: Arc<Counters>,
     recounts: Recounts,
+    shards: ShardCount,
     clock: Clock,
     reported: mpsc::Receiver<CounterId>,
     /// Until when counters are not queued again.
@@ -93,11 +94,15 @@ impl Recounter {
         let mut read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await?;
         let Some(counter) = read.counters.remove(id).transpose()? else { return Ok(QUEUED_FOR) };
         let negative = negative(&counter);
-        let again = if negative.is_empty() && !counter.doubt.is_empty() { DOUBTED_FOR } else { QUEUED_FOR };
+        let is_doubted = negative.is_empty() && counter.adds_up() && !counter.doubt.is_empty();
+        let again = if is_doubted { DOUBTED_FOR } else { QUEUED_FOR };
         let negative = negative.into_iter().map(|shard| (shard, QueueReason::Negative));
         let doubtful = counter.doubt.iter().map(|shard| (*shard, QueueReason::Doubt));
+        // Each part may have been edited, or taken away. The total becomes the sum of the parts with any correction, so all of them
+        // are looked at together.
+        let edited = self.shards.all().filter(|_| !counter.adds_up()).map(|shard| (shard, QueueReason::Drift));
         // A shard that is both is negative.
-        let keys: BTreeMap<Shard, QueueReason> = doubtful.chain(negative).collect();
+        let keys: BTreeMap<Shard, QueueReason> = edited.chain(doubtful).chain(negative).collect();
         for (shard, reason) in keys {
             let key = RowKey { counter: id.clone(), shard };
             self.recounts.enqueue(&key, reason, self.clock.now()).await?;

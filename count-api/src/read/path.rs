@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tally_adapters::dynamodb::Recounts;
 use tally_adapters::dynamodb::counters::Counters;
+use tally_core::ids::ShardCount;
 use tally_service::{Host, Stage};
 
 use super::{
@@ -25,14 +26,15 @@ pub struct ReadPath {
 }
 
 impl ReadPath {
-    /// Waits for the first read of the standings, and spawns the tasks. `defined` are the deployment's counters, and `whole` says
-    /// whether the tables are its own.
+    /// Waits for the first read of the standings, and spawns the tasks. `shards` and `defined` are the deployment's, and `whole`
+    /// says whether the tables are its own.
     ///
     /// # Errors
     /// A fault that waiting does not mend, or a stop.
     pub async fn open(
         config: &Config,
         ports: &Ports,
+        shards: ShardCount,
         defined: Defined,
         whole: Whole,
         host: &Host,
@@ -45,7 +47,7 @@ impl ReadPath {
         let table = Table::new(Arc::clone(&counters), Arc::clone(&gate));
         let cache = ports.cache.clone().map(|cache| SharedCache::new(cache, config.cache_budget));
         let (fills, filler) = Fills::new(cache.clone());
-        let (negatives, recounter) = Negatives::new(counters, Recounts::new(&ports.tables), host.clock());
+        let (negatives, recounter) = Negatives::new(counters, Recounts::new(&ports.tables), shards, host.clock());
         let layers = Layers {
             cache,
             fills,

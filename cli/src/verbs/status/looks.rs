@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context;
+use serde_json::json;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
 use tally_adapters::redis;
@@ -31,7 +32,7 @@ pub(super) async fn tables(desk: &Desk, status: &mut Status) -> anyhow::Result<(
     let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
     match seen.problem() {
         Some(problem) => status.wrong("tables", problem, None),
-        None => status.figure("tables", "those that the deployment was created over"),
+        None => status.figure("tables", "those that the deployment was created over", json!({"same": true})),
     }
     Ok(())
 }
@@ -66,11 +67,14 @@ pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> 
     }
     let leased: BTreeSet<&str> =
         open.iter().filter_map(|stored| stored.lease.as_ref()).map(|lease| lease.holder.0.as_str()).collect();
-    let behind = open.iter().map(|stored| stored.fed.at).min();
-    let behind = behind.map_or("a time that is not known".to_owned(), |at| format!("{} ago", ago(now.since(at))));
+    let as_of = open.iter().map(|stored| stored.fed.at).min();
+    let behind = as_of.map_or("a time that is not known".to_owned(), |at| format!("{} ago", ago(now.since(at))));
     let shards = counted(open.len() as u64, "open stream shard");
     let processes = leased.len();
-    status.figure("changes", format!("{shards}, read by {processes} change-streamers, all of them up to {behind}"));
+    let text = format!("{shards}, read by {processes} change-streamers, all of them up to {behind}");
+    let as_of = as_of.map(|as_of| as_of.0);
+    let fields = json!({"open_stream_shards": open.len(), "change_streamers": processes, "as_of": as_of});
+    status.figure("changes", text, fields);
     Ok(())
 }
 
@@ -99,7 +103,9 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
     let least = least.map_or("a time that is not known".to_owned(), |as_of| format!("{} ago", ago(now.since(as_of))));
     status.changes_lag = log(desk, &config, &standings, status).await?;
     let lag = status.changes_lag.map_or(String::new(), |messages| format!(", lag {messages}"));
-    status.figure("counts", format!("{} partitions, all rows up to {least} are counted{lag}", config.partitions));
+    let text = format!("{} partitions, all rows up to {least} are counted{lag}", config.partitions);
+    let (partitions, as_of) = (config.partitions, status.counts_as_of);
+    status.figure("counts", text, json!({"partitions": partitions, "as_of": as_of, "lag": status.changes_lag}));
     Ok(())
 }
 
@@ -145,11 +151,9 @@ pub(super) async fn losses(desk: &Desk, status: &mut Status) -> anyhow::Result<(
         let detail = format!("{number}: {}: {}, {} ago", loss.kind, loss.what, ago(now.since(UnixMillis(number.0))));
         status.wrong("loss open", detail, Some("ops/runbooks/TallyGapOpen.md"));
     }
-    let losses = match losses.open().count() {
-        0 => "none is open".to_owned(),
-        open => format!("{open} open: no count is called exact"),
-    };
-    status.figure("losses", losses);
+    let open = losses.open().count();
+    let text = if open == 0 { "none is open".to_owned() } else { format!("{open} open: no count is called exact") };
+    status.figure("losses", text, json!({"open": open}));
     Ok(())
 }
 
@@ -184,8 +188,9 @@ pub(super) async fn recounts(desk: &Desk, status: &mut Status) -> anyhow::Result
     if !flagged.is_empty() {
         status.wrong("counts in doubt", format!("row keys that wait for a recount: {}", flagged.join(", ")), None);
     }
-    let audited = audited.map_or("none yet".to_owned(), |ended| format!("{} ago", ago(now.since(ended))));
-    status.figure("recounts", format!("last audit {audited}, {} row keys queued", queued.values().sum::<u64>()));
+    let ended = audited.map_or("none yet".to_owned(), |ended| format!("{} ago", ago(now.since(ended))));
+    let text = format!("last audit {ended}, {} row keys queued", queued.values().sum::<u64>());
+    status.figure("recounts", text, json!({"last_audit": audited.map(|ended| ended.0), "queued": queued}));
     Ok(())
 }
 
@@ -219,7 +224,7 @@ pub(super) async fn letters(desk: &Desk, status: &mut Status) -> anyhow::Result<
         let detail = format!("{left} in {}: see tally dlq list", desk.dead_letter_topic);
         status.wrong("dead letters", detail, Some("ops/runbooks/TallyDeadLetters.md"));
     }
-    status.figure("dead letters", left.to_string());
+    status.figure("dead letters", left.to_string(), json!({"left": left}));
     Ok(())
 }
 
@@ -238,7 +243,7 @@ pub(super) async fn cache(
     };
     let settings = redis::Settings::parse(address.expose(), is_cluster, &desk.connection.tables().prefix);
     let Some(settings) = settings.map_err(|problem| Usage(format!("--redis: {problem}")))? else {
-        status.figure("cache", "off");
+        status.figure("cache", "off", json!({"on": false}));
         return Ok(());
     };
     let Some(config) = desk.changes.config().await.context("cannot read the configuration of the log")? else {
@@ -255,11 +260,15 @@ pub(super) async fn cache(
             }
         }
     }
-    let oldest = ages.iter().min().map(|as_of| desk.clock.now().since(*as_of));
+    let as_of = ages.iter().min();
+    let oldest = as_of.map(|as_of| desk.clock.now().since(*as_of));
     if let Some(oldest) = oldest.filter(|oldest| *oldest > late) {
         status.wrong("cache is late", format!("a standing in it is {} old", ago(oldest)), RUNBOOK);
     }
     let oldest = oldest.map_or(String::new(), |oldest| format!(", the oldest {} old", ago(oldest)));
-    status.figure("cache", format!("it has {} of {} standings{oldest}", ages.len(), config.partitions));
+    let text = format!("it has {} of {} standings{oldest}", ages.len(), config.partitions);
+    let as_of = as_of.map(|as_of| as_of.0);
+    let fields = json!({"on": true, "standings": ages.len(), "partitions": config.partitions, "as_of": as_of});
+    status.figure("cache", text, fields);
     Ok(())
 }

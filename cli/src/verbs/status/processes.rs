@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tally_adapters::dynamodb;
 use tally_adapters::kafka::Member;
 use tally_core::ports::TopicReader as _;
@@ -43,7 +44,7 @@ fn seen(what: &'static str, group: &str, topic: &str, members: Vec<Member>, part
         .map(|member| format!("{} at {}: {}", member.client, member.host, ranges(member.partitions.iter().copied())))
         .collect();
     let text = if text.is_empty() { "none".to_owned() } else { text.join("; ") };
-    status.figure(what, format!("{group}: {text}"));
+    status.figure(what, format!("{group}: {text}"), json!({"group": group, "members": members.len()}));
     let is_held = |index: &u32| members.iter().any(|member| member.partitions.contains(index));
     let missing: Vec<u32> = (0..partitions).filter(|index| !is_held(index)).collect();
     if !missing.is_empty() {
@@ -86,7 +87,8 @@ pub(super) fn services(desk: &Desk, urls: &[Target], status: &mut Status) {
             Err(error) => status.wrong("not ready", format!("{url} does not answer: {error}"), RUNBOOK),
         }
     }
-    status.figure("services", format!("{ready} of {} ready", counted(urls.len() as u64, "service")));
+    let text = format!("{ready} of {} ready", counted(urls.len() as u64, "service"));
+    status.figure("services", text, json!({"asked": urls.len(), "ready": ready}));
 }
 
 #[cfg(test)]

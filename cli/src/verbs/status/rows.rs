@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use serde_json::json;
 use tally_core::event::{decode, partition_of};
 use tally_core::ports::TopicReader;
 use tally_core::register::{Kept, Topic};
@@ -116,7 +117,10 @@ fn ages(desk: &Desk, parts: &[Part], late: Duration, status: &mut Status) {
     let lag = status.lag.map_or(String::new(), |lag| format!(", lag {lag}"));
     let paused = if status.paused { ", paused" } else { "" };
     let partitions = counted(parts.len() as u64, "partition");
-    status.figure("rows", format!("{partitions}, complete up to {as_of}{lag}{paused}"));
+    let fields = json!({
+        "partitions": parts.len(), "as_of": status.rows_as_of, "lag": status.lag, "paused": status.paused,
+    });
+    status.figure("rows", format!("{partitions}, complete up to {as_of}{lag}{paused}"), fields);
 }
 
 /// Whether the last events of each partition belong to it. Sums may be anywhere.
@@ -146,6 +150,6 @@ async fn misrouting(desk: &Desk, seen: &Seen, status: &mut Status) -> anyhow::Re
     }
     let text =
         format!("{misrouted} of the last {} lie in another partition than their keys say", counted(looked, "event"));
-    status.figure("misrouting", text);
+    status.figure("misrouting", text, json!({"looked_at": looked, "misrouted": misrouted}));
     Ok(())
 }

@@ -7,6 +7,7 @@ use tally_core::register::Topic;
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::eventually;
 
+use super::watched::Watched;
 use super::world::{TOMBSTONES, TOPIC, World, partition};
 
 #[tokio::test(start_paused = true)]
@@ -30,6 +31,43 @@ async fn a_paused_topic_is_written_to_no_more_once_its_claims_are_raised() {
     world.reaches_ends().await;
     world.is_right().await;
     assert!(consumer.host().readiness().report().ready);
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_stands_still_shows_what_waits_and_is_an_error_once() {
+    let watched = Watched::new();
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    world.say(0, "u", Like);
+    world.reaches_ends().await;
+    eventually("nothing waits", async || watched.lag() == [Some(0.0), Some(0.0)]).await;
+    let topic = world.topic().await;
+    let paused = Topic { is_paused: true, ..topic.clone() };
+    assert!(world.claims().replace_topic(TOPIC, &topic, &paused).await.unwrap());
+    world.claims().raise_all(TOPIC, 1).await.unwrap();
+    eventually("it stands still", async || watched.partitions() == [Some(0.0), Some(1.0)]).await;
+    // Records are written when the test began.
+    let began = tokio::time::Instant::now();
+    (0..3).for_each(|n| world.say(0, &format!("w-{n}"), Like));
+    eventually("what waits is shown", async || watched.lag()[0] == Some(3.0)).await;
+    (3..5).for_each(|n| world.say(0, &format!("w-{n}"), Like));
+    for second in 0..60 {
+        assert_eq!(watched.partitions(), [Some(0.0), Some(1.0)], "after {second} s");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let [records, seconds] = watched.lag();
+    let age = began.elapsed().as_secs_f64();
+    assert!(
+        records == Some(5.0) && seconds.is_some_and(|seconds| seconds > age - 11.0),
+        "{records:?} {seconds:?} {age}"
+    );
+    assert_eq!(watched.errors("standing still"), 1);
+    assert_eq!(watched.metric("tally_consumer_alarms_total{alarm=\"paused\"}"), Some(1.0));
+    assert!(world.claims().replace_topic(TOPIC, &paused, &topic).await.unwrap());
+    world.reaches_ends().await;
+    eventually("nothing waits any more", async || watched.lag() == [Some(0.0), Some(0.0)]).await;
+    assert_eq!(watched.partitions(), [Some(1.0), Some(0.0)]);
     world.stop(consumer).await;
 }
 

@@ -7,6 +7,7 @@ use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::eventually;
 
+use super::watched::Watched;
 use super::world::{DLQ, GROUP, World};
 
 #[tokio::test(start_paused = true)]
@@ -51,6 +52,7 @@ async fn an_event_that_the_store_refuses_becomes_a_letter_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_refuses_all_of_it_makes_the_partition_stand_still() {
+    let watched = Watched::new();
     let mut world = World::new(1).await;
     let consumer = world.consumer();
     (0..40).for_each(|n| world.say(0, &format!("u-{n}"), Like));
@@ -71,7 +73,11 @@ async fn a_store_that_refuses_all_of_it_makes_the_partition_stand_still() {
     })
     .await;
     assert_eq!(world.committed(0).await, Some(56));
-    tokio::time::sleep(Duration::from_secs(120)).await;
+    for second in 0..120 {
+        assert_eq!(watched.partitions(), [Some(0.0), Some(1.0)], "after {second} s");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!((watched.lag()[0], watched.errors("standing still")), (Some(10.0), 1));
     assert_eq!(world.letters().await.len(), letters, "each look tries, and puts nothing aside");
     assert!(format!("{:?}", readiness.report()).contains("store does not take what is written"));
     for n in 0..40 {
@@ -80,6 +86,7 @@ async fn a_store_that_refuses_all_of_it_makes_the_partition_stand_still() {
     world.reaches_ends().await;
     assert!(!format!("{:?}", readiness.report()).contains("store does not take what is written"));
     assert_eq!(world.letters().await.len(), letters);
+    assert_eq!(watched.partitions(), [Some(1.0), Some(0.0)]);
     world.stop(consumer).await;
 }
 

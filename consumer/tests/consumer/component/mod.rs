@@ -4,6 +4,7 @@
 mod claims;
 mod failing;
 mod group;
+mod watched;
 mod world;
 
 use std::time::Duration;

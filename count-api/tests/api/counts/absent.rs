@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_core::changes::partition_of;
-use tally_core::ids::{CounterId, CounterKind, CounterName};
+use tally_core::ids::{CounterId, CounterKind, CounterName, ShardCount};
 use tally_core::topic::TopicId;
 use tally_count_api::definitions::FollowDefinitions;
 use tally_count_api::read::{NoAnswer, ReadPath};
@@ -69,6 +70,21 @@ async fn a_set_below_zero_is_not_exact_and_is_queued_for_a_recount_and_a_sum_may
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_total_that_is_not_the_sum_of_its_parts_is_not_exact_and_every_shard_is_queued_for_a_recount() {
+    let (world, p) = (World::start().await, likes("p"));
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    assert!(world.count(&p).await.served.exact);
+    sleep(SECOND).await;
+    assert_eq!(world.queued().await, []);
+    world.store.edit("like_counts", json!({"post_id": {"S": "p"}}), "likes", json!({"N": "9"})).await;
+    assert!(!world.count(&p).await.served.exact);
+    sleep(SECOND).await;
+    // A correction of one would make the total the sum of all, whatever else was edited.
+    assert_eq!(world.queued().await.len(), usize::from(ShardCount::DEFAULT.get()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_standing_of_its_partition_no_count_is_exact() {
     let (world, p) = (World::start().await, likes("p"));
     world.write(&p, counter(3, 5)).await;
@@ -125,7 +141,7 @@ async fn a_log_that_is_not_set_up_yet_is_waited_for_by_name() {
     let (store, host) = (Store::start().await, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
     let (config, ports) = (Config::default(), Ports::over(&store.connection));
     let defined = FollowDefinitions::begin(&ports.tables, &host).await.unwrap().defined();
-    let mut opening = Box::pin(ReadPath::open(&config, &ports, defined, Arc::new(|| true), &host));
+    let mut opening = Box::pin(ReadPath::open(&config, &ports, ShardCount::DEFAULT, defined, Arc::new(|| true), &host));
     assert!(timeout(60 * SECOND, &mut opening).await.is_err());
     let stated = host.readiness().report().conditions;
     assert!(format!("{stated:?}").contains("the log of changes is not set up yet"), "{stated:?}");

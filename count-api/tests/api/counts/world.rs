@@ -15,7 +15,7 @@ use tally_adapters::memory::PartitionCache;
 use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
 use tally_core::changes::{LossNumber, Place, Standing};
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, RowKey, Shard};
+use tally_core::ids::{CounterId, RowKey, Shard, ShardCount};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
@@ -95,7 +95,7 @@ impl World {
         let is_whole = Arc::clone(&whole);
         let is_whole = Arc::new(move || is_whole.load(Ordering::SeqCst));
         let defined = FollowDefinitions::begin(&ports.tables, &host).await.unwrap().defined();
-        let opened = ReadPath::open(&config, &ports, defined, is_whole, &host).await.unwrap();
+        let opened = ReadPath::open(&config, &ports, ShardCount::DEFAULT, defined, is_whole, &host).await.unwrap();
         let ReadPath { reader, standings, .. } = opened;
         Self { store, counters, changes, claims, cache, reader, standings, host, standstill, whole, clock: true_clock }
     }

@@ -1,0 +1,68 @@
+//! Topics that operators create, and the settings of those that are there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::config::FromClientConfigAndContext as _;
+use rdkafka::types::RDKafkaErrorCode;
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
+
+use super::context::Context;
+use super::fault::fault_of;
+use super::settings::Settings;
+
+/// How long the broker may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Creates a topic, with as many replicas as `replication` says, or else the brokers. Safe to repeat: a topic that is there stays
+/// as it is; whether it was created.
+///
+/// # Errors
+/// The brokers give no answer, or refuse.
+pub async fn create_topic(
+    settings: &Settings,
+    name: &str,
+    partitions: u32,
+    replication: Option<u32>,
+    configs: &[(&str, &str)],
+) -> Outcome<bool> {
+    let doing = format!("creating `{name}`");
+    let number = |count: u32| i32::try_from(count).map_err(|_| Fault::Fatal(format!("{doing}: {count} is too many")));
+    let replicas = TopicReplication::Fixed(replication.map_or(Ok(-1), number)?);
+    let mut topic = NewTopic::new(name, number(partitions)?, replicas);
+    for (key, value) in configs {
+        topic = topic.set(key, value);
+    }
+    let created = client(settings)?.create_topics([&topic], &options()).await;
+    match created.map_err(|error| fault_of(&doing, &error))?.into_iter().next() {
+        Some(Ok(_)) => Ok(true),
+        Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(false),
+        Some(Err((_, code))) => Err(Fault::Fatal(format!("{doing}: {code}"))),
+        None => Err(Fault::Transient(format!("{doing}: no answer"))),
+    }
+}
+
+/// The settings of a topic, as far as they have a value.
+///
+/// # Errors
+/// The broker does not say.
+pub async fn topic_settings(settings: &Settings, name: &str) -> Outcome<BTreeMap<String, String>> {
+    let doing = format!("reading the settings of `{name}`");
+    let asked = [ResourceSpecifier::Topic(name)];
+    let described = client(settings)?.describe_configs(&asked, &options()).await;
+    let described = described.map_err(|error| fault_of(&doing, &error))?.into_iter().next();
+    let found = described.ok_or_else(|| Fault::Transient(format!("{doing}: no answer")))?;
+    let found = found.map_err(|code| Fault::Transient(format!("{doing}: {code}")))?;
+    Ok(found.entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect())
+}
+
+fn client(settings: &Settings) -> Outcome<AdminClient<Context>> {
+    let client = AdminClient::from_config_and_context(&settings.client(), Context::new(settings));
+    client.map_err(|error| fault_of("creating a client", &error))
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(TIMEOUT)).operation_timeout(Some(TIMEOUT))
+}

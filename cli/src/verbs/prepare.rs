@@ -1,0 +1,225 @@
+//! `tally prepare`: the tables and topics of a deployment, created where they are missing, and the lines that start the services.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use serde::Serialize;
+use tally_adapters::{dynamodb, kafka};
+use tally_core::ports::TopicReader as _;
+
+use crate::change::{Changed, Writing};
+use crate::desk::{Desk, Where};
+use crate::said::{Answer, counted};
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    of: Where,
+
+    /// Partitions of the topic of likes and of the log of changes: enough for years, since keys move when some are added
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT", help_heading = "Topic")]
+    partitions: u32,
+
+    /// Replicas of each topic: 3 in production, where two have to have a record before it is acknowledged. By default what the brokers
+    /// say
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "COUNT", help_heading = "Topic")]
+    replication: Option<u32>,
+
+    /// The topic of lists of what is trending
+    #[arg(long, env = "TALLY_BOARDS_TOPIC", default_value = "boards", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
+    boards_topic: String,
+
+    /// The topic of ids that those lists leave out
+    #[arg(long, env = "TALLY_BLOCKS_TOPIC", default_value = "blocks", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
+    blocks_topic: String,
+
+    #[command(flatten)]
+    writing: Writing,
+}
+
+/// A topic as it has to be.
+struct Wanted<'a> {
+    name: &'a str,
+    partitions: u32,
+    /// Its settings; the first ones are looked at where it is there.
+    configs: Vec<(&'static str, &'static str)>,
+    needed: usize,
+}
+
+/// What was prepared.
+#[derive(Debug, Serialize)]
+pub(crate) struct Prepared {
+    #[serde(flatten)]
+    changed: Changed,
+    /// Settings of topics that are there, which have to be others.
+    wrong: Vec<String>,
+    /// The lines that start the services.
+    start: Vec<String>,
+}
+
+impl Answer for Prepared {
+    fn table(&self) -> String {
+        let mut text = self.changed.table();
+        for wrong in &self.wrong {
+            text.push_str(&format!("\nWRONG  {wrong}"));
+        }
+        if !self.changed.is_left() {
+            text.push_str("\n\nthe services start with, each as a process of its own:\n");
+            for line in &self.start {
+                text.push_str(&format!("\n  {line}"));
+            }
+            text.push_str("\n\nthen: tally status");
+        }
+        text
+    }
+
+    fn found(&self) -> bool {
+        !self.wrong.is_empty()
+    }
+}
+
+impl Args {
+    pub(crate) async fn run(self) -> anyhow::Result<Prepared> {
+        let start = self.start();
+        let desk = Box::pin(Desk::reach(self.of.clone())).await?;
+        let settings = desk.kafka()?;
+        self.writing.check()?;
+        let topics = self.topics(&desk);
+        let mut found = Vec::new();
+        let mut plan = dynamodb::lacking_tables(&desk.connection).await.context("cannot look at the tables")?;
+        let tables_lack = !plan.is_empty();
+        if !tables_lack {
+            found.push("the tables are there".to_owned());
+        }
+        let (mut missing, mut wrong, mut is_said) = (Vec::new(), Vec::new(), true);
+        for topic in topics {
+            let reader = desk.reader(topic.name)?;
+            let partitions = match reader.exists().await.context("cannot look at the topics")? {
+                true => reader.logs().await.context("cannot look at the topics")?.len(),
+                false => 0,
+            };
+            if partitions == 0 {
+                plan.push(topic.to_string());
+                missing.push(topic);
+            } else {
+                found.push(format!("topic {} is there, with {}", topic.name, counted(partitions as u64, "partition")));
+                // Brokers that do not say it of one topic are not waited for again.
+                if is_said {
+                    match kafka::topic_settings(settings, topic.name).await {
+                        Ok(is) => wrong.extend(topic.wrong(&is)),
+                        Err(fault) => {
+                            is_said = false;
+                            found.push(format!("the settings of topics are not known: {fault}"));
+                        }
+                    }
+                }
+            }
+        }
+        if self.writing.yes && tables_lack {
+            // The ledger is in one of them.
+            dynamodb::ensure_tables(&desk.connection).await.context("cannot create the tables")?;
+        }
+        if self.writing.yes {
+            dynamodb::check_tables(&desk.connection).await.context("the tables are others than they have to be")?;
+        }
+        let create = async || {
+            for topic in &missing {
+                kafka::create_topic(settings, topic.name, topic.partitions, self.replication, &topic.configs)
+                    .await
+                    .context("cannot create a topic")?;
+            }
+            Ok("created".to_owned())
+        };
+        let changed = self.writing.carry_out(&desk, "prepare", plan, create).await?;
+        Ok(Prepared { changed: changed.with(found), wrong, start })
+    }
+
+    /// The topics, as infra/kafka.yaml has them.
+    fn topics<'a>(&'a self, desk: &'a Desk) -> Vec<Wanted<'a>> {
+        let two: &[_] =
+            if self.replication.is_some_and(|replicas| replicas > 2) { &[("min.insync.replicas", "2")] } else { &[] };
+        let topic = |name, partitions, needed, configs: &[(&'static str, &'static str)]| Wanted {
+            name,
+            partitions,
+            configs: configs.iter().chain(two).copied().collect(),
+            needed,
+        };
+        let (week, month) = (("retention.ms", "604800000"), ("retention.ms", "2592000000"));
+        let (deleted, compacted) = (("cleanup.policy", "delete"), ("cleanup.policy", "compact"));
+        // A record has the time at which the log took it.
+        let appended = ("message.timestamp.type", "LogAppendTime");
+        let packed = ("compression.type", "zstd");
+        let hours = ("retention.ms", "100800000");
+        let soon = ("max.compaction.lag.ms", "600000");
+        vec![
+            topic(&desk.topic, self.partitions, 1, &[deleted, week]),
+            topic(&desk.dead_letter_topic, 1, 1, &[deleted, month, ("max.message.bytes", "2097152")]),
+            topic(&desk.changes_topic, self.partitions, 2, &[deleted, appended, hours, packed]),
+            topic(&self.boards_topic, 3, 1, &[compacted, soon]),
+            topic(&self.blocks_topic, 1, 1, &[compacted]),
+        ]
+    }
+
+    /// The lines that start the services: with the settings that this command was given and that the shell does not have.
+    fn start(&self) -> Vec<String> {
+        let Where { store, kafka, topic, group, dead_letter_topic, changes_topic, .. } = &self.of;
+        let shards = store.shards.map(|shards| shards.to_string());
+        let given = [
+            ("TALLY_BROKERS", kafka.brokers.as_deref(), ""),
+            ("TALLY_TABLE_PREFIX", Some(store.table_prefix.as_str()), ""),
+            ("TALLY_SHARDS", shards.as_deref(), ""),
+            ("TALLY_TOPIC", Some(topic.as_str()), "likes"),
+            ("TALLY_CHANGES_TOPIC", Some(changes_topic.as_str()), "changes"),
+            ("TALLY_DEAD_LETTER_TOPIC", dead_letter_topic.as_deref(), ""),
+            ("TALLY_GROUP", group.as_deref(), ""),
+        ];
+        let mut lines = Vec::new();
+        for (name, value, default) in given {
+            let shell = std::env::var(name).unwrap_or_default();
+            if let Some(value) = value.filter(|value| *value != default && *value != shell) {
+                lines.push(format!("export {name}={}", quoted(value)));
+            }
+        }
+        let login = [("TALLY_TLS", kafka.tls), ("TALLY_SASL", kafka.sasl.is_some())];
+        if login.iter().any(|(name, given)| *given && std::env::var_os(name).is_none()) {
+            lines.push("# export TALLY_TLS, TALLY_SASL and the like, as this command was given them".to_owned());
+        }
+        let Self { boards_topic, blocks_topic, .. } = self;
+        lines.extend([
+            "tally-change-streamer".to_owned(),
+            "tally-consumer".to_owned(),
+            "tally-batch-recount --watch".to_owned(),
+            format!("tally-trends --boards-topic {boards_topic} --windows 10m,1h"),
+            format!(
+                "tally-count-api --listen 127.0.0.1:8080 --boards-topic {boards_topic} --blocks-topic {blocks_topic}"
+            ),
+        ]);
+        lines
+    }
+}
+
+impl std::fmt::Display for Wanted<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let configs: Vec<String> = self.configs.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let partitions = counted(u64::from(self.partitions), "partition");
+        write!(f, "create topic {}, {partitions}, {}", self.name, configs.join(" "))
+    }
+}
+
+impl Wanted<'_> {
+    /// The settings of the topic that is there which have to be others.
+    fn wrong(&self, settings: &BTreeMap<String, String>) -> Vec<String> {
+        let needed = self.configs.iter().take(self.needed);
+        let wrong = needed.filter_map(|(key, value)| {
+            let is = settings.get(*key).filter(|is| !is.split(',').any(|is| is.trim() == *value))?;
+            Some(format!("topic {}: {key} is {is}, and has to be {value}", self.name))
+        });
+        wrong.collect()
+    }
+}
+
+/// A value as a shell reads it.
+fn quoted(value: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:,/@+-".contains(&byte);
+    if value.bytes().all(is_plain) { value.to_owned() } else { format!("'{}'", value.replace('\'', r"'\''")) }
+}

@@ -1,0 +1,66 @@
+//! `tally prepare`.
+
+use serde_json::json;
+use tally_testkit::process::run;
+
+use crate::stage::{Said, Stage};
+
+/// Prepares a deployment of its own beside the stage's.
+async fn prepare(stage: &Stage, brokers: &str, topics: &[String], more: &[&str]) -> Said {
+    let [likes, changes, boards, blocks] = topics else { panic!("four topics") };
+    let of = ["prepare", "-o", "json", "--table-prefix", "new-", "--topic", likes, "--changes-topic", changes];
+    let lists = ["--boards-topic", boards, "--blocks-topic", blocks, "--partitions", "3"];
+    run(stage.command(&of).args(lists).args(more).env("TALLY_BROKERS", brokers)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_yes_it_shows_which_tables_are_missing_and_creates_none() {
+    let stage = Stage::set().await;
+    let before = stage.store().call("ListTables", json!({})).await;
+    let topics = ["likes", "changes", "likes", "likes"].map(str::to_owned);
+    let said = prepare(&stage, &stage.engines.brokers, &topics, &[]).await;
+    let json = said.json();
+    let plan = json["plan"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect::<Vec<_>>();
+    assert!(plan.contains(&"create table new-likes, with a stream of both images and expiry by `gone`"), "{said:?}");
+    assert!(plan.contains(&"create table new-like_counts"), "{said:?}");
+    assert_eq!((&json["dry_run"], plan.len()), (&json!(true), 4), "{said:?}");
+    assert_eq!(stage.store().call("ListTables", json!({})).await, before);
+    let hasty = prepare(&stage, &stage.engines.brokers, &topics, &["--yes"]).await;
+    assert_eq!(hasty.code, Some(2), "{hasty:?}");
+    assert_eq!(stage.store().call("ListTables", json!({})).await, before, "a reason is missing");
+}
+
+/// The Kafka in the process creates no topics.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names"]
+async fn with_yes_all_of_it_is_there_the_second_time_changes_nothing_and_a_wrong_topic_is_named() {
+    let (stage, brokers) = (Stage::set().await, std::env::var("TALLY_TEST_BROKERS").unwrap());
+    let name = |what| format!("prepared-{}-{what}", stage.clock.now().0);
+    let topics = ["likes", "changes", "boards", "blocks"].map(name);
+    let yes = ["--yes", "--why", "a test"];
+    let first = prepare(&stage, &brokers, &topics, &yes).await;
+    assert_eq!((first.code, first.json()["outcome"].clone()), (Some(0), json!("created")), "{first:?}");
+    assert_eq!(first.json()["plan"].as_array().map(Vec::len), Some(9), "four tables and five topics: {first:?}");
+    let start = first.json()["start"].to_string();
+    assert!(start.contains("export TALLY_TABLE_PREFIX=new-") && start.contains("tally-consumer"), "{first:?}");
+    let doctor = run(stage.command(&["doctor", "-o", "json"]).env("TALLY_TABLE_PREFIX", "new-")).await.json();
+    let is_good =
+        |what: &str| doctor.as_array().unwrap().iter().any(|one| one["what"] == what && one["verdict"] == "good");
+    assert!(
+        ["tables", "new-likes: expiry", "new-recounts: expiry", "likes: stream"].iter().all(|what| is_good(what)),
+        "{doctor}"
+    );
+    let ledger = stage.store().items("new-recounts").await;
+    assert!(json!(ledger).to_string().contains("create topic"), "{ledger:?}");
+    // As it was, with one partition more asked for, and the log of changes in the place of a compacted topic.
+    let [likes, changes, _, blocks] = topics;
+    let topics = [likes, changes.clone(), changes, blocks];
+    let second = prepare(&stage, &brokers, &topics, &yes).await;
+    let json = second.json();
+    assert_eq!((second.code, &json["plan"]), (Some(1), &json!([])), "{second:?}");
+    assert_eq!(json["wrong"].as_array().map(Vec::len), Some(1), "{second:?}");
+    assert!(
+        json["wrong"][0].as_str().unwrap().ends_with("cleanup.policy is delete, and has to be compact"),
+        "{second:?}"
+    );
+}

@@ -1,0 +1,102 @@
+//! What metrics, log and readiness show of a partition, from one claim of it to the next: how far behind it is, and whether it
+//! stands still.
+
+use std::time::Duration;
+
+use tally_core::register::{Found, Standstill};
+use tally_core::time::UnixMillis;
+use tally_core::topic::{Offset, Partition};
+
+use super::{Shared, condition};
+use crate::metrics::{self, InState};
+
+#[derive(Default)]
+pub(super) struct Shown {
+    state: Option<InState>,
+    /// Why it stands still, until it was found to go on.
+    why: Option<Standstill>,
+    /// What the store refused lies before it: whether it goes on shows there, not by a claim.
+    refused: Option<Offset>,
+    /// Since when something is known not to be done.
+    since: Option<UnixMillis>,
+    /// The first record that was not done, where that is the moment when it was written.
+    oldest: Option<Offset>,
+}
+
+impl Shown {
+    /// The partition is read, and everything before `reached` is done: it stands still no longer, unless it did because the store
+    /// refused what lies behind that.
+    pub(super) fn reads(&mut self, shared: &Shared, partition: &Partition, reached: Offset) {
+        if self.refused.is_some_and(|refused| reached < refused) {
+            return;
+        }
+        self.refused = None;
+        if self.state.is_none() || self.why.take().is_some() {
+            self.state = Some(InState::reading());
+            shared.host.readiness().forget(&condition(partition));
+        }
+    }
+
+    /// The store refused what lies before `offset`.
+    pub(super) fn refused(&mut self, offset: Offset) {
+        self.refused = Some(offset);
+    }
+
+    /// The partition stands still. This is an error once for each reason.
+    pub(super) fn stands(&mut self, shared: &Shared, partition: &Partition, why: Standstill) {
+        if self.why.as_ref() == Some(&why) {
+            tracing::info!(%partition, alarm = why.name(), "still standing still: {why}");
+            return;
+        }
+        if self.why.is_none() {
+            self.state = Some(InState::halted());
+        }
+        if !matches!(why, Standstill::Refused(_)) {
+            self.refused = None;
+        }
+        tracing::error!(%partition, alarm = why.name(), "standing still: {why}");
+        metrics::alarm(why.name());
+        shared.host.readiness().not_ready(&condition(partition), why.to_string());
+        self.why = Some(why);
+    }
+
+    /// The partition is neither read nor stands still for a moment: it is claimed again.
+    pub(super) fn rests(&mut self, shared: &Shared, partition: &Partition) {
+        if self.why.is_none() {
+            self.state = None;
+        }
+        if let Some(since) = self.since {
+            metrics::lag_seconds(partition.index, shared.claims.time().earliest.since(since));
+        }
+    }
+
+    /// So many records from `reached` on are not done. `written` is when the first of them was, if that is known: it is as old as
+    /// the first look at it at least.
+    pub(super) fn lag(
+        &mut self,
+        partition: &Partition,
+        [reached, end]: [Offset; 2],
+        written: Option<UnixMillis>,
+        now: UnixMillis,
+    ) {
+        let records = end.0.saturating_sub(reached.0);
+        let written = written.filter(|written| *written > UnixMillis(0));
+        self.oldest = if written.is_some() { Some(reached) } else { self.oldest.filter(|oldest| *oldest == reached) };
+        self.since = if records == 0 { None } else { written.or(self.since).or(Some(now)) };
+        metrics::lag(partition.index, records, self.since.map_or(Duration::ZERO, |since| now.since(since)));
+    }
+
+    /// Shows how far behind a partition is that stands still. When its first record was written is asked once.
+    pub(super) async fn lag_while_it_stands(&mut self, shared: &Shared, partition: &Partition, found: &Found<'_>) {
+        let (reached, log) = (found.finished(), found.log);
+        let from = reached.max(log.start);
+        let mut written = None;
+        if from < log.end && self.oldest != Some(reached) {
+            match shared.reader.read(partition, from, log.end).await {
+                Ok(records) => written = records.get(0).map(|record| record.at),
+                Err(fault) => metrics::kafka_error(&fault),
+            }
+        }
+        self.lag(partition, [reached, log.end], written, shared.claims.time().earliest);
+    }
+}

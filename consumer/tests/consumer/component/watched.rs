@@ -1,0 +1,92 @@
+//! What the consumers on a test's thread show: metrics, and the errors that they log.
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::sync::Once;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+thread_local! {
+    static ERRORS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(crate) struct Watched {
+    metrics: PrometheusHandle,
+    _guard: metrics::LocalRecorderGuard<'static>,
+}
+
+impl Watched {
+    /// Watches this thread from now on.
+    pub(crate) fn new() -> Self {
+        static ONCE: Once = Once::new();
+        // One for all threads: what the first thread says of a line of the program would hold for the others.
+        ONCE.call_once(|| tracing::subscriber::set_global_default(Errors).unwrap());
+        let recorder = Box::leak(Box::new(PrometheusBuilder::new().build_recorder()));
+        Self { metrics: recorder.handle(), _guard: metrics::set_default_local_recorder(recorder) }
+    }
+
+    /// The value of a metric, by its name and labels as Prometheus reads them.
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
+        let text = self.metrics.render();
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    /// How many partitions are read, and how many stand still.
+    pub(crate) fn partitions(&self) -> [Option<f64>; 2] {
+        ["reading", "halted"].map(|state| self.metric(&format!("tally_consumer_partitions{{state=\"{state}\"}}")))
+    }
+
+    /// How many records of partition 0 wait, and how long the oldest has.
+    pub(crate) fn lag(&self) -> [Option<f64>; 2] {
+        ["records", "seconds"].map(|what| self.metric(&format!("tally_consumer_lag_{what}{{partition=\"0\"}}")))
+    }
+
+    /// How many errors were logged that contain `text`.
+    pub(crate) fn errors(&self, text: &str) -> usize {
+        ERRORS.with_borrow(|errors| errors.iter().filter(|error| error.contains(text)).count())
+    }
+}
+
+struct Errors;
+
+impl Subscriber for Errors {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::ERROR
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::ERROR)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        ERRORS.with_borrow_mut(|errors| errors.push(message.0));
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
