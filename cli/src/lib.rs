@@ -5,6 +5,7 @@ mod canary;
 mod change;
 mod desk;
 mod ended;
+mod given;
 mod health;
 mod metrics;
 mod probe;

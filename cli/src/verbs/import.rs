@@ -1,11 +1,21 @@
 //! `tally import`: likes from a file, sent to the topic, where consumers write them like any others.
 
+mod args;
+mod lines;
+mod pace;
+mod parse;
+mod place;
+mod rejected;
+mod run;
+mod window;
+
 use std::sync::Arc;
 
 use anyhow::Context;
 use tally_adapters::kafka;
-use tally_consumer::{Import, ImportArgs, Imported, Source};
 
+use self::args::{ImportArgs, Source};
+use self::run::{Import, Imported};
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::health::FOUND_SOMETHING;

@@ -1,9 +1,6 @@
 //! `tally recount`: recounts posts, or everything, in this process. What is done is the program `tally-batch-recount`'s.
 
-use std::fmt::Display;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -18,6 +15,7 @@ use tally_service::{Ended, Exit, How, Running};
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
+use crate::given::ids_of;
 use crate::said::{Answer, Form, print};
 
 /// How long the parts of a recount that has ended may take to stop.
@@ -100,7 +98,7 @@ fn scope(posts: Vec<PostId>, file: Option<&Path>, all: bool, counters: Vec<Strin
     }
     let mut posts = posts;
     if let Some(file) = file {
-        posts.extend(listed(file)?);
+        posts.extend(ids_of(file)?);
     }
     posts.sort_unstable();
     posts.dedup();
@@ -108,22 +106,6 @@ fn scope(posts: Vec<PostId>, file: Option<&Path>, all: bool, counters: Vec<Strin
         return Err(Usage("say which posts, by their ids or --file, or --all".to_owned()).into());
     }
     Ok(Scope::Posts { posts, counters })
-}
-
-/// The ids of a file, one a line. Empty lines are passed over.
-pub(super) fn listed<T: FromStr<Err: Display>>(file: &Path) -> anyhow::Result<Vec<T>> {
-    let mut text = String::new();
-    let read = match file.to_str() {
-        Some("-") => std::io::stdin().read_to_string(&mut text),
-        _ => std::fs::File::open(file).and_then(|mut opened| opened.read_to_string(&mut text)),
-    };
-    read.with_context(|| format!("cannot read {}", file.display()))?;
-    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-    let id = |(nth, line): (usize, &str)| {
-        let bad = |why: String| Usage(format!("{}, line {nth}: {why}", file.display()));
-        line.trim().parse().map_err(|error: T::Err| bad(error.to_string()).into())
-    };
-    lines.map(id).collect()
 }
 
 fn planned(scope: &Scope, desk: &Desk) -> String {

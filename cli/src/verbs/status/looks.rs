@@ -7,7 +7,6 @@ use anyhow::Context;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
 use tally_adapters::redis;
-use tally_consumer::dlq;
 use tally_core::audit::{Cause, RunRecord, RunScope};
 use tally_core::cached::{Cache as _, StandingAt};
 use tally_core::fault::Fault;
@@ -20,6 +19,7 @@ use super::Status;
 use crate::desk::Desk;
 use crate::ended::Usage;
 use crate::said::{ago, counted, ranges};
+use crate::verbs::dlq;
 
 /// Runs among which the last audit is looked for.
 const RUNS: u32 = 200;

@@ -12,7 +12,7 @@ use tally_core::ports::log::{Outgoing, Written};
 use tally_core::topic::Offset;
 use tally_service::Switch;
 
-use super::args::Format;
+use super::super::args::{Format, Source};
 use super::*;
 
 const PARTITIONS: u32 = 4;

@@ -1,15 +1,7 @@
-//! `import`: sends likes from a file to the topic of likes, where the consumers write them like any others.
+//! Sends likes from a file to the topic of likes, where the consumers write them like any others.
 //!
 //! Events are sent in the file's order, so the last line about a user and a post wins. After a fault everything from the
 //! failed event on is sent again, in that order: an event says what is, not what changes, so repeats end in the same rows.
-
-mod args;
-mod lines;
-mod pace;
-mod parse;
-mod place;
-mod rejected;
-mod window;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,52 +14,51 @@ use tally_core::ports::{Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_service::{Host, Patience, Stop, Stopped, Until};
 
-use self::lines::Lines;
-use self::pace::Paced;
-use self::parse::Parser;
-use self::place::{Place, Whose};
-use self::rejected::Rejected;
-use self::window::{Fate, Window};
-
-pub use args::{Format, ImportArgs, Source};
+use super::args::ImportArgs;
+use super::lines::Lines;
+use super::pace::Paced;
+use super::parse::Parser;
+use super::place::{Place, Whose};
+use super::rejected::Rejected;
+use super::window::{Fate, Window};
 
 /// How often the place is written down, and how often the log says how far the import is.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
 /// Sends the lines of one file.
-pub struct Import {
-    pub reader: Arc<dyn TopicReader>,
-    pub producer: Arc<dyn Producer>,
-    pub topic: String,
-    pub host: Host,
-    pub settings: ImportArgs,
+pub(super) struct Import {
+    pub(super) reader: Arc<dyn TopicReader>,
+    pub(super) producer: Arc<dyn Producer>,
+    pub(super) topic: String,
+    pub(super) host: Host,
+    pub(super) settings: ImportArgs,
 }
 
 /// What an import came to, what earlier ones of the same file did included.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Imported {
-    pub lines: u64,
+pub(super) struct Imported {
+    pub(super) lines: u64,
     /// Events that Kafka has acknowledged; in a dry run those that would be sent.
-    pub sent: u64,
-    pub blank: u64,
+    pub(super) sent: u64,
+    pub(super) blank: u64,
     /// Lines that are no events, by reason.
-    pub rejected: BTreeMap<String, u64>,
+    pub(super) rejected: BTreeMap<String, u64>,
     /// Where these lines are.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rejected_in: Option<PathBuf>,
+    pub(super) rejected_in: Option<PathBuf>,
     /// The columns of a CSV file that were read, and those that were not.
-    pub columns: Vec<String>,
-    pub ignored: Vec<String>,
+    pub(super) columns: Vec<String>,
+    pub(super) ignored: Vec<String>,
     /// The first and the last time that an event states, of those that were not imported earlier.
-    pub times: Option<[UnixMillis; 2]>,
+    pub(super) times: Option<[UnixMillis; 2]>,
     /// How many of these state none.
-    pub undated: u64,
+    pub(super) undated: u64,
 }
 
 impl Imported {
     /// What the file has, a line each: its columns, and the times of its events.
-    pub fn described(&self) -> Vec<String> {
+    pub(super) fn described(&self) -> Vec<String> {
         let Self { columns, ignored, times, undated, .. } = self;
         let mut lines = Vec::new();
         if !columns.is_empty() {
@@ -106,7 +97,7 @@ impl Import {
     /// # Errors
     /// A file or a topic that cannot be read; where it ended early, a topic that cannot be written, more rejected lines than are
     /// allowed, or a stop.
-    pub async fn carry_out(self, stop: &Stop) -> anyhow::Result<(Imported, anyhow::Result<()>)> {
+    pub(super) async fn carry_out(self, stop: &Stop) -> anyhow::Result<(Imported, anyhow::Result<()>)> {
         let (mut run, lines) = self.open(stop).await?;
         let rate = if run.settings.dry_run { None } else { Some(run.settings.rate) };
         let mut paced = Paced::new(lines, rate, run.patience.clock());
