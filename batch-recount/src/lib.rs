@@ -18,4 +18,5 @@ pub use args::{Args, Config, Scope, Since};
 pub use calls::{Calls, at_once};
 pub use metrics::CATALOGUE;
 pub use ports::{LogPorts, Ports};
+pub use run::recount;
 pub use settle::{Rules, chosen};

@@ -20,7 +20,7 @@ use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
 use crate::given::ids_of;
-use crate::health::{FOUND_SOMETHING, say};
+use crate::health::say;
 use crate::said::{Form, counted, print};
 
 /// How often a pass over the table says how far it is.
@@ -114,8 +114,8 @@ impl What {
             lines.push(format!("{} produced: the consumers take the rows away", counted(erased.produced, "event")));
             Ok(lines.join("\n"))
         });
-        let code = print(&changed.await?.with(found), form)?;
-        Ok(if is_left { FOUND_SOMETHING } else { code })
+        let changed = changed.await?.with(found);
+        print(&changed.wrong_if(is_left), form)
     }
 }
 

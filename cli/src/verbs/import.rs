@@ -17,7 +17,6 @@ use self::place::Place;
 use self::run::{Import, Target};
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
-use crate::health::FOUND_SOMETHING;
 use crate::said::{Form, print};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -65,7 +64,6 @@ impl Args {
             Ok(import.said())
         });
         let changed = changed.await?.with(found);
-        let code = print(&changed, form)?;
-        Ok(if is_whole { code } else { FOUND_SOMETHING })
+        print(&changed.wrong_if(!is_whole), form)
     }
 }

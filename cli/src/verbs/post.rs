@@ -2,7 +2,7 @@
 
 mod reasons;
 mod recount;
-mod seen;
+pub(super) mod seen;
 
 use std::time::Duration;
 

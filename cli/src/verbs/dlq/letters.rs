@@ -257,11 +257,10 @@ pub(super) async fn put_back_of(
 }
 
 pub(super) fn described(letter: &Letter<'_>) -> Described {
-    let from = letter.from.map(|(topic, partition, offset)| (topic.to_owned(), partition, offset.0));
     Described {
-        topic: from.as_ref().map(|(topic, ..)| topic.clone()),
-        partition: from.as_ref().map(|(_, partition, _)| *partition),
-        offset: from.map(|(.., offset)| offset),
+        topic: letter.from.map(|(topic, ..)| topic.to_owned()),
+        partition: letter.from.map(|(_, partition, _)| partition),
+        offset: letter.from.map(|(.., offset)| offset.0),
         reason: letter.reason,
         message: letter.message.to_owned(),
         cut_from: letter.cut_from,
