@@ -14,7 +14,7 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
 
 use super::receipts::{Identities, Identity, letter, put_back};
-use crate::said::{Answer, Table, plain};
+use crate::said::{Answer, Table, or_dash, plain};
 
 /// Which dead letters are meant; without any of these all.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -89,9 +89,7 @@ impl Answer for Letters {
         }
         let mut letters = Table::headed(["topic", "partition", "offset", "reason", "message"]);
         for Described { topic, partition, offset, reason, message, .. } in &self.letters {
-            let or = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
-            let (partition, offset) = (or(partition.map(u64::from)), or(*offset));
-            letters.row([&topic.as_deref().unwrap_or("-"), &partition, &offset, reason, message]);
+            letters.row([&or_dash(topic.as_ref()), &or_dash(*partition), &or_dash(*offset), reason, message]);
         }
         let mut reasons = Table::headed(["reason", "letters"]);
         for (reason, count) in &self.reasons {
@@ -116,10 +114,9 @@ impl Answer for Letters {
 fn shown(letter: &Described) -> String {
     let Described { topic, partition, offset, reason, message, cut_from, is_put_back, record } = letter;
     let mut table = Table::default();
-    let or = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
-    table.row([&"topic", &topic.as_deref().unwrap_or("-")]);
-    table.row([&"partition", &or(partition.map(u64::from))]);
-    table.row([&"offset", &or(*offset)]);
+    table.row([&"topic", &or_dash(topic.as_ref())]);
+    table.row([&"partition", &or_dash(*partition)]);
+    table.row([&"offset", &or_dash(*offset)]);
     table.row([&"reason", reason]);
     table.row([&"message", message]);
     table.row([&"put back", &if *is_put_back { "yes" } else { "no" }]);
