@@ -49,12 +49,21 @@ def brief(text):
 
 
 def helps(crate):
-    """The help of a program and of each of its verbs: (usage, what it does, arguments and flags)."""
+    """The help of a program and of each of its verbs: (usage, what it does, arguments and flags). What verbs share stands once, at
+    the end, and each names what it has of that; the program's own flags are each verb's."""
     path = next((ROOT / crate / "src/snapshots").glob("*help_is_the_reference.snap"))
-    for part in re.split(r"\n\n\n", snapshot(path)):
-        about, _, rest = part.strip().partition("\nUsage: ")
+    parts = [part.strip() for part in re.split(r"\n\n\n", snapshot(path))]
+    groups = {match[1]: list(flags(part)) for part in parts if (match := re.match(r"\.\.\. (.*):\n", part))}
+    everywhere = []
+    for part in parts:
+        if part.startswith("... "):
+            continue
+        about, _, rest = part.partition("\nUsage: ")
         usage, _, body = rest.partition("\n")
-        yield usage.strip(), brief(about.split("\n\n")[0]), list(flags(body))
+        own = list(flags(body))
+        shared = [flag for name in re.findall(r"(?m)^\.\.\. and (.*)$", body) for flag in groups[name]]
+        yield usage.strip(), brief(about.split("\n\n")[0]), everywhere + own + shared
+        everywhere = everywhere or own
 
 
 def flags(body):

@@ -1,13 +1,11 @@
 //! The composition root: which adapter serves which port, and what the process does with them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
 use futures_util::FutureExt;
-use tally_adapters::{Deployment, dynamodb, kafka};
-use tally_core::audit::AuditRun;
+use tally_adapters::{Deployment, dynamodb};
 use tally_core::backoff::Backoff;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Listen, Program};
@@ -16,27 +14,14 @@ use crate::args::{Args, Config, Scope};
 use crate::metrics;
 use crate::ports::{LogPorts, Ports};
 use crate::routes::{Desk, routes};
-use crate::run::Run;
+use crate::run::recount;
 use crate::settle::{Recount, begun};
 use crate::watch::watch;
-
-impl LogPorts {
-    /// The topic in Kafka.
-    fn open(kafka: Option<&kafka::Settings>, topic: &str) -> anyhow::Result<Self> {
-        const WHAT: &str = "cannot set up the log of changes";
-        let kafka = kafka.context(WHAT)?;
-        let reader = Arc::new(kafka::TopicReader::new(kafka, "tally-batch-recount", topic).context(WHAT)?);
-        let producer = Arc::new(kafka::Producer::new(kafka).context(WHAT)?);
-        Ok(Self { topic: topic.to_owned(), reader, producer })
-    }
-}
 
 /// A recount and the ports it works on.
 pub struct App {
     config: Config,
     ports: Ports,
-    /// The id of the run, where a caller has given it.
-    caller: Option<AuditRun>,
 }
 
 impl App {
@@ -48,20 +33,13 @@ impl App {
         let settings =
             dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
         let tables = dynamodb::Connection::open(&settings).await;
-        let log = LogPorts::open(config.kafka.as_ref(), &config.topic)?;
+        let log = LogPorts::open(config.kafka.as_ref().context("no brokers are named")?, &config.topic)?;
         Ok(Self::with_ports(config, Ports::over(&tables, log)))
     }
 
     /// A recount over `ports`, whatever is behind them.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
-        Self { config, ports, caller: None }
-    }
-
-    /// The same for a program that carries out a recount and has its own answer to print: the run has this id, by which it is
-    /// found afterwards, and writes nothing to the standard output.
-    #[must_use]
-    pub fn called(self, run: AuditRun) -> Self {
-        Self { caller: Some(run), ..self }
+        Self { config, ports }
     }
 }
 
@@ -72,7 +50,7 @@ impl tally_service::App for App {
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { config: Config { shards, scope, rules, .. }, ports, caller } = self;
+        let Self { config: Config { shards, scope, rules, .. }, ports } = self;
         // A recount creates nothing: a process that writes rows says what the deployment is.
         let shards = Deployment { tables: &ports.tables, shards }.join(&host).await?;
         host.wait_for("changes", Backoff::STORE, || begun(&ports.changes)).await?;
@@ -82,7 +60,7 @@ impl tally_service::App for App {
                 let of = Recount::new(ports, shards, rules, by, stop).await?;
                 match scope {
                     Scope::Watch => watch(&of, &watching).await,
-                    scope => Box::pin(Run::shown(&of, &scope, caller).await?.finish()).await,
+                    scope => Ok(recount(&of, &scope, true).await?.0),
                 }
             }
             .boxed()

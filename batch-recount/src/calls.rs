@@ -24,7 +24,7 @@ const ITEM: u64 = 2;
 
 /// How this process calls, reads and waits. Clones are the same.
 #[derive(Clone, Debug)]
-pub(crate) struct Calls {
+pub struct Calls {
     patience: Patience,
     stop: Stop,
     budget: Arc<Budget>,
@@ -34,7 +34,7 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// Reads at most so many units a second, until `stop` is requested.
-    pub(crate) fn new(read_units: Option<u32>, patience: Patience, stop: Stop) -> Self {
+    pub fn new(read_units: Option<u32>, patience: Patience, stop: Stop) -> Self {
         let budget = Arc::new(Budget::new(read_units, patience.clock()));
         let throttled = Arc::clone(&budget);
         let patience = patience.on_fault(move |_, fault, _| {
@@ -45,27 +45,27 @@ impl Calls {
     }
 
     /// The same with nothing spent yet; the budget is shared.
-    pub(crate) fn anew(&self) -> Self {
+    pub fn anew(&self) -> Self {
         Self { spent: Arc::default(), ..self.clone() }
     }
 
     /// The clock waited by.
-    pub(crate) fn clock(&self) -> Clock {
+    pub fn clock(&self) -> Clock {
         self.patience.clock()
     }
 
     /// The wall time.
-    pub(crate) fn now(&self) -> UnixMillis {
+    pub fn now(&self) -> UnixMillis {
         self.clock().now()
     }
 
     /// A span from now on, by the clock that only moves forward.
-    pub(crate) fn after(&self, span: Duration) -> Duration {
+    pub fn after(&self, span: Duration) -> Duration {
         self.clock().reading().at + span
     }
 
     /// Whether a time by that clock has come.
-    pub(crate) fn is_past(&self, deadline: Duration) -> bool {
+    pub fn is_past(&self, deadline: Duration) -> bool {
         self.clock().reading().at >= deadline
     }
 
@@ -74,7 +74,7 @@ impl Calls {
     /// # Errors
     /// A fault that waiting does not mend, naming `what`; [`GivenUp`](tally_service::GivenUp);
     /// [`Stopped`](tally_service::Stopped) on request.
-    pub(crate) async fn persist<T, Fut>(&self, what: &str, call: impl FnMut() -> Fut) -> anyhow::Result<T>
+    pub async fn persist<T, Fut>(&self, what: &str, call: impl FnMut() -> Fut) -> anyhow::Result<T>
     where
         Fut: Future<Output = Outcome<T>>,
     {
@@ -85,22 +85,22 @@ impl Calls {
     ///
     /// # Errors
     /// `fault` itself if waiting does not mend it; [`Stopped`](tally_service::Stopped) on request.
-    pub(crate) async fn pause(&self, what: &str, fault: Fault) -> anyhow::Result<()> {
+    pub async fn pause(&self, what: &str, fault: Fault) -> anyhow::Result<()> {
         self.patience.pause(what, fault, &mut 0, Until::Requested(&self.stop)).await
     }
 
     /// Waits for `span`.
-    pub(crate) async fn wait(&self, span: Duration) -> anyhow::Result<()> {
+    pub async fn wait(&self, span: Duration) -> anyhow::Result<()> {
         Ok(self.stop.unless_requested(self.clock().sleep(span)).await?)
     }
 
     /// Waits until the budget allows a read.
-    pub(crate) async fn allowed(&self) -> anyhow::Result<()> {
+    pub async fn allowed(&self) -> anyhow::Result<()> {
         Ok(self.stop.unless_requested(self.budget.ready()).await?)
     }
 
     /// What `call` answers, which reads so many items one by one.
-    pub(crate) async fn read<T, Fut>(&self, what: &str, items: usize, call: impl FnMut() -> Fut) -> anyhow::Result<T>
+    pub async fn read<T, Fut>(&self, what: &str, items: usize, call: impl FnMut() -> Fut) -> anyhow::Result<T>
     where
         Fut: Future<Output = Outcome<T>>,
     {
@@ -110,7 +110,7 @@ impl Calls {
     }
 
     /// What `call` answers, which writes so many units.
-    pub(crate) async fn write<T, Fut>(&self, what: &str, units: u64, call: impl FnMut() -> Fut) -> anyhow::Result<T>
+    pub async fn write<T, Fut>(&self, what: &str, units: u64, call: impl FnMut() -> Fut) -> anyhow::Result<T>
     where
         Fut: Future<Output = Outcome<T>>,
     {
@@ -121,7 +121,7 @@ impl Calls {
     }
 
     /// The parts of a long answer, one after the other, inside the budget.
-    pub(crate) fn pages<'a, T, Fut>(
+    pub fn pages<'a, T, Fut>(
         &'a self,
         what: &'a str,
         call: impl Fn(Option<Cursor>) -> Fut + Copy + Send + Sync + 'a,
@@ -141,7 +141,7 @@ impl Calls {
     }
 
     /// The parts of a scan by so many segments at once, in any order.
-    pub(crate) fn scan<'a, T, Fut>(
+    pub fn scan<'a, T, Fut>(
         &'a self,
         what: &'a str,
         segments: u32,
@@ -157,7 +157,7 @@ impl Calls {
     }
 
     /// What was spent so far.
-    pub(crate) fn cost(&self) -> Cost {
+    pub fn cost(&self) -> Cost {
         let [half_reads, write_units] = [0, 1].map(|kind: usize| self.spent[kind].load(Ordering::Relaxed));
         Cost { read_units: half_reads.div_ceil(2), write_units }
     }
@@ -170,7 +170,7 @@ impl Calls {
 }
 
 /// What all of `work` comes to, up to `most` at once and in any order, or the first error.
-pub(crate) fn at_once<'a, T: Send + 'a, E: Send + 'a>(
+pub fn at_once<'a, T: Send + 'a, E: Send + 'a>(
     most: usize,
     work: impl IntoIterator<Item = BoxFuture<'a, Result<T, E>>>,
 ) -> BoxFuture<'a, Result<Vec<T>, E>> {

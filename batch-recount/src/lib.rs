@@ -4,7 +4,6 @@ mod app;
 mod args;
 mod budget;
 mod calls;
-mod erase;
 mod findings;
 mod metrics;
 mod ports;
@@ -16,7 +15,8 @@ mod watch;
 
 pub use app::App;
 pub use args::{Args, Config, Scope, Since};
-pub use erase::{EraseConfig, ErasePorts, Erased, Subject, Tombstones, erase};
+pub use calls::{Calls, at_once};
 pub use metrics::CATALOGUE;
 pub use ports::{LogPorts, Ports};
-pub use settle::Rules;
+pub use run::recount;
+pub use settle::{Rules, chosen};

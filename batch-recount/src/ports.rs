@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tally_adapters::dynamodb;
+use anyhow::Context;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::{dynamodb, kafka};
 use tally_core::ports::Producer;
 use tally_core::ports::log::TopicReader;
 
@@ -38,6 +39,19 @@ pub struct LogPorts {
     pub reader: Arc<dyn TopicReader>,
     /// Writes corrections, and which losses are repaired.
     pub producer: Arc<dyn Producer>,
+}
+
+impl LogPorts {
+    /// The topic in Kafka.
+    ///
+    /// # Errors
+    /// Settings that librdkafka does not take.
+    pub fn open(kafka: &kafka::Settings, topic: &str) -> anyhow::Result<Self> {
+        const WHAT: &str = "cannot set up the log of changes";
+        let reader = Arc::new(kafka::TopicReader::new(kafka, "tally-batch-recount", topic).context(WHAT)?);
+        let producer = Arc::new(kafka::Producer::new(kafka).context(WHAT)?);
+        Ok(Self { topic: topic.to_owned(), reader, producer })
+    }
 }
 
 impl Ports {

@@ -28,27 +28,30 @@ pub(crate) struct Run {
     progress: Option<Progress>,
 }
 
-impl Run {
-    /// A new run of `scope`, or the one to be continued, shown to people. A `caller` gives the run its id, and reads there what
-    /// it comes to: only a bar is shown then.
-    ///
-    /// # Errors
-    /// A run to be continued that does not exist, is over, was no audit, or corrects where a dry run is asked for.
-    pub(crate) async fn shown(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
-        let run = Self::begin(of, scope, caller).await?;
-        let tables = match run.record.scope {
-            RunScope::Audit => Some(expected_of(of, &run.record.summary).await?),
-            RunScope::Since => Some(0),
-            RunScope::Queue | RunScope::Posts => None,
-        };
-        Ok(Self { progress: Some(Progress::new(tables, of.calls.clock(), caller.is_none())), ..run })
-    }
+/// Carries out a recount, and shows its progress: a bar on a terminal, and on the standard output if it `prints`. How it ended, and
+/// what it came to.
+///
+/// # Errors
+/// A run to be continued that does not exist, is over, was no audit, or corrects where a dry run is asked for; the log does not go
+/// on, or a store refuses what it is asked.
+pub async fn recount(of: &Recount, scope: &Scope, prints: bool) -> anyhow::Result<(Exit, Summary)> {
+    let mut run = Run::begin(of, scope).await?;
+    let tables = match run.record.scope {
+        RunScope::Audit => Some(expected_of(of, &run.record.summary).await?),
+        RunScope::Since => Some(0),
+        RunScope::Queue | RunScope::Posts => None,
+    };
+    run.progress = Some(Progress::new(tables, of.calls.clock(), prints));
+    let (exit, summary, ()) = Box::pin(run.carried_out(Box::pin(run.work()))).await?;
+    Ok((exit, summary))
+}
 
-    /// The same for a process that shows no progress.
+impl Run {
+    /// A new run of `scope`, or the one to be continued, which shows no progress.
     ///
     /// # Errors
-    /// As [`shown`](Self::shown).
-    pub(crate) async fn begin(of: &Recount, scope: &Scope, caller: Option<AuditRun>) -> anyhow::Result<Self> {
+    /// As of [`recount`].
+    pub(crate) async fn begin(of: &Recount, scope: &Scope) -> anyhow::Result<Self> {
         let named = match scope {
             Scope::Resume(run) => return resumed(of, *run).await,
             Scope::Audit => RunScope::Audit,
@@ -57,8 +60,7 @@ impl Run {
             Scope::Queue | Scope::Watch => RunScope::Queue,
         };
         let recount = of.anew(of.rules).await?;
-        let run = caller.unwrap_or(recount.run);
-        let recount = recount.continuing(run);
+        let run = recount.run;
         let record = RunRecord {
             run,
             began: of.calls.now(),
@@ -71,12 +73,6 @@ impl Run {
         Ok(Self { progress: None, recount, record, scope: scope.clone() })
     }
 
-    /// Does the work.
-    pub(crate) async fn finish(self) -> anyhow::Result<Exit> {
-        let work = Box::pin(self.work());
-        self.carried_out(work).await.map(|(exit, ())| exit)
-    }
-
     /// Does the work once, for a process that stays: what it came to, and the row keys that are to be looked at once more.
     pub(crate) async fn once(self, waiting: &mut Waiting) -> anyhow::Result<(Exit, Recount, Vec<Open>)> {
         let work = Box::pin(async {
@@ -87,7 +83,7 @@ impl Run {
             self.recount.enqueue(self.recount.left()).await?;
             anyhow::Ok(settled)
         });
-        let (exit, corrected) = Box::pin(self.carried_out(work)).await?;
+        let (exit, _, corrected) = Box::pin(self.carried_out(work)).await?;
         Ok((exit, self.recount, corrected))
     }
 
@@ -95,7 +91,7 @@ impl Run {
     async fn carried_out<T>(
         &self,
         work: impl Future<Output = anyhow::Result<(Ended, T)>> + Send,
-    ) -> anyhow::Result<(Exit, T)> {
+    ) -> anyhow::Result<(Exit, Summary, T)> {
         self.put(None, 0).await?;
         let (ended, result) = tokio::select! {
             biased;
@@ -114,7 +110,7 @@ impl Run {
         }
         let (found, corrected) = (summary.found(), summary.corrected);
         tracing::info!(run = %self.record.run, left, found, corrected, "recount ends");
-        Ok((exit, result))
+        Ok((exit, summary, result))
     }
 
     async fn work(&self) -> anyhow::Result<(Ended, ())> {

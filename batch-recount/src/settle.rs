@@ -32,7 +32,8 @@ use crate::findings::Findings;
 use crate::ports::Ports;
 
 pub(crate) use audit::Due;
-pub(crate) use named::{Waiting, chosen, defined, row_keys};
+pub use named::chosen;
+pub(crate) use named::{Waiting, row_keys};
 pub(crate) use rounds::Open;
 pub(crate) use sums::Part;
 

@@ -87,7 +87,7 @@ async fn run(
     waiting: &mut Waiting,
     rechecks: &mpsc::Sender<Recheck>,
 ) -> anyhow::Result<Option<Exit>> {
-    let run = async { Run::begin(of, scope, None).await?.once(waiting).await };
+    let run = async { Run::begin(of, scope).await?.once(waiting).await };
     let Some((exit, recount, corrected)) = unless_behind(Box::pin(run).await)? else { return Ok(None) };
     if !corrected.is_empty() {
         let recheck = async move {

@@ -1,9 +1,13 @@
 //! The command line: a noun, then a verb.
 
-use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
-use crate::health::Health;
-use crate::said::Form;
+use anyhow::Context;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::ended;
+use crate::health::{Health, say};
+use crate::said::{Form, print};
 use crate::verbs::{
     adopt, audit, cost, counters, dlq, doctor, draw, erase, generate, import, ledger, pause, post, prepare, recount,
     restore, status, stream, topic, verify,
@@ -16,17 +20,17 @@ use crate::verbs::{
 /// with 69 if there was no answer, with 78 if configuration or permissions are wrong.
 #[derive(Debug, Parser)]
 #[command(name = "tally", version)]
-pub(crate) struct Args {
+struct Args {
     /// How answers are written
     #[arg(short, long, value_enum, default_value_t = Form::Table, global = true, value_name = "FORM")]
-    pub(crate) output: Form,
+    output: Form,
 
     #[command(subcommand)]
-    pub(crate) command: Command,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+enum Command {
     /// Says in one screen how the deployment is: what was looked at, what was not, and what is wrong
     Status(status::Args),
     /// Says whether the deployment is set up as it has to be: tables, permissions, quotas, retention, clocks
@@ -99,15 +103,119 @@ pub(crate) enum Command {
     Generate(generate::Generate),
 }
 
+/// Runs what was asked for; the exit code of the process.
+pub(crate) fn run() -> ExitCode {
+    let Args { output, command } = Args::parse();
+    let done = match command {
+        Command::Health(health) => return health.run(),
+        Command::Generate(generate) => generate.run(Args::command()),
+        Command::Cost(args) => args.run().and_then(|answer| print(&answer, output)),
+        command => in_runtime(command, output),
+    };
+    match done {
+        Ok(code) => code.into(),
+        Err(error) => {
+            say(&ended::line(&error));
+            ended::code(&error).into()
+        }
+    }
+}
+
+fn in_runtime(command: Command, form: Form) -> anyhow::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.context("cannot start the runtime")?;
+    let done = runtime.block_on(Box::pin(answer(command, form)));
+    // A call to Kafka that hangs is no reason to stay.
+    runtime.shutdown_background();
+    done
+}
+
+async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
+    match command {
+        Command::Status(args) => print(&args.run().await?, form),
+        Command::Doctor(args) => print(&args.run().await?, form),
+        Command::Prepare(args) => print(&Box::pin(args.run()).await?, form),
+        Command::Post(verb) => verb.run(form).await,
+        Command::User(verb) => verb.run(form).await,
+        Command::Verify(args) => args.run(form).await,
+        Command::Import(args) => args.run(form).await,
+        Command::Topic(verb) => Box::pin(verb.run(form)).await,
+        Command::Dlq(verb) => Box::pin(verb.run(form)).await,
+        Command::Draw(verb) => verb.run(form).await,
+        Command::Stream(verb) => verb.run(form).await,
+        Command::Counters(verb) => verb.run(form).await,
+        Command::Audit(verb) => Box::pin(verb.run(form)).await,
+        Command::Recount(args) => Box::pin(args.run(form)).await,
+        Command::Adopt(verb) => verb.run(form).await,
+        Command::Restore(verb) => verb.run(form).await,
+        Command::Pause(args) => print(&args.run().await?, form),
+        Command::Resume(args) => print(&args.resume().await?, form),
+        Command::Ledger(args) => print(&args.run().await?, form),
+        Command::Health(_) | Command::Generate(_) | Command::Cost(_) => unreachable!("they need no runtime"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{Arg, Command};
 
-    use super::*;
+    use super::{Args, CommandFactory};
+    use crate::change::Writing;
+    use crate::desk::Where;
+
+    /// What many commands have in common.
+    fn shared() -> [Command; 2] {
+        let groups = [
+            <Writing as clap::Args>::augment_args(Command::new("to change something")),
+            <Where as clap::Args>::augment_args(Command::new("which deployment")),
+        ];
+        groups.map(|group| {
+            let mut group = group.disable_help_flag(true);
+            group.build();
+            group
+        })
+    }
+
+    fn is_same(one: &Arg, other: &Arg) -> bool {
+        let said = |arg: &Arg| {
+            let texts = [arg.get_help(), arg.get_long_help()].map(|help| help.map(ToString::to_string));
+            let values = (arg.get_default_values().to_vec(), arg.get_env().map(ToOwned::to_owned));
+            (texts, values, format!("{:?} {:?} {arg}", arg.get_id(), arg.get_help_heading()))
+        };
+        said(one) == said(other)
+    }
+
+    /// The help of a command and of those behind it: what is shared is named alone.
+    fn helps(command: &Command, is_root: bool) -> String {
+        let has =
+            |shared: &&Command| shared.get_arguments().all(|one| command.get_arguments().any(|arg| is_same(one, arg)));
+        let (groups, mut named) = (shared(), String::new());
+        let taken: Vec<&Command> = groups.iter().filter(has).collect();
+        for group in &taken {
+            named.push_str(&format!("\n... and {}", group.get_name()));
+        }
+        let is_shared =
+            |arg: &Arg| taken.iter().any(|group| group.get_arguments().any(|one| one.get_id() == arg.get_id()));
+        let is_global = |arg: &Arg| !is_root && ["help", "output"].contains(&arg.get_id().as_str());
+        let mut shown = command.clone().term_width(100).mut_args(|arg| {
+            let hidden = arg.is_hide_set() || is_shared(&arg) || is_global(&arg);
+            arg.hide_env_values(true).hide(hidden)
+        });
+        let text = shown.render_long_help().to_string() + &named;
+        let behind = command.get_subcommands().filter(|command| command.get_name() != "help");
+        behind.fold(text, |text, command| format!("{}\n\n\n{}", text.trim_end(), helps(command, false)))
+    }
 
     #[test]
     fn help_is_the_reference() {
-        insta::assert_snapshot!(tally_service::reference::<Args>());
+        let mut command = Args::command();
+        command.build();
+        let groups = shared().map(|group| {
+            let name = group.get_name().to_owned();
+            let text = group.term_width(100).mut_args(|arg| arg.hide_env_values(true));
+            format!("\n\n\n... {name}:\n\n{}", text.help_template("{all-args}").render_long_help())
+        });
+        insta::assert_snapshot!(helps(&command, true) + &groups.concat());
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 

@@ -43,6 +43,9 @@ pub(crate) struct Changed {
     outcome: Option<String>,
     /// Whether it was only shown.
     dry_run: bool,
+    /// Whether something is wrong all the same.
+    #[serde(skip)]
+    is_wrong: bool,
 }
 
 impl Answer for Changed {
@@ -55,6 +58,10 @@ impl Answer for Changed {
         }
         lines.join("\n")
     }
+
+    fn found(&self) -> bool {
+        self.is_wrong
+    }
 }
 
 impl Changed {
@@ -63,9 +70,14 @@ impl Changed {
         Self { found, ..self }
     }
 
-    /// Whether there is something to do that was not done.
-    pub(crate) fn is_left(&self) -> bool {
-        self.dry_run && !self.plan.is_empty()
+    /// The same, and something is wrong all the same.
+    pub(crate) fn wrong_if(self, is_wrong: bool) -> Self {
+        Self { is_wrong, ..self }
+    }
+
+    /// The same, where to do nothing would be wrong.
+    pub(crate) fn wrong_unless_done(self) -> Self {
+        Self { is_wrong: self.dry_run && !self.plan.is_empty(), ..self }
     }
 }
 
@@ -82,10 +94,11 @@ impl Writing {
         plan: Vec<String>,
         change: impl AsyncFnOnce() -> anyhow::Result<String>,
     ) -> anyhow::Result<Changed> {
-        if !self.yes || plan.is_empty() {
-            return Ok(Changed { command, found: Vec::new(), plan, outcome: None, dry_run: true });
+        let changed = Changed { command, found: Vec::new(), plan, outcome: None, dry_run: true, is_wrong: false };
+        if !self.yes || changed.plan.is_empty() {
+            return Ok(changed);
         }
-        let mut line = self.line(desk, command, &plan)?;
+        let mut line = self.line(desk, command, &changed.plan)?;
         desk.recounts.put_operation(&line).await.context("cannot write the ledger; nothing was changed")?;
         let done = change().await;
         line.ended = Some(match &done {
@@ -95,7 +108,7 @@ impl Writing {
         let noted = desk.recounts.put_operation(&line).await.context("cannot write the outcome to the ledger");
         let outcome = done?;
         noted?;
-        Ok(Changed { command, found: Vec::new(), plan, outcome: Some(outcome), dry_run: false })
+        Ok(Changed { outcome: Some(outcome), dry_run: false, ..changed })
     }
 
     /// # Errors

@@ -9,7 +9,7 @@ use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{dynamodb, kafka};
-use tally_consumer::{group_of, replay_group};
+use tally_consumer::{group_of, letters_of, replay_group};
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_service::{Chance, Clock, Host, Stop, StoreArgs, parse_duration};
@@ -132,7 +132,7 @@ impl Desk {
             group: of.group.unwrap_or_else(|| group_of(&connection.tables().prefix)),
             connection,
             kafka,
-            dead_letter_topic: of.dead_letter_topic.unwrap_or_else(|| format!("{}.dlq", of.topic)),
+            dead_letter_topic: of.dead_letter_topic.unwrap_or_else(|| letters_of(&of.topic)),
             topic: of.topic,
             changes_topic: of.changes_topic,
             clock: host.clock(),

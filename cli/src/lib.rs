@@ -5,19 +5,14 @@ mod canary;
 mod change;
 mod desk;
 mod ended;
+mod given;
 mod health;
 mod metrics;
 mod probe;
 mod said;
 mod verbs;
 
-use std::process::ExitCode;
-
-use clap::Parser;
-
-use crate::args::Args;
-
 /// What the program `tally` does.
-pub fn run() -> ExitCode {
-    verbs::run(Args::parse())
+pub fn run() -> std::process::ExitCode {
+    args::run()
 }

@@ -105,6 +105,11 @@ pub(crate) fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
     ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
+/// What there is, or a dash.
+pub(crate) fn or_dash(value: Option<impl std::fmt::Display>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
+}
+
 /// How long ago, in the largest unit that is not 0.
 pub(crate) fn ago(span: std::time::Duration) -> String {
     match span.as_secs() {

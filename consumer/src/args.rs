@@ -80,7 +80,7 @@ pub struct ReadSettings {
 impl ReadSettings {
     /// The topic of dead letters.
     pub(crate) fn letters(&self) -> String {
-        self.dead_letter_topic.clone().unwrap_or_else(|| letters_of_unless_told(&self.topic))
+        self.dead_letter_topic.clone().unwrap_or_else(|| letters_of(&self.topic))
     }
 }
 
@@ -119,17 +119,8 @@ impl Config {
     }
 }
 
-/// Where the dead letters of `topic` are, in a deployment whose own topic has them in another one: its consumer is started as that
-/// one is, and where that one was told nothing, the name follows from the topic's.
-pub(crate) fn letters_of(topic: &str, own: &str, letters: &str) -> String {
-    if topic == own || letters != letters_of_unless_told(own) {
-        return letters.to_owned();
-    }
-    letters_of_unless_told(topic)
-}
-
 /// Where the dead letters of `topic` are, unless another topic is given.
-pub(crate) fn letters_of_unless_told(topic: &str) -> String {
+pub fn letters_of(topic: &str) -> String {
     format!("{topic}.dlq")
 }
 
@@ -185,13 +176,6 @@ mod tests {
         assert_eq!(group(&[]), "tally-consumer");
         assert_eq!(group(&["--table-prefix", "blue-"]), "blue-tally-consumer");
         assert_eq!(group(&["--table-prefix", "blue-", "--group", "g"]), "g");
-    }
-
-    #[test]
-    fn a_counters_own_topic_has_letters_of_its_own_unless_one_topic_was_named_for_all() {
-        assert_eq!(letters_of("likes", "likes", "bad"), "bad");
-        assert_eq!(letters_of("views", "likes", "likes.dlq"), "views.dlq");
-        assert_eq!(letters_of("views", "likes", "bad"), "bad");
     }
 
     #[test]

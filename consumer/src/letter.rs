@@ -9,8 +9,6 @@ use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, Outgoing, Producer, Record, Written};
 use tally_core::topic::{Offset, Partition};
 
-use crate::identity::{Identity, is_receipt};
-
 const PREFIX: &str = "__connect.errors.";
 const TOPIC: &str = "__connect.errors.topic";
 const PARTITION: &str = "__connect.errors.partition";
@@ -52,7 +50,7 @@ struct Cut {
 
 /// How much of a record its letter has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub enum Stored {
     Whole,
     /// What fits; why the topic did not take the whole.
     Cut(String),
@@ -60,18 +58,21 @@ pub(crate) enum Stored {
 
 /// Writes dead letters.
 #[derive(Clone, Copy)]
-pub(crate) struct Writer<'a> {
-    pub(crate) producer: &'a dyn Producer,
+pub struct Writer<'a> {
+    pub producer: &'a dyn Producer,
     /// The dead-letter topic.
-    pub(crate) topic: &'a str,
+    pub topic: &'a str,
     /// The deployment that they are of, where it has a name.
-    pub(crate) deployment: Option<&'a str>,
+    pub deployment: Option<&'a str>,
 }
 
 impl Writer<'_> {
     /// Writes the dead letter of `record`: whole, or as much of it as the topic takes. Writing it again is harmless: where it
     /// came from identifies it.
-    pub(crate) async fn write(&self, from: &Partition, record: Record<'_>, rejection: &Rejection) -> Outcome<Stored> {
+    ///
+    /// # Errors
+    /// The topic takes no dead letters.
+    pub async fn write(&self, from: &Partition, record: Record<'_>, rejection: &Rejection) -> Outcome<Stored> {
         let mut refused = None;
         for cut in std::iter::once(WHOLE).chain(CUTS.into_iter().filter(|cut| cut.shortens(record))) {
             match self.send(from, record, rejection, cut).await {
@@ -137,32 +138,29 @@ fn shortened(mut message: String) -> String {
 
 /// A dead letter as it is read back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Letter<'a> {
-    pub(crate) record: Record<'a>,
+pub struct Letter<'a> {
+    pub record: Record<'a>,
     /// The deployment that put the record aside; letters of older builds do not say it.
     deployment: Option<&'a str>,
     /// When the record was written, in milliseconds; 0 where the letter does not say it.
-    pub(crate) at: u64,
+    pub at: u64,
     /// Topic, partition and offset of the record, if the headers say so.
-    pub(crate) from: Option<(&'a str, u32, Offset)>,
+    pub from: Option<(&'a str, u32, Offset)>,
     /// Why it was not applied.
-    pub(crate) reason: &'static str,
-    pub(crate) message: &'a str,
+    pub reason: &'static str,
+    pub message: &'a str,
     /// How many bytes the value had, where the letter has only some of the record.
-    pub(crate) cut_from: Option<u64>,
+    pub cut_from: Option<u64>,
 }
 
 impl<'a> Letter<'a> {
-    /// Reads a record of the dead-letter topic; `None` for one that is no letter, but the receipt of a replay.
-    pub(crate) fn read(record: Record<'a>) -> Option<Self> {
-        if is_receipt(record) {
-            return None;
-        }
+    /// Reads a record of the dead-letter topic.
+    pub fn read(record: Record<'a>) -> Self {
         let text = |name| record.header(name).and_then(|value: &'a [u8]| std::str::from_utf8(value).ok());
         let number = |name| text(name).and_then(|text| text.parse().ok());
         let from = text(TOPIC).zip(number(PARTITION)).zip(number(OFFSET));
         let said = text(CLASS).unwrap_or_default();
-        Some(Self {
+        Self {
             record,
             deployment: text(DEPLOYMENT),
             at: number(TIMESTAMP).unwrap_or_default(),
@@ -171,22 +169,16 @@ impl<'a> Letter<'a> {
             reason: Rejection::REASONS.into_iter().find(|reason| *reason == said).unwrap_or("unknown"),
             message: text(MESSAGE).unwrap_or_default(),
             cut_from: number(VALUE_BYTES),
-        })
+        }
     }
 
     /// The deployment that it is of, where that is not `deployment`. One that names none is taken for a letter of `deployment`.
-    pub(crate) fn foreign(&self, deployment: &str) -> Option<&'a str> {
+    pub fn foreign(&self, deployment: &str) -> Option<&'a str> {
         self.deployment.filter(|named| *named != deployment)
     }
 
-    /// Which record of `topic` in `deployment` it is about, if it is about one.
-    pub(crate) fn identity(&self, deployment: &str, topic: &str) -> Option<Identity> {
-        let (_, partition, offset) = self.from.filter(|(from, ..)| *from == topic)?;
-        self.foreign(deployment).is_none().then_some(Identity { partition, offset: offset.0, at: self.at })
-    }
-
     /// The headers the record had before it was put aside.
-    pub(crate) fn original_headers(&self) -> Vec<Header<'a>> {
+    pub fn original_headers(&self) -> Vec<Header<'a>> {
         self.record.headers().filter(|(name, _)| !name.starts_with(PREFIX) && !name.starts_with(OURS)).collect()
     }
 }
@@ -215,15 +207,12 @@ mod tests {
         let reader = broker.reader("g", "likes.dlq");
         let (partition, log) = reader.logs().await.unwrap().remove(0);
         let read = reader.read(&partition, log.start, log.end).await.unwrap();
-        let letter = Letter::read(read.get(0).unwrap()).unwrap();
+        let letter = Letter::read(read.get(0).unwrap());
         assert_eq!((letter.record.key, letter.record.value), (Some(&b"key"[..]), Some(&b"\xff"[..])));
         assert_eq!((letter.from, letter.reason), (Some(("likes", 3, Offset(41))), "not_utf8"));
         assert_eq!(letter.message, Rejection::NotUtf8(0).to_string());
         assert_eq!(letter.original_headers(), trace);
-        let of = Identity { partition: 3, offset: 41, at: 9 };
-        assert_eq!((letter.identity("ours", "likes"), letter.foreign("ours")), (Some(of), None));
-        assert_eq!((letter.identity("theirs", "likes"), letter.foreign("theirs")), (None, Some("ours")));
-        assert_eq!(letter.identity("ours", "views"), None);
+        assert_eq!((letter.at, letter.foreign("ours"), letter.foreign("theirs")), (9, None, Some("ours")));
         assert_eq!(letter.record.header("__connect.errors.stage"), Some(&b"VALUE_CONVERTER"[..]));
     }
 
@@ -269,12 +258,11 @@ mod tests {
             let reader = broker.reader("g", "likes.dlq");
             let (partition, log) = reader.logs().await.unwrap().remove(0);
             let read = reader.read(&partition, log.start, log.end).await.unwrap();
-            let letter = Letter::read(read.get(0).unwrap()).unwrap();
+            let letter = Letter::read(read.get(0).unwrap());
             let of = |bytes: Option<&[u8]>| bytes.map(<[u8]>::len).unwrap();
             assert_eq!((of(letter.record.key), of(letter.record.value), letter.original_headers().len()), kept);
             assert_eq!((letter.from, letter.reason), (Some(("likes", 3, Offset(41))), "not_utf8"));
-            let of = Identity { partition: 3, offset: 41, at: 9 };
-            assert_eq!(letter.identity("any", "likes"), Some(of), "one that names no deployment is taken for ours");
+            assert_eq!((letter.at, letter.foreign("any")), (9, None), "one that names no deployment is taken for ours");
             assert_eq!(letter.cut_from, is_cut.then_some(3 << 20));
             let sha256 = letter.record.header(VALUE_SHA256).map(String::from_utf8_lossy);
             // printf 'v%.0s' $(seq 3145728) | sha256sum

@@ -24,16 +24,15 @@ use tally_adapters::dynamodb::registers::Registers;
 use tally_core::backoff::Backoff;
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::Revocation;
-use tally_core::ports::{Outcome, OwnedPartition, Producer, TopicReader};
+use tally_core::ports::{OwnedPartition, Producer, TopicReader};
 use tally_core::register::{Ends, Kept, Progress, Standstill, Topic};
 use tally_core::topic::{Offset, Partition};
 use tally_service::{Host, Stop, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use self::keeping::Asked;
 use self::reading::Reading;
 use self::shown::Shown;
-use self::writing::{Sent, Writing};
+use self::writing::Writing;
 use crate::args::ReadSettings;
 use crate::metrics;
 use crate::misrouted::Warning;
@@ -112,18 +111,8 @@ enum Leave {
     Soon,
 }
 
-/// What was waited for.
-enum Done {
-    Sent(Sent),
-    /// A dead letter is acknowledged.
-    Letter(Offset),
-    Definitions(Outcome<tally_core::definitions::Definitions>),
-    /// What was stored under the claim, or `None` where it was raised meanwhile.
-    Kept(Kept, Outcome<Option<Confirmed>>),
-    Asked(Asked),
-    /// Up to where there is no record from an offset on.
-    Ahead(Offset, Outcome<Offset>),
-}
+/// What follows from an answer that was waited for; the end, if that follows.
+type Then = Box<dyn FnOnce(&mut Held) -> Option<End> + Send>;
 
 /// A partition under its claim.
 struct Held {
@@ -140,7 +129,7 @@ struct Held {
     progress: Progress,
     reading: Reading,
     writing: Writing,
-    under_way: FuturesUnordered<BoxFuture<'static, Done>>,
+    under_way: FuturesUnordered<BoxFuture<'static, Then>>,
     permit: Option<Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send>>>,
     /// When it is stored next how far the rows have come.
     keep_at: Duration,
@@ -187,42 +176,35 @@ impl Held {
                     Err(fault) => return End::Again(format!("cannot read on: {fault}")),
                 }
             };
-            let ended = done.and_then(|done| self.done(done)).or_else(|| self.tick());
+            let ended = done.and_then(|then| self.done(then)).or_else(|| self.tick());
             if let Some(end) = ended {
                 return end;
             }
         }
     }
 
+    /// Does `work` beside everything else; `then` takes in what it comes to.
+    fn begin<T: Send + 'static>(
+        &mut self,
+        work: impl Future<Output = T> + Send + 'static,
+        then: impl FnOnce(&mut Self, T) -> Option<End> + Send + 'static,
+    ) {
+        self.under_way.push(Box::pin(async move {
+            let answer = work.await;
+            Box::new(move |held: &mut Self| then(held, answer)) as Then
+        }));
+    }
+
     /// Takes in what was waited for; the end, if that follows.
-    fn done(&mut self, done: Done) -> Option<End> {
-        match done {
-            Done::Sent(sent) => self.sent(sent),
-            Done::Letter(offset) => {
-                self.letters -= 1;
-                self.rejected += 1;
-                self.acknowledged(offset);
-                self.progress.finish(offset);
-                None
-            }
-            Done::Definitions(list) => {
-                self.learnt(list);
-                None
-            }
-            Done::Kept(kept, stored) => self.stored(&kept, stored),
-            Done::Asked(asked) => self.asked(asked),
-            Done::Ahead(from, to) => {
-                self.looked_ahead(from, to);
-                None
-            }
-        }
-        .or_else(|| {
+    fn done(&mut self, then: Then) -> Option<End> {
+        let end = then(self);
+        if end.is_none() {
             let reached = self.progress.committable();
             self.reading.runs.release(reached);
             self.shown.reads(&self.shared, self.log.partition(), reached);
             self.count();
-            None
-        })
+        }
+        end
     }
 
     /// Finishes what is under way, as long as it may take, and stores how far that came.
@@ -261,7 +243,7 @@ impl Held {
                 }
                 else => break,
             };
-            if let Some(end) = done.and_then(|done| self.done(done)) {
+            if let Some(end) = done.and_then(|then| self.done(then)) {
                 return Some(end);
             }
         }
@@ -275,8 +257,8 @@ impl Held {
     /// Waits until nothing is being stored under the claim; the end, if that follows.
     async fn kept(&mut self) -> Option<End> {
         while self.keeps {
-            let done = self.under_way.next().await?;
-            if let Some(end) = self.done(done) {
+            let then = self.under_way.next().await?;
+            if let Some(end) = self.done(then) {
                 return Some(end);
             }
         }

@@ -140,7 +140,7 @@ impl Recount {
 }
 
 /// The deployment's counters, in the order in which they were defined.
-pub(crate) async fn defined(calls: &Calls, deployment: &Checkpoints) -> anyhow::Result<Definitions> {
+async fn defined(calls: &Calls, deployment: &Checkpoints) -> anyhow::Result<Definitions> {
     calls.read("read the counters", 1, || deployment.definitions()).await
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn row_keys(posts: &[PostId], named: &[Definition], shards: ShardCoun
 ///
 /// # Errors
 /// A name that none of them has.
-pub(crate) fn chosen(defined: &Definitions, names: &[String]) -> anyhow::Result<Vec<Definition>> {
+pub fn chosen(defined: &Definitions, names: &[String]) -> anyhow::Result<Vec<Definition>> {
     if names.is_empty() {
         return Ok(defined.iter().cloned().collect());
     }

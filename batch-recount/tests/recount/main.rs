@@ -6,8 +6,6 @@ mod acceptance;
 #[cfg(test)]
 mod audits;
 #[cfg(test)]
-mod erasures;
-#[cfg(test)]
 mod jobs;
 #[cfg(test)]
 mod liked;

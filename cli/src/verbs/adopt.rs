@@ -17,7 +17,7 @@ use tally_core::ports::Outcome;
 use self::lost::Lost;
 use crate::change::{Changed, Writing};
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Form, Table, print};
+use crate::said::{Answer, Form, Table, or_dash, print};
 use crate::verbs::pause::Settle;
 use crate::verbs::topic::Sums;
 
@@ -80,8 +80,7 @@ impl Answer for Adopted {
                 (Some(stored), Some(present)) if stored == present => "the same",
                 (Some(_), Some(_)) => "another one",
             };
-            let or = |id: &Option<String>| id.clone().unwrap_or_else(|| "-".to_owned());
-            table.row([name, &or(stored), &or(present), &state]);
+            table.row([name, &or_dash(stored.as_ref()), &or_dash(present.as_ref()), &state]);
         }
         let lacks = self.lacks.as_ref().map(|lacks| format!("{lacks}\n")).unwrap_or_default();
         format!("{table}\n{lacks}{}", self.change.table())

@@ -4,13 +4,12 @@ mod parts;
 mod prices;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tally_service::{Host, parse_duration};
+use tally_service::Host;
 
-use self::parts::Part;
+use self::parts::{Load, Part};
 use self::prices::Prices;
 use crate::said::{Answer, Table};
 
@@ -29,59 +28,6 @@ pub(crate) struct Args {
     /// Exit with 1 if the prices are older than 180 days
     #[arg(long)]
     check: bool,
-}
-
-/// What the deployment carries.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Load {
-    /// Likes and unlikes a day
-    #[arg(long, default_value_t = 5e9, value_parser = count, value_name = "COUNT")]
-    likes_per_day: f64,
-
-    /// Counts asked for a day. By default ten for each like
-    #[arg(long, value_parser = count, value_name = "COUNT")]
-    reads_per_day: Option<f64>,
-
-    /// In which month of its life
-    #[arg(long, default_value_t = 12.0, value_parser = count, value_name = "COUNT")]
-    months: f64,
-
-    /// Write units that a like takes of rows: a first like takes one, and one again or an unlike without a row takes two
-    #[arg(long, default_value_t = 1.02, value_parser = share, value_name = "COUNT")]
-    units_per_like: f64,
-
-    /// Likes that one counter update takes in: tally_stream_records_total by that of updates. By default 4, and fewer where a flush
-    /// gathers fewer
-    #[arg(long, value_parser = share, value_name = "COUNT")]
-    changes_per_update: Option<f64>,
-
-    /// Partitions of each of the two logs
-    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT")]
-    partitions: u32,
-
-    /// How long change-streamers gather changes before they write counters
-    #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "SPAN")]
-    linger: Duration,
-
-    /// Share of the events that leave a row behind: 1 without unlikes
-    #[arg(long, default_value_t = 1.0, value_parser = count, value_name = "SHARE")]
-    kept: f64,
-
-    /// Bytes of a row: docs/sizing.md says how to tell
-    #[arg(long, default_value_t = 153.0, value_parser = count, value_name = "BYTES")]
-    row_bytes: f64,
-
-    /// Share of the reads that reach the table
-    #[arg(long, default_value_t = 0.001, value_parser = count, value_name = "SHARE")]
-    cache_misses: f64,
-}
-
-fn count(text: &str) -> Result<f64, &'static str> {
-    text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or("a number from 0 up")
-}
-
-fn share(text: &str) -> Result<f64, &'static str> {
-    count(text).ok().filter(|number| *number >= 1.0).ok_or("a number from 1 up")
 }
 
 /// What it costs.

@@ -1,16 +1,20 @@
 //! `tally counters`: which counters the deployment has, and defining more.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Subcommand;
-use serde::Serialize;
-use tally_consumer::counters::{self, Counters};
-use tally_core::definitions::{Definition, Entry};
+use serde::{Deserialize, Serialize};
+use tally_adapters::dynamodb::Checkpoints;
+use tally_core::definitions::{Definition, Definitions, Entry};
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
+use crate::given::text_of;
 use crate::said::{Answer, Form, Table, print};
+
+/// Other operators who may define counters at the same time before this one gives up.
+const ATTEMPTS: usize = 5;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -59,14 +63,13 @@ impl Verb {
                 print(&Defined(defined.iter().map(Entry::from).collect()), form)
             }
             Self::Apply { file, writing, of } => {
-                let wanted = counters::read(&file)?;
+                let wanted = read(&file)?;
                 let desk = Desk::open(of).await?;
-                let counters = Counters { deployment: desk.checkpoints.clone(), topic: desk.topic.clone() };
-                let (_, missing) = counters.missing(&wanted).await?;
+                let (_, missing) = missing(&desk.checkpoints, &desk.topic, &wanted).await?;
                 let plan = missing.iter().map(|definition| format!("define {}", said(definition))).collect();
                 let changed = writing.carry_out(&desk, "counters apply", plan, async || {
-                    let defined = counters.define(&wanted).await?;
-                    let names: Vec<String> = defined.iter().map(|definition| definition.name.to_string()).collect();
+                    let defined = define(&desk.checkpoints, &desk.topic, &wanted).await?;
+                    let names: Vec<&str> = defined.iter().map(|definition| definition.name.as_str()).collect();
                     Ok(format!("defined {}", names.join(", ")))
                 });
                 print(&changed.await?, form)
@@ -79,4 +82,131 @@ fn said(definition: &Definition) -> String {
     let Entry { name, kind, add, remove, .. } = Entry::from(definition);
     let remove = remove.map(|remove| format!(" and `{remove}`")).unwrap_or_default();
     format!("the {kind} {name}, changed by `{add}`{remove}")
+}
+
+/// Reads a file of definitions; `-` is the standard input.
+///
+/// # Errors
+/// It cannot be read, or is no list of definitions.
+pub(super) fn read(file: &Path) -> anyhow::Result<Definitions> {
+    parse(&text_of(file)?).with_context(|| format!("{} is no list of counters", file.display()))
+}
+
+fn parse(text: &str) -> anyhow::Result<Definitions> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        #[serde(default)]
+        counters: Vec<Entry>,
+    }
+    let File { counters } = toml::from_str(text)?;
+    if counters.is_empty() {
+        bail!("it has no table [[counters]]");
+    }
+    Ok(Definitions::new(&counters)?)
+}
+
+/// What of `wanted` is not there yet, beside the list that it would be added to. Counters that name no topic are read from `topic`.
+///
+/// # Errors
+/// One that is there would change, or the list cannot be read.
+async fn missing(
+    deployment: &Checkpoints,
+    topic: &str,
+    wanted: &Definitions,
+) -> anyhow::Result<(Definitions, Vec<Definition>)> {
+    if let Some(definition) = wanted.iter().find(|definition| definition.topic.as_deref() == Some(topic)) {
+        bail!(
+            "counter {:?} takes the topic `{topic}` for itself, and what other counters say there would be rejected: leave its \
+             topic out",
+            definition.name.as_str()
+        );
+    }
+    let seen = deployment.definitions().await.context("cannot read the counters")?;
+    let more = seen.grown(wanted)?.iter().skip(seen.iter().len()).cloned().collect();
+    Ok((seen, more))
+}
+
+/// Defines what of `wanted` is not there yet, all or nothing; which ones these were. Safe to repeat: what is there already is the
+/// same.
+///
+/// # Errors
+/// As of [`missing`], or others define counters all the time.
+async fn define(deployment: &Checkpoints, topic: &str, wanted: &Definitions) -> anyhow::Result<Vec<Definition>> {
+    for _ in 0..ATTEMPTS {
+        let (seen, more) = missing(deployment, topic, wanted).await?;
+        let grown = seen.grown(wanted)?;
+        if more.is_empty() || deployment.define(&seen, &grown).await.context("cannot define the counters")? {
+            return Ok(more);
+        }
+    }
+    bail!("others define counters at the same time: try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_testkit::Store;
+
+    use super::*;
+
+    const FILE: &str = r#"
+        [[counters]]
+        name = "retweets"
+        kind = "set"
+        add = "retweet"
+        remove = "unretweet"
+
+        [[counters]]
+        name = "views"
+        kind = "sum"
+        add = "view"
+    "#;
+
+    async fn deployed() -> Checkpoints {
+        let deployment = Checkpoints::new(&Store::start().await.connection);
+        deployment.config(None).await.unwrap();
+        deployment
+    }
+
+    #[tokio::test]
+    async fn counters_are_defined_once_and_a_second_time_is_nothing() {
+        let deployment = deployed().await;
+        let wanted = parse(FILE).unwrap();
+        define(&deployment, "likes", &wanted).await.unwrap();
+        assert_eq!(deployment.definitions().await, Ok(wanted.clone()));
+        define(&deployment, "likes", &wanted).await.unwrap();
+        assert_eq!(deployment.definitions().await, Ok(wanted));
+    }
+
+    #[tokio::test]
+    async fn a_counter_that_is_there_cannot_change_and_nothing_is_applied_then() {
+        let deployment = deployed().await;
+        define(&deployment, "likes", &parse(FILE).unwrap()).await.unwrap();
+        let before = deployment.definitions().await;
+        for changed in [
+            format!("{FILE}\n[[counters]]\nname = \"more\"\nkind = \"sum\"\nadd = \"more\"\ntopic = \"likes\""),
+            FILE.replace("sum", "set"),
+            FILE.replace("\"view\"", "\"see\""),
+            format!("{FILE}\n[[counters]]\nname = \"more\"\nkind = \"sum\"\nadd = \"unlike\""),
+        ] {
+            let refused = match parse(&changed) {
+                Ok(wanted) => define(&deployment, "likes", &wanted).await.map(drop),
+                Err(refused) => Err(refused),
+            };
+            assert!(refused.is_err(), "{changed}");
+            assert_eq!(deployment.definitions().await, before);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_list_is_refused_by_name() {
+        for (text, expected) in [
+            ("", "it has no table [[counters]]"),
+            ("[[counters]]\nname = \"a\"\nkind = \"set\"\nadd = \"b\"\ncolour = \"red\"", "colour"),
+            ("[[counters]]\nname = \"A\"\nkind = \"set\"\nadd = \"b\"", "counter \"A\""),
+        ] {
+            let said = format!("{:#}", parse(text).unwrap_err());
+            assert!(said.contains(expected), "{said}");
+        }
+    }
 }

@@ -1,12 +1,19 @@
 //! `tally draw`: whether the record of a threshold is what the log says.
 
+mod judged;
+mod verify;
+
 use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Subcommand;
 use serde::Serialize;
-use tally_consumer::{Draw, Drawn, Found};
+use tally_consumer::letters_of;
+use tally_core::ids::{CounterId, PostId};
+use tally_service::Invalid;
 
+use self::judged::Found;
+use self::verify::Draw;
 use crate::desk::{Desk, Where};
 use crate::health::UNAVAILABLE;
 use crate::said::{Answer, Form, Table, plain, print};
@@ -21,8 +28,15 @@ pub(crate) enum Verb {
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    drawn: Drawn,
+    /// The post, or another subject
+    #[arg(value_name = "POST")]
+    post: PostId,
+    /// The counter's name
+    #[arg(value_name = "COUNTER")]
+    counter: String,
+    /// The threshold
+    #[arg(value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    n: i64,
 
     #[command(flatten)]
     of: Where,
@@ -53,12 +67,26 @@ impl Answer for Verified {
 impl Verb {
     pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
         let Self::Verify(args) = self;
-        let Args { drawn, of } = *args;
+        let Args { post, counter, n, of } = *args;
         let desk = Desk::open(of).await?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
-        let (records, deployment) = ((desk.recounts.clone(), desk.claims.clone()), desk.deployment()?.to_owned());
-        let topics = (&*desk.topic, &*desk.dead_letter_topic);
-        let draw = Draw::of(drawn, &defined, records, deployment, topics, |topic| Ok(Arc::new(desk.reader(topic)?)))?;
+        let invalid = |why: &str| Invalid::variable("COUNTER", format!("{counter:?} {why}"));
+        let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
+        if !definition.has_milestones() {
+            return Err(invalid("has an action that takes off: who was first at a threshold has no meaning").into());
+        }
+        let topic = definition.topic.as_deref().unwrap_or(&desk.topic);
+        let draw = Draw {
+            counter: CounterId { post, name: definition.name.clone() },
+            n,
+            milestones: desk.recounts.clone(),
+            claims: desk.claims.clone(),
+            deployment: desk.deployment()?.to_owned(),
+            topic_name: topic.to_owned(),
+            topic: Arc::new(desk.reader(topic)?),
+            letters: Arc::new(desk.reader(&letters_beside(topic, &desk.topic, &desk.dead_letter_topic))?),
+            definitions: defined.said_in(topic),
+        };
         let (verdict, detail) = match draw.persist(desk.clock).await {
             Found::True(told) => ("true", told),
             Found::False(why) => ("false", why),
@@ -70,9 +98,22 @@ impl Verb {
     }
 }
 
+/// Where the dead letters of `topic` are, in a deployment whose own topic has them in another one: its consumer is started as that
+/// one is, and where that one was told nothing, the name follows from the topic's.
+fn letters_beside(topic: &str, own: &str, letters: &str) -> String {
+    if topic == own || letters != letters_of(own) { letters.to_owned() } else { letters_of(topic) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_counters_own_topic_has_letters_of_its_own_unless_one_topic_was_named_for_all() {
+        assert_eq!(letters_beside("likes", "likes", "bad"), "bad");
+        assert_eq!(letters_beside("views", "likes", "likes.dlq"), "views.dlq");
+        assert_eq!(letters_beside("views", "likes", "bad"), "bad");
+    }
 
     #[test]
     fn a_true_record_is_shown_field_by_field() {

@@ -1,23 +1,27 @@
 //! `tally user erase` and `tally post erase`: what takes members out is produced, so that rows, counts and followers agree.
 
+mod erasing;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Subcommand;
 use tally_adapters::kafka;
-use tally_batch_recount::{EraseConfig, ErasePorts, Erased, Subject, erase};
+use tally_batch_recount::Calls;
 use tally_core::ids::UserId;
+use tally_core::ports::Producer;
 use tally_core::time::UnixMillis;
 
+pub(crate) use self::erasing::Subject;
+use self::erasing::{Erased, Erasing, sets};
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
-use crate::health::{FOUND_SOMETHING, say};
+use crate::given::ids_of;
+use crate::health::say;
 use crate::said::{Form, counted, print};
-use crate::verbs::recount::listed;
 
 /// How often a pass over the table says how far it is.
 const SHOWN: Duration = Duration::from_secs(10);
@@ -65,46 +69,53 @@ impl UserVerb {
         let Self::Erase { ids, file, what } = self;
         let mut users: BTreeSet<UserId> = ids.into_iter().collect();
         if let Some(file) = file {
-            users.extend(listed(&file)?);
+            users.extend(ids_of(&file)?);
         }
         if users.is_empty() {
             return Err(Usage("say which users, by their ids or --file".to_owned()).into());
         }
-        what.erase(&Subject::Users(users), "user erase", form).await
+        what.erase(Subject::Users(users), "user erase", form).await
     }
 }
 
 impl What {
     /// A dry run reads the tables and says what would be erased. With `--yes` they are read once, and what is found is erased.
-    pub(crate) async fn erase(self, subject: &Subject, command: &'static str, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn erase(self, subject: Subject, command: &'static str, form: Form) -> anyhow::Result<u8> {
         let Self { counter, read_units_per_second, writing, of } = self;
         let desk = Desk::open(of).await?;
-        let (kafka, subject) = (desk.kafka()?.clone(), subject.clone());
-        let config =
-            EraseConfig { subject, counters: counter, topic: desk.topic.clone(), read_units: read_units_per_second };
-        let named = named(&config.subject);
+        let kafka = desk.kafka()?;
+        let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
+        let erasing = Erasing {
+            rows: desk.rows.clone(),
+            shards: desk.shards,
+            calls: Calls::new(read_units_per_second, desk.host().patience(), desk.stop.clone()),
+            sets: sets(&defined, &counter, &subject)?,
+            subject,
+            topic: desk.topic.clone(),
+        };
+        let named = named(&erasing.subject);
         let (mut plan, mut found, mut is_left) = (Vec::new(), Vec::new(), false);
         if writing.yes {
-            plan.push(format!("take {named} out of their sets, by events to `{}`", config.topic));
+            plan.push(format!("take {named} out of their sets, by events to `{}`", desk.topic));
         } else {
-            let would = run(&desk, &config, None).await?;
+            let would = run(&desk, &erasing, None).await?;
             is_left = !would.left.is_empty();
-            found = came_to(&would, &config, desk.clock.now());
+            found = came_to(&would, &erasing.subject, desk.clock.now());
             if would.found > 0 {
                 let members = counted(would.found, "member");
-                plan.push(format!("take {members} out of the sets of {named}, by events to `{}`", config.topic));
+                plan.push(format!("take {members} out of the sets of {named}, by events to `{}`", desk.topic));
             }
         }
         let changed = writing.carry_out(&desk, command, plan, async || {
-            let producer = kafka::Producer::new(&kafka).context("cannot set up a producer")?;
-            let erased = run(&desk, &config, Some(producer)).await?;
+            let producer = kafka::Producer::new(kafka).context("cannot set up a producer")?;
+            let erased = run(&desk, &erasing, Some(&producer)).await?;
             is_left = !erased.left.is_empty();
-            let mut lines = came_to(&erased, &config, desk.clock.now());
+            let mut lines = came_to(&erased, &erasing.subject, desk.clock.now());
             lines.push(format!("{} produced: the consumers take the rows away", counted(erased.produced, "event")));
             Ok(lines.join("\n"))
         });
-        let code = print(&changed.await?.with(found), form)?;
-        Ok(if is_left { FOUND_SOMETHING } else { code })
+        let changed = changed.await?.with(found);
+        print(&changed.wrong_if(is_left), form)
     }
 }
 
@@ -118,24 +129,26 @@ fn named(subject: &Subject) -> String {
 }
 
 /// Reads the members, takes them out if there is a producer, and prints its progress every ten seconds.
-async fn run(desk: &Desk, config: &EraseConfig, producer: Option<kafka::Producer>) -> anyhow::Result<Erased> {
-    let producer = producer.map(|producer| Arc::new(producer) as _);
-    let ports = ErasePorts { tables: desk.connection.clone(), producer };
+async fn run(desk: &Desk, erasing: &Erasing, producer: Option<&dyn Producer>) -> anyhow::Result<Erased> {
     let mut shown = desk.clock.reading().at;
     let seen = |erased: &Erased| {
         let now = desk.clock.reading().at;
         if now.saturating_sub(shown) >= SHOWN {
             shown = now;
-            say(&format!("{} read, {} found", counted(erased.read, "row"), counted(erased.found, "member")));
+            say(&said(erased));
         }
     };
-    erase(ports, desk.shards, config, desk.host().patience(), desk.stop.clone(), seen).await
+    erasing.run(producer, seen).await
+}
+
+fn said(Erased { read, found, .. }: &Erased) -> String {
+    format!("{} read, {} found", counted(*read, "row"), counted(*found, "member"))
 }
 
 /// What an erasure found, a line each.
-fn came_to(erased: &Erased, config: &EraseConfig, now: UnixMillis) -> Vec<String> {
-    let mut lines = vec![format!("{} read, {} found", counted(erased.read, "row"), counted(erased.found, "member"))];
-    if let Subject::Users(users) = &config.subject {
+fn came_to(erased: &Erased, subject: &Subject, now: UnixMillis) -> Vec<String> {
+    let mut lines = vec![said(erased)];
+    if let Subject::Users(users) = subject {
         lines.push(format!("users in the table: {} of {}", erased.users.len(), users.len()));
     }
     let left = erased.left.iter();
@@ -145,3 +158,6 @@ fn came_to(erased: &Erased, config: &EraseConfig, now: UnixMillis) -> Vec<String
     lines.extend(erased.tombstones.stay(now));
     lines
 }
+
+#[cfg(test)]
+mod tests;

@@ -139,7 +139,7 @@ pub(super) async fn is_paused(desk: &Desk, topic: &str) -> anyhow::Result<bool> 
 
 /// Pauses the topic and returns once nothing lands any more that a consumer has sent before; the topic as it stands then. Safe to
 /// repeat: claims are raised once more, and it is waited for again.
-pub(super) async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Result<Topic> {
+async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Result<Topic> {
     // The flag first: a claim that is raised behind it finds it.
     let paused = Topic { is_paused: true, ..topic.clone() };
     replace(desk, topic, &paused).await?;
@@ -147,6 +147,19 @@ pub(super) async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> a
     raised.context("cannot raise the claims")?;
     settle.wait(desk).await;
     Ok(paused)
+}
+
+/// Carries out `change` of the topic while consumers stand still; as it fails, they go on as before.
+pub(super) async fn while_paused(
+    desk: &Desk,
+    topic: &Topic,
+    settle: Settle,
+    change: impl AsyncFnOnce(&Topic) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let paused = stand_still(desk, topic, settle).await?;
+    let Err(error) = change(&paused).await else { return Ok(()) };
+    let back = replace(desk, &paused, topic).await;
+    Err(back.err().map_or(error, |back| back.context("consumers stay paused: tally resume consumer")))
 }
 
 /// Puts `to` in the place of what is known of the topic.

@@ -2,13 +2,12 @@
 
 mod reasons;
 mod recount;
-mod seen;
+pub(super) mod seen;
 
 use std::time::Duration;
 
 use clap::Subcommand;
 use serde::Serialize;
-use tally_batch_recount::Subject;
 use tally_core::ids::PostId;
 use tally_service::parse_duration;
 
@@ -17,7 +16,7 @@ use self::recount::Recount;
 use self::seen::Figures;
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Form, Table, ago, print};
-use crate::verbs::erase::What;
+use crate::verbs::erase::{Subject, What};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -126,7 +125,7 @@ impl Verb {
     pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
         match self {
             Self::Show(show) => print(&show.run().await?, form),
-            Self::Erase { id, what } => what.erase(&Subject::Post(id), "post erase", form).await,
+            Self::Erase { id, what } => what.erase(Subject::Post(id), "post erase", form).await,
             Self::Recount(recount) => print(&recount.run().await?, form),
         }
     }

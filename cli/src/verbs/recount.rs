@@ -1,27 +1,19 @@
 //! `tally recount`: recounts posts, or everything, in this process. What is done is the program `tally-batch-recount`'s.
 
-use std::fmt::Display;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::time::Duration;
 
-use anyhow::{Context, anyhow};
 use serde::Serialize;
-use tally_batch_recount::settle::Rules;
-use tally_batch_recount::{App, Config, Scope};
-use tally_core::audit::{AuditRun, Summary};
-use tally_core::fault::Fault;
+use tally_batch_recount::settle::Recount;
+use tally_batch_recount::{LogPorts, Ports, Rules, Scope};
+use tally_core::audit::Summary;
 use tally_core::ids::PostId;
-use tally_service::{Ended, Exit, How, Running};
+use tally_service::Exit;
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
+use crate::given::ids_of;
 use crate::said::{Answer, Form, print};
-
-/// How long the parts of a recount that has ended may take to stop.
-const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
@@ -77,7 +69,7 @@ impl Args {
         let desk = Desk::open(of).await?;
         let rules = Rules { force, read_units: read_units_per_second, ..Rules::default() };
         let plan = planned(&scope, &desk);
-        let recount = |dry_run| (scope.clone(), Rules { dry_run, ..rules });
+        let recount = |dry_run| (&scope, Rules { dry_run, ..rules });
         if !writing.yes {
             let (exit, summary) = done(&desk, recount(true)).await?;
             print(&Dry { dry_run: true, plan, summary }, form)?;
@@ -100,7 +92,7 @@ fn scope(posts: Vec<PostId>, file: Option<&Path>, all: bool, counters: Vec<Strin
     }
     let mut posts = posts;
     if let Some(file) = file {
-        posts.extend(listed(file)?);
+        posts.extend(ids_of(file)?);
     }
     posts.sort_unstable();
     posts.dedup();
@@ -108,22 +100,6 @@ fn scope(posts: Vec<PostId>, file: Option<&Path>, all: bool, counters: Vec<Strin
         return Err(Usage("say which posts, by their ids or --file, or --all".to_owned()).into());
     }
     Ok(Scope::Posts { posts, counters })
-}
-
-/// The ids of a file, one a line. Empty lines are passed over.
-pub(super) fn listed<T: FromStr<Err: Display>>(file: &Path) -> anyhow::Result<Vec<T>> {
-    let mut text = String::new();
-    let read = match file.to_str() {
-        Some("-") => std::io::stdin().read_to_string(&mut text),
-        _ => std::fs::File::open(file).and_then(|mut opened| opened.read_to_string(&mut text)),
-    };
-    read.with_context(|| format!("cannot read {}", file.display()))?;
-    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-    let id = |(nth, line): (usize, &str)| {
-        let bad = |why: String| Usage(format!("{}, line {nth}: {why}", file.display()));
-        line.trim().parse().map_err(|error: T::Err| bad(error.to_string()).into())
-    };
-    lines.map(id).collect()
 }
 
 fn planned(scope: &Scope, desk: &Desk) -> String {
@@ -135,25 +111,11 @@ fn planned(scope: &Scope, desk: &Desk) -> String {
 }
 
 /// Runs a recount to its end: how it ended, and what it came to.
-async fn done(desk: &Desk, (scope, rules): (Scope, Rules)) -> anyhow::Result<(Exit, Summary)> {
-    let run = AuditRun::beginning(desk.clock.now(), desk.chance.token());
-    let (table_prefix, shards) = (desk.connection.tables().prefix.clone(), Some(desk.shards));
-    let (kafka, topic) = (Some(desk.kafka()?.clone()), desk.changes_topic.clone());
-    let config = Config { table_prefix, shards, kafka, scope, rules, topic };
-    let running = Running::start(App::new(config).await?.called(run), desk.host());
-    let Ended { how, .. } = running.ended().await;
-    running.stop(GRACE).await;
-    let exit = match how {
-        How::Finished(exit) => exit,
-        How::Failed(why) | How::Misconfigured(why) | How::Panicked(why) => return Err(anyhow!(why)),
-        // The same code as where another verb has no answer.
-        How::Unavailable(why) => return Err(Fault::Transient(why).into()),
-        How::UnknownFormat(unknown) => return Err(unknown.into()),
-        how @ (How::Early | How::Overran) => return Err(anyhow!("the recount ended early: {how:?}")),
-    };
-    let found = desk.recounts.run(run).await.context("cannot read the run")?;
-    let record = found.with_context(|| format!("run {run} has ended, and there is no record of it"))?;
-    Ok((exit, record.summary))
+async fn done(desk: &Desk, (scope, rules): (&Scope, Rules)) -> anyhow::Result<(Exit, Summary)> {
+    let ports = Ports::over(&desk.connection, LogPorts::open(desk.kafka()?, &desk.changes_topic)?);
+    let by = (desk.host().patience(), desk.chance.clone());
+    let of = Recount::new(ports, desk.shards, rules, by, desk.stop.clone()).await?;
+    Box::pin(tally_batch_recount::recount(&of, scope, false)).await
 }
 
 /// What a recount came to, in one line without what is 0.

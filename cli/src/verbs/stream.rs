@@ -10,7 +10,7 @@ use tally_core::ports::ChangeStream;
 use tally_core::time::UnixMillis;
 
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Form, Table, ago, print};
+use crate::said::{Answer, Form, Table, ago, or_dash, print};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -71,7 +71,7 @@ impl Answer for Shards {
                 (false, true) => "open",
                 (false, false) => "open, and gone from the listing",
             };
-            table.row([id, &parent.as_deref().unwrap_or("-"), &format!("{age} ago"), &state]);
+            table.row([id, &or_dash(parent.as_ref()), &format!("{age} ago"), &state]);
         }
         for id in &self.unread {
             table.row([id, &"-", &"-", &"not read yet"]);
@@ -95,8 +95,7 @@ impl Answer for Leases {
     fn table(&self) -> String {
         let mut table = Table::headed(["shard", "worker", "beat"]);
         for Lease { shard, worker, beat } in &self.0 {
-            let beat = beat.map_or("-".to_owned(), |beat| beat.to_string());
-            table.row([shard, &worker.as_deref().unwrap_or("no worker"), &beat]);
+            table.row([shard, &worker.as_deref().unwrap_or("no worker"), &or_dash(*beat)]);
         }
         table.to_string()
     }

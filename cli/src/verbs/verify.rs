@@ -12,16 +12,15 @@ use anyhow::Context;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
 use tally_adapters::dynamodb::Consistency;
-use tally_core::fault::Fault;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey};
-use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Form, Table, print};
 use crate::verbs::pause::is_paused;
+use crate::verbs::post::seen::{Sources, counter};
 use crate::verbs::weighed::{self, WHOLE, Weighed};
 
 /// Counters of one read.
@@ -323,11 +322,11 @@ async fn has_rows(desk: &Desk, key: &RowKey) -> anyhow::Result<bool> {
 async fn look(desk: &Desk, what: What, before: Option<Numbers>) -> anyhow::Result<(What, Option<Numbers>, Numbers)> {
     let now = match &what {
         What::Key(key) => {
-            let counter = counter(desk, &key.counter).await?;
+            let counter = counter(desk, &key.counter, Sources::default()).await?.counter;
             let count = counter.ok().map(|counter| counter.map_or(0, |counter| counter.part(key.shard)));
             Numbers { rows: weigh(desk, key).await?, count }
         }
-        What::Total(id) => match counter(desk, id).await? {
+        What::Total(id) => match counter(desk, id, Sources::default()).await?.counter {
             Ok(counter) => {
                 let Counter { parts, likes, .. } = counter.unwrap_or_default();
                 let rows = parts.values().map(|part| i128::from(*part)).sum();
@@ -351,17 +350,6 @@ async fn weigh(desk: &Desk, key: &RowKey) -> anyhow::Result<Option<i128>> {
         if after.is_none() {
             return Ok(sum);
         }
-    }
-}
-
-/// The counter, or why it cannot be read: that is an answer, too.
-async fn counter(desk: &Desk, id: &CounterId) -> anyhow::Result<Outcome<Option<Counter>>> {
-    let read = desk.counters.read(std::slice::from_ref(id), Consistency::Strong).await;
-    match read.context("cannot read a counter")?.counters.remove(id) {
-        None => Ok(Ok(None)),
-        Some(Ok(counter)) => Ok(Ok(Some(counter))),
-        Some(Err(fault @ Fault::Poison(_))) => Ok(Err(fault)),
-        Some(Err(fault)) => Err(fault).context("cannot read a counter"),
     }
 }
 

@@ -4,20 +4,12 @@ use std::sync::Arc;
 
 use tally_adapters::dynamodb::claims::Confirmed;
 use tally_core::ports::{Outcome, OwnedPartition, TopicReader};
-use tally_core::register::{Kept, Standstill, unfit};
+use tally_core::register::{Standstill, unfit};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
 
-use super::{ASLEEP, Done, EVERY, End, Held, Shared};
+use super::{ASLEEP, EVERY, End, Held, Shared};
 use crate::metrics;
-
-/// What Kafka said of the partition, and when it was asked.
-pub(super) struct Asked {
-    at: UnixMillis,
-    /// How far the rows had come by then: what Kafka names as the end lies not before it.
-    reached: Offset,
-    said: Outcome<(Log, u32)>,
-}
 
 /// The name under which readiness knows what is wrong with the topic of a partition.
 pub(super) fn condition(partition: &Partition) -> String {
@@ -70,20 +62,18 @@ impl Held {
         self.kept = self.kept.come_to([safe, sent], safe_at, claims.time().latest, self.shared.settings.tombstones);
         self.keeps = true;
         let (shared, log, n, kept) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.n, self.kept.clone());
-        self.under_way.push(Box::pin(async move {
-            let stored = shared.claims.keep(log.partition(), n, &kept).await;
-            Done::Kept(kept, stored)
-        }));
+        let work = async move { (shared.claims.keep(log.partition(), n, &kept).await, kept.safe) };
+        self.begin(work, |held, (stored, safe)| held.stored(safe, stored));
     }
 
-    /// What was stored may be committed: Kafka is told.
-    pub(super) fn stored(&mut self, kept: &Kept, stored: Outcome<Option<Confirmed>>) -> Option<End> {
+    /// What was stored may be committed: Kafka is told. `None` was stored where the claim was raised meanwhile.
+    fn stored(&mut self, safe: Offset, stored: Outcome<Option<Confirmed>>) -> Option<End> {
         self.keeps = false;
         match stored {
             Ok(Some(confirmed)) => {
                 self.confirmed = confirmed;
                 self.unkept = 0;
-                self.log.finished(kept.safe);
+                self.log.finished(safe);
                 None
             }
             Ok(None) => Some(End::Again("another consumer has claimed it".to_owned())),
@@ -102,16 +92,15 @@ impl Held {
     fn ask(&mut self) {
         self.asks = true;
         let (shared, log, reached) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.progress.committable());
-        self.under_way.push(Box::pin(async move {
-            let at = shared.claims.time().earliest;
-            Done::Asked(Asked { at, reached, said: look(&*log).await })
-        }));
+        let work = async move { (shared.claims.time().earliest, look(&*log).await) };
+        // What Kafka names as the end lies not before what was reached when it was asked.
+        self.begin(work, move |held, (at, said)| held.asked(at, reached, said));
     }
 
     /// Everything before the end that Kafka names was acknowledged by the time it was asked, if it is the same topic still.
-    pub(super) fn asked(&mut self, asked: Asked) -> Option<End> {
+    fn asked(&mut self, at: UnixMillis, reached: Offset, said: Outcome<(Log, u32)>) -> Option<End> {
         self.asks = false;
-        let (log, partitions) = match asked.said {
+        let (log, partitions) = match said {
             Ok(said) => said,
             Err(fault) => {
                 metrics::kafka_error(&fault);
@@ -121,17 +110,17 @@ impl Held {
         if let Some(standstill) = unfit(&self.topic, &log.topic, partitions) {
             return Some(End::Stands(standstill));
         }
-        if asked.reached > log.end {
-            return Some(End::Stands(Standstill::BeyondLog { at: asked.reached, end: log.end }));
+        if reached > log.end {
+            return Some(End::Stands(Standstill::BeyondLog { at: reached, end: log.end }));
         }
         let known = self.topic.current().partitions();
         name_growth(&self.shared, self.log.partition(), partitions, known);
         // Events of a key that is in a new partition by now are acknowledged there, and read by none.
         if partitions == known {
-            self.ends.take(asked.at, log.end);
+            self.ends.take(at, log.end);
         }
         self.look_ahead(log.end);
-        self.show_lag(&log, asked.at);
+        self.show_lag(&log, at);
         None
     }
 
@@ -146,12 +135,15 @@ impl Held {
         }
         self.looks_ahead = true;
         let (shared, log) = (Arc::clone(&self.shared), Arc::clone(&self.log));
-        self.under_way
-            .push(Box::pin(async move { Done::Ahead(next, empty_to(&*shared.reader, log.partition(), next).await) }));
+        let work = async move { empty_to(&*shared.reader, log.partition(), next).await };
+        self.begin(work, move |held, to| {
+            held.looked_ahead(next, to);
+            None
+        });
     }
 
     /// No record is before `to`, if nothing was read meanwhile.
-    pub(super) fn looked_ahead(&mut self, from: Offset, to: Outcome<Offset>) {
+    fn looked_ahead(&mut self, from: Offset, to: Outcome<Offset>) {
         self.looks_ahead = false;
         match to {
             Ok(to) if self.progress.next() == from && to > from => self.progress.reach(to),

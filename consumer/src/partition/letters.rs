@@ -6,7 +6,7 @@ use tally_core::event::Rejection;
 use tally_core::ports::log::Records;
 use tally_core::topic::{Offset, Partition};
 
-use super::{Done, Held, Shared};
+use super::{Held, Shared};
 use crate::letter::{Stored, Writer};
 use crate::metrics;
 
@@ -23,10 +23,14 @@ impl Held {
     pub(super) fn put_aside(&mut self, offset: Offset, records: Arc<Records>, rejection: Rejection) {
         let (shared, partition) = (Arc::clone(&self.shared), self.log.partition().clone());
         self.letters += 1;
-        self.under_way.push(Box::pin(async move {
-            deliver(&shared, &partition, offset, &records, &rejection).await;
-            Done::Letter(offset)
-        }));
+        let work = async move { deliver(&shared, &partition, offset, &records, &rejection).await };
+        self.begin(work, move |held, ()| {
+            held.letters -= 1;
+            held.rejected += 1;
+            held.acknowledged(offset);
+            held.progress.finish(offset);
+            None
+        });
     }
 
     pub(super) fn may_put_aside(&self) -> bool {

@@ -10,8 +10,8 @@ use tally_core::ports::log::{Record, Records};
 use tally_core::register::{Effect, Progress};
 use tally_core::topic::Offset;
 
+use super::Held;
 use super::runs::Runs;
-use super::{Done, Held};
 use crate::metrics;
 
 /// What was read and is not finished, and by which definitions it is decoded.
@@ -145,16 +145,20 @@ impl Held {
     fn learn(&mut self) {
         self.reading.asks = true;
         let (shared, tries) = (Arc::clone(&self.shared), self.reading.tries);
-        self.under_way.push(Box::pin(async move {
+        let work = async move {
             if let Some(attempt) = tries.checked_sub(1) {
                 shared.host.clock().sleep(shared.pause(attempt)).await;
             }
-            Done::Definitions(shared.deployment.definitions().await)
-        }));
+            shared.deployment.definitions().await
+        };
+        self.begin(work, |held, list| {
+            held.learnt(list);
+            None
+        });
     }
 
     /// The definitions were read; every record that was read before is decoded by them.
-    pub(super) fn learnt(&mut self, list: Outcome<Definitions>) {
+    fn learnt(&mut self, list: Outcome<Definitions>) {
         self.reading.asks = false;
         match list {
             Ok(list) => {

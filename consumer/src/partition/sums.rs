@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use tally_adapters::dynamodb::registers::CellUpdate;
+use tally_adapters::dynamodb::registers::{Advanced, CellUpdate};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::Outcome;
-use tally_core::register::{Adding, Cell, Progress, Step};
+use tally_core::register::{Adding, Progress, Step};
 use tally_core::topic::Offset;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::writing::{Sent, condition};
-use super::{Done, End, Held};
+use super::writing::condition;
+use super::{End, Held};
 use crate::metrics;
 
 impl Held {
@@ -35,33 +35,49 @@ impl Held {
         if !read.is_empty() {
             let (shared, log, permit) = (Arc::clone(&self.shared), Arc::clone(&self.log), Arc::clone(&permit));
             let (counters, keys): (Vec<_>, Vec<_>) = read.into_iter().unzip();
-            self.under_way.push(Box::pin(async move {
+            let work = async move {
                 let _permit = permit;
-                let cells = shared.registers.read_cells(log.partition(), &keys).await;
-                Done::Sent(Sent::CellsRead(counters, cells))
-            }));
+                shared.registers.read_cells(log.partition(), &keys).await
+            };
+            self.begin(work, move |held, cells| {
+                let cells = cells.unwrap_or_else(|fault| vec![Err(fault); counters.len()]);
+                held.cells_answered(counters, cells, |adding, cell| adding.read(cell).collect())
+            });
         }
         if !updates.is_empty() {
             let (shared, log, confirmed) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.confirmed);
-            self.under_way.push(Box::pin(async move {
+            let work = async move {
                 let _permit = permit;
-                let advanced = shared.registers.advance_cells(log.partition(), &updates, confirmed).await;
-                Done::Sent(Sent::CellsAdvanced(updated, advanced))
-            }));
+                shared.registers.advance_cells(log.partition(), &updates, confirmed).await
+            };
+            self.begin(work, move |held, advanced| {
+                let answers = advanced.into_iter().map(|advanced| match advanced {
+                    Advanced::Failed(fault) => Err(fault),
+                    known => Ok(known),
+                });
+                held.cells_answered(updated, answers, |adding, advanced| match advanced {
+                    Advanced::Stored => adding.stored().collect(),
+                    Advanced::Refused(cell @ Some(_)) => adding.read(cell).collect(),
+                    Advanced::Refused(None) | Advanced::Failed(_) => {
+                        adding.unclear();
+                        Vec::new()
+                    }
+                })
+            });
         }
     }
 
     /// Takes in the answers of sums; those without one are asked for again later. One that cannot be read waits, by name.
-    pub(super) fn cells_answered<T>(
+    fn cells_answered<T>(
         &mut self,
         counters: Vec<CounterId>,
-        answers: Vec<Outcome<T>>,
-        take: impl Fn(&mut Self, CounterId, T),
+        answers: impl IntoIterator<Item = Outcome<T>>,
+        take: impl Fn(&mut Adding, T) -> Vec<Offset>,
     ) -> Option<End> {
         let (mut again, mut attempt) = (Vec::new(), 0);
         for (counter, answer) in counters.into_iter().zip(answers) {
             match answer {
-                Ok(answer) => take(self, counter, answer),
+                Ok(answer) => self.cell_answered(counter, |adding| take(adding, answer)),
                 Err(Fault::Fatal(why)) => return Some(self.refused(why, self.progress.next())),
                 Err(fault) => {
                     if let Some(adding) = self.writing.sums.get_mut(&counter) {
@@ -76,7 +92,10 @@ impl Held {
             }
         }
         if !again.is_empty() {
-            self.wait(attempt, Sent::CellsWaited(again));
+            self.wait(attempt, move |held| {
+                held.writing.waiting.extend(again);
+                held.writing.sums_due = Some(held.shared.at());
+            });
         }
         None
     }
@@ -92,21 +111,6 @@ impl Held {
         }
         let problem = format!("nothing is added to {counter}: {fault}");
         self.shared.host.readiness().not_ready(&condition(partition), problem);
-    }
-
-    pub(super) fn cell_is(&mut self, counter: CounterId, cell: Option<Cell>) {
-        self.cell_answered(counter, |adding| adding.read(cell).collect());
-    }
-
-    pub(super) fn cell_stored(&mut self, counter: CounterId) {
-        self.cell_answered(counter, |adding| adding.stored().collect());
-    }
-
-    pub(super) fn cell_unclear(&mut self, counter: CounterId) {
-        self.cell_answered(counter, |adding| {
-            adding.unclear();
-            Vec::new()
-        });
     }
 
     fn cell_answered(&mut self, counter: CounterId, take: impl FnOnce(&mut Adding) -> Vec<Offset>) {

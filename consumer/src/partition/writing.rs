@@ -4,17 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_adapters::dynamodb::registers::{Advanced, Written};
+use tally_adapters::dynamodb::registers::Written;
 use tally_core::event::Rejection;
 use tally_core::ids::CounterId;
-use tally_core::ports::Outcome;
-use tally_core::register::{Adding, Answer, Attempt, Cell, Progress, Row, Settled, Standstill, Version};
+use tally_core::register::{Adding, Answer, Attempt, Progress, Row, Settled, Standstill, Version};
 use tally_core::topic::{Offset, Partition};
 use tally_core::{Map, Set};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::{Instrument, Span};
 
-use super::{Done, End, Held, Shared};
+use super::{End, Held, Shared};
 use crate::metrics;
 use crate::trace::Links;
 
@@ -47,23 +46,6 @@ pub(super) struct Writing {
     was_sums: bool,
     /// When it was said that the store is busy.
     said_at: Option<Duration>,
-}
-
-/// What became of a request.
-pub(super) enum Sent {
-    Rows(Rows),
-    /// The wait is over before these are tried again.
-    RowsWaited(Vec<Offset>),
-    CellsRead(Vec<CounterId>, Outcome<Vec<Outcome<Option<Cell>>>>),
-    CellsAdvanced(Vec<CounterId>, Vec<Advanced>),
-    CellsWaited(Vec<CounterId>),
-}
-
-pub(super) struct Rows {
-    attempts: Vec<Attempt>,
-    written: Vec<Written>,
-    trigger: &'static str,
-    took: Duration,
 }
 
 /// The name under which readiness knows the sums of a partition.
@@ -172,10 +154,10 @@ impl Held {
             let began = shared.at();
             let gone = shared.host.clock().now().plus(shared.settings.tombstones).0.div_ceil(1_000);
             let written = shared.registers.write(&attempts, gone, confirmed).await;
-            let took = shared.at() - began;
-            Done::Sent(Sent::Rows(Rows { attempts, written, trigger, took }))
+            metrics::flushed(trigger, attempts.len(), shared.at() - began);
+            (attempts, written)
         };
-        self.under_way.push(Box::pin(request.instrument(span)));
+        self.begin(request.instrument(span), |held, (attempts, written)| held.written(&attempts, &written));
     }
 
     /// The span of a request, which names the spans that its records came from.
@@ -189,48 +171,10 @@ impl Held {
         tracing::info_span!("flush", partition = %self.log.partition(), rows = attempts.len(), trigger, links)
     }
 
-    /// Takes in what became of a request.
-    pub(super) fn sent(&mut self, sent: Sent) -> Option<End> {
-        match sent {
-            Sent::Rows(rows) => return self.written(&rows),
-            Sent::RowsWaited(offsets) => {
-                for offset in offsets {
-                    self.progress.settle(offset, Answer::Again);
-                }
-                self.writing.rows_due = Some(self.shared.at());
-            }
-            Sent::CellsRead(counters, cells) => {
-                let cells = match cells {
-                    Ok(cells) => cells,
-                    Err(fault) => vec![Err(fault); counters.len()],
-                };
-                return self.cells_answered(counters, cells, |held, counter, cell| held.cell_is(counter, cell));
-            }
-            Sent::CellsAdvanced(counters, advanced) => {
-                let answers = advanced.into_iter().map(|advanced| match advanced {
-                    Advanced::Stored => Ok(None),
-                    Advanced::Refused(stands) => Ok(Some(stands)),
-                    Advanced::Failed(fault) => Err(fault),
-                });
-                let answers = answers.collect();
-                return self.cells_answered(counters, answers, |held, counter, refused| match refused {
-                    None => held.cell_stored(counter),
-                    Some(Some(cell)) => held.cell_is(counter, Some(cell)),
-                    Some(None) => held.cell_unclear(counter),
-                });
-            }
-            Sent::CellsWaited(counters) => {
-                self.writing.waiting.extend(counters);
-                self.writing.sums_due = Some(self.shared.at());
-            }
-        }
-        None
-    }
-
-    fn written(&mut self, rows: &Rows) -> Option<End> {
-        metrics::flushed(rows.trigger, rows.attempts.len(), rows.took);
+    /// Takes in what became of a request of rows.
+    fn written(&mut self, attempts: &[Attempt], written: &[Written]) -> Option<End> {
         let (mut again, mut attempt) = (Vec::new(), 0);
-        for (Attempt { write, .. }, written) in rows.attempts.iter().zip(&rows.written) {
+        for (Attempt { write, .. }, written) in attempts.iter().zip(written) {
             let offset = write.version.offset();
             match (written.answer(), written) {
                 (Some(Answer::Again), Written::Failed(fault)) => {
@@ -257,7 +201,12 @@ impl Held {
         }
         if !again.is_empty() {
             self.name_delay(attempt);
-            self.wait(attempt, Sent::RowsWaited(again));
+            self.wait(attempt, move |held| {
+                for offset in again {
+                    held.progress.settle(offset, Answer::Again);
+                }
+                held.writing.rows_due = Some(held.shared.at());
+            });
         }
         None
     }
@@ -272,12 +221,12 @@ impl Held {
     }
 
     /// Waits before a repeat.
-    pub(super) fn wait(&mut self, attempt: u32, waited: Sent) {
+    pub(super) fn wait(&mut self, attempt: u32, then: impl FnOnce(&mut Self) + Send + 'static) {
         let shared = Arc::clone(&self.shared);
-        self.under_way.push(Box::pin(async move {
-            shared.host.clock().sleep(shared.pause(attempt)).await;
-            Done::Sent(waited)
-        }));
+        self.begin(async move { shared.host.clock().sleep(shared.pause(attempt)).await }, |held, ()| {
+            then(held);
+            None
+        });
     }
 
     /// The store refuses what lies before `offset`.

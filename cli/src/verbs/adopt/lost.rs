@@ -10,7 +10,6 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use tally_adapters::dynamodb::changes::Config;
 use tally_adapters::dynamodb::{Checkpoints, Configuration, Remains};
-use tally_consumer::counters;
 use tally_core::changes::DeploymentId;
 use tally_core::definitions::Definitions;
 use tally_core::ids::{CounterId, CounterKind, MemberKey, RowKey};
@@ -20,6 +19,7 @@ use tally_core::topic::Offset;
 
 use crate::change::{Changed, Writing};
 use crate::desk::Desk;
+use crate::verbs::counters;
 use crate::verbs::pause::Settle;
 use crate::verbs::topic::{Adoption, Seen, Sums};
 use crate::verbs::weighed::WHOLE;

@@ -48,7 +48,7 @@ impl Stands {
 
 /// What consumers have stored of the partitions that a counter's events come from: that of its subject for a set, all for a sum.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sources {
+pub(in crate::verbs) struct Sources {
     /// Empty where nothing is known of the topic.
     pub(super) times: Vec<SafeTimes>,
     /// When the last of it was stored.
@@ -65,11 +65,11 @@ impl Sources {
 
 /// A counter as it was read.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(in crate::verbs) struct Found {
     pub(super) id: CounterId,
     pub(super) sources: Sources,
     /// The counter, or why it cannot be read: that is an answer, too.
-    pub(super) counter: Outcome<Option<Counter>>,
+    pub(in crate::verbs) counter: Outcome<Option<Counter>>,
     /// The table is the one that counters were written to, so one that is absent was never written.
     pub(super) reserved: bool,
 }
@@ -183,7 +183,7 @@ async fn stored(desk: &Desk, post: &PostId) -> anyhow::Result<Option<(u32, Stand
 }
 
 /// The counter, read after the standing. No answer from the store is none.
-pub(super) async fn counter(desk: &Desk, id: &CounterId, sources: Sources) -> anyhow::Result<Found> {
+pub(in crate::verbs) async fn counter(desk: &Desk, id: &CounterId, sources: Sources) -> anyhow::Result<Found> {
     let read = desk.counters.read(std::slice::from_ref(id), Consistency::Strong).await;
     let mut read = read.context("cannot read the counter")?;
     let counter = match read.counters.remove(id) {

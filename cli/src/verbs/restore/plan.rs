@@ -164,18 +164,7 @@ pub(super) fn set_back(group: &str, topic: &str, to: UnixMillis) -> String {
 
 /// A moment as Kafka's tools take it: `2026-03-01T12:00:00.000`, in UTC.
 fn utc(at: UnixMillis) -> String {
-    let (days, millis) = (at.0 / 86_400_000, at.0 % 86_400_000);
-    // Years that begin in March, in eras of 400: the day that leap years have more is a year's last.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (hour, minute, second) = (millis / 3_600_000, millis / 60_000 % 60, millis / 1_000 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}", millis % 1_000)
+    format!("{}.{:03}", at.date().replace(' ', "T"), at.0 % 1_000)
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use serde_json::json;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
 use tally_adapters::redis;
-use tally_consumer::dlq;
 use tally_core::audit::{Cause, RunRecord, RunScope};
 use tally_core::cached::{Cache as _, StandingAt};
 use tally_core::fault::Fault;
@@ -21,6 +20,7 @@ use super::Status;
 use crate::desk::Desk;
 use crate::ended::Usage;
 use crate::said::{ago, counted, ranges};
+use crate::verbs::dlq;
 
 /// Runs among which the last audit is looked for.
 const RUNS: u32 = 200;

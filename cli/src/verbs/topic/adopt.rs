@@ -3,7 +3,6 @@
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
-use serde::Serialize;
 use tally_adapters::dynamodb::Remains;
 use tally_core::ids::CounterKind;
 use tally_core::ports::TopicReader as _;
@@ -15,8 +14,7 @@ use super::seen::{Part, Seen};
 use crate::change::{Changed, Writing};
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
-use crate::said::Answer;
-use crate::verbs::pause::{ADOPT, Settle, replace, stand_still};
+use crate::verbs::pause::{ADOPT, Settle, replace, while_paused};
 
 /// What losses of an adoption are called.
 const ADOPTED: &str = "topic_adopted";
@@ -64,24 +62,8 @@ pub(crate) struct Adoption {
     sums: Option<Sums>,
 }
 
-/// An adoption, made or shown.
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-pub(crate) struct Adopted(Changed);
-
-impl Answer for Adopted {
-    fn table(&self) -> String {
-        self.0.table()
-    }
-
-    /// A topic that waits to be adopted is something wrong.
-    fn found(&self) -> bool {
-        self.0.is_left()
-    }
-}
-
 impl Args {
-    pub(crate) async fn run(self) -> anyhow::Result<Adopted> {
+    pub(crate) async fn run(self) -> anyhow::Result<Changed> {
         let Self { sums, settle, writing, of } = self;
         let desk = Desk::open(of).await?;
         let seen = Seen::look(&desk, &desk.topic).await?;
@@ -91,7 +73,8 @@ impl Args {
             let adoption = adoption.context("there is nothing to adopt")?;
             adoption.carry_out(&desk, &seen, settle).await
         });
-        changed.await.map(Adopted)
+        // A topic that waits to be adopted is something wrong.
+        changed.await.map(Changed::wrong_unless_done)
     }
 }
 
@@ -218,16 +201,12 @@ impl Adoption {
             self.again(desk).await?.store(desk, None).await?;
             return Ok(self.said());
         };
-        let paused = stand_still(desk, before, settle).await?;
-        let done = async {
+        let adopted = while_paused(desk, before, settle, async |paused| {
             let mut adoption = self.again(desk).await?;
             adoption.to.is_paused = before.is_paused;
-            adoption.store(desk, Some(&paused)).await
-        };
-        if let Err(error) = done.await {
-            let back = replace(desk, &paused, before).await;
-            return Err(back.err().map_or(error, |back| back.context("consumers stay paused: tally resume consumer")));
-        }
+            adoption.store(desk, Some(paused)).await
+        });
+        adopted.await?;
         Ok(self.said())
     }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::seen::{Part, Problem, Seen};
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Table, ago, ranges};
+use crate::said::{Answer, Table, ago, or_dash, ranges};
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
@@ -72,11 +72,10 @@ impl Answer for Shown {
             "read by",
             "state",
         ]);
-        let or = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
         for line in &self.partitions {
             let log = format!("{}..{}", line.log_start, line.log_end);
-            let held = line.held_by.as_deref().unwrap_or("-");
-            let (committed, safe) = (or(line.committed), or(line.safe));
+            let held = or_dash(line.held_by.as_ref());
+            let (committed, safe) = (or_dash(line.committed), or_dash(line.safe));
             table.row([
                 &line.partition,
                 &line.claim,

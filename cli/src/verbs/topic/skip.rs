@@ -10,7 +10,7 @@ use super::seen::{Part, Seen};
 use crate::change::{Changed, Writing};
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
-use crate::verbs::pause::{SKIP, Settle, replace, stand_still};
+use crate::verbs::pause::{SKIP, Settle, replace, while_paused};
 
 /// What the loss is called.
 const SKIPPED: &str = "skipped";
@@ -150,8 +150,7 @@ impl<'a> Skip<'a> {
     /// The same of a log that has lost its tail. Its offsets count other records from `to` on, which have to be above what the rows
     /// have. So a generation begins there, and in each other partition behind what may have been applied under the present one.
     async fn begin_anew(&self, settle: Settle) -> anyhow::Result<()> {
-        let paused = stand_still(self.desk, self.topic, settle).await?;
-        let done = async {
+        let begun = while_paused(self.desk, self.topic, settle, async |paused| {
             let seen = Seen::look(self.desk, &self.desk.topic).await?;
             let index = self.part.partition.index;
             let begin = |part: &Part| if part.partition.index == index { self.to } else { part.log.end };
@@ -163,12 +162,8 @@ impl<'a> Skip<'a> {
                 *from = self.to.min(*from);
             }
             self.store(to).await?;
-            replace(self.desk, &paused, to).await
-        };
-        if let Err(error) = done.await {
-            let back = replace(self.desk, &paused, self.topic).await;
-            return Err(back.err().map_or(error, |back| back.context("consumers stay paused: tally resume consumer")));
-        }
-        Ok(())
+            replace(self.desk, paused, to).await
+        });
+        begun.await
     }
 }

@@ -10,6 +10,7 @@ use tally_core::ids::{PostId, RowKey, UserId};
 
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
+use crate::given::text_of;
 use crate::said::{Answer, Table, ago};
 use crate::verbs::weighed::WHOLE;
 
@@ -100,8 +101,7 @@ impl Ids {
 
 /// Reads every row, and tells those of the ids in `file`.
 pub(super) async fn look(file: &Path, of: Where) -> anyhow::Result<Erased> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let (ids, desk) = (Ids::of(&text)?, Desk::open(of).await?);
+    let (ids, desk) = (Ids::of(&text_of(file)?)?, Desk::open(of).await?);
     let (mut found, mut after) = (Erased { ids: ids.users.len() + ids.members.len(), ..Erased::default() }, None);
     loop {
         let page = desk.rows.scan(WHOLE, after.as_ref()).await.context("cannot read rows")?;

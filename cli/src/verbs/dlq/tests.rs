@@ -1,12 +1,16 @@
 use tally_adapters::memory::log::Broker;
+use tally_consumer::letter::Writer;
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::Rejection;
-use tally_core::ports::log::Records;
+use tally_core::ports::TopicReader;
+use tally_core::ports::log::{Outgoing, Records};
 use tally_core::time::UnixMillis;
-use tally_core::topic::Partition;
+use tally_core::topic::{Offset, Partition};
 
+use super::letters::{Letters, described};
+use super::receipts::receipt_headers;
+use super::replay::Replayed;
 use super::*;
-use crate::letter::Writer;
 
 mod killed;
 
@@ -126,8 +130,8 @@ async fn a_letter_of_another_deployment_is_counted_and_left_alone() {
     letter(&broker, Some("arn:theirs"), "likes", (0, 50), EVENT).await;
     letter(&broker, None, "likes", (7, 50), EVENT).await;
     let reader = broker.reader("replay", "likes.dlq");
-    let found = letters(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap();
-    assert_eq!(found.first.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(0), Some(7)]);
+    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap();
+    assert_eq!(found.letters.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(0), Some(7)]);
     assert_eq!(found.foreign, [("arn:theirs".to_owned(), 1)].into());
     assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 2);
     let done = replay(&broker).run(100).await.unwrap();
@@ -186,7 +190,8 @@ async fn a_letter_is_described_in_one_line_whatever_it_says() {
     let reader = broker.reader("test", "likes.dlq");
     let (partition, log) = reader.logs().await.unwrap().remove(0);
     let records = reader.read(&partition, log.start, log.end).await.unwrap();
-    let line = serde_json::to_string(&described(&Letter::read(records.get(0).unwrap()).unwrap())).unwrap();
+    let line =
+        serde_json::to_string(&described(&tally_consumer::letter::Letter::read(records.get(0).unwrap()))).unwrap();
     assert_eq!(
         line,
         r#"{"topic":"likes","partition":2,"offset":0,"reason":"refused_by_store","message":"refused by the store: too busy"}"#
@@ -198,22 +203,22 @@ async fn only_the_letters_that_are_meant_are_listed_and_sent_and_nothing_is_writ
     let broker = broker(&[EVENT, b"not json"]).await;
     let reader = broker.reader("replay", "likes.dlq");
     let meant = |reason: &str, since| Wanted { reason: Some(reason.to_owned()), since, from: None };
-    let listed = async |wanted: Wanted| letters(&reader, (OURS, "likes"), &wanted, 1).await.unwrap();
+    let listed = async |wanted: Wanted| list(&reader, (OURS, "likes"), &wanted, 1).await.unwrap();
     let all = listed(Wanted::default()).await;
-    assert_eq!((all.first.len(), all.reasons), (1, [("refused_by_store", 2)].into()));
+    assert_eq!((all.letters.len(), all.reasons), (1, [("refused_by_store", 2)].into()));
     assert_eq!(listed(meant("not_json", None)).await, Letters::default());
     assert_eq!(listed(meant("refused_by_store", Some(UnixMillis::MAX))).await, Letters::default());
     let of_record = listed(Wanted { from: Some((2, 1)), ..Wanted::default() }).await;
-    assert_eq!(of_record.first.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(1)]);
+    assert_eq!(of_record.letters.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(1)]);
     let sent = async |wanted: Wanted| Replay { wanted, ..replay(&broker) }.run(9).await.unwrap().sent;
     assert_eq!(sent(meant("not_json", None)).await, 0);
     assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 2);
     assert_eq!(sent(meant("refused_by_store", None)).await, 1);
     assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 1, "the other one");
     let listed_again = listed(Wanted::default()).await;
-    let waiting: Vec<_> = listed_again.first.iter().map(|letter| letter.offset).collect();
+    let waiting: Vec<_> = listed_again.letters.iter().map(|letter| letter.offset).collect();
     assert_eq!((waiting, listed_again.put_back), (vec![Some(1)], 1), "what was put back is listed no more");
-    let put_back = listed(Wanted { from: Some((2, 0)), ..Wanted::default() }).await.first.remove(0);
+    let put_back = listed(Wanted { from: Some((2, 0)), ..Wanted::default() }).await.letters.remove(0);
     let record = put_back.record.unwrap();
     assert!(put_back.is_put_back && record.headers == [("trace".to_owned(), Some("t".to_owned()))], "{record:?}");
     assert_eq!((record.written, record.key, record.value.as_deref().map(str::as_bytes)), (50, None, Some(EVENT)));

@@ -5,14 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use tally_adapters::memory::log::Broker;
 use tally_core::definitions::Definitions;
-use tally_core::event::{Deed, decode, partition_of};
-use tally_core::fault::Fault;
-use tally_core::ports::Outcome;
-use tally_core::ports::log::{Outgoing, Written};
+use tally_core::event::{Deed, decode};
+use tally_core::ports::log::Written;
 use tally_core::topic::Offset;
-use tally_service::Switch;
+use tally_service::{Host, Stopped, Switch};
 
-use super::args::Format;
+use super::super::args::{Format, Source};
 use super::*;
 
 const PARTITIONS: u32 = 4;
@@ -97,27 +95,23 @@ fn moody(broker: &Broker, mood: impl Fn(u32) -> Option<Fault> + Send + Sync + 's
     Arc::new(Moody { broker: broker.clone(), sends: AtomicU32::new(0), mood: Box::new(mood), log: Mutex::default() })
 }
 
-fn import(broker: &Broker, producer: Arc<dyn Producer>, settings: ImportArgs) -> Import {
-    Import {
-        reader: Arc::new(broker.reader("import", "likes")),
-        producer,
-        topic: "likes".to_owned(),
-        host: Host::new("import"),
-        settings,
-    }
-}
-
 /// Whether all of the file is in the topic and all of its lines were events.
-async fn is_whole(import: Import, stop: Stop) -> anyhow::Result<bool> {
-    let (imported, end) = import.carry_out(&stop).await?;
-    match end {
+async fn is_whole(
+    broker: &Broker,
+    producer: Arc<dyn Producer>,
+    settings: ImportArgs,
+    stop: Stop,
+) -> anyhow::Result<bool> {
+    let to = Target { reader: Arc::new(broker.reader("import", "likes")), producer, topic: "likes".to_owned() };
+    let mut import = Import::open(to, settings, Host::new("import").patience(), &stop).await?;
+    match import.run(&stop).await {
         Err(error) if !error.is::<Stopped>() => Err(error),
-        end => Ok(end.is_ok() && imported.rejected.is_empty()),
+        end => Ok(end.is_ok() && import.place.rejected() == 0),
     }
 }
 
 async fn imported(broker: &Broker, settings: ImportArgs) -> anyhow::Result<bool> {
-    is_whole(import(broker, Arc::new(broker.clone()), settings), Switch::new().stop()).await
+    is_whole(broker, Arc::new(broker.clone()), settings, Switch::new().stop()).await
 }
 
 /// What is in the topic: post, user, action and time of each event, in order, by partition.
@@ -167,8 +161,8 @@ async fn the_last_line_about_a_user_and_a_post_is_last_in_the_log_whatever_fails
     // Some fail alone, and the ones behind them are in the log before them.
     let producer =
         moody(&broker, |send| (send % 50 == 7 && send < 900).then(|| Fault::Transient("no answer".to_owned())));
-    let import = import(&broker, Arc::clone(&producer) as _, folder.settings(&text));
-    assert!(is_whole(import, Switch::new().stop()).await.unwrap());
+    let ended = is_whole(&broker, Arc::clone(&producer) as _, folder.settings(&text), Switch::new().stop()).await;
+    assert!(ended.unwrap());
     let last = |lines: Vec<Vec<u8>>| {
         let mut last = std::collections::BTreeMap::new();
         for value in lines {
@@ -197,8 +191,8 @@ async fn an_import_that_was_stopped_goes_on_where_it_stopped_and_names_no_wrong_
         }
         None
     });
-    let slow = ImportArgs { rate: 20_000, ..settings.clone() };
-    assert!(!is_whole(import(&broker, producer, slow), switch.stop()).await.unwrap());
+    let slow = ImportArgs { rate: 5_000, ..settings.clone() };
+    assert!(!is_whole(&broker, producer, slow, switch.stop()).await.unwrap());
     let there = events(&broker).await.len();
     assert!((400..900).contains(&there), "{there} were sent before it stopped");
     assert!(!imported(&broker, settings.clone()).await.unwrap());
@@ -272,7 +266,24 @@ async fn a_topic_that_grows_under_an_import_ends_it() {
         }
         None
     });
-    let growing = import(&broker, producer, folder.settings(&text));
-    let said = is_whole(growing, Switch::new().stop()).await.unwrap_err();
+    let said = is_whole(&broker, producer, folder.settings(&text), Switch::new().stop()).await.unwrap_err();
     assert!(format!("{said:#}").contains("were partitions added?"), "{said:#}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_are_sent_at_the_rate_and_an_outage_is_not_made_up_for() {
+    let clock = Clock::starting_at(UnixMillis(0));
+    let mut pace = Pace { rate: 100, due: clock.reading().at, clock };
+    let mut took = async |lines: usize| {
+        let began = clock.reading().at;
+        for _ in 0..lines / pace.at_once() {
+            pace.turn(pace.at_once()).await;
+        }
+        (clock.reading().at - began).as_millis()
+    };
+    let first = took(110).await;
+    assert!((990..=1_010).contains(&first), "{first} ms");
+    clock.sleep(Duration::from_secs(60)).await;
+    let again = took(100).await;
+    assert!((690..=1_010).contains(&again), "{again} ms");
 }

@@ -1,11 +1,26 @@
 //! What the events that were found in the log say of a draw.
 
+use tally_core::fault::Fault;
 use tally_core::ids::MemberKey;
 use tally_core::milestone::{Events, Milestone};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 
-use super::{Found, SECOND};
+/// Records say when they were written to the second.
+const SECOND: u64 = 1_000;
+
+/// Whether a draw is what the log says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It is; what to tell.
+    True(String),
+    /// It is not, and why.
+    False(String),
+    /// The log cannot say it, or not any more, and why.
+    Gone(String),
+    /// What could not be read, however often it was tried.
+    Unread(Fault),
+}
 
 /// Where an event lies, and when it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]

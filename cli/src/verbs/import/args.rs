@@ -13,48 +13,48 @@ use tally_core::time::UnixMillis;
 /// Each line is an event, as NDJSON or CSV. Exits with 0 if every line was sent, with 1 if some were rejected or the
 /// import was stopped. Lines that are no events are counted by reason and written to the file of --rejected.
 #[derive(Args, Clone, Debug)]
-pub struct ImportArgs {
+pub(crate) struct ImportArgs {
     /// The file to read; `-` is standard input
     #[arg(value_name = "FILE")]
-    pub file: Source,
+    pub(super) file: Source,
 
     /// How the lines are written. By default CSV where the file's name ends in `.csv`, NDJSON otherwise
     #[arg(long, value_enum, value_name = "FORMAT")]
-    pub format: Option<Format>,
+    pub(super) format: Option<Format>,
 
     /// The most lines a second. Live likes share the tables' capacity with them
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), value_name = "COUNT")]
-    pub rate: u32,
+    pub(super) rate: u32,
 
     /// When the likes of lines that state no `ts` happened, in milliseconds since 1970. By default when they are sent
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=UnixMillis::MAX.0).map(UnixMillis), value_name = "MILLIS")]
-    pub ts: Option<UnixMillis>,
+    pub(super) ts: Option<UnixMillis>,
 
     /// Where to keep how far the import is. By default the file's name followed by `.progress`; none for standard input
     #[arg(long, value_name = "FILE")]
-    pub progress: Option<PathBuf>,
+    pub(super) progress: Option<PathBuf>,
 
     /// Where to write the lines that are no events. By default the file's name followed by `.rejected`; none for standard
     /// input and in a dry run. The first 20 are logged
     #[arg(long, value_name = "FILE")]
-    pub rejected: Option<PathBuf>,
+    pub(super) rejected: Option<PathBuf>,
 
     /// Give up when more lines than this are no events
     #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
-    pub max_rejected: u64,
+    pub(super) max_rejected: u64,
 
     /// Take times before the year 2000. Without this they are refused: they are seconds that were meant as milliseconds
     #[arg(long)]
-    pub allow_old_times: bool,
+    pub(super) allow_old_times: bool,
 
     /// Read and check everything, look at the topic, and send nothing
     #[arg(long)]
-    pub dry_run: bool,
+    pub(super) dry_run: bool,
 }
 
 /// How lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(super) enum Format {
     /// Each line is an event as JSON, as it would be in Kafka
     Ndjson,
     /// The first line names the columns: post_id, user_id, and if wanted action, region and ts; others are ignored, and
@@ -73,7 +73,7 @@ impl Format {
 
 /// Where lines come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub(super) enum Source {
     /// Standard input.
     Stdin,
     /// A file.

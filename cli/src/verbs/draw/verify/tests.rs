@@ -1,6 +1,7 @@
 use serde_json::json;
 use tally_adapters::dynamodb::counters::{Counters, Crossed, Update};
 use tally_adapters::memory::log::Broker;
+use tally_consumer::letter::Writer;
 use tally_core::definitions::Entry;
 use tally_core::event::Rejection;
 use tally_core::fold::Counter;
@@ -11,7 +12,6 @@ use tally_core::topic::TopicId;
 use tally_testkit::Store;
 
 use super::*;
-use crate::letter::Writer;
 
 const TOPIC: &str = "likes";
 const LETTERS: &str = "likes.dlq";

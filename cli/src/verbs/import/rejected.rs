@@ -2,12 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 
 use super::lines::Line;
-use super::window::Wrong;
+use super::parse::Wrong;
 
 /// How many are logged.
 const LOGGED: u64 = 20;
@@ -15,7 +15,8 @@ const LOGGED: u64 = 20;
 const KEPT: usize = 1_000;
 
 pub(super) struct Rejected {
-    path: Option<PathBuf>,
+    /// Where they are.
+    pub(super) path: Option<PathBuf>,
     /// Opened for the first one.
     file: Option<File>,
     bytes: u64,
@@ -39,11 +40,6 @@ impl Rejected {
             cut.with_context(|| format!("cannot write `{}`", path.display()))?;
         }
         Ok(Self { path, file: None, bytes, count: 0 })
-    }
-
-    /// Where they are.
-    pub(super) fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
     }
 
     /// Writes one; how long the file is then.

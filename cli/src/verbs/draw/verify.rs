@@ -1,4 +1,4 @@
-//! An operator's command on a draw: whether the record of a threshold is as it was written, and is what the log says.
+//! Whether the record of a threshold is as it was written, and is what the log says.
 //!
 //! Of a sum the log alone decides: the events that the winning write took in lie in the log, in order. The same log gives the
 //! same winner to each who reads it. Of a set the record names a member; the log has to have an event that puts it there.
@@ -8,8 +8,6 @@
 //! counted or not. Amounts are positive: where a sum comes to what is recorded without all of those, none of them counted, and
 //! where it comes to it with all of them, all did. Otherwise the log cannot say which.
 
-mod judged;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,20 +16,17 @@ use tally_adapters::dynamodb::{Recorded, Recounts};
 use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, decode};
 use tally_core::fault::Fault;
-use tally_core::ids::{CounterId, MemberKey, PostId};
+use tally_core::ids::{CounterId, MemberKey};
 use tally_core::milestone::{Events, Milestone, Winner};
 use tally_core::ports::log::Record;
 use tally_core::ports::{Outcome, TopicReader};
 use tally_core::register::{Claim, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
-use tally_service::{Clock, Invalid};
+use tally_service::Clock;
 
-use self::judged::{Place, Put, Sum, judged, told};
-use crate::args::letters_of;
-use crate::dlq::each;
-use crate::identity::{Identities, Identity};
-use crate::letter::Letter;
+use super::judged::{Found, Place, Put, Sum, judged, told};
+use crate::verbs::dlq::{Identities, Identity, each, letter};
 
 /// How often what cannot be read is tried.
 const TRIES: u32 = 5;
@@ -39,50 +34,20 @@ const TRIES: u32 = 5;
 /// The wait before it is tried again.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// Records say when they were written to the second.
-const SECOND: u64 = 1_000;
-
-/// Whether a draw is what the log says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// It is; what to tell.
-    True(String),
-    /// It is not, and why.
-    False(String),
-    /// The log cannot say it, or not any more, and why.
-    Gone(String),
-    /// What could not be read, however often it was tried.
-    Unread(Fault),
-}
-
-/// Which threshold of which counter.
-#[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
-pub struct Drawn {
-    /// The post, or another subject
-    #[arg(value_name = "POST")]
-    pub post: PostId,
-    /// The counter's name
-    #[arg(value_name = "COUNTER")]
-    pub counter: String,
-    /// The threshold
-    #[arg(value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
-    pub n: i64,
-}
-
 /// A draw to be verified.
-pub struct Draw {
-    counter: CounterId,
-    n: i64,
-    milestones: Recounts,
-    claims: Claims,
-    deployment: String,
+pub(super) struct Draw {
+    pub(super) counter: CounterId,
+    pub(super) n: i64,
+    pub(super) milestones: Recounts,
+    pub(super) claims: Claims,
+    pub(super) deployment: String,
     /// The topic that the counter's events are said in.
-    topic_name: String,
+    pub(super) topic_name: String,
     /// Reads it.
-    topic: Arc<dyn TopicReader>,
-    letters: Arc<dyn TopicReader>,
+    pub(super) topic: Arc<dyn TopicReader>,
+    pub(super) letters: Arc<dyn TopicReader>,
     /// What is an event, of those said in the topic.
-    definitions: Definitions,
+    pub(super) definitions: Definitions,
 }
 
 /// The records of a topic that have a dead letter.
@@ -100,41 +65,8 @@ impl Letters {
 }
 
 impl Draw {
-    /// The draw that is asked for in a deployment: its definitions, its tables, and the name that tells it from others that have
-    /// their dead letters in the same topic. `own` is its topic, `dead_letter_topic` has its dead letters, and `open` opens one to
-    /// be read.
-    ///
-    /// # Errors
-    /// The counter is none of the deployment, or has no milestones; no reader can be set up.
-    pub fn of(
-        Drawn { post, counter, n }: Drawn,
-        defined: &Definitions,
-        (milestones, claims): (Recounts, Claims),
-        deployment: String,
-        (own, dead_letter_topic): (&str, &str),
-        open: impl Fn(&str) -> anyhow::Result<Arc<dyn TopicReader>>,
-    ) -> anyhow::Result<Self> {
-        let invalid = |why: &str| Invalid::variable("COUNTER", format!("{counter:?} {why}"));
-        let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;
-        if !definition.has_milestones() {
-            return Err(invalid("has an action that takes off: who was first at a threshold has no meaning").into());
-        }
-        let topic = definition.topic.as_deref().unwrap_or(own);
-        Ok(Self {
-            counter: CounterId { post, name: definition.name.clone() },
-            n,
-            milestones,
-            claims,
-            deployment,
-            topic_name: topic.to_owned(),
-            topic: open(topic)?,
-            letters: open(&letters_of(topic, own, dead_letter_topic))?,
-            definitions: defined.said_in(topic),
-        })
-    }
-
     /// Verifies it, and tries again where something cannot be read for the moment.
-    pub async fn persist(&self, clock: Clock) -> Found {
+    pub(super) async fn persist(&self, clock: Clock) -> Found {
         let mut left = TRIES;
         loop {
             left -= 1;
@@ -153,7 +85,7 @@ impl Draw {
     ///
     /// # Errors
     /// The tables or the log cannot be read.
-    async fn verify(&self) -> Outcome<Found> {
+    pub(super) async fn verify(&self) -> Outcome<Found> {
         let Self { counter, n, .. } = self;
         let recorded = match self.milestones.milestone(counter, *n).await {
             Err(Fault::Poison(why)) => return Ok(Found::False(format!("the record cannot be read: {why}"))),
@@ -256,8 +188,8 @@ impl Draw {
             let mut lost_until = (log.start > Offset(0)).then_some(UnixMillis(u64::MAX));
             let note = |record: Record<'_>| {
                 lost_until = lost_until.map(|until| until.min(record.at));
-                let letter = Letter::read(record);
-                if let Some(of) = letter.and_then(|letter| letter.identity(&self.deployment, &self.topic_name)) {
+                let of = letter(record).and_then(|letter| Identity::of(&letter, &self.deployment, &self.topic_name));
+                if let Some(of) = of {
                     found.of.insert(of);
                 }
             };

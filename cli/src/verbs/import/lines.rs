@@ -8,9 +8,9 @@ use tally_core::event::MAX_EVENT_BYTES;
 
 use super::args::Source;
 
-/// How many lines, and about how many bytes, are read at once.
-const CHUNK: usize = 512;
-const CHUNK_BYTES: usize = 1 << 20;
+/// How many lines, and about how many bytes, are read and sent at once.
+pub(super) const AT_ONCE: usize = 10_000;
+const BYTES: usize = 4 << 20;
 
 /// What Windows programs put before a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -93,13 +93,13 @@ impl Lines {
         Ok(())
     }
 
-    /// The next lines: those that can be had without waiting, and at least one; none at the end.
-    pub(super) fn chunk(&mut self) -> io::Result<Vec<Line>> {
+    /// The next lines, `most` of them at most: those that can be had without waiting, and at least one; none at the end.
+    pub(super) fn chunk(&mut self, most: usize) -> io::Result<Vec<Line>> {
         let (mut chunk, mut bytes) = (Vec::new(), 0);
         while let Some(line) = self.line()? {
             bytes += line.text.kept().len();
             chunk.push(line);
-            if chunk.len() >= CHUNK || bytes >= CHUNK_BYTES || !self.input.buffer().contains(&b'\n') {
+            if chunk.len() >= most || bytes >= BYTES || !self.input.buffer().contains(&b'\n') {
                 break;
             }
         }
@@ -159,7 +159,7 @@ mod tests {
     fn all(mut lines: Lines) -> Vec<(u64, u64, String)> {
         let mut found = Vec::new();
         loop {
-            let chunk = lines.chunk().unwrap();
+            let chunk = lines.chunk(AT_ONCE).unwrap();
             if chunk.is_empty() {
                 return found;
             }
@@ -203,10 +203,10 @@ mod tests {
     fn a_line_without_end_costs_bounded_memory_and_the_next_one_is_read() {
         let long = [vec![b'x'; 3 * MAX_EVENT_BYTES], b"\nnext\n".to_vec()].concat();
         let mut lines = lines(&long);
-        let mut chunk = lines.chunk().unwrap();
+        let mut chunk = lines.chunk(AT_ONCE).unwrap();
         let Text::TooLong(len, kept) = &chunk[0].text else { panic!("{:?}", chunk[0]) };
         assert_eq!((*len, kept.len()), (3 * MAX_EVENT_BYTES, MAX_EVENT_BYTES));
-        chunk.extend(lines.chunk().unwrap());
+        chunk.extend(lines.chunk(AT_ONCE).unwrap());
         assert_eq!(chunk[1].text, Text::Whole(b"next".to_vec()));
         let exact = vec![b'x'; MAX_EVENT_BYTES];
         for mark in [&b""[..], BYTE_ORDER_MARK] {
@@ -218,6 +218,6 @@ mod tests {
     }
 
     fn all_texts(text: &[u8]) -> Vec<Text> {
-        lines(text).chunk().unwrap().into_iter().map(|line| line.text).collect()
+        lines(text).chunk(AT_ONCE).unwrap().into_iter().map(|line| line.text).collect()
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tally_core::fault::Fault;
-use tally_core::ports::Outcome;
 use tally_core::ports::log::Records;
+use tally_core::ports::{Outcome, Transactions};
 use tally_core::topic::Log;
 
 use super::*;

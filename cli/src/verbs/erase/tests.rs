@@ -1,30 +1,31 @@
 //! Erasures: what they produce.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use async_trait::async_trait;
-use serde_json::Value;
-use tally_adapters::dynamodb::Checkpoints;
-use tally_batch_recount::{EraseConfig, ErasePorts, Erased, Subject, Tombstones, erase};
-use tally_core::definitions::Definitions;
+use serde_json::{Value, json};
+use tally_adapters::dynamodb::Rows;
+use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::{Deed, decode_value};
-use tally_core::ids::UserId;
+use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RowKey, ShardCount};
 use tally_core::ports::Outcome;
-use tally_core::ports::log::{Outgoing, Producer, Written};
-use tally_core::time::UnixMillis;
+use tally_core::ports::log::{Outgoing, Written};
 use tally_core::topic::Offset;
-use tally_service::{Chance, Patience, Switch};
-use tally_testkit::BEGAN;
+use tally_service::{Chance, Clock, Patience, Switch};
+use tally_testkit::{BEGAN, Store};
 
-use crate::jobs::{defined, set};
-use crate::world::{GONE, World, post, shards, user};
+use super::erasing::Tombstones;
+use super::*;
+
+/// When the store deletes tombstones, in seconds: later than any test lasts.
+const GONE: u64 = 1_800_000_000;
 
 /// A record's key and value.
 type Record = (String, Vec<u8>);
 
 /// A producer that keeps what it is given.
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<Record>>>);
+#[derive(Default)]
+struct Kept(Mutex<Vec<Record>>);
 
 #[async_trait]
 impl Producer for Kept {
@@ -35,28 +36,94 @@ impl Producer for Kept {
     }
 }
 
-/// Erases, and sends events to `producer` if there is one.
-async fn carried_out(
-    world: &World,
-    producer: Option<Arc<dyn Producer>>,
-    subject: Subject,
-    counters: &[&str],
-) -> anyhow::Result<Erased> {
-    let ports = ErasePorts { tables: world.store.connection.clone(), producer };
-    let config = EraseConfig {
-        subject,
-        counters: counters.iter().map(|name| (*name).to_owned()).collect(),
-        topic: "likes".to_owned(),
-        read_units: None,
-    };
-    let patience = Patience::new(world.clock, Chance::seeded(1));
-    erase(ports, shards(), &config, patience, Switch::new().stop(), |_| {}).await
+/// Rows of posts and their users.
+struct World(Store);
+
+impl World {
+    async fn start() -> Self {
+        Self(Store::start().await)
+    }
+
+    /// `users` likes for each of so many posts.
+    async fn fill(&self, posts: u64, users: u64) {
+        for (n, u) in (0..posts).flat_map(|n| (0..users).map(move |u| (n, u))) {
+            self.put(&post(n), &user(u), true).await;
+        }
+    }
+
+    /// Puts a row, live or as a tombstone.
+    async fn put(&self, post: &CounterId, user: &UserId, live: bool) {
+        let (key, n) = (RowKey::of(post, user.as_str(), shards()), |n: u64| json!({"N": n.to_string()}));
+        let mut item = json!({"pk": {"S": key.to_string()}, "user_id": {"S": user.as_str()}});
+        if live {
+            (item["v"], item["liked_at"]) = (n(1), n(1));
+        } else {
+            item["gone"] = n(GONE);
+        }
+        self.0.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+    }
 }
 
-/// Erases; what was produced, in order.
-async fn erased(world: &World, subject: Subject, counters: &[&str]) -> (anyhow::Result<Erased>, Vec<Record>) {
+fn shards() -> ShardCount {
+    ShardCount::new(4).unwrap()
+}
+
+fn post(n: u64) -> CounterId {
+    CounterId::likes(PostId::new(&format!("p-{n}")).unwrap())
+}
+
+fn user(n: u64) -> UserId {
+    UserId::new(&format!("u-{n}")).unwrap()
+}
+
+fn defined() -> Definitions {
+    let replies = Entry { member: Some("reply_id".to_owned()), ..Entry::set("replies", "reply", Some("unreply")) };
+    let followers = Entry {
+        subject: Some("hashtag".to_owned()),
+        topic: Some("tags".to_owned()),
+        ..Entry::set("followers", "follow", Some("unfollow"))
+    };
+    let sets = [Entry::set("retweets", "retweet", Some("unretweet")), Entry::set("viewers", "saw", None)];
+    let views = Entry::sum("views", "view", None);
+    Definitions::new(&[&sets[..], &[replies, followers, views]].concat()).unwrap()
+}
+
+fn set(name: &str) -> CounterId {
+    CounterId { name: CounterName::new(name, CounterKind::Set).unwrap(), ..post(0) }
+}
+
+/// Erases from counters of these, and sends events to `producer` if there is one.
+async fn carried_out(
+    world: &World,
+    producer: Option<&dyn Producer>,
+    subject: Subject,
+    (defined, counters): (&Definitions, &[&str]),
+) -> anyhow::Result<Erased> {
+    let counters: Vec<String> = counters.iter().map(|name| (*name).to_owned()).collect();
+    let patience = Patience::new(Clock::starting_at(BEGAN), Chance::seeded(1));
+    let erasing = Erasing {
+        rows: Rows::new(&world.0.connection),
+        shards: shards(),
+        calls: Calls::new(None, patience, Switch::new().stop()),
+        sets: sets(defined, &counters, &subject)?,
+        subject,
+        topic: "likes".to_owned(),
+    };
+    erasing.run(producer, |_| {}).await
+}
+
+/// Erases likes; what was produced, in order.
+async fn erased(world: &World, subject: Subject) -> (anyhow::Result<Erased>, Vec<Record>) {
+    erased_from(world, subject, (&Definitions::likes_alone(), &[])).await
+}
+
+async fn erased_from(
+    world: &World,
+    subject: Subject,
+    of: (&Definitions, &[&str]),
+) -> (anyhow::Result<Erased>, Vec<Record>) {
     let kept = Kept::default();
-    let erased = carried_out(world, Some(Arc::new(kept.clone())), subject, counters).await;
+    let erased = carried_out(world, Some(&kept), subject, of).await;
     let mut records = std::mem::take(&mut *kept.0.lock().unwrap());
     records.sort();
     (erased, records)
@@ -78,19 +145,19 @@ fn of_post(n: u64) -> Subject {
 async fn an_erasure_produces_an_unlike_for_every_like_and_a_dry_run_none() {
     let world = World::start().await;
     world.fill(5, 30).await;
-    let (done, records) = erased(&world, of_user(7), &[]).await;
+    let (done, records) = erased(&world, of_user(7)).await;
     let users = [user(7)].into();
     assert_eq!(done.unwrap(), Erased { read: 150, users, found: 5, produced: 5, ..Erased::default() });
     let keys: Vec<_> = records.into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, (0..5).map(|n| post(n).post.to_string()).collect::<Vec<_>>());
-    let (_, unlikes) = erased(&world, of_post(2), &[]).await;
+    let (_, unlikes) = erased(&world, of_post(2)).await;
     assert_eq!(unlikes.len(), 30);
     for (key, value) in &unlikes {
         let event = decode_value(Some(value), BEGAN, &Definitions::likes_alone()).unwrap();
         assert_eq!(key, "p-2");
         assert!(matches!(event.deed, Deed::Member { present: false, .. }), "{event:?}");
     }
-    let dry = carried_out(&world, None, of_post(2), &[]).await;
+    let dry = carried_out(&world, None, of_post(2), (&Definitions::likes_alone(), &[])).await;
     assert_eq!(dry.unwrap(), Erased { read: 30, found: 30, ..Erased::default() });
 }
 
@@ -102,12 +169,12 @@ async fn an_erasure_takes_nobody_out_twice_and_says_which_tombstones_stay_and_un
     world.put(&post(0), &user(2), false).await;
     let tombstones = |rows| Tombstones { rows, until: Some(GONE) };
     for (subject, read, rows) in [(of_user(1), 6, 1), (of_post(0), 3, 2)] {
-        let (done, records) = erased(&world, subject, &[]).await;
+        let (done, records) = erased(&world, subject).await;
         let done = done.unwrap();
         assert_eq!((done.read, done.found, done.produced, records.len()), (read, 1, 1, 1));
         assert_eq!(done.tombstones, tombstones(rows));
     }
-    let (done, _) = erased(&world, of_post(1), &[]).await;
+    let (done, _) = erased(&world, of_post(1)).await;
     assert_eq!(done.unwrap().tombstones, Tombstones::default());
     let now = UnixMillis((GONE - 3_601) * 1_000);
     let said = "2 tombstones of members that were taken out before stay for 2 h at most";
@@ -119,8 +186,8 @@ async fn an_erasure_takes_nobody_out_twice_and_says_which_tombstones_stay_and_un
 async fn many_users_are_erased_in_one_pass_over_the_table() {
     let world = World::start().await;
     world.fill(4, 30).await;
-    let (alone, _) = erased(&world, of_user(3), &[]).await;
-    let (done, records) = erased(&world, of_users(&[3, 7, 11, 999]), &[]).await;
+    let (alone, _) = erased(&world, of_user(3)).await;
+    let (done, records) = erased(&world, of_users(&[3, 7, 11, 999])).await;
     let done = done.unwrap();
     assert_eq!((done.read, alone.unwrap().read), (120, 120), "the table is read once");
     assert_eq!((done.found, done.produced, records.len()), (12, 12, 12));
@@ -130,8 +197,6 @@ async fn many_users_are_erased_in_one_pass_over_the_table() {
 #[tokio::test(start_paused = true)]
 async fn an_erasure_sends_each_set_its_own_remove_action_and_says_which_sets_have_none() {
     let world = World::start().await;
-    let checkpoints = Checkpoints::new(&world.store.connection);
-    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &defined()).await, Ok(true));
     for (counter, members) in [
         ("likes", &["u-1", "u-2"][..]),
         ("retweets", &["u-1"]),
@@ -144,7 +209,7 @@ async fn an_erasure_sends_each_set_its_own_remove_action_and_says_which_sets_hav
         }
     }
     let said = async |subject, counters: &[&str]| {
-        let (done, records) = erased(&world, subject, counters).await;
+        let (done, records) = erased_from(&world, subject, (&defined(), counters)).await;
         let said = records.iter().map(|(_, value)| {
             let event = decode_value(Some(value), BEGAN, &defined()).unwrap();
             let action = serde_json::from_slice::<Value>(value).unwrap()["action"].as_str().unwrap().to_owned();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,8 @@ pub(super) struct Place {
     pub(super) lines: u64,
     pub(super) sent: u64,
     pub(super) blank: u64,
-    rejected: BTreeMap<String, u64>,
+    /// Lines that are no events, by reason.
+    pub(super) rejected: BTreeMap<String, u64>,
     /// How long the file of rejected lines is.
     pub(super) rejected_bytes: u64,
     #[serde(skip)]
@@ -62,18 +63,10 @@ impl Place {
     ///
     /// # Errors
     /// A file that is no place, or that of another import.
-    pub(super) fn open(path: Option<&Path>, whose: Whose) -> anyhow::Result<Self> {
-        let fresh = Self {
-            whose,
-            bytes: 0,
-            lines: 0,
-            sent: 0,
-            blank: 0,
-            rejected: BTreeMap::new(),
-            rejected_bytes: 0,
-            path: path.map(Path::to_owned),
-        };
-        let Some(path) = path.filter(|path| path.exists()) else { return Ok(fresh) };
+    pub(super) fn open(path: Option<PathBuf>, whose: Whose) -> anyhow::Result<Self> {
+        let fresh =
+            Self { whose, bytes: 0, lines: 0, sent: 0, blank: 0, rejected: BTreeMap::new(), rejected_bytes: 0, path };
+        let Some(path) = fresh.path.as_ref().filter(|path| path.exists()) else { return Ok(fresh) };
         let named = || format!("`{}`, which says how far an import was", path.display());
         let kept = std::fs::read(path).with_context(|| format!("cannot read {}", named()))?;
         let kept: Self = serde_json::from_slice(&kept).with_context(|| format!("cannot understand {}", named()))?;
@@ -98,17 +91,8 @@ impl Place {
         Ok(std::fs::rename(&new, path)?)
     }
 
-    pub(super) fn reject(&mut self, reason: &'static str) {
-        *self.rejected.entry(reason.to_owned()).or_default() += 1;
-    }
-
     /// How many lines were rejected.
     pub(super) fn rejected(&self) -> u64 {
         self.rejected.values().sum()
-    }
-
-    /// How many for each reason.
-    pub(super) fn reasons(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.rejected.iter().map(|(reason, count)| (reason.as_str(), *count))
     }
 }

@@ -12,10 +12,42 @@ use tally_core::time::UnixMillis;
 
 use super::args::Format;
 use super::lines::Text;
-use super::window::{Event, Fate, Wrong};
 
 /// The most columns a CSV file may have.
 const COLUMNS: usize = 256;
+
+/// What a line turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Nothing.
+    Blank,
+    /// The names of the columns.
+    Header,
+    Event(Event),
+    Rejected(Wrong),
+}
+
+/// An event as a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    /// When it happened, if the line says so.
+    pub(super) at: Option<UnixMillis>,
+    pub(super) key: Vec<u8>,
+    pub(super) value: Vec<u8>,
+}
+
+/// Why a line is no event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl From<Rejection> for Wrong {
+    fn from(rejection: Rejection) -> Self {
+        Self { reason: rejection.reason(), message: rejection.to_string() }
+    }
+}
 
 /// Reads the lines of one file.
 pub(super) struct Parser {

@@ -2,131 +2,95 @@
 //! that rows, counts and followers agree and the consumer stays the only writer of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use anyhow::bail;
 use futures_util::FutureExt;
 use futures_util::stream::TryStreamExt;
-use serde::Serialize;
-use tally_adapters::dynamodb::{self, Cursor, MemberRow, Segment};
+use tally_adapters::dynamodb::{Cursor, MemberRow, Rows, Segment};
+use tally_batch_recount::{Calls, at_once, chosen};
 use tally_core::definitions::{Definition, Definitions, Direction, MemberField, SubjectField};
 use tally_core::event::{Said, encode};
 use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
-use tally_service::{Patience, Stop};
-
-use crate::calls::{Calls, at_once};
-use crate::metrics;
-use crate::settle::{chosen, defined};
 
 /// Events under way at once.
 const AT_ONCE: usize = 256;
 /// Parts of the table read at once for a user's rows.
 const SEGMENTS: u32 = 8;
 
-/// What to erase.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EraseConfig {
-    /// The user or the post.
-    pub subject: Subject,
-    /// The sets to erase from, by their names; with none all of them.
-    pub counters: Vec<String>,
-    /// Where events go.
-    pub topic: String,
-    /// Read units a second.
-    pub read_units: Option<u32>,
-}
-
 /// Whose likes are erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub(crate) enum Subject {
     /// All that these users gave.
     Users(BTreeSet<UserId>),
     /// All that this post got.
     Post(PostId),
 }
 
-/// What an erasure works on.
-#[derive(Clone)]
-pub struct ErasePorts {
-    /// The tables: what members there are is read of them.
-    pub tables: dynamodb::Connection,
-    /// Where events go; `None` for a dry run.
-    pub producer: Option<Arc<dyn Producer>>,
-}
-
 /// What an erasure came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Erased {
+pub(super) struct Erased {
     /// Rows that were read.
-    pub read: u64,
+    pub(super) read: u64,
     /// Users that have rows, tombstones among them, where users are erased.
-    pub users: BTreeSet<UserId>,
+    pub(super) users: BTreeSet<UserId>,
     /// Members found in sets that they can be taken out of.
-    pub found: u64,
+    pub(super) found: u64,
     /// Events that Kafka has acknowledged.
-    pub produced: u64,
+    pub(super) produced: u64,
     /// By name: members found in sets that no action takes one out of.
-    pub left: BTreeMap<String, u64>,
+    pub(super) left: BTreeMap<String, u64>,
     /// What is left of members that were taken out before.
-    pub tombstones: Tombstones,
+    pub(super) tombstones: Tombstones,
 }
 
 /// Tombstones that were met. Each keeps the member's id until the store deletes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tombstones {
-    pub rows: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tombstones {
+    pub(super) rows: u64,
     /// When the store deletes the last of them, in seconds.
-    pub until: Option<u64>,
+    pub(super) until: Option<u64>,
 }
 
-/// An erasure under way.
-struct Erasing<'a> {
-    rows: dynamodb::Rows,
-    producer: Option<Arc<dyn Producer>>,
-    shards: ShardCount,
-    calls: Calls,
-    config: &'a EraseConfig,
-    sets: Vec<Definition>,
+/// Erases from these sets of a deployment.
+pub(super) struct Erasing {
+    pub(super) rows: Rows,
+    pub(super) shards: ShardCount,
+    pub(super) calls: Calls,
+    pub(super) subject: Subject,
+    pub(super) sets: Vec<Definition>,
+    /// Where events go of sets that have no topic of their own.
+    pub(super) topic: String,
 }
 
-/// Erases, in a deployment of so many shards; `seen` is told what it has come to behind each page that is read. Where `ports` has
-/// no producer, it counts what would be erased, and erases nothing. Safe to repeat: taking a member out again changes nothing.
-///
-/// # Errors
-/// A counter that cannot be erased from, or a fault that waiting does not mend.
-pub async fn erase(
-    ports: ErasePorts,
-    shards: ShardCount,
-    config: &EraseConfig,
-    patience: Patience,
-    stop: Stop,
-    mut seen: impl FnMut(&Erased),
-) -> anyhow::Result<Erased> {
-    let calls = Calls::new(config.read_units, patience, stop);
-    Erasing::new(ports, shards, calls, config).await?.erased(&mut seen).await
-}
-
-impl<'a> Erasing<'a> {
-    async fn new(ports: ErasePorts, shards: ShardCount, calls: Calls, config: &'a EraseConfig) -> anyhow::Result<Self> {
-        let are_users = matches!(config.subject, Subject::Users(_));
-        let ErasePorts { tables, producer } = ports;
-        let defined = defined(&calls, &dynamodb::Checkpoints::new(&tables)).await?;
-        let sets = sets(&defined, &config.counters, are_users)?;
-        Ok(Self { rows: dynamodb::Rows::new(&tables), producer, shards, calls, config, sets })
-    }
-
-    async fn erased(&self, seen: &mut impl FnMut(&Erased)) -> anyhow::Result<Erased> {
-        match &self.config.subject {
-            Subject::Post(post) => self.of_post(post, seen).await,
-            Subject::Users(users) => self.of_users(users, seen).await,
-        }
-    }
-
-    async fn of_post(&self, post: &PostId, seen: &mut impl FnMut(&Erased)) -> anyhow::Result<Erased> {
+impl Erasing {
+    /// Erases; `seen` is told what it has come to behind each page that is read. Without a producer it counts what would be
+    /// erased, and erases nothing. Safe to repeat: taking a member out again changes nothing.
+    ///
+    /// # Errors
+    /// A fault that waiting does not mend.
+    pub(super) async fn run(
+        &self,
+        producer: Option<&dyn Producer>,
+        mut seen: impl FnMut(&Erased),
+    ) -> anyhow::Result<Erased> {
         let mut erased = Erased::default();
+        match &self.subject {
+            Subject::Post(post) => self.of_post(post, producer, &mut erased, &mut seen).await?,
+            Subject::Users(users) => self.of_users(users, producer, &mut erased, &mut seen).await?,
+        }
+        Ok(erased)
+    }
+
+    async fn of_post(
+        &self,
+        post: &PostId,
+        producer: Option<&dyn Producer>,
+        erased: &mut Erased,
+        seen: &mut impl FnMut(&Erased),
+    ) -> anyhow::Result<()> {
         for set in &self.sets {
             let counter = CounterId { post: post.clone(), name: set.name.clone() };
             for key in &RowKey::all(&counter, self.shards).collect::<Vec<_>>() {
@@ -135,17 +99,22 @@ impl<'a> Erasing<'a> {
                 while let Some(rows) = pages.try_next().await? {
                     erased.read += rows.len() as u64;
                     let rows = rows.into_iter().map(|MemberRow { user, gone }| (set, post.clone(), user, gone));
-                    self.take_out(rows.collect(), &mut erased).await?;
-                    seen(&erased);
+                    self.take_out(rows.collect(), producer, erased).await?;
+                    seen(erased);
                 }
             }
         }
-        Ok(erased)
+        Ok(())
     }
 
     /// One pass over the table, however many users there are.
-    async fn of_users(&self, users: &BTreeSet<UserId>, seen: &mut impl FnMut(&Erased)) -> anyhow::Result<Erased> {
-        let mut erased = Erased::default();
+    async fn of_users(
+        &self,
+        users: &BTreeSet<UserId>,
+        producer: Option<&dyn Producer>,
+        erased: &mut Erased,
+        seen: &mut impl FnMut(&Erased),
+    ) -> anyhow::Result<()> {
         let page =
             |segment: Segment, after: Option<Cursor>| async move { self.rows.scan(segment, after.as_ref()).await };
         let mut pages = self.calls.scan("scan rows", SEGMENTS, page);
@@ -159,16 +128,17 @@ impl<'a> Erasing<'a> {
                 Some((set, counter.post, user.clone(), row.gone))
             });
             let rows = rows.collect();
-            self.take_out(rows, &mut erased).await?;
-            seen(&erased);
+            self.take_out(rows, producer, erased).await?;
+            seen(erased);
         }
-        Ok(erased)
+        Ok(())
     }
 
     /// Produces what takes each member out that is not gone. Safe to repeat: taking one out again changes nothing.
     async fn take_out(
         &self,
         rows: Vec<(&Definition, PostId, UserId, Option<u64>)>,
+        producer: Option<&dyn Producer>,
         erased: &mut Erased,
     ) -> anyhow::Result<()> {
         let mut taken = Vec::new();
@@ -183,13 +153,11 @@ impl<'a> Erasing<'a> {
             }
         }
         erased.found += taken.len() as u64;
-        let Some(producer) = self.producer.as_deref() else { return Ok(()) };
+        let Some(producer) = producer else { return Ok(()) };
         let events = taken
             .into_iter()
             .map(|(set, subject, member)| async move { self.produce(producer, set, &subject, &member).await }.boxed());
-        let produced = at_once(AT_ONCE, events).await?.len() as u64;
-        erased.produced += produced;
-        metrics::UNLIKES.counter(&[]).increment(produced);
+        erased.produced += at_once(AT_ONCE, events).await?.len() as u64;
         Ok(())
     }
 
@@ -204,7 +172,7 @@ impl<'a> Erasing<'a> {
         let event = event.expect("sets without a remove action were left out");
         let send = || {
             producer.send(Outgoing {
-                topic: set.topic.as_deref().unwrap_or(&self.config.topic),
+                topic: set.topic.as_deref().unwrap_or(&self.topic),
                 partition: None,
                 key: Some(subject.as_bytes()),
                 value: Some(&event),
@@ -217,7 +185,7 @@ impl<'a> Erasing<'a> {
 
 impl Tombstones {
     /// How many keep an id, and for how long, for people; nothing where there are none.
-    pub fn stay(self, now: UnixMillis) -> Option<String> {
+    pub(super) fn stay(self, now: UnixMillis) -> Option<String> {
         let Self { rows, until } = self;
         let seconds = until?.saturating_sub(now.0 / 1_000);
         let span = if until == Some(u64::MAX) {
@@ -233,8 +201,8 @@ impl Tombstones {
 ///
 /// # Errors
 /// A counter that is named and has no such members.
-fn sets(defined: &Definitions, names: &[String], are_users: bool) -> anyhow::Result<Vec<Definition>> {
-    let mut sets = Vec::new();
+pub(super) fn sets(defined: &Definitions, names: &[String], subject: &Subject) -> anyhow::Result<Vec<Definition>> {
+    let (mut sets, are_users) = (Vec::new(), matches!(subject, Subject::Users(_)));
     for definition in chosen(defined, names)? {
         let unfit = if definition.kind() == CounterKind::Sum {
             Some("it is a sum, which has no members")

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use tally_consumer::letter::Letter;
 use tally_core::ports::log::{Header, Record};
 
 /// The deployment whose records were put back.
@@ -16,51 +17,59 @@ const TOPIC: &str = "__tally.replayed.topic";
 
 /// A record of one topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Identity {
-    pub(crate) partition: u32,
-    pub(crate) offset: u64,
+pub(in crate::verbs) struct Identity {
+    pub(in crate::verbs) partition: u32,
+    pub(in crate::verbs) offset: u64,
     /// When it was written, in milliseconds, which tells it from the record at the same place of a topic that was created anew; 0
     /// where that is not known.
-    pub(crate) at: u64,
+    pub(in crate::verbs) at: u64,
 }
 
 /// Records of one topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Identities(BTreeSet<Identity>);
+pub(in crate::verbs) struct Identities(BTreeSet<Identity>);
+
+impl Identity {
+    /// Which record of `topic` in `deployment` a letter is about, if it is about one.
+    pub(in crate::verbs) fn of(letter: &Letter<'_>, deployment: &str, topic: &str) -> Option<Self> {
+        let (_, partition, offset) = letter.from.filter(|(from, ..)| *from == topic)?;
+        letter.foreign(deployment).is_none().then_some(Self { partition, offset: offset.0, at: letter.at })
+    }
+}
 
 impl Identities {
     /// Whether the record is one of them: at the same place and, if both say it, written at the same time.
-    pub(crate) fn has(&self, of: Identity) -> bool {
+    pub(in crate::verbs) fn has(&self, of: Identity) -> bool {
         let written = |at| Identity { at, ..of };
         let mut there = self.0.range(written(0)..=written(u64::MAX));
         there.any(|known| known.at == 0 || of.at == 0 || known.at == of.at)
     }
 
-    pub(crate) fn insert(&mut self, of: Identity) {
+    pub(in crate::verbs) fn insert(&mut self, of: Identity) {
         self.0.insert(of);
     }
 }
 
 /// The headers of a receipt.
-pub(crate) fn receipt_headers<'a>(deployment: &'a str, topic: &'a str) -> [Header<'a>; 2] {
+pub(in crate::verbs) fn receipt_headers<'a>(deployment: &'a str, topic: &'a str) -> [Header<'a>; 2] {
     [(DEPLOYMENT, Some(deployment.as_bytes())), (TOPIC, Some(topic.as_bytes()))]
 }
 
 /// The value of a receipt.
-pub(crate) fn receipt(of: &[Identity]) -> Vec<u8> {
+pub(in crate::verbs) fn receipt(of: &[Identity]) -> Vec<u8> {
     serde_json::to_vec(of).expect("integers always serialise")
 }
 
-/// Whether `record` is a receipt, and no dead letter.
-pub(crate) fn is_receipt(record: Record<'_>) -> bool {
-    record.header(DEPLOYMENT).is_some()
+/// What `record` of the dead-letter topic says, unless it is a receipt.
+pub(in crate::verbs) fn letter(record: Record<'_>) -> Option<Letter<'_>> {
+    record.header(DEPLOYMENT).is_none().then(|| Letter::read(record))
 }
 
 /// The records of `topic` in `deployment` that were put back according to `record`, if it is a receipt.
 ///
 /// # Errors
 /// It is a receipt of them, and cannot be read.
-pub(crate) fn put_back(record: Record<'_>, deployment: &str, topic: &str) -> anyhow::Result<Vec<Identity>> {
+pub(in crate::verbs) fn put_back(record: Record<'_>, deployment: &str, topic: &str) -> anyhow::Result<Vec<Identity>> {
     let is = |name, wanted: &str| record.header(name) == Some(wanted.as_bytes());
     if !is(DEPLOYMENT, deployment) || !is(TOPIC, topic) {
         return Ok(Vec::new());
@@ -71,7 +80,35 @@ pub(crate) fn put_back(record: Record<'_>, deployment: &str, topic: &str) -> any
 
 #[cfg(test)]
 mod tests {
+    use tally_adapters::memory::log::Broker;
+    use tally_consumer::letter::Writer;
+    use tally_core::event::Rejection;
+    use tally_core::ports::TopicReader;
+    use tally_core::ports::log::Records;
+    use tally_core::time::UnixMillis;
+    use tally_core::topic::{Offset, Partition};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_letter_is_about_a_record_of_its_deployment_and_one_that_names_none_is_of_ours() {
+        let broker = Broker::new();
+        broker.create_topic("likes.dlq", 1);
+        let mut records = Records::default();
+        records.push(Offset(41), UnixMillis(9), None, None, []);
+        let from = Partition { topic: "likes".into(), index: 3 };
+        for deployment in [Some("ours"), None] {
+            let writer = Writer { producer: &broker, topic: "likes.dlq", deployment };
+            writer.write(&from, records.get(0).unwrap(), &Rejection::NotUtf8(0)).await.unwrap();
+        }
+        let reader = broker.reader("g", "likes.dlq");
+        let (partition, log) = reader.logs().await.unwrap().remove(0);
+        let read = reader.read(&partition, log.start, log.end).await.unwrap();
+        let of = |nth, deployment, topic| Identity::of(&letter(read.get(nth).unwrap()).unwrap(), deployment, topic);
+        let known = Some(Identity { partition: 3, offset: 41, at: 9 });
+        assert_eq!((of(0, "ours", "likes"), of(0, "theirs", "likes"), of(0, "ours", "views")), (known, None, None));
+        assert_eq!(of(1, "any", "likes"), known);
+    }
 
     #[test]
     fn a_record_is_known_by_its_place_and_the_time_at_which_it_was_written() {

@@ -1,0 +1,309 @@
+//! Sends likes from a file to the topic of likes, where the consumers write them like any others.
+//!
+//! Events are sent in the file's order, so the last line about a user and a post wins. After a fault everything from the
+//! failed event on is sent again, in that order: an event says what is, not what changes, so repeats end in the same rows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use futures_util::FutureExt as _;
+use futures_util::stream::{self, StreamExt as _};
+use tally_core::event::partition_of;
+use tally_core::fault::Fault;
+use tally_core::ports::log::Outgoing;
+use tally_core::ports::{Outcome, Producer, TopicReader};
+use tally_core::time::UnixMillis;
+use tally_service::{Clock, Patience, Stop, Until};
+
+use super::args::ImportArgs;
+use super::lines::{AT_ONCE, Line, Lines};
+use super::parse::{Fate, Parser};
+use super::place::{Place, Whose};
+use super::rejected::Rejected;
+
+/// How often the place is written down, and how often the log says how far the import is.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+const SAY_EVERY: Duration = Duration::from_secs(5);
+/// How late a turn may be taken: after an outage the lines of that time are not sent all at once.
+const SLACK: Duration = Duration::from_millis(200);
+
+/// Where events go.
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) reader: Arc<dyn TopicReader>,
+    pub(super) producer: Arc<dyn Producer>,
+    pub(super) topic: String,
+}
+
+/// An import under way, and what it came to.
+pub(super) struct Import {
+    to: Target,
+    partitions: u32,
+    patience: Patience,
+    settings: ImportArgs,
+    /// The lines, unless a thread reads them.
+    lines: Option<Lines>,
+    parser: Parser,
+    pace: Pace,
+    /// How far it is, what earlier imports of the same file did included.
+    pub(super) place: Place,
+    rejected: Rejected,
+    /// The first and the last time that an event states, of those that were not imported earlier.
+    times: Option<[UnixMillis; 2]>,
+    /// How many of these state none.
+    undated: u64,
+    /// When the place was written down last; at which line the log said how far it is, and when.
+    noted: Duration,
+    said: (u64, Duration),
+}
+
+impl Import {
+    /// The import of what the place does not say is imported.
+    ///
+    /// # Errors
+    /// A file or a topic that cannot be read.
+    pub(super) async fn open(
+        to: Target,
+        settings: ImportArgs,
+        patience: Patience,
+        stop: &Stop,
+    ) -> anyhow::Result<Self> {
+        let patience = patience.on_fault(|what, fault, tries| {
+            if tries.is_power_of_two() {
+                tracing::warn!(tries, error = %fault, "cannot {what}: trying again");
+            }
+        });
+        let topic = &to.topic;
+        let look = format!("look at the topic `{topic}`");
+        let logs = patience.persist(&look, Until::Requested(stop), || to.reader.logs()).await?;
+        let (_, log) = logs.first().with_context(|| format!("the topic `{topic}` has no partitions"))?;
+        let mut lines = Lines::open(&settings.file)?;
+        let first = lines.first().context("cannot read the file")?;
+        let mut parser = Parser::new(settings.format(), &first, settings.ts, settings.allow_old_times)?;
+        let whose = Whose::new(topic, &log.topic, settings.format(), &first);
+        let place = Place::open(settings.progress().filter(|_| !settings.dry_run), whose)?;
+        if place.lines > 0 {
+            parser.behind_the_first();
+            tracing::info!(lines = place.lines, sent = place.sent, "going on behind what was imported before");
+        }
+        lines.skip_to(place.bytes, place.lines).context("cannot go on where the import was")?;
+        let clock = patience.clock();
+        let since = (place.lines, clock.reading().at);
+        Ok(Self {
+            partitions: u32::try_from(logs.len()).unwrap_or(u32::MAX),
+            rejected: Rejected::open(settings.rejected(), place.rejected_bytes)?,
+            pace: Pace { rate: settings.rate, due: since.1, clock },
+            times: None,
+            undated: 0,
+            noted: since.1,
+            said: since,
+            lines: Some(lines),
+            to,
+            patience,
+            settings,
+            parser,
+            place,
+        })
+    }
+
+    /// Imports. Safe to repeat: what was sent and not noted is sent again.
+    ///
+    /// # Errors
+    /// The file cannot be read, the topic cannot be written, there are more rejected lines than are allowed, or a stop.
+    pub(super) async fn run(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        let ended = self.send_all(stop).await;
+        self.note()?;
+        ended
+    }
+
+    async fn send_all(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        loop {
+            let lines = stop.unless_requested(self.read()).await??;
+            if lines.is_empty() {
+                return Ok(());
+            }
+            if !self.settings.dry_run {
+                stop.unless_requested(self.pace.turn(lines.len())).await?;
+            }
+            let now = self.patience.clock().now();
+            let fates: Vec<Fate> = lines.iter().map(|line| self.parser.fate(&line.text, now)).collect();
+            let (mut done, mut tries) = (0, 0);
+            while done < lines.len() {
+                let (acknowledged, fault) = if self.settings.dry_run {
+                    (lines.len(), None)
+                } else {
+                    stop.unless_requested(self.to.send_all(&fates[done..], self.partitions)).await?
+                };
+                for (line, fate) in lines.iter().zip(&fates).skip(done).take(acknowledged) {
+                    self.finish(line, fate)?;
+                }
+                done += acknowledged;
+                let Some(fault) = fault else { continue };
+                if acknowledged > 0 {
+                    tries = 0;
+                }
+                let what = format!("send line {}", self.place.lines + 1);
+                self.patience.pause(&what, fault, &mut tries, Until::Requested(stop)).await?;
+            }
+            self.keep_up()?;
+        }
+    }
+
+    /// The next lines, which are sent at once.
+    async fn read(&mut self) -> anyhow::Result<Vec<Line>> {
+        let (lines, most) = (self.lines.take(), self.pace.at_once());
+        let mut lines = lines.context("reading the file ended")?;
+        let read = tokio::task::spawn_blocking(move || (lines.chunk(most), lines));
+        let (chunk, lines) = read.await.context("reading the file ended")?;
+        self.lines = Some(lines);
+        chunk.context("cannot read the file")
+    }
+
+    /// Counts a line.
+    fn finish(&mut self, line: &Line, fate: &Fate) -> anyhow::Result<()> {
+        match fate {
+            Fate::Blank => self.place.blank += 1,
+            Fate::Header => {}
+            Fate::Event(event) => {
+                self.place.sent += 1;
+                match (event.at, self.times) {
+                    (None, _) => self.undated += 1,
+                    (Some(at), None) => self.times = Some([at, at]),
+                    (Some(at), Some([first, last])) => self.times = Some([first.min(at), last.max(at)]),
+                }
+            }
+            Fate::Rejected(wrong) => {
+                *self.place.rejected.entry(wrong.reason.to_owned()).or_default() += 1;
+                self.place.rejected_bytes = self.rejected.write(line, wrong)?;
+            }
+        }
+        (self.place.bytes, self.place.lines) = (line.end, line.number);
+        if let Fate::Rejected(wrong) = fate {
+            let (most, number) = (self.settings.max_rejected, line.number);
+            ensure!(
+                self.place.rejected() <= most,
+                "more than {most} lines are no events, the last one line {number}: {}; --max-rejected allows more",
+                wrong.message
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes the place down, and says how far it is, each now and then.
+    fn keep_up(&mut self) -> anyhow::Result<()> {
+        let now = self.patience.clock().reading().at;
+        if now.saturating_sub(self.noted) >= NOTE_EVERY {
+            self.note()?;
+            self.noted = now;
+        }
+        let since = now.saturating_sub(self.said.1);
+        if since >= SAY_EVERY {
+            let Place { lines, sent, bytes, .. } = self.place;
+            let seconds = since.as_secs().max(1);
+            let (rejected, per_second) = (self.place.rejected(), (lines - self.said.0) / seconds);
+            let percent = self.settings.file.size().map(|size| bytes * 100 / size.max(1));
+            tracing::info!(lines, sent, rejected, per_second, percent, "importing");
+            self.said = (lines, now);
+        }
+        Ok(())
+    }
+
+    fn note(&self) -> anyhow::Result<()> {
+        self.place.save().context("cannot write down how far the import is")
+    }
+
+    /// What the file has, a line each: its columns, the times of its events, and the lines that are none.
+    pub(super) fn found(&self) -> Vec<String> {
+        let (columns, ignored) = self.parser.columns();
+        let mut lines = Vec::new();
+        if !columns.is_empty() {
+            lines.push(format!("columns: {}", columns.join(", ")));
+        }
+        if !ignored.is_empty() {
+            lines.push(format!("columns that are ignored: {}", ignored.join(", ")));
+        }
+        lines.extend(self.times.map(|[first, last]| format!("times: from {} to {}", first.date(), last.date())));
+        if self.undated > 0 {
+            let undated = self.undated;
+            lines.push(format!("events that state no time: {undated}, which happened at --ts, or when they are sent"));
+        }
+        lines.extend(self.refused());
+        lines
+    }
+
+    /// What it came to, in one line.
+    pub(super) fn said(&self) -> String {
+        let Place { lines, sent, .. } = self.place;
+        let refused = self.refused().map_or(String::new(), |refused| format!(", {refused}"));
+        format!("{sent} events sent of {lines} lines{refused}")
+    }
+
+    /// How many lines are no events and why, if there are any.
+    fn refused(&self) -> Option<String> {
+        let count = self.place.rejected();
+        let reasons: Vec<String> =
+            self.place.rejected.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let place = self.rejected.path.as_ref().map(|path| format!(", kept in {}", path.display()));
+        let (reasons, place) = (reasons.join(", "), place.unwrap_or_default());
+        (count > 0).then(|| format!("lines that are no events: {count} ({reasons}){place}"))
+    }
+}
+
+impl Target {
+    /// Hands all events to the client in order, and waits for them. How many lines are finished before the first whose event is
+    /// not acknowledged, and why it is not.
+    async fn send_all(&self, fates: &[Fate], partitions: u32) -> (usize, Option<Fault>) {
+        let sends: Vec<_> = fates.iter().map(|fate| self.send(fate, partitions).boxed()).collect();
+        let mut sent = stream::iter(sends).buffered(AT_ONCE);
+        let mut finished = 0;
+        while let Some(answer) = sent.next().await {
+            match answer {
+                Ok(()) => finished += 1,
+                Err(fault) => return (finished, Some(fault)),
+            }
+        }
+        (finished, None)
+    }
+
+    /// Sends a line, if it is an event.
+    async fn send(&self, fate: &Fate, partitions: u32) -> Outcome<()> {
+        let Fate::Event(event) = fate else { return Ok(()) };
+        let (key, value) = (Some(&*event.key), Some(&*event.value));
+        let record = Outgoing { topic: &self.topic, partition: None, key, value, headers: &[] };
+        let (found, expected) = (self.producer.send(record).await?.partition, partition_of(&event.key, partitions));
+        if found == expected {
+            return Ok(());
+        }
+        Err(Fault::Fatal(format!(
+            "an event came to partition {found} and belongs into {expected} of {partitions}: were partitions added?"
+        )))
+    }
+}
+
+/// Hands out turns at a rate.
+struct Pace {
+    /// Lines a second.
+    rate: u32,
+    /// When the next turn comes.
+    due: Duration,
+    clock: Clock,
+}
+
+impl Pace {
+    /// How many lines share a turn: those of a tenth of a second.
+    fn at_once(&self) -> usize {
+        (self.rate as usize / 10).clamp(1, AT_ONCE)
+    }
+
+    /// Completes when it is the turn of the next lines.
+    async fn turn(&mut self, lines: usize) {
+        let now = self.clock.reading().at;
+        self.due = self.due.max(now.saturating_sub(SLACK));
+        self.clock.sleep(self.due.saturating_sub(now)).await;
+        self.due += Duration::from_secs(lines as u64) / self.rate;
+    }
+}
+
+#[cfg(test)]
+mod tests;
