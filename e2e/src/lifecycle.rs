@@ -1,7 +1,7 @@
-//! What a deployment has to survive in its life: a restore to a moment, lost checkpoints, and lost counts.
-//! Real processes and the operators' own command, under load, held against the ledger of what was said.
+//! Rare events in the life of a deployment: a restore to a point in time, lost checkpoints, and lost counts. Real processes and the
+//! operators' own command run under load, and the result is compared with the ledger.
 //!
-//! Counts are lost under running processes: none is started again, `tally adopt tables` goes on with the new table, and a recount
+//! Counts are lost under running processes. None is restarted: `tally adopt tables` takes over the new table, and a recount
 //! makes every count exact again.
 
 mod checkpoints;
@@ -69,22 +69,22 @@ impl fmt::Display for What {
 }
 
 impl Lifecycle {
-    /// Does it and prints its report.
+    /// Runs it and prints its report.
     ///
     /// # Errors
-    /// Something differs, or was not as an operator is told that it is.
+    /// The result differs, or a step does not do what operators are told.
     pub fn run(self) -> anyhow::Result<()> {
         reported(async |program| live(program, self.ground, self.what).await)
     }
 }
 
-/// Puts processes of `program` through it; the report.
+/// Runs processes of `program` through such an event, and returns the report.
 ///
 /// # Errors
-/// A step does not do what it says, something starts over what is lost or is called exact that is not, or something differs in the
-/// end.
+/// A step does not do what its description says, a process starts in spite of the loss, an inexact count is called exact, or
+/// the result differs.
 pub async fn live(program: &Path, ground: Ground, what: What) -> anyhow::Result<String> {
-    // The roles are those of the tables that a restore leaves behind.
+    // The roles name the tables that a restore leaves behind.
     let roles = if matches!(what, What::Restore { .. }) { Roles::Ignored } else { Roles::Kept };
     let mut stage = Stage::set(program, ground, (2, roles), Under::default()).await?;
     let (mut story, has_times) = (Story::default(), ground.broker.is_some());
@@ -101,7 +101,7 @@ pub async fn live(program: &Path, ground: Ground, what: What) -> anyhow::Result<
 /// The four tables of a deployment, without their prefix.
 const TABLES: [&str; 4] = ["likes", "like_counts", "checkpoints", "recounts"];
 
-/// What was done, a line each.
+/// What was done, one line each.
 #[derive(Debug, Default)]
 struct Story(Vec<String>);
 
@@ -112,7 +112,7 @@ impl Story {
         self.0.push(line);
     }
 
-    /// The story, and what everything came to in the end.
+    /// The report: what was done, and the result.
     fn ended(&self, heading: &str, judgement: &Judgement) -> String {
         let mut text = format!("{heading}\n");
         for line in &self.0 {
@@ -131,14 +131,14 @@ impl Story {
     }
 }
 
-/// Sends a request to the store by hand.
+/// Sends a request to the store, as an operator would.
 async fn by_hand(engines: &Engines, operation: &str, body: Value) -> anyhow::Result<()> {
     let is_done = undisturbed::send(&engines.emulator, operation, &body).await;
     ensure!(is_done, "the store refused {operation} {body}");
     Ok(())
 }
 
-/// Has a table be kept as it has to be: restorable, and protected.
+/// Enables point-in-time recovery and deletion protection of a table.
 async fn keep(engines: &Engines, table: &str) -> anyhow::Result<()> {
     let recovery =
         json!({"TableName": table, "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": true}});
@@ -146,26 +146,26 @@ async fn keep(engines: &Engines, table: &str) -> anyhow::Result<()> {
     by_hand(engines, "UpdateTable", json!({"TableName": table, "DeletionProtectionEnabled": true})).await
 }
 
-/// Rows of one request, and rows that may be put before the last of them is counted.
+/// The rows of one request, and the rows that may be put before they are counted.
 const BATCH: u8 = 25;
 const AHEAD: u64 = 20_000;
 
-/// Who likes a post, among so many users.
+/// The number of users, of which each post's likes are a part.
 const USERS: u64 = 1_000;
 
-/// Since when every row that is put by hand is there.
+/// The time of every like that is put by hand.
 const SINCE: UnixMillis = UnixMillis(5);
 
-/// How long processes may take to notice that a table is gone: they look each second, and processors may be busy.
+/// How long processes may take to notice a missing table. They check every second, and the processors may be busy.
 const NOTICED: Duration = Duration::from_secs(10);
 
 /// How long a recount of everything may take.
 const RECOUNTED: Duration = Duration::from_secs(7_200);
 
-/// How long the API may take to say exact again once the recount has ended.
+/// How long the API may take to say exact again after the recount.
 const HONEST: Duration = Duration::from_secs(120);
 
-/// Loses the counts of `posts` posts and of those that the load is about.
+/// Loses the counts of `posts` posts and of the posts of the load.
 async fn lose_counts(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Result<()> {
     let began = Instant::now();
     put_rows(stage, posts).await?;
@@ -224,7 +224,7 @@ fn row(stage: &Stage, nth: u64) -> anyhow::Result<Value> {
     Ok(json!({"PutRequest": {"Item": item}}))
 }
 
-/// Deletes a table whose items have this key alone, and creates another one.
+/// Deletes a table that has only this key attribute, and creates it anew.
 async fn lose(stage: &Stage, table: &str, key: &str) -> anyhow::Result<()> {
     by_hand(&stage.engines, "DeleteTable", json!({"TableName": table})).await?;
     let names: Value = json!([{"AttributeName": key, "AttributeType": "S"}]);

@@ -1,5 +1,5 @@
-//! `scale`: the pipeline at its target rate under virtual time. What it shows is what the protocols allow at these latencies and
-//! throttles with as many processors as one likes; what a processor carries is measured elsewhere.
+//! `scale`: the pipeline at its target rate under virtual time. It shows what the protocols allow at these latencies and throttles
+//! if processors are unlimited; the throughput per processor is measured elsewhere.
 
 mod load;
 
@@ -17,13 +17,13 @@ use crate::meter::Counted;
 use crate::pipeline::{Pipeline, Sizes};
 use crate::scale::load::{Load, Rows};
 
-/// How much of the load comes at once.
+/// The period of the load.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Counters read together.
+/// The number of counters that one request reads.
 const TOGETHER: usize = 100;
 
-/// How long after the load everything has to be counted.
+/// How long after the load everything must be counted.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The pipeline at a rate, one post with a fifth of it, under virtual time
@@ -73,29 +73,29 @@ pub struct Scale {
     pub every: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Likes said, and how long after the last of them every one was counted.
+    /// The number of likes, and how long after the last of them all were counted.
     pub said: u64,
     pub drained: Duration,
-    /// The most likes that were said and not in the rows.
+    /// The greatest number of likes that were not in the rows yet.
     pub behind: u64,
-    /// How old the counts were that were looked at while the load ran, sorted.
+    /// The staleness of the sampled counts during the load, sorted.
     pub staleness: Vec<Duration>,
-    /// What the consumers asked of the store, and the streamers.
+    /// The requests of the consumers and of the streamers to the store.
     pub asked: [Counted; 2],
-    /// Posts whose count is not what was said of them.
+    /// The number of posts with a wrong count.
     pub wrong_counts: u64,
-    /// Rows that say what no event said.
+    /// The number of rows that no event has written.
     pub wrong_rows: u64,
 }
 
 impl Scale {
-    /// Runs it in a thread of its own and prints what came of it.
+    /// Runs it in its own thread and prints the result.
     ///
     /// # Errors
-    /// A count or a row is wrong, or the pipeline does not come to rest.
+    /// A count or a row is wrong, or the pipeline does not finish.
     pub fn run(self) -> anyhow::Result<()> {
         crate::simulation::wind(1);
         let thread = std::thread::Builder::new().name("scale".to_owned()).stack_size(16 << 20);
@@ -109,10 +109,10 @@ impl Scale {
         Ok(())
     }
 
-    /// The load, and the wait until it is counted.
+    /// Produces the load, and waits until it is counted.
     ///
     /// # Errors
-    /// The pipeline does not come to rest.
+    /// The pipeline does not finish.
     pub async fn course(self) -> anyhow::Result<Outcome> {
         let mut pipeline = Pipeline::sized(self.sizes()).await?;
         let mut load = Load::new(self.posts, self.rate, self.partitions);
@@ -164,7 +164,7 @@ impl Scale {
         }
     }
 
-    /// One second of load, with looks at the counts.
+    /// Produces one second of load, and samples the counts.
     async fn second(
         &self,
         load: &mut Load,
@@ -238,14 +238,14 @@ async fn rest(load: &Load, pipeline: &Pipeline, rows: &Rows) -> anyhow::Result<(
     Ok(())
 }
 
-/// What counters say; of one that is not there or cannot be read, nothing.
+/// The values of counters. One that is missing or cannot be read is left out.
 async fn likes(pipeline: &Pipeline, ids: &[CounterId]) -> anyhow::Result<Vec<i64>> {
     let read = pipeline.counters.read(ids, Consistency::Strong).await.context("cannot read counts")?;
     let likes = |id| read.counters.get(id).and_then(|counter| counter.as_ref().ok()).map_or(0, |counter| counter.likes);
     Ok(ids.iter().map(likes).collect())
 }
 
-/// The value that so many of a hundred `sorted` ones are not above.
+/// A percentile of the `sorted` values.
 fn part(sorted: &[Duration], of_hundred: usize) -> Duration {
     sorted.get((sorted.len() * of_hundred / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
 }

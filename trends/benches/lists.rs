@@ -1,4 +1,4 @@
-//! How fast changes are folded into lists, beside what is simpler, and what a key takes of memory.
+//! Benchmarks the fold that makes lists, against simpler ways to make them, and measures the memory that a key takes.
 //! `trends/bench.sh` runs it: `lists fold|keys|start|redis=PORT`. `cargo bench -p tally-trends --bench lists -- limit`
 //! takes some minutes and 1.5 GB.
 //!
@@ -25,10 +25,10 @@ mod start;
 
 use load::{Load, resident};
 
-/// The moment at which loads begin: the edge of every bucket.
+/// The second at which loads begin, on the edge of every bucket.
 const BEGAN: u64 = 1_699_920_000;
 
-/// Changes a second of the loads, in their own time.
+/// Changes per second of the loads' own time.
 const A_SECOND: u64 = 10_000;
 
 const LIKES: Place = Place { counter: CounterName::LIKES, region: None };
@@ -46,7 +46,7 @@ fn now() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// Three times each way, by turns; the median time of each.
+/// Runs each variant three times in turn, and returns the median time of each.
 fn alternate<const N: usize>(mut ways: [&mut dyn FnMut() -> Duration; N]) -> [Duration; N] {
     let mut times = [[Duration::ZERO; 3]; N];
     for round in 0..3 {
@@ -68,7 +68,7 @@ fn say(what: &str, rate: f64) {
     println!("  {what:<44} {:>10.0} changes/s", rate);
 }
 
-/// All of the load through a fold, with a moment and its list for each second.
+/// Folds the whole load, and makes a list for each second.
 fn folded(load: &Load, windows: &[Window]) -> Duration {
     let began = now();
     let mut fold = Fold::new(windows, BoardRules::default(), BEGAN);
@@ -82,7 +82,7 @@ fn folded(load: &Load, windows: &[Window]) -> Duration {
     began.elapsed()
 }
 
-/// The same through a map from ids to sums, and a heap of the greatest: no windows, no moments, no way back.
+/// The same load through a map from ids to sums and a heap: no windows, no timestamps, no exactness.
 fn bare(load: &Load) -> Duration {
     let began = now();
     let mut sums: Map<PostId, i64> = Map::default();
@@ -107,7 +107,7 @@ fn bare(load: &Load) -> Duration {
     began.elapsed()
 }
 
-/// The load alone: what the others take is less by this.
+/// Only generates the load; subtract this from the other times.
 fn alone(load: &Load) -> Duration {
     let began = now();
     for change in load.changes() {
@@ -159,7 +159,7 @@ fn many_keys() {
     say("the load alone", rate(changes, alone(&load)));
 }
 
-/// A connection to a Redis that sends many commands before it waits for answers.
+/// A connection to Redis that pipelines commands.
 struct Redis(TcpStream);
 
 impl Redis {
@@ -172,7 +172,7 @@ impl Redis {
         }
     }
 
-    /// Sends `commands`, and a PING behind them whose answer says that all are done with.
+    /// Sends `commands`, and a PING behind them whose answer shows that all are done.
     fn run(&mut self, mut commands: Vec<u8>) -> Vec<u8> {
         let mark: &[u8] = b"all-of-it-is-done";
         Self::command(&mut commands, &[b"PING", mark]);
@@ -200,7 +200,7 @@ impl Redis {
         self.run(out);
     }
 
-    /// A ZINCRBY a change, 1000 at once, and a ZREVRANGE a second.
+    /// One ZINCRBY per change, pipelined by 1000, and one ZREVRANGE per second.
     fn sums(&mut self, load: &Load) -> Duration {
         self.empty();
         let (began, mut out) = (now(), Vec::new());
@@ -218,7 +218,7 @@ impl Redis {
         began.elapsed()
     }
 
-    /// A set for each of the last 60 minutes, and all of them brought together each second. The hour is there when it begins.
+    /// One set per minute for the last 60 minutes, and their union each second. The hour is loaded beforehand.
     fn buckets(&mut self, hour: &Load, load: &Load) -> Duration {
         self.empty();
         let keys: Vec<String> = (0..60).map(|minute| format!("minute-{minute}")).collect();

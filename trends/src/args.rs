@@ -1,4 +1,4 @@
-//! The command line and the environment, as written; what they mean together is the configuration's.
+//! The command line and the environment. The configuration validates them.
 
 use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs};

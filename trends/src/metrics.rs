@@ -11,7 +11,7 @@ use crate::partition::{Alarm, Note};
 const CLASS: Label = Label::of("class", Fault::CLASSES);
 const PARTITION: Label = Label::learnt("partition");
 
-/// Makes a constant of each line, for the calls, and the catalogue of all of them.
+/// Defines a constant for each line, which the calls use, and the catalogue of all of them.
 macro_rules! table {
     ($($metric:ident: $kind:ident $unit:ident $name:literal $labels:expr, $description:literal;)*) => {
         $(const $metric: Metric =
@@ -79,7 +79,7 @@ pub(crate) fn kafka_error(fault: &Fault) {
     KAFKA_ERRORS.counter(&[fault.class()]).increment(1);
 }
 
-/// The keys of a partition, counted for as long as this lives.
+/// Adds the keys of a partition to the gauge until it is dropped.
 #[derive(Default)]
 pub(crate) struct Held(usize);
 
@@ -98,7 +98,7 @@ impl Drop for Held {
     }
 }
 
-/// A partition counted in the state it is in, for as long as this lives.
+/// Counts a partition in its state until it is dropped.
 pub(crate) struct InState(&'static str);
 
 impl InState {

@@ -1,4 +1,4 @@
-//! The campaigns: what is done to the pipeline while it works, and how it went.
+//! The campaigns: what is done to the running pipeline, and the report.
 
 mod drift;
 mod losses;
@@ -22,12 +22,11 @@ use crate::attack::laws::Attempts;
 use crate::attack::stage::{Ground, Judgement, Recoveries, Stage, Table, Under};
 use crate::simulation::honest::Count;
 
-/// How long bad weather may last with the in-process Kafka. Clients give up what they wait for and ask again, and when all
-/// that a black hole held for minutes arrives at once, a second wish of one member to join ends that Kafka by an assertion,
-/// and with it this process.
+/// The longest outage with the in-process Kafka. Clients give up and ask again. When a black hole then delivers the requests of
+/// minutes at once, a second request of one member to join a group fails an assertion in that Kafka and ends this process.
 const EMBEDDED: Duration = Duration::from_secs(60);
 
-/// A way to attack.
+/// A kind of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Campaign {
     /// Each process is killed without a word, again and again
@@ -51,7 +50,7 @@ pub enum Campaign {
 }
 
 impl Campaign {
-    /// How much of it fits a change's checks.
+    /// The extent that fits into the checks of a change.
     pub fn short(self) -> Extent {
         let (rounds, seconds) = match self {
             Self::Kills | Self::Rolling | Self::Drift => (1, 0),
@@ -60,11 +59,11 @@ impl Campaign {
             Self::Outages => (1, 3),
             Self::Departures => (1, 5),
         };
-        // The short form runs with the tests, on machines that do other work as well; the long form holds the 30 s.
+        // The short form runs among other tests on busy machines, so it only requires 120 s; the long form requires 30 s.
         Extent { rounds, span: Duration::from_secs(seconds), recovery: Duration::from_secs(120) }
     }
 
-    /// Consumers, and streamers: where many sleep, enough that several do while one is awake.
+    /// The number of consumers, and of streamers. If many sleep, there are enough that one is awake while several sleep.
     fn members(self, extent: Extent) -> usize {
         if self == Self::Zombies && extent.rounds > 4 { 3 } else { 2 }
     }
@@ -90,22 +89,22 @@ impl fmt::Display for Campaign {
     }
 }
 
-/// How much of a campaign.
+/// The extent of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// How often each thing is done.
+    /// How often each action is repeated.
     pub rounds: usize,
-    /// How long bad weather lasts.
+    /// How long each network fault lasts.
     pub span: Duration,
-    /// How long a recovery from it may take.
+    /// How long a recovery may take.
     pub recovery: Duration,
 }
 
-/// What a campaign did, apart from what became of it.
+/// What a campaign did, without its result.
 #[derive(Default)]
 struct Deeds {
     table: Table,
-    /// In words, a line each.
+    /// One line of text each.
     notes: Vec<String>,
 }
 
@@ -129,10 +128,11 @@ impl Deeds {
     }
 }
 
-/// Fights campaigns one after the other over one pipeline, with processes of `program`; the report. Everything drawn follows from its seed; when things happen to processes does not.
+/// Runs a campaign over a pipeline whose processes run `program`, and returns the report. All random choices follow from the
+/// seed; the timing of the processes does not.
 ///
 /// # Errors
-/// A law was broken, a process died that was not killed, or something that was to be done was not felt.
+/// A law was broken, a process died that was not killed, or a fault had no effect.
 pub async fn fight(
     program: &Path,
     ground: Ground,
@@ -204,7 +204,7 @@ fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> Str
     text
 }
 
-/// How long a recovery from bad weather may take on a machine that does nothing else.
+/// How long a recovery may take on a machine that does nothing else.
 const RECOVERY: Duration = Duration::from_secs(30);
 
 /// Attack real processes of every service with signals and a bad network
@@ -225,10 +225,10 @@ pub struct Attack {
 }
 
 impl Attack {
-    /// Fights it and prints its report.
+    /// Runs the campaign and prints its report.
     ///
     /// # Errors
-    /// A law was broken, or the attack did not bite.
+    /// A law was broken, or a fault had no effect.
     pub fn run(self) -> anyhow::Result<()> {
         let Self { campaign, rounds, seconds, ground, mut under } = self;
         under.redis |= matches!(campaign, Campaign::Failovers | Campaign::Drift);
@@ -242,13 +242,13 @@ impl Attack {
     }
 }
 
-/// Prints what a campaign over this program's own processes reports.
+/// Runs a campaign over processes of this program, and prints its report.
 pub(crate) fn reported(campaign: impl AsyncFnOnce(&Path) -> anyhow::Result<String>) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot tell which program this is")?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
     let report = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
-        // Left half-way, a campaign takes its processes with it.
+        // Dropping the campaign ends its processes.
         tokio::select! {
             report = Box::pin(campaign(&program)) => report,
             _ = terminate.recv() => bail!("ended by a signal"),

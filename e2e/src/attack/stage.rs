@@ -1,5 +1,4 @@
-//! Where a campaign is fought: the engines, the fleet over them, the load meanwhile, and the judgement at
-//! the end.
+//! The stage of a campaign: the engines, the fleet, the load, and the judgement at the end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,23 +22,23 @@ use crate::attack::load::{Answers, Shared, read, speak};
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::{Count, Honesty};
 
-/// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session at each step
-/// of a rebalance, and a member that was killed costs several, after the session in which the group does not know it.
+/// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session timeout at each step
+/// of a rebalance, and a killed member costs several steps after its own session has timed out.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How long the pipeline is under load before the attack begins: what it needs then is what it needs.
+/// How long the pipeline runs under load before the attack begins, to measure its normal memory.
 const WARM: Duration = Duration::from_secs(4);
 
-/// Events a second, unless it is told another number.
+/// The default number of events per second.
 const RATE: u64 = 200;
 
-/// Readers of counts.
+/// The number of readers of counts.
 const READERS: usize = 8;
 
-/// How much a process's clock and the tables' may differ: both are this machine's, in milliseconds.
+/// The most that the clocks of a process and of the tables may differ. Both are this machine's, in milliseconds.
 pub(crate) const SETTLES: Duration = Duration::from_millis(10);
 
-/// Everything a campaign needs.
+/// Everything that a campaign needs.
 pub(crate) struct Stage {
     pub(crate) engines: Arc<Engines>,
     pub(crate) fleet: Arc<Fleet>,
@@ -57,7 +56,7 @@ pub(crate) struct Stage {
     host: Host,
 }
 
-/// What a stage stands on, and what everything drawn follows from.
+/// What a run is based on.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(about = None, long_about = None)]
 pub struct Ground {
@@ -70,7 +69,7 @@ pub struct Ground {
     pub broker: Option<SocketAddr>,
 }
 
-/// What goes on while the pipeline is attacked.
+/// The conditions of a campaign.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(about = None, long_about = None)]
 pub struct Under {
@@ -88,7 +87,7 @@ pub struct Under {
     rate: Option<u64>,
 }
 
-/// How a campaign went.
+/// The result of a campaign.
 pub(crate) struct Judgement {
     pub(crate) said: u64,
     pub(crate) doubtful: usize,
@@ -99,12 +98,12 @@ pub(crate) struct Judgement {
     pub(crate) answers: String,
     pub(crate) honest: Count,
     pub(crate) drained: Duration,
-    /// What the services' roles are granted and the attack did not come to.
+    /// Permissions of the services' roles that were not used.
     pub(crate) spared: Vec<String>,
 }
 
 impl Stage {
-    /// With so many consumers and streamers, warm and under load.
+    /// Starts this many consumers and streamers, under load and warmed up.
     pub(crate) async fn set(
         program: &Path,
         Ground { seed, broker }: Ground,
@@ -150,7 +149,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Waits until what was said so far is written, counted or answered, whichever this service does; how long it took.
+    /// Waits until this service has written, counted or answered everything produced so far, and returns how long that took.
     pub(crate) async fn caught_up(&self, service: Service) -> anyhow::Result<Duration> {
         match service {
             Service::Consumer => {
@@ -167,31 +166,31 @@ impl Stage {
         }
     }
 
-    /// Waits until so many rows have come or gone from now on.
+    /// Waits until this many more rows have been added or removed.
     pub(crate) async fn changed(&self, rows: u64) -> anyhow::Result<()> {
         let enough = self.engines.history.changes() + rows;
         until("rows to change", PATIENCE, async || self.engines.history.changes() >= enough).await?;
         Ok(())
     }
 
-    /// Nothing more is said, until [`go_on`](Self::go_on).
+    /// Pauses the producer until [`go_on`](Self::go_on).
     pub(crate) async fn fall_silent(&self) {
         self.speaker.stop().await;
     }
 
-    /// As much is said as before.
+    /// Resumes the producer.
     pub(crate) fn go_on(&mut self) {
         self.speaker = speaker(&self.host, &self.engines, &self.ledger, self.rate);
     }
 
-    /// Readers ask no more: what they know of rows is about tables that are left behind.
+    /// Stops the readers: what they know about rows belongs to tables that are no longer used.
     pub(crate) async fn hush(&self) {
         for reader in &self.readers {
             reader.stop().await;
         }
     }
 
-    /// No process has died that was not killed, and neither the producer nor a reader has given up.
+    /// Fails if a process died that was not killed, or if the producer or a reader has failed.
     pub(crate) fn all_well(&self) -> anyhow::Result<()> {
         self.fleet.all_running()?;
         self.speaker.well()?;
@@ -199,8 +198,8 @@ impl Stage {
         self.answers.judge()
     }
 
-    /// Ends the attack: everything passes, the producer stops, all becomes quiet; then the laws, a recount that has to
-    /// find nothing, and an end in order.
+    /// Ends the attack: all faults and the producer stop, and the pipeline becomes quiet. Then come the laws, a recount that has to
+    /// find nothing, and a graceful stop.
     pub(crate) async fn judge(self) -> anyhow::Result<Judgement> {
         self.engines.calm();
         self.all_well()?;
@@ -239,10 +238,10 @@ impl Stage {
     }
 }
 
-/// Recoveries by what they were from.
+/// Recoveries by their cause.
 pub(crate) type Table = BTreeMap<String, Recoveries>;
 
-/// Something that goes on beside the attack, and why it no longer does.
+/// A task beside the attack, and why it has ended.
 struct Follower {
     worker: Worker,
     trouble: Arc<OnceLock<anyhow::Error>>,
@@ -262,7 +261,7 @@ impl Follower {
     }
 }
 
-/// Says so many events a second.
+/// Starts a producer of this many events per second.
 fn speaker(host: &Host, engines: &Arc<Engines>, ledger: &Shared, rate: u64) -> Follower {
     let (engines, ledger) = (Arc::clone(engines), ledger.clone());
     follow(host, "speaker", move |stop| speak(engines, ledger, rate, stop))
@@ -284,7 +283,7 @@ where
     Follower { worker, trouble }
 }
 
-/// Recoveries of one kind.
+/// Recoveries from one cause.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recoveries(Vec<Duration>);
 
@@ -297,12 +296,12 @@ impl Recoveries {
         self.0.extend(others.0);
     }
 
-    /// How many there were.
+    /// Their number.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The span that `percent` of a hundred did not exceed.
+    /// The duration that `percent` percent of them did not exceed.
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -323,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_a_span_that_was_measured() {
+    fn a_percentile_is_a_measured_duration() {
         let mut recoveries = Recoveries::default();
         assert_eq!(recoveries.percentile(99), Duration::ZERO);
         (1..=100).rev().for_each(|seconds| recoveries.add(Duration::from_secs(seconds)));

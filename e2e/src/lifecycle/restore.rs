@@ -1,4 +1,4 @@
-//! Tables restored to a moment under another prefix, by the steps that `tally restore plan` says, while producers go on.
+//! Tables are restored to a point in time under another prefix, following the steps of `tally restore plan`, while producers go on.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::lifecycle::{Story, TABLES, by_hand, keep};
 
 const PREFIX: &str = "restored-";
 
-/// How long a pause waits for what was sent before it: no request is late here.
+/// How long a pause waits for requests sent before it. No request is late here.
 const SETTLE: &str = "2s";
 
-/// Restores what was `lose` ago.
+/// Restores the tables to a time that is `lose` ago.
 pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duration) -> anyhow::Result<()> {
     for table in TABLES {
         keep(&stage.engines, table).await?;
@@ -38,7 +38,7 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
     let moment = to.0.to_string();
     let plan = operator.must(&["restore", "plan", "--to-time", &moment, "--to-prefix", PREFIX, "-o", "json"]).await?;
     let steps: Vec<String> = serde_json::from_value(plan.json()["steps"].clone()).context("a plan without steps")?;
-    // What is restored of the checkpoints is from before the pause.
+    // The restored checkpoints are from before the pause.
     stage.clock.sleep(Duration::from_secs(2)).await;
     let before = stage.engines.history.changes();
     story.tell(format!("the plan has {} steps; {} changes of rows so far", steps.len(), before));
@@ -57,7 +57,7 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
 
     stage.engines.move_to(PREFIX, stage.clock);
     stage.fleet.launcher.tell("TALLY_TABLE_PREFIX", PREFIX);
-    // What the log of before says of what came after the moment is not so any more.
+    // The old log has changes that the restored tables do not have, so a new topic is used.
     stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);
     let check = ["restore", "check", "--to-time", &moment, "--table-prefix", PREFIX];
     let refused = operator.run(&check).await;
@@ -83,7 +83,7 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
     Ok(())
 }
 
-/// Sets the group back by the plan's own words. A broker that finds no offset of a time reads from its start, which is earlier.
+/// Sets the group's offsets back with the plan's own command. A broker that cannot search by time starts at the beginning.
 async fn set_back(stage: &Stage, steps: &[String], has_times: bool) -> anyhow::Result<()> {
     let step =
         steps.iter().find(|step| step.starts_with("kafka-consumer-groups.sh")).context("the plan sets no group")?;
@@ -98,7 +98,7 @@ async fn set_back(stage: &Stage, steps: &[String], has_times: bool) -> anyhow::R
     Ok(())
 }
 
-/// Every answer until an audit has gone through says that it is not exact; how many there were.
+/// Until an audit has finished, no answer may say exact. Returns the number of answers.
 pub(super) async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
     let address = stage.fleet.api().public().context("the api listens nowhere")?;
     let mut asked = 0;
@@ -112,7 +112,7 @@ pub(super) async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
     Ok(asked)
 }
 
-/// Carries out a line of the AWS command that a plan says.
+/// Carries out a command line of the AWS CLI from a plan.
 async fn by_aws(stage: &Stage, line: &str) -> anyhow::Result<()> {
     let value = |flag| value(line, flag);
     let (operation, body) = match line.split_whitespace().nth(2) {
@@ -135,14 +135,14 @@ async fn by_aws(stage: &Stage, line: &str) -> anyhow::Result<()> {
     by_hand(&stage.engines, operation, body).await
 }
 
-/// What a flag of a command line says.
+/// The value of a flag in a command line.
 fn value<'a>(line: &'a str, flag: &str) -> anyhow::Result<&'a str> {
     let mut words = line.split_whitespace().skip_while(|word| *word != flag);
     words.next().with_context(|| format!("{flag} is missing"))?;
     words.next().with_context(|| format!("{flag} has no value"))
 }
 
-/// `A=b,C=true`, as the command line of AWS has it.
+/// Parses the AWS CLI's shorthand `A=b,C=true`.
 fn fields(text: &str) -> Value {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
     pairs.map(|(name, value)| (name.to_owned(), value.parse().map_or_else(|_| json!(value), Value::Bool))).collect()

@@ -1,5 +1,5 @@
-//! `simulate`: many schedules, each in a process of its own, so that nothing outside of its seed reaches it; what they
-//! did, and the first that broke a law, made as small as it gets.
+//! `simulate`: runs many schedules, each in its own process so that only its seed influences it. It reports what they did, and
+//! reduces the first one that broke a law.
 
 mod pool;
 
@@ -20,23 +20,23 @@ use crate::simulation::schedule::{Order, Outcome, run};
 
 pub use pool::Pool;
 
-/// How many seconds one schedule may take; those for which its process is stopped are not counted.
+/// How many seconds one schedule may take, not counting those for which its process is stopped.
 const LIMIT: u32 = 600;
 
-/// Events of a schedule that is to find a mutant.
+/// The number of events in a schedule that has to find a mutant.
 const MUTANT_EVENTS: u64 = 1_200;
 
-/// How often each mutant is to be found, and how often within a given time.
+/// How often each mutant has to be found, without and with a time limit.
 const FINDS: usize = 5;
 const FINDS_IN_TIME: usize = 1;
 
-/// Schedules, where neither their number nor a time is given.
+/// The default number of schedules.
 const SEEDS: u64 = 100;
 
-/// Schedules between two words on how far it is.
+/// The number of schedules after which progress is printed.
 const PROGRESS: u64 = 50;
 
-/// Characters of how a mutant was found that are printed.
+/// The number of characters of a mutant's finding that are printed.
 const HOW: usize = 200;
 
 /// Run seeded schedules of the whole pipeline in one process each, under virtual time
@@ -78,14 +78,14 @@ pub struct Simulate {
 }
 
 impl Order {
-    /// Runs it; a schedule that comes to no end is an outcome, too.
+    /// Runs the schedule. If it does not end in time, that is an outcome, too.
     ///
     /// # Errors
-    /// No thread or runtime could be had, or nothing could be printed.
+    /// No thread or runtime can be started, or nothing can be printed.
     pub fn run(self) -> anyhow::Result<()> {
         let seed = self.seed;
         let (sender, ended) = mpsc::channel();
-        // A thread of its own: the keys of its maps are drawn once the seed is set.
+        // A new thread draws the keys of its hash maps after the seed is set.
         let thread = std::thread::Builder::new().name("schedule".to_owned()).stack_size(16 << 20);
         crate::simulation::wind(seed);
         thread.spawn(move || sender.send(run(&self)).is_ok()).context("cannot start a thread")?;
@@ -100,7 +100,7 @@ impl Order {
 }
 
 impl Simulate {
-    /// Runs them.
+    /// Runs the schedules or finds the mutants.
     ///
     /// # Errors
     /// A law was broken, or a mutant was not found.
@@ -109,7 +109,7 @@ impl Simulate {
         let pool = Pool::of(program, self.jobs);
         let mut mutants = if self.mutants { Mutant::value_variants().to_vec() } else { self.mutant.clone() };
         if self.span.is_some() && !mutants.is_empty() {
-            // Start with another mutant for another seed, so that the last ones are not always cut.
+            // Each first seed begins with another mutant, so that a time limit does not always cut the same ones.
             let first = usize::try_from(self.first_seed)? % mutants.len();
             mutants.rotate_left(first);
         }
@@ -117,7 +117,7 @@ impl Simulate {
         if mutants.is_empty() { self.schedules(&pool, until) } else { self.find(&pool, &mutants, until) }
     }
 
-    /// The seeds of schedules; there are no more of them once it is `until`.
+    /// The seeds of the schedules, which end at `until`.
     fn seeds(&self, until: Option<Instant>, default: u64) -> impl Iterator<Item = u64> + Send + use<> {
         let seeds = self.first_seed..self.first_seed.saturating_add(self.seeds.unwrap_or(default));
         seeds.take_while(move |_| !is_over(until))
@@ -169,7 +169,7 @@ impl Simulate {
                 }
                 found.len() < finds
             })?;
-            // Else it was not the mutant that was found.
+            // Otherwise it was not the mutant that broke the law.
             for seed in found.keys() {
                 if let Some(how) = pool.one(&Order { spared: true, ..order(*seed) })?.broken {
                     bail!("schedule {seed} of {} breaks a law without it, too: {how}", mutant.name());
@@ -199,13 +199,13 @@ impl Simulate {
     }
 }
 
-/// Whether it is later than `until`.
+/// Whether `until` has passed.
 fn is_over(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
 }
 
-/// How many schedules it took to find what was `found`, each time, in the median; those after the last count as one time
-/// more where they were many.
+/// The median number of schedules that it took to find a mutant. Schedules after the last finding count as one more if they are
+/// many.
 fn median(found: &BTreeMap<u64, String>, ran: &BTreeSet<u64>) -> Option<usize> {
     let mut spans = Vec::new();
     let mut span = 0;
@@ -222,12 +222,12 @@ fn median(found: &BTreeMap<u64, String>, ran: &BTreeSet<u64>) -> Option<usize> {
     spans.get(spans.len() / 2).copied()
 }
 
-/// What many schedules came to.
+/// The results of many schedules.
 #[derive(Debug, Default)]
 struct Tally {
     schedules: u64,
     broken: u64,
-    /// The sums of what each came to.
+    /// The sums over all outcomes.
     all: Outcome,
 }
 

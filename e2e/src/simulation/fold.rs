@@ -1,5 +1,5 @@
-//! The rows as they are, beside what was said: each row is the newest event of its member that is finished, each cell has every
-//! event up to its `to` exactly once, and a claim says no more than is done.
+//! Compares the rows with the events: each row is the newest finished event of its member, each cell contains every event up to its
+//! `to` exactly once, and a claim never states more than is done.
 
 mod letters;
 
@@ -15,28 +15,28 @@ use tally_core::time::UnixMillis;
 use crate::simulation::events::{Deed, Events, TOPIC};
 use crate::simulation::registers::{Change, Claim, Registers, Stored, version};
 
-/// How long a statement may be under way: it is signed within a minute of its claim's confirmation, a signature is good for five
-/// minutes, and a removal dates its tombstone a moment before.
+/// How long a statement may be under way. It is signed within a minute of the confirmation of its claim, a signature is valid for
+/// five minutes, and a removal sets the time of its tombstone a moment earlier.
 const UNDER_WAY: Duration = Duration::from_secs(7 * 60);
 
-/// A set, and a member of it.
+/// A set and one of its members.
 type Member = (CounterId, UserId);
 
-/// What is known of one member's row.
+/// The history of one member's row.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// As it is; `None` where it was deleted.
+    /// Its current version and expiry; `None` if it was deleted.
     now: Option<(Version, Option<u64>)>,
-    /// The newest that it ever was; where a tombstone of that has expired, since then.
+    /// Its newest version, since the last tombstone expired if one has.
     newest: Version,
-    /// The newest that it was before an expired tombstone was forgotten over a misrouted event.
+    /// Its newest version before an expired tombstone was forgotten because of a misrouted event.
     forgotten: Option<Version>,
-    /// The newest that it was of a record in another partition than its key says.
+    /// Its newest version from a misrouted record.
     misrouted: Option<Version>,
 }
 
 impl Row {
-    /// The newest that it ever was.
+    /// Its newest version ever.
     fn reached(&self) -> Version {
         self.forgotten.map_or(self.newest, |forgotten| forgotten.max(self.newest))
     }
@@ -53,40 +53,40 @@ pub(crate) struct Fold {
     shards: ShardCount,
     /// How long tombstones are kept.
     tombstones: Duration,
-    /// Changes that are in it.
+    /// The number of changes processed.
     taken: usize,
     rows: BTreeMap<Member, Row>,
     cells: BTreeMap<(CounterId, u32), Cell>,
     claims: BTreeMap<u32, Claim>,
-    /// The partitions of which a replay is an open loss.
+    /// The partitions whose replay is an open loss.
     replays: BTreeSet<u32>,
-    /// Under which claim something was stored last.
+    /// The claim under which something was last stored, by partition.
     owners: BTreeMap<u32, u64>,
-    /// Up to where each partition's records were seen to be finished.
+    /// The offset up to which each partition's records were seen to be finished.
     finished: BTreeMap<u32, u64>,
-    /// Amounts that were said before they were defined, and are in a sum.
+    /// Amounts that were produced before they were defined, and are in a sum.
     counted: BTreeSet<(u32, u64)>,
     pub(crate) happened: Happened,
 }
 
-/// How often something rare has happened.
+/// How often rare events happened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Happened {
-    /// Another process has taken a partition over.
+    /// Another process took over a partition.
     pub(crate) take_overs: u64,
-    /// A partition was begun before what was safe long ago.
+    /// A partition was read again from far before its safe offset.
     pub(crate) replays: u64,
-    /// A replay has brought a removed member back for a while.
+    /// A replay has brought back a removed member for a while.
     pub(crate) resurrections: u64,
     /// A tombstone was deleted.
     pub(crate) expirations: u64,
-    /// A misrouted event became a row, or was put aside beside a routed one.
+    /// A misrouted event became a row, or was rejected beside a routed one.
     pub(crate) misrouted: u64,
     pub(crate) refused: u64,
 }
 
 impl Fold {
-    /// Nothing has happened to a topic of so many partitions.
+    /// An empty fold for a topic with this many partitions.
     pub(crate) fn new(partitions: u32, shards: ShardCount, tombstones: Duration) -> Self {
         Self {
             partitions,
@@ -104,7 +104,7 @@ impl Fold {
         }
     }
 
-    /// Takes in what has changed since.
+    /// Processes the changes since the last call.
     pub(crate) fn follow(&mut self, events: &Events, registers: &Registers) -> anyhow::Result<()> {
         for (at, change) in registers.behind(self.taken) {
             self.taken += 1;
@@ -152,8 +152,8 @@ impl Fold {
         }
     }
 
-    /// A row becomes that of an event: a newer one than it ever was. What was removed long ago may come back in a replay, or where
-    /// nothing says yet that its removal is done.
+    /// A row takes the value of a newer event than it ever had. A member that was removed long ago may come back in a replay, or if no
+    /// claim says yet that its removal is done.
     fn put(
         &mut self,
         events: &Events,
@@ -171,7 +171,7 @@ impl Fold {
         self.happened.misrouted += u64::from(!version.is_routed());
         let may_return = !self.is_done(events, &member) || self.is_replayed(events, &member, version);
         let misrouted = (!version.is_routed()).then_some(version);
-        // One that was applied and is not finished is applied again, however long its process was away.
+        // An event that was applied and is not finished is applied again, however long its process was stopped.
         let is_unfinished = self
             .places(events, &member, version)
             .any(|(index, _)| self.finished.get(&index).is_none_or(|finished| *finished <= version.offset().0));
@@ -201,8 +201,8 @@ impl Fold {
         Ok(())
     }
 
-    /// A cell moves on: every event behind its `to` before and up to its `to` now is added once. Those that were said before they
-    /// were defined are passed over up to some one of them, where its process has learnt of the definition.
+    /// A cell advances: every event after its old `to` and up to its new one is added once. Events that were produced before their
+    /// definition are skipped up to a point, at which the process has learned of the definition.
     fn add(&mut self, events: &Events, place: (CounterId, u32), cell: Cell) -> anyhow::Result<()> {
         let (before, from) = match self.cells.get(&place) {
             Some(cell) => (cell.n, cell.to.offset().0 + 1),
@@ -228,7 +228,7 @@ impl Fold {
         Ok(())
     }
 
-    /// A claim goes on: a take-over counts one more, and what is stored under it is done.
+    /// A claim advances: a take-over increments its number, and everything stored under it must be done.
     fn claim(
         &mut self,
         events: &Events,
@@ -252,7 +252,7 @@ impl Fold {
         self.finish(events, partition, new.greatest)
     }
 
-    /// Every record before an offset is finished: in its row or cell, or put aside, which dead letters show.
+    /// Every record before an offset must be finished: in its row or cell, or rejected with a dead letter.
     fn finish(&mut self, events: &Events, partition: u32, to: u64) -> anyhow::Result<()> {
         let from = self.finished.insert(partition, to).unwrap_or(0);
         for offset in from..to {
@@ -277,14 +277,14 @@ impl Fold {
         partition_of(counter.post.as_bytes(), self.partitions) == partition
     }
 
-    /// Whether a partition that an event of this version may lie in is read once more, as an open loss says.
+    /// Whether an open loss says that a partition that may contain this event is read again.
     fn is_replayed(&self, events: &Events, member: &Member, of: Version) -> bool {
         let replays =
             |index| self.claims.get(&index).is_some_and(|claim| claim.is_replaying) && self.replays.contains(&index);
         self.places(events, member, of).any(|(index, _)| replays(index))
     }
 
-    /// No row is another than its newest event, unless something is replayed.
+    /// Every row must be its newest event, unless something is replayed.
     pub(crate) fn stands(&self, events: &Events) -> anyhow::Result<()> {
         if self.claims.values().any(|claim| claim.is_replaying) {
             return Ok(());
@@ -297,14 +297,14 @@ impl Fold {
         Ok(())
     }
 
-    /// Whether some claim says that the newest event of a row is done.
+    /// Whether a claim says that the newest event of a row is done.
     fn is_done(&self, events: &Events, member: &Member) -> bool {
         let Some(Row { newest, .. }) = self.rows.get(member) else { return false };
         self.places(events, member, *newest)
             .any(|(index, _)| self.claims.get(&index).is_some_and(|claim| newest.offset().0 < claim.greatest))
     }
 
-    /// The partitions in which an event of this version and this member may be, and whether it adds the member.
+    /// The partitions that may contain the event with this version and member, and whether it adds the member.
     fn places<'a>(
         &self,
         events: &'a Events,
@@ -322,12 +322,12 @@ impl Fold {
         })
     }
 
-    /// Whether an event of this version and this member is one that adds it.
+    /// Whether an event with this version and member adds the member.
     fn is_present(&self, events: &Events, member: &Member, of: Version) -> bool {
         self.places(events, member, of).any(|(_, is_present)| is_present)
     }
 
-    /// When everything is done: each row is the newest event of its member that is known, and that is what each counter comes to.
+    /// At the end each row must be the newest known event of its member. Returns the resulting value of each counter.
     pub(crate) fn totals(&self, events: &Events) -> anyhow::Result<BTreeMap<CounterId, i64>> {
         let mut last: BTreeMap<Member, Version> = BTreeMap::new();
         for (partition, offset, record) in events.all() {

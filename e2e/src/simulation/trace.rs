@@ -1,4 +1,4 @@
-//! What happened, in order: one hash over all of it, and the last lines for people.
+//! The trace of a schedule: a hash of everything that happened, and the last lines as text.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use xxhash_rust::xxh64::xxh64;
 
-/// Lines kept for people.
+/// The number of lines that are kept.
 const LINES: usize = 4_000;
 
-/// The trace of one schedule; clones are the same one.
+/// The trace of one schedule. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Trace(Arc<Shared>);
 
@@ -28,7 +28,7 @@ struct Told {
 }
 
 impl Trace {
-    /// A trace that begins now.
+    /// An empty trace.
     pub(crate) fn new() -> Self {
         Self(Arc::new(Shared { origin: Instant::now(), told: Mutex::default() }))
     }

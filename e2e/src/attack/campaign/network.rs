@@ -1,4 +1,4 @@
-//! Dependencies behind a bad network, away for long, and silent while all processes are stopped.
+//! Network faults, long outages, and dependencies that are silent while all processes stop.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::attack::proxy::{Mode, Proxy};
 use crate::attack::stage::Stage;
 use crate::simulation::Draws;
 
-/// How often a cut is made at another place.
+/// How often the length of connections is changed.
 const MOVED: Duration = Duration::from_millis(500);
 
-/// The longest that a connection lasts when connections are cut: a few requests of each protocol.
+/// The greatest number of bytes after which a connection is cut: a few requests of each protocol.
 const CUT: u64 = 20_000;
 
 const KINDS: [&str; 4] = ["reset", "blackhole", "slow", "cut"];
@@ -38,7 +38,7 @@ pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<Dee
     Ok(deeds)
 }
 
-/// Bad weather for a while.
+/// Applies one network fault for a while.
 async fn weather(
     stage: &Stage,
     proxy: &Proxy,
@@ -54,7 +54,7 @@ async fn weather(
         let pause = if matches!(mode, Mode::Cut { .. }) { MOVED } else { span };
         stage.clock.sleep(pause.min(until.duration_since(Instant::now()))).await;
     }
-    // Idle connections feel nothing: there may have to be a request first.
+    // Idle connections notice nothing, so there may have to be a request first.
     let felt = async || proxy.bites().since(before).felt(mode);
     tally_testkit::until("the weather to be felt", Duration::from_secs(20), felt).await?;
     proxy.calm();
@@ -97,14 +97,14 @@ pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<Dee
     Ok(deeds)
 }
 
-/// A process that cannot work without it is not ready, and says why. Every process can work without the cache.
+/// A process that cannot work without the dependency is not ready and names it. Every process can work without the cache.
 async fn named(stage: &Stage, dependency: Dependency) -> anyhow::Result<()> {
     let (service, name) = match dependency {
         Dependency::Redis => return Ok(()),
         Dependency::DynamoDb => (Service::Api, "table"),
         Dependency::Kafka => (Service::Consumer, "kafka"),
     };
-    // A member that has its partitions goes on with them when the broker comes back; one that is new has none.
+    // A member keeps its partitions until the broker comes back; a new member has none.
     let new = (dependency == Dependency::Kafka).then(|| stage.fleet.launcher.start(service, &[])).transpose()?;
     let says = async || {
         let answer = match &new {
@@ -129,7 +129,7 @@ pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<
             stage.fleet.launcher.operator().change(&["audit", "start"]).await?;
             let before = proxy.bites();
             proxy.set(Mode::Blackhole);
-            // For as long as it takes that every service has asked and not been answered.
+            // This is long enough for every service to have sent a request without an answer.
             stage.clock.sleep(extent.span).await;
             stage.all_well()?;
             stage.fleet.weigh();

@@ -1,5 +1,5 @@
-//! Processes that die, stand still and are replaced: kill -9 of all four services at moments that have nothing to do with each
-//! other, while requests go wrong; consumers and streamers that sleep while others take over; and a deployment.
+//! Processes that are killed, stopped and replaced: kill -9 of all four services at independent moments while requests fail;
+//! consumers and streamers that sleep while others take over; and a rolling deployment.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::attack::laws::Attempts;
 use crate::attack::stage::{Recoveries, Stage};
 use crate::simulation::Draws;
 
-/// A process that stands still for a while and knows nothing of it.
+/// Stops a process for a while, which it cannot notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nap {
     pub(crate) service: Service,
     pub(crate) span: Duration,
 }
 
-/// How long a consumer or a streamer may sleep at least and at most.
+/// The limits in milliseconds of the sleep of a consumer or streamer.
 const SHORTEST: u64 = 5_000;
 const LONGEST: u64 = 120_000;
 
-/// Sleeps of consumers and streamers in turn: most of them short, a few so long that the others have given the sleeper up.
+/// Draws sleeps of consumers and streamers in turn. Most are short, and a few are so long that the sleeper loses its partitions.
 pub(crate) fn naps(chance: &Chance, count: usize) -> Vec<Nap> {
     let span = || match chance.below(100) {
         0..80 => chance.millis(SHORTEST, 12_000),
@@ -38,10 +38,10 @@ pub(crate) fn naps(chance: &Chance, count: usize) -> Vec<Nap> {
     services.take(count).map(|service| Nap { service, span: span() }).collect()
 }
 
-/// The longest that a process works between its start and its end.
+/// The longest time in milliseconds that a process runs before it is killed.
 const LIFE: u64 = 1_500;
 
-/// Killed recounts for each that may run to its end.
+/// The number of killed recounts for each one that may finish.
 const ALIVE: usize = 10;
 
 pub(super) async fn kills(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
@@ -61,8 +61,8 @@ pub(super) async fn kills(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds
     Ok(deeds)
 }
 
-/// Kills members of a service, one after the other. A recovery is over when the service has caught up with what was said
-/// before the kill, counted from the start of the new process.
+/// Kills members of a service, one after the other. A recovery lasts from the start of the new process until the service has
+/// processed everything produced before the kill.
 async fn members(stage: &Stage, service: Service, rounds: usize) -> anyhow::Result<Recoveries> {
     let slots: Vec<_> = stage.fleet.of(service).collect();
     let mut recoveries = Recoveries::default();
@@ -77,7 +77,7 @@ async fn members(stage: &Stage, service: Service, rounds: usize) -> anyhow::Resu
     Ok(recoveries)
 }
 
-/// Kills audits, and lets recounts of one post run to their end now and then.
+/// Kills audits, and now and then lets a recount of one post finish.
 async fn killed_recounts(stage: &Stage, rounds: usize) -> anyhow::Result<Attempts> {
     let mut attempts = Attempts::default();
     for round in 0..rounds {
@@ -91,7 +91,7 @@ async fn killed_recounts(stage: &Stage, rounds: usize) -> anyhow::Result<Attempt
     Ok(attempts)
 }
 
-/// The longest that a process is awake between two sleeps.
+/// The longest time in milliseconds between two sleeps of a process.
 const AWAKE: u64 = 2_000;
 
 type Waiting = Mutex<VecDeque<Nap>>;
@@ -120,7 +120,7 @@ pub(super) async fn zombies(stage: &Stage, extent: Extent) -> anyhow::Result<Dee
     Ok(deeds)
 }
 
-/// All members of a service but one take what sleeps there are.
+/// All members of a service but one take the next sleep until none is left.
 async fn sleepers(stage: &Stage, service: Service, waiting: &Waiting) -> anyhow::Result<Recoveries> {
     let members: Vec<_> = stage.fleet.of(service).skip(1).collect();
     let slept = try_join_all(members.into_iter().map(|slot| sleeper(stage, slot, waiting))).await?;
@@ -145,7 +145,7 @@ async fn sleeper(stage: &Stage, slot: &Slot, waiting: &Waiting) -> anyhow::Resul
     Ok(recoveries)
 }
 
-/// Recounts, one after the other, for as long as the attack goes on.
+/// Runs recounts, one after the other, as long as the attack lasts.
 async fn recounts(stage: &Stage, over: Stop) -> anyhow::Result<Attempts> {
     let mut attempts = Attempts::default();
     while !over.is_requested() {
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleeps_follow_from_the_seed_and_are_short_and_long_ones_of_both_services() {
+    fn sleeps_follow_from_the_seed_and_include_short_and_long_ones_of_both_services() {
         let naps = |seed| crate::attack::campaign::processes::naps(&Chance::seeded(seed), 200);
         assert_eq!(naps(7), naps(7));
         assert_ne!(naps(7), naps(8));

@@ -1,4 +1,4 @@
-//! Which records must have a dead letter when all is done, and which may.
+//! The records that must have a dead letter at the end, and those that may.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::simulation::fold::{Fold, Row};
 use crate::simulation::registers::version;
 
 impl Fold {
-    /// What is known of a record, for people.
+    /// A description of a record for error messages.
     pub(crate) fn told(&self, events: &Events, partition: u32, offset: u64) -> String {
         let record = events.record(partition, offset);
         let row = match record.and_then(|record| record.deed.as_ref()) {
@@ -17,8 +17,8 @@ impl Fold {
         format!("{record:?}, its row {row:?}")
     }
 
-    /// Which records must have a dead letter, and which may: those that are no event, those that were said before they were defined
-    /// and became nothing, and misrouted ones beside which a routed event was in.
+    /// The records that must have a dead letter, and those that may: records that are not events, events that were produced before their
+    /// definition and became nothing, and misrouted ones whose row already had a routed event.
     pub(crate) fn letters(&self, events: &Events) -> [BTreeSet<(u32, u64)>; 2] {
         let (mut required, mut lawful) = (BTreeSet::new(), BTreeSet::new());
         let mut last_misrouted = BTreeMap::new();
@@ -43,7 +43,7 @@ impl Fold {
             lawful.extend(may.then_some(place));
         }
         for ((member, partition), offset) in last_misrouted {
-            // One that gave way to a later one of its row is finished with that.
+            // An event that gave way to a later one of its row is finished with that one.
             let row = &self.rows[&member];
             let was_in = row.misrouted.is_some_and(|misrouted| misrouted >= version(false, offset));
             required

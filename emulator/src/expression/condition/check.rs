@@ -1,4 +1,4 @@
-//! What is refused of a condition before an item is seen, in expressions and in statements alike.
+//! The checks of conditions that need no item, for expressions and for statements.
 
 use super::{Comparator, Node, Operand};
 use crate::value::Value;
@@ -6,17 +6,17 @@ use crate::value::Value;
 const MAX_IN_OPERANDS: usize = 100;
 const TYPES: [&str; 10] = ["S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL", "L", "M"];
 
-/// What is wrong with a condition whose syntax is right, in the order in which it was found.
+/// The errors of a condition with valid syntax, in the order in which they were found.
 pub(in crate::expression) type Refusals = Vec<String>;
 
-/// What the call of a function is.
+/// The meaning of a function call.
 pub(in crate::expression) enum Called {
     Operand(Operand),
-    /// A function with a truth value: a condition of its own, but never an operand.
+    /// A function with a truth value: a condition, but not an operand.
     Condition(&'static str, Node),
 }
 
-/// Reads the call of a function; an error is one of syntax.
+/// Interprets a function call. An error is one of syntax.
 pub(in crate::expression) fn call(
     name: &str,
     arguments: Vec<Operand>,
@@ -133,7 +133,7 @@ fn distinct(operator: &str, left: &Operand, right: &Operand, refusals: &mut Refu
     }
 }
 
-/// Refuses literal operands of another type than these; what a path leads to is seen only with the item.
+/// Refuses literal operands of other types than these. The type of a path is only known with the item.
 fn types(operator: &str, operands: &[&Operand], types: &[&str], refusals: &mut Refusals) {
     for operand in operands {
         let found = match operand {
