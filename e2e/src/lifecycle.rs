@@ -23,8 +23,8 @@ use tokio::time::Instant;
 use crate::attack::campaign::reported;
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::Service;
+use crate::attack::ledger::{all_counters, definitions};
 use crate::attack::stage::{Ground, Judgement, Stage, Under};
-use crate::lifecycle::restore::none_is_exact;
 use crate::simulation::events;
 use crate::undisturbed;
 
@@ -196,6 +196,20 @@ async fn lose_counts(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Re
     ensure!(code == Some(0), "the recount ended with {code:?}\n{}", recount.tail());
     story.tell(format!("the recount has looked at everything once more after {}", spent(recounted)));
     stage.all_well()
+}
+
+/// Until an audit has finished, no answer may say exact. Returns the number of answers.
+async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
+    let address = stage.fleet.api().public().context("the api listens nowhere")?;
+    let mut asked = 0;
+    for id in all_counters(stage.crowd, &definitions()) {
+        let path = format!("/v1/posts/{}/counters/{}", id.post, id.name);
+        let answer = tally_testkit::http::get(address, &path).await.with_context(|| format!("no answer to {path}"))?;
+        let body: Value = serde_json::from_str(&answer.body).with_context(|| format!("{path}: {answer:?}"))?;
+        ensure!(body["exact"] == false, "{path} is called exact before an audit: {answer:?}");
+        asked += 1;
+    }
+    Ok(asked)
 }
 
 /// Puts a row of each post by hand, as fast as they are counted.

@@ -116,11 +116,11 @@ impl Meter {
 #[derive(Default, Deserialize)]
 struct Asked {
     #[serde(rename = "Statements", default)]
-    statements: Vec<Said>,
+    statements: Vec<StatementText>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct StatementText {
     #[serde(rename = "Statement")]
     text: String,
 }

@@ -97,14 +97,14 @@ impl Scale {
     /// # Errors
     /// A count or a row is wrong, or the pipeline does not finish.
     pub fn run(self) -> anyhow::Result<()> {
-        crate::simulation::wind(1);
+        crate::simulation::seed_randomness(1);
         let thread = std::thread::Builder::new().name("scale".to_owned()).stack_size(16 << 20);
         let running = thread.spawn(move || -> anyhow::Result<Outcome> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
             runtime.block_on(self.course())
         })?;
         let outcome = running.join().map_err(|_| anyhow::anyhow!("a panic"))??;
-        say(outcome.to_string().trim_end())?;
+        print_line(outcome.to_string().trim_end())?;
         ensure!(outcome.wrong_counts == 0 && outcome.wrong_rows == 0, "counts or rows are wrong");
         Ok(())
     }
@@ -120,8 +120,8 @@ impl Scale {
         pipeline.start(Vec::new());
         let mut outcome = Outcome::default();
         let began = pipeline.clock.now();
-        say("| second | likes/s | behind | staleness p50 | p99 | throttled | stream shards |")?;
-        say("|---|---|---|---|---|---|---|")?;
+        print_line("| second | likes/s | behind | staleness p50 | p99 | throttled | stream shards |")?;
+        print_line("|---|---|---|---|---|---|---|")?;
         for second in 1..=self.seconds {
             self.second(&mut load, &pipeline, &rows, &mut outcome).await?;
             if second % self.every == 0 {
@@ -174,7 +174,7 @@ impl Scale {
     ) -> anyhow::Result<()> {
         let ticks = 1_000 / u64::try_from(TICK.as_millis()).unwrap_or(1);
         for tick in 0..ticks {
-            load.say(&pipeline.broker, pipeline.clock.now(), tick, ticks)?;
+            load.produce(&pipeline.broker, pipeline.clock.now(), tick, ticks)?;
             pipeline.clock.sleep(TICK).await;
             if tick % 10 == 9 {
                 let likes = likes(pipeline, &load.looked_at()).await?;
@@ -202,7 +202,7 @@ impl Scale {
             kept.add(since);
         }
         let stream = pipeline.emulator.stats().tables["likes"].stream.as_ref().map_or(0, |it| it.open_shards.len());
-        say(&format!(
+        print_line(&format!(
             "| {second} | {} | {} | {:?} | {:?} | {:.1} % | {stream} |",
             self.rate,
             load.said() - rows.there(),
@@ -223,7 +223,7 @@ impl Scale {
     }
 }
 
-fn say(line: &str) -> anyhow::Result<()> {
+fn print_line(line: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{line}").context("cannot print")
 }
 

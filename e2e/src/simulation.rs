@@ -19,6 +19,7 @@ mod journal;
 pub(crate) mod laws;
 mod lists;
 mod mutant;
+mod outcome;
 mod producer;
 mod profile;
 mod readers;
@@ -38,7 +39,8 @@ use tally_service::Chance;
 
 pub use faults::{kinds, kinds_of_lists};
 pub use mutant::Mutant;
-pub use schedule::{Order, Outcome, run};
+pub use outcome::Outcome;
+pub use schedule::{Order, run};
 
 /// Random choices, named after what they decide.
 pub(crate) trait Draws {
@@ -77,18 +79,18 @@ impl Draws for Chance {
     }
 }
 
-static WOUND: AtomicBool = AtomicBool::new(false);
+static IS_SEEDED: AtomicBool = AtomicBool::new(false);
 static STATE: AtomicU64 = AtomicU64::new(0);
 
 /// Derives all random bytes from `seed` from now on.
-pub(crate) fn wind(seed: u64) {
+pub(crate) fn seed_randomness(seed: u64) {
     STATE.store(seed, Ordering::Relaxed);
-    WOUND.store(true, Ordering::Relaxed);
+    IS_SEEDED.store(true, Ordering::Relaxed);
 }
 
 /// Fills `bytes` from the seed, or from the system if there is none. Returns whether that worked.
 fn fill(bytes: &mut [u8]) -> bool {
-    if !WOUND.load(Ordering::Relaxed) {
+    if !IS_SEEDED.load(Ordering::Relaxed) {
         return File::open("/dev/urandom").and_then(|mut file| file.read_exact(bytes)).is_ok();
     }
     let chance = Chance::seeded(STATE.fetch_add(1, Ordering::Relaxed));

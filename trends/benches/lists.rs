@@ -64,7 +64,7 @@ fn rate(changes: usize, time: Duration) -> f64 {
     changes as f64 / time.as_secs_f64()
 }
 
-fn say(what: &str, rate: f64) {
+fn print_rate(what: &str, rate: f64) {
     println!("  {what:<44} {:>10.0} changes/s", rate);
 }
 
@@ -123,9 +123,9 @@ fn fold() {
     );
     let (load, day) = (Load::zipf(keys, changes), windows(&["24h"]));
     let [load_alone, map, fold] = alternate([&mut || alone(&load), &mut || bare(&load), &mut || folded(&load, &day)]);
-    say("the load alone", rate(changes, load_alone));
-    say("hash map and heap, no window", rate(changes, map));
-    say("fold, one window", rate(changes, fold));
+    print_rate("the load alone", rate(changes, load_alone));
+    print_rate("hash map and heap, no window", rate(changes, map));
+    print_rate("fold, one window", rate(changes, fold));
     println!("  ratio {:.2}, aim 0.40 or more", rate(changes, fold) / rate(changes, map));
 }
 
@@ -152,11 +152,11 @@ fn many_keys() {
                 black_box((fold.list(&LIKES, 0), fold.list(&LIKES, 1)));
             }
         }
-        say("fold, two windows", rate(changes, began.elapsed()));
+        print_rate("fold, two windows", rate(changes, began.elapsed()));
         base += changes as u64 / A_SECOND;
     }
     println!("  {} keys held; aim 1,000,000 changes/s", fold.keys());
-    say("the load alone", rate(changes, alone(&load)));
+    print_rate("the load alone", rate(changes, alone(&load)));
 }
 
 /// A connection to Redis that pipelines commands.
@@ -276,15 +276,15 @@ fn redis(port: u16) {
     println!("beside Redis on one core: {keys} keys, {changes} changes, Zipf 1, a list a second of {A_SECOND}");
     let (load, day) = (Load::zipf(keys, changes), windows(&["24h"]));
     let [sums, fold] = alternate([&mut || redis.sums(&load), &mut || folded(&load, &day)]);
-    say("ZINCRBY, 1000 at once, and ZREVRANGE", rate(changes, sums));
-    say("fold, one window", rate(changes, fold));
+    print_rate("ZINCRBY, 1000 at once, and ZREVRANGE", rate(changes, sums));
+    print_rate("fold, one window", rate(changes, fold));
     println!("  ratio {:.1}, aim 3 or more", sums.as_secs_f64() / fold.as_secs_f64());
     let (hour, few) = (&load, changes / 10);
     let load = Load::zipf(keys, few);
     println!("  over an hour that has had {changes} changes, {few} more:");
     let [buckets, fold] = alternate([&mut || redis.buckets(hour, &load), &mut || folded_behind(hour, &load)]);
-    say("60 sets and ZUNIONSTORE each second", rate(few, buckets));
-    say("fold, 1h", rate(few, fold));
+    print_rate("60 sets and ZUNIONSTORE each second", rate(few, buckets));
+    print_rate("fold, 1h", rate(few, fold));
     println!("  ratio {:.0}, aim 50 or more", buckets.as_secs_f64() / fold.as_secs_f64());
     if redis.knows(b"TOPK.LIST") {
         println!("  TOPK is there; it takes no deletions and has no windows, and is not measured");

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use crate::attack::engines::Roles;
 use crate::attack::fleet::Service;
-use crate::attack::laws::Attempts;
-use crate::attack::stage::{Ground, Judgement, Recoveries, Stage, Table, Under};
+use crate::attack::recoveries::{Recoveries, Table};
+use crate::attack::stage::{Ground, Judgement, Stage, Under};
 use crate::simulation::honest::Count;
 
 /// The longest outage with the in-process Kafka. Clients give up and ask again. When a black hole then delivers the requests of
@@ -68,7 +68,7 @@ impl Campaign {
         if self == Self::Zombies && extent.rounds > 4 { 3 } else { 2 }
     }
 
-    async fn run(self, stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+    async fn run(self, stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
         match self {
             Self::Kills => Box::pin(processes::kills(stage, extent)).await,
             Self::Zombies => processes::zombies(stage, extent).await,
@@ -102,18 +102,18 @@ pub struct Extent {
 
 /// What a campaign did, without its result.
 #[derive(Default)]
-struct Deeds {
+struct Actions {
     table: Table,
     /// One line of text each.
     notes: Vec<String>,
 }
 
-impl Deeds {
+impl Actions {
     fn recovered(&mut self, from: impl Into<String>, took: Duration) {
         self.table.entry(from.into()).or_default().add(took);
     }
 
-    fn attempts(&mut self, attempts: Attempts) {
+    fn attempts(&mut self, attempts: processes::Attempts) {
         self.all("recount under attack", attempts.done);
         self.notes.push(format!("recounts that came to no end {:>5}", attempts.unfinished));
     }
@@ -148,27 +148,27 @@ pub async fn fight(
     );
     let members = campaigns.iter().map(|(campaign, extent)| campaign.members(*extent)).max().unwrap_or(2);
     let stage = Stage::set(program, ground, (members, Roles::Kept), under).await?;
-    let mut deeds = Deeds::default();
+    let mut actions = Actions::default();
     let mut names = Vec::new();
     for (campaign, extent) in campaigns {
         let fought = campaign.run(&stage, *extent).await.with_context(|| stage.fleet.tails(&campaign.to_string()))?;
-        deeds.add(fought);
+        actions.add(fought);
         names.push(campaign.to_string());
         stage.engines.calm();
     }
     let cached = stage.engines.redis().is_some();
     let judgement = stage.judge().await?;
     let head = format!("{}: seed {}, {:.0} s", names.join(", "), ground.seed, began.elapsed().as_secs_f64());
-    Ok(report(&head, &deeds, &judgement, cached))
+    Ok(report(&head, &actions, &judgement, cached))
 }
 
-fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> String {
+fn report(head: &str, actions: &Actions, judgement: &Judgement, cached: bool) -> String {
     let Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared } = judgement;
     let mut text = format!("{head}\n");
-    for (what, recoveries) in &deeds.table {
+    for (what, recoveries) in &actions.table {
         let _ = writeln!(text, "  {what:<28} {recoveries}");
     }
-    for note in &deeds.notes {
+    for note in &actions.notes {
         let _ = writeln!(text, "  {note}");
     }
     for service in Service::ALL {

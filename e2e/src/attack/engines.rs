@@ -26,10 +26,10 @@ use tokio::net::TcpListener;
 
 use crate::attack::ledger::definitions;
 use crate::attack::proxy::{Mode, Protocol, Proxy};
+use crate::simulation::events::TOPIC;
 use crate::simulation::history::History;
 use crate::undisturbed;
 
-pub(crate) const TOPIC: &str = "likes";
 const PARTITIONS: u32 = 12;
 /// The log of changes.
 const CHANGES: &str = "changes";

@@ -17,8 +17,6 @@ use tokio::time::Instant;
 use crate::attack::engines::{self, Engines};
 use crate::attack::fleet::{Fleet, Launcher, Service};
 use crate::attack::ledger::{Truth, Weights, all_counters};
-use crate::attack::stage::{Recoveries, Stage};
-use crate::simulation::Draws;
 use crate::simulation::laws::{Quiet, exact};
 
 /// How long the cache and the API may take to agree with the counters.
@@ -214,25 +212,6 @@ pub(crate) async fn attempt(launcher: &Launcher, post: &str) -> anyhow::Result<O
         return Ok(None);
     };
     finished(&process, code, began.elapsed()).map(Some)
-}
-
-/// Recounts under attack.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Attempts {
-    pub(crate) done: Recoveries,
-    pub(crate) unfinished: usize,
-}
-
-impl Attempts {
-    /// Runs another one, of a randomly chosen post.
-    pub(crate) async fn make(&mut self, stage: &Stage) -> anyhow::Result<()> {
-        let post = format!("p-{}", stage.chance.below(stage.crowd.posts));
-        match attempt(&stage.fleet.launcher, &post).await? {
-            Some(found) => self.done.add(found.took),
-            None => self.unfinished += 1,
-        }
-        Ok(())
-    }
 }
 
 /// The result of a recount that ended with `code`. It must have found nothing.

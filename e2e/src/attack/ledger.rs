@@ -9,9 +9,8 @@ use tally_core::ids::{CounterId, CounterName, PostId, ReservedKey, RowKey, Shard
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
 
-use crate::attack::engines::TOPIC;
 use crate::simulation::Draws;
-use crate::simulation::events::Crowd;
+use crate::simulation::events::{Crowd, TOPIC};
 
 /// The time of the first event; each later one happens a millisecond later.
 const FIRST: u64 = 1_700_000_000_000;
@@ -40,7 +39,7 @@ pub(crate) fn definitions() -> Definitions {
 
 /// An event on its way to the log.
 #[derive(Clone, Debug)]
-pub(crate) struct Saying {
+pub(crate) struct Unsent {
     /// The Kafka key. An amount has none and may go to any partition.
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) value: Vec<u8>,
@@ -48,7 +47,7 @@ pub(crate) struct Saying {
     amount: Option<(CounterId, i64)>,
 }
 
-impl Saying {
+impl Unsent {
     /// Whether the log may contain it twice.
     pub(crate) fn may_be_repeated(&self) -> bool {
         self.amount.is_none()
@@ -89,7 +88,7 @@ impl Ledger {
     }
 
     /// Creates the next event. One of a set counts from now on, and one of a sum once it is acknowledged.
-    pub(crate) fn say(&mut self) -> Saying {
+    pub(crate) fn next_event(&mut self) -> Unsent {
         let Self { crowd, amounts, chance, definitions, .. } = self;
         let (post, user, direction) = crowd.draw(chance);
         let at = UnixMillis(FIRST + self.said);
@@ -104,23 +103,23 @@ impl Ledger {
         let said = if is_sum { Said::Amount(n) } else { Said::Member(&user) };
         let value = encode(definition, &counter.post, direction, said, None, at).expect("it has that action");
         if is_sum {
-            return Saying { key: None, value, amount: Some((counter, i64::from(n))) };
+            return Unsent { key: None, value, amount: Some((counter, i64::from(n))) };
         }
         let key = Some(counter.post.as_bytes().to_vec());
         let since = (direction == Direction::Add).then_some(at);
         self.last.insert((counter, user.as_str().to_owned()), since);
-        Saying { key, value, amount: None }
+        Unsent { key, value, amount: None }
     }
 
     /// Creates a like of a post outside of the crowd.
-    pub(crate) fn like(&mut self, post: &PostId, user: &UserId) -> Saying {
+    pub(crate) fn like(&mut self, post: &PostId, user: &UserId) -> Unsent {
         let counter = CounterId::likes(post.clone());
         let at = UnixMillis(FIRST + self.said);
         self.said += 1;
         let definition = self.definitions.named("likes").expect("every deployment has likes");
         let value = encode(definition, post, Direction::Add, Said::Member(user), None, at).expect("it has that action");
         self.put(counter, user, at);
-        Saying { key: Some(post.as_bytes().to_vec()), value, amount: None }
+        Unsent { key: Some(post.as_bytes().to_vec()), value, amount: None }
     }
 
     /// A row was put by hand.
@@ -129,17 +128,17 @@ impl Ledger {
     }
 
     /// The event was acknowledged at this position of the log.
-    pub(crate) fn written(&mut self, saying: &Saying, partition: u32, offset: u64) {
+    pub(crate) fn written(&mut self, unsent: &Unsent, partition: u32, offset: u64) {
         let end = self.ends.entry(partition).or_default();
         *end = (*end).max(offset + 1);
-        if let Some((counter, n)) = &saying.amount {
+        if let Some((counter, n)) = &unsent.amount {
             *self.sums.entry((counter.clone(), partition)).or_default() += n;
         }
     }
 
     /// It is not known whether the log has the event.
-    pub(crate) fn unacknowledged(&mut self, saying: &Saying) {
-        if let Some((counter, n)) = &saying.amount {
+    pub(crate) fn unacknowledged(&mut self, unsent: &Unsent) {
+        if let Some((counter, n)) = &unsent.amount {
             self.doubtful.entry(counter.clone()).or_default().push(*n);
         }
     }
@@ -244,10 +243,10 @@ mod tests {
     }
 
     /// Folds the records as they were written, with the production decoder.
-    fn folded(said: &[(Saying, u32)]) -> Weights {
+    fn folded(said: &[(Unsent, u32)]) -> Weights {
         let (definitions, mut rows) = (definitions(), Weights::new());
-        for (saying, partition) in said {
-            let event = tally_core::event::decode_value(Some(&saying.value), UnixMillis(0), &definitions).unwrap();
+        for (unsent, partition) in said {
+            let event = tally_core::event::decode_value(Some(&unsent.value), UnixMillis(0), &definitions).unwrap();
             let counter = CounterId { post: event.subject().parse().unwrap(), name: event.counter.clone() };
             match &event.deed {
                 tally_core::event::Deed::Amount(n) => {
@@ -269,9 +268,9 @@ mod tests {
     #[test]
     fn the_truth_equals_a_fold_of_the_written_events() {
         let mut ledger = ledger(1);
-        let said: Vec<_> = (0..600).map(|n| (ledger.say(), n % 12)).collect();
-        for (saying, partition) in &said {
-            ledger.written(saying, *partition, 0);
+        let said: Vec<_> = (0..600).map(|n| (ledger.next_event(), n % 12)).collect();
+        for (unsent, partition) in &said {
+            ledger.written(unsent, *partition, 0);
         }
         let rows = folded(&said);
         let names: BTreeSet<String> =
@@ -292,12 +291,13 @@ mod tests {
     #[test]
     fn only_amounts_without_an_acknowledgement_may_be_missing() {
         let mut ledger = ledger(2);
-        let amounts: Vec<Saying> = (0..40).map(|_| ledger.say()).filter(|saying| !saying.may_be_repeated()).collect();
+        let amounts: Vec<Unsent> =
+            (0..40).map(|_| ledger.next_event()).filter(|unsent| !unsent.may_be_repeated()).collect();
         let mut empty = Ledger { last: BTreeMap::new(), ..ledger };
         let (known, doubtful) = amounts.split_first().unwrap();
         empty.written(known, 3, 0);
         let doubtful =
-            doubtful.iter().find(|saying| saying.amount.as_ref().unwrap().0 == known.amount.as_ref().unwrap().0);
+            doubtful.iter().find(|unsent| unsent.amount.as_ref().unwrap().0 == known.amount.as_ref().unwrap().0);
         let doubtful = doubtful.expect("one post has two of them");
         empty.unacknowledged(doubtful);
         let truth = empty.truth();
@@ -313,9 +313,9 @@ mod tests {
     #[test]
     fn the_lag_is_the_number_of_unfinished_records() {
         let mut ledger = ledger(1);
-        let saying = ledger.say();
+        let unsent = ledger.next_event();
         for (partition, offset) in [(0, 0), (1, 4), (0, 1), (1, 3)] {
-            ledger.written(&saying, partition, offset);
+            ledger.written(&unsent, partition, offset);
         }
         assert_eq!(*ledger.ends(), BTreeMap::from([(0, 2), (1, 5)]));
         assert_eq!(behind(ledger.ends(), &BTreeMap::new()), 7);

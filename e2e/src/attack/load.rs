@@ -16,18 +16,18 @@ use tally_testkit::http;
 use tally_testkit::http::Answer;
 use tokio::time::sleep;
 
-use crate::attack::engines::{Engines, TOPIC};
+use crate::attack::engines::Engines;
 use crate::attack::fleet::Fleet;
-use crate::attack::ledger::{Ledger, Saying, behind};
+use crate::attack::ledger::{Ledger, Unsent, behind};
 use crate::simulation::Draws;
-use crate::simulation::events::Crowd;
+use crate::simulation::events::{Crowd, TOPIC};
 use crate::simulation::honest::Honesty;
 
 /// The period of the producer.
-const BREATH: Duration = Duration::from_millis(100);
+const PERIOD: Duration = Duration::from_millis(100);
 
 /// Periods per second.
-const BREATHS: u64 = 10;
+const PERIODS: u64 = 10;
 
 /// How long a request may wait for its answer: no process is stopped for longer.
 const STANDSTILL: Duration = Duration::from_secs(60);
@@ -40,44 +40,44 @@ const ROOM: u64 = 20_000;
 pub(crate) type Shared = Arc<Mutex<Ledger>>;
 
 /// Produces this many events per second until it is stopped, directly to the broker.
-pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, rate: u64, stop: Stop) -> anyhow::Result<()> {
+pub(crate) async fn produce(engines: Arc<Engines>, ledger: Shared, rate: u64, stop: Stop) -> anyhow::Result<()> {
     let producer = kafka::Producer::new(&kafka::Settings::plaintext(&engines.broker.to_string()))?;
     while !stop.is_requested() {
         let ends = ledger.lock().ends().clone();
         if behind(&ends, &engines.finished().await) < ROOM {
-            let mut sayings: Vec<_> = {
+            let mut events: Vec<_> = {
                 let mut ledger = ledger.lock();
-                (0..rate.div_ceil(BREATHS)).map(|_| ledger.say()).collect()
+                (0..rate.div_ceil(PERIODS)).map(|_| ledger.next_event()).collect()
             };
             // An event without an acknowledgement may be in the log nevertheless. All events are sent again in order, so that the last
             // one stays the last. Amounts are not sent again, since they would count twice.
-            while let Err(fault) = utter(producer.clone(), ledger.clone(), sayings.clone()).await {
+            while let Err(fault) = send_all(producer.clone(), ledger.clone(), events.clone()).await {
                 ensure!(fault.is_retryable(), "kafka takes no events: {fault}");
-                sayings.retain(Saying::may_be_repeated);
+                events.retain(Unsent::may_be_repeated);
             }
         }
-        sleep(BREATH).await;
+        sleep(PERIOD).await;
     }
     Ok(())
 }
 
 /// Produces events in order, and waits until each is acknowledged or given up.
-pub(crate) async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Vec<Saying>) -> Outcome<()> {
-    let sent = stream::iter(sayings).map(move |saying| {
+pub(crate) async fn send_all(producer: kafka::Producer, ledger: Shared, events: Vec<Unsent>) -> Outcome<()> {
+    let sent = stream::iter(events).map(move |unsent| {
         let producer = producer.clone();
         async move {
-            let (key, value) = (saying.key.as_deref(), Some(&saying.value[..]));
+            let (key, value) = (unsent.key.as_deref(), Some(&unsent.value[..]));
             let sent = producer.send(Outgoing { topic: TOPIC, partition: None, key, value, headers: &[] }).await;
-            (saying, sent)
+            (unsent, sent)
         }
     });
     let mut sent = sent.buffered(500);
     let mut outcome = Ok(());
-    while let Some((saying, sent)) = sent.next().await {
+    while let Some((unsent, sent)) = sent.next().await {
         match sent {
-            Ok(written) => ledger.lock().written(&saying, written.partition, written.offset.0),
+            Ok(written) => ledger.lock().written(&unsent, written.partition, written.offset.0),
             Err(fault) => {
-                ledger.lock().unacknowledged(&saying);
+                ledger.lock().unacknowledged(&unsent);
                 outcome = Err(fault);
             }
         }

@@ -51,7 +51,7 @@ impl Mode {
 
 /// The effects of a proxy's faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bites {
+pub(crate) struct Effects {
     /// Connections that did not end normally.
     pub(crate) broken: u64,
     /// Bytes that were held in a black hole.
@@ -60,7 +60,7 @@ pub(crate) struct Bites {
     pub(crate) slowed: u64,
 }
 
-impl Bites {
+impl Effects {
     /// The effects since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
@@ -102,10 +102,10 @@ impl Count {
         self.slowed.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn bites(&self) -> Bites {
+    pub(super) fn effects(&self) -> Effects {
         let [broken, swallowed, slowed] =
             [&self.broken, &self.swallowed, &self.slowed].map(|count| count.load(Ordering::Relaxed));
-        Bites { broken, swallowed, slowed }
+        Effects { broken, swallowed, slowed }
     }
 }
 
@@ -188,8 +188,8 @@ impl Proxy {
     }
 
     /// The effects so far.
-    pub(crate) fn bites(&self) -> Bites {
-        self.shared.count.bites()
+    pub(crate) fn effects(&self) -> Effects {
+        self.shared.count.effects()
     }
 }
 

@@ -1,7 +1,6 @@
 //! The stage of a campaign: the engines, the fleet, the load, and the judgement at the end.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +17,7 @@ use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Service};
 use crate::attack::laws::{self, Compared, Found};
 use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
-use crate::attack::load::{Answers, Shared, read, speak};
+use crate::attack::load::{Answers, Shared, produce, read};
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::{Count, Honesty};
 
@@ -50,7 +49,7 @@ pub(crate) struct Stage {
     pub(crate) crowd: Crowd,
     pub(crate) ledger: Shared,
     before: BTreeMap<Service, u64>,
-    speaker: Follower,
+    producer: Follower,
     rate: u64,
     readers: Vec<Follower>,
     host: Host,
@@ -117,7 +116,7 @@ impl Stage {
         let ledger = Ledger::new(crowd, under.sums.unwrap_or(AMOUNTS), chance.fork(), definitions());
         let (ledger, answers) = (Arc::new(Mutex::new(ledger)), Arc::<Answers>::default());
         let rate = under.rate.unwrap_or(RATE);
-        let speaker = speaker(&host, &engines, &ledger, rate);
+        let producer = producer(&host, &engines, &ledger, rate);
         let honesty = Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO);
         let reader = |nth| {
             let (fleet, answers, honesty) = (Arc::clone(&fleet), Arc::clone(&answers), honesty.clone());
@@ -137,7 +136,7 @@ impl Stage {
             crowd,
             ledger,
             before: BTreeMap::new(),
-            speaker,
+            producer,
             rate,
             readers,
             host,
@@ -175,16 +174,16 @@ impl Stage {
 
     /// Pauses the producer until [`go_on`](Self::go_on).
     pub(crate) async fn fall_silent(&self) {
-        self.speaker.stop().await;
+        self.producer.stop().await;
     }
 
     /// Resumes the producer.
     pub(crate) fn go_on(&mut self) {
-        self.speaker = speaker(&self.host, &self.engines, &self.ledger, self.rate);
+        self.producer = producer(&self.host, &self.engines, &self.ledger, self.rate);
     }
 
     /// Stops the readers: what they know about rows belongs to tables that are no longer used.
-    pub(crate) async fn hush(&self) {
+    pub(crate) async fn stop_readers(&self) {
         for reader in &self.readers {
             reader.stop().await;
         }
@@ -193,7 +192,7 @@ impl Stage {
     /// Fails if a process died that was not killed, or if the producer or a reader has failed.
     pub(crate) fn all_well(&self) -> anyhow::Result<()> {
         self.fleet.all_running()?;
-        self.speaker.well()?;
+        self.producer.well()?;
         self.readers.iter().try_for_each(Follower::well)?;
         self.answers.judge()
     }
@@ -203,7 +202,7 @@ impl Stage {
     pub(crate) async fn judge(self) -> anyhow::Result<Judgement> {
         self.engines.calm();
         self.all_well()?;
-        self.speaker.stop().await;
+        self.producer.stop().await;
         self.fleet.ready().await?;
         self.engines.without_ghosts().await?;
         self.caught_up(Service::Consumer).await?;
@@ -217,7 +216,7 @@ impl Stage {
         let all = compared.rows + compared.tombstones;
         ensure!(recount.rows == all as u64, "the recount saw {} of {compared:?}", recount.rows);
         laws::judge(&self.engines, &self.fleet, &truth).await.context("after the recount")?;
-        self.hush().await;
+        self.stop_readers().await;
         self.fleet.all_running()?;
         self.answers.judge()?;
         let during = self.fleet.memory();
@@ -237,9 +236,6 @@ impl Stage {
         Ok(Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared })
     }
 }
-
-/// Recoveries by their cause.
-pub(crate) type Table = BTreeMap<String, Recoveries>;
 
 /// A task beside the attack, and why it has ended.
 struct Follower {
@@ -262,9 +258,9 @@ impl Follower {
 }
 
 /// Starts a producer of this many events per second.
-fn speaker(host: &Host, engines: &Arc<Engines>, ledger: &Shared, rate: u64) -> Follower {
+fn producer(host: &Host, engines: &Arc<Engines>, ledger: &Shared, rate: u64) -> Follower {
     let (engines, ledger) = (Arc::clone(engines), ledger.clone());
-    follow(host, "speaker", move |stop| speak(engines, ledger, rate, stop))
+    follow(host, "producer", move |stop| produce(engines, ledger, rate, stop))
 }
 
 fn follow<F>(host: &Host, name: &str, task: impl FnOnce(Stop) -> F + Send + 'static) -> Follower
@@ -281,57 +277,4 @@ where
         Ok(())
     });
     Follower { worker, trouble }
-}
-
-/// Recoveries from one cause.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Recoveries(Vec<Duration>);
-
-impl Recoveries {
-    pub(crate) fn add(&mut self, took: Duration) {
-        self.0.push(took);
-    }
-
-    pub(crate) fn merge(&mut self, others: Self) {
-        self.0.extend(others.0);
-    }
-
-    /// Their number.
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The duration that `percent` percent of them did not exceed.
-    pub(crate) fn percentile(&self, percent: usize) -> Duration {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        let rank = (sorted.len() * percent).div_ceil(100).max(1);
-        sorted.get(rank - 1).copied().unwrap_or_default()
-    }
-}
-
-impl fmt::Display for Recoveries {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [p50, p99, most] = [50, 99, 100].map(|percent| self.percentile(percent).as_secs_f64());
-        write!(f, "{:>5}   p50 {p50:>6.2} s   p99 {p99:>6.2} s   max {most:>6.2} s", self.count())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_percentile_is_a_measured_duration() {
-        let mut recoveries = Recoveries::default();
-        assert_eq!(recoveries.percentile(99), Duration::ZERO);
-        (1..=100).rev().for_each(|seconds| recoveries.add(Duration::from_secs(seconds)));
-        assert_eq!([50, 99, 100].map(|percent| recoveries.percentile(percent).as_secs()), [50, 99, 100]);
-        let mut few = Recoveries::default();
-        few.add(Duration::from_secs(3));
-        few.add(Duration::from_secs(1));
-        assert_eq!([50, 99].map(|percent| few.percentile(percent).as_secs()), [1, 3]);
-        few.merge(recoveries);
-        assert_eq!(few.count(), 102);
-    }
 }

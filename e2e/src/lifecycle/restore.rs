@@ -12,9 +12,8 @@ use tally_core::time::UnixMillis;
 use crate::attack::engines::ANEW;
 use crate::attack::fleet::Service;
 use crate::attack::laws;
-use crate::attack::ledger::{all_counters, definitions};
 use crate::attack::stage::Stage;
-use crate::lifecycle::{Story, TABLES, by_hand, keep};
+use crate::lifecycle::{Story, TABLES, by_hand, keep, none_is_exact};
 
 const PREFIX: &str = "restored-";
 
@@ -33,7 +32,7 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
     let to = UnixMillis(stage.clock.now().0.next_multiple_of(1_000));
     stage.clock.sleep(lose.max(Duration::from_secs(3))).await;
     stage.all_well()?;
-    stage.hush().await;
+    stage.stop_readers().await;
 
     let moment = to.0.to_string();
     let plan = operator.must(&["restore", "plan", "--to-time", &moment, "--to-prefix", PREFIX, "-o", "json"]).await?;
@@ -96,20 +95,6 @@ async fn set_back(stage: &Stage, steps: &[String], has_times: bool) -> anyhow::R
         reader.mark(&partition, found).await?;
     }
     Ok(())
-}
-
-/// Until an audit has finished, no answer may say exact. Returns the number of answers.
-pub(super) async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
-    let address = stage.fleet.api().public().context("the api listens nowhere")?;
-    let mut asked = 0;
-    for id in all_counters(stage.crowd, &definitions()) {
-        let path = format!("/v1/posts/{}/counters/{}", id.post, id.name);
-        let answer = tally_testkit::http::get(address, &path).await.with_context(|| format!("no answer to {path}"))?;
-        let body: Value = serde_json::from_str(&answer.body).with_context(|| format!("{path}: {answer:?}"))?;
-        ensure!(body["exact"] == false, "{path} is called exact before an audit: {answer:?}");
-        asked += 1;
-    }
-    Ok(asked)
 }
 
 /// Carries out a command line of the AWS CLI from a plan.

@@ -25,9 +25,9 @@ const LOOKED_AT: [usize; 10] = [0, 1, 2, 5, 10, 20, 50, 100, 300, 1_000];
 
 /// The post of each like, in order. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Said(Arc<Mutex<Vec<u32>>>);
+pub(super) struct Posts(Arc<Mutex<Vec<u32>>>);
 
-impl Said {
+impl Posts {
     /// The post of a like.
     pub(super) fn post_of(&self, nth: usize) -> Option<u32> {
         self.0.lock().get(nth).copied()
@@ -40,7 +40,7 @@ pub(super) struct Load {
     chance: Chance,
     /// The cumulative share of each post but the busy one.
     upper: Vec<f64>,
-    said: Said,
+    said: Posts,
     /// The number of likes of each post.
     counts: Vec<i64>,
     /// The time of each like of the sampled posts.
@@ -62,7 +62,7 @@ impl Load {
             partitions,
             chance: Chance::seeded(7),
             upper: weights.into_iter().map(|upper| upper / total).collect(),
-            said: Said::default(),
+            said: Posts::default(),
             counts: vec![0; posts as usize],
             times: looked_at.map(|post| (post, Vec::new())).collect(),
         }
@@ -73,7 +73,7 @@ impl Load {
     }
 
     /// Produces the likes of one period.
-    pub(super) fn say(&mut self, broker: &Broker, now: UnixMillis, tick: u64, ticks: u64) -> anyhow::Result<()> {
+    pub(super) fn produce(&mut self, broker: &Broker, now: UnixMillis, tick: u64, ticks: u64) -> anyhow::Result<()> {
         for _ in self.rate * tick / ticks..self.rate * (tick + 1) / ticks {
             let nth = self.said();
             let post = if nth.is_multiple_of(BUSY) { 0 } else { self.other() };
@@ -98,7 +98,7 @@ impl Load {
     }
 
     /// A view of the likes so far.
-    pub(super) fn shared(&self) -> Said {
+    pub(super) fn shared(&self) -> Posts {
         self.said.clone()
     }
 
@@ -178,7 +178,7 @@ impl Rows {
 
 impl Found {
     /// Records a new row of the user of the `nth` like; `None` stands for any other change.
-    fn note(&mut self, nth: usize, row: Option<&Item>, said: &Said) {
+    fn note(&mut self, nth: usize, row: Option<&Item>, said: &Posts) {
         if self.is_there.len() <= nth {
             self.is_there.resize(nth + 1, false);
         }

@@ -16,7 +16,8 @@ use tokio::time::Instant;
 
 use crate::simulation::faults::{kinds, kinds_of_lists};
 use crate::simulation::mutant::Mutant;
-use crate::simulation::schedule::{Order, Outcome, run};
+use crate::simulation::outcome::Outcome;
+use crate::simulation::schedule::{Order, run};
 
 pub use pool::Pool;
 
@@ -87,7 +88,7 @@ impl Order {
         let (sender, ended) = mpsc::channel();
         // A new thread draws the keys of its hash maps after the seed is set.
         let thread = std::thread::Builder::new().name("schedule".to_owned()).stack_size(16 << 20);
-        crate::simulation::wind(seed);
+        crate::simulation::seed_randomness(seed);
         thread.spawn(move || sender.send(run(&self)).is_ok()).context("cannot start a thread")?;
         let mut heard = (0..LIMIT).map(|_| ended.recv_timeout(Duration::from_secs(1)));
         let outcome = match heard.find(|heard| !matches!(heard, Err(mpsc::RecvTimeoutError::Timeout))) {

@@ -19,9 +19,9 @@ use crate::simulation::fold::Fold;
 use crate::simulation::instance::{Role, Slot};
 use crate::simulation::laws::{Quiet, Steps, exact, held, said, weights};
 use crate::simulation::lists::{Lists, windows};
+use crate::simulation::outcome::Outcome;
 use crate::simulation::profile::Profile;
 use crate::simulation::profile::targets::Listing;
-use crate::simulation::schedule::Outcome;
 
 /// How long the pipeline may take to come to rest, and how long recounts may take afterwards.
 const REST: Duration = Duration::from_secs(1_800);
@@ -72,7 +72,7 @@ impl Course {
         for step in 0..steps {
             let due = self.driver.profile.events * (step + 1) / steps;
             while self.events.len() < due {
-                self.say();
+                self.produce();
             }
             self.driver.world.pulse.beat();
             self.driver.tick();
@@ -89,20 +89,20 @@ impl Course {
         Ok(())
     }
 
-    fn say(&mut self) {
+    fn produce(&mut self) {
         let Driver { world, profile, chance, other, defined, .. } = &self.driver;
         let (crowd, now) = (self.driver.crowd(), world.clock.now());
         let region = profile.listing.as_ref().and_then(Listing::region);
         let strays = other.happens(profile.consuming.misrouted).then_some(profile.partitions);
         let (broker, from) = (&world.broker, (region, strays));
-        match profile.mix.speak(other, crowd, defined, profile.partitions) {
+        match profile.mix.next_event(other, crowd, defined, profile.partitions) {
             Some(spoken) => {
-                let place = self.events.say_other(broker, other, &spoken, from, now);
+                let place = self.events.produce_other(broker, other, &spoken, from, now);
                 if spoken.early {
                     world.history.said_early(place);
                 }
             }
-            None => self.events.say(broker, chance, crowd, from, now),
+            None => self.events.produce(broker, chance, crowd, from, now),
         }
     }
 
@@ -141,7 +141,7 @@ impl Course {
         Ok(())
     }
 
-    /// A counter with an unreadable row must say so once it has reached that row.
+    /// A counter with an unreadable row must produce so once it has reached that row.
     async fn doubted(&self) -> anyhow::Result<()> {
         let Driver { world, profile, garbled, .. } = &self.driver;
         if garbled.is_empty() {
@@ -366,7 +366,7 @@ impl Course {
             slot.due = None;
         }
         for _ in 0..SAID {
-            self.say();
+            self.produce();
             tokio::time::sleep(PAUSE).await;
             self.unbroken()?;
         }

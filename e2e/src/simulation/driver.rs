@@ -21,7 +21,7 @@ use crate::simulation::driver::claims::Forward;
 use crate::simulation::driver::counters::Garbled;
 use crate::simulation::driver::log::{Replica, Unread};
 use crate::simulation::events::{Crowd, LETTERS};
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::instance::{FOLDS, GROUP, Role, Slot};
 use crate::simulation::mutant::Mutant;
 use crate::simulation::profile::Profile;
@@ -76,38 +76,38 @@ impl Driver {
         self.lose_unread().await?;
         self.stir().await?;
         self.replicate();
-        let total: u64 = self.profile.deeds.iter().map(|(_, weight)| weight).sum();
+        let total: u64 = self.profile.actions.iter().map(|(_, weight)| weight).sum();
         let mut drawn = self.chance.below(total);
-        let mut deed = Deed::Nothing;
-        for (candidate, weight) in &self.profile.deeds {
+        let mut action = Action::Nothing;
+        for (candidate, weight) in &self.profile.actions {
             if drawn < *weight {
-                deed = *candidate;
+                action = *candidate;
                 break;
             }
             drawn -= weight;
         }
-        if self.perform(deed).await? && deed != Deed::Nothing {
-            self.world.coverage.fired(&deed.name());
-            self.world.trace.note(&deed.name());
+        if self.perform(action).await? && action != Action::Nothing {
+            self.world.coverage.fired(&action.name());
+            self.world.trace.note(&action.name());
         }
         Ok(())
     }
 
-    async fn perform(&mut self, deed: Deed) -> anyhow::Result<bool> {
+    async fn perform(&mut self, action: Action) -> anyhow::Result<bool> {
         let soon = Instant::now() + self.chance.millis(0, self.profile.pace * 5);
-        Ok(match deed {
-            Deed::Nothing => true,
-            Deed::Crash | Deed::Stop => self.end(deed == Deed::Crash, soon).await?,
-            Deed::Freeze => self.freeze(),
-            Deed::Rebalance => self.rebalance(soon).await,
-            Deed::GroupExpired => {
+        Ok(match action {
+            Action::Nothing => true,
+            Action::Crash | Action::Stop => self.end(action == Action::Crash, soon).await?,
+            Action::Freeze => self.freeze(),
+            Action::Rebalance => self.rebalance(soon).await,
+            Action::GroupExpired => {
                 self.world.broker.expire(GROUP);
                 true
             }
-            Deed::ShardSplit => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
-            Deed::ShardRoll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
-            Deed::Trim => self.trim().await?,
-            Deed::TrimUnread => {
+            Action::ShardSplit => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
+            Action::ShardRoll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
+            Action::Trim => self.trim().await?,
+            Action::TrimUnread => {
                 // A mutant has to see a loss that repairs an edit before it is caused.
                 let is_seen = self.mutant.is_none() || self.world.corrections.is_any();
                 if !self.profile.hidden || self.lapse.is_none() && is_seen {
@@ -115,38 +115,38 @@ impl Driver {
                 }
                 false
             }
-            Deed::StreamSwitched => self.switch().await?,
-            Deed::Pause => self.pause().await?,
-            Deed::BrokerDown => {
+            Action::StreamSwitched => self.switch().await?,
+            Action::Pause => self.pause().await?,
+            Action::BrokerDown => {
                 self.world.broker.set_down(true);
                 self.broker_back = Some(soon);
                 true
             }
-            Deed::DeadLettersRefused => {
+            Action::DeadLettersRefused => {
                 self.world.broker.refuse_writes(LETTERS, Some(Fault::Transient("refused".to_owned())));
                 self.letters_back = Some(soon);
                 true
             }
-            Deed::CacheEvicted => {
+            Action::CacheEvicted => {
                 self.profile.counters().for_each(|id| self.world.cache.evict(self.world.partition_of(&id), &id));
                 true
             }
-            Deed::CacheFilledLate => self.fill().await?,
-            Deed::StoreOutage => {
+            Action::CacheFilledLate => self.fill().await?,
+            Action::StoreOutage => {
                 self.world.set_rules(&[Rule::new(tally_emulator::Fault::Outage)]);
                 self.store_back = Some(soon);
                 true
             }
-            Deed::StoreSlow => {
+            Action::StoreSlow => {
                 let (least, most) = (self.chance.between(200, 2_000), self.chance.between(2_000, 3_000));
                 let slow = Rule::new(tally_emulator::Fault::Latency { min_ms: least, max_ms: most });
                 self.world.set_rules(&[slow]);
                 self.store_back = Some(Instant::now() + self.chance.millis(1_000, 30_000));
                 true
             }
-            Deed::ClockJump => self.skew().await,
-            Deed::RecountAsked => self.ask().await?,
-            Deed::DriftInjected => self.inject().await?,
+            Action::ClockJump => self.skew().await,
+            Action::RecountAsked => self.ask().await?,
+            Action::DriftInjected => self.inject().await?,
             other => self.perform_on_counters(other).await?,
         })
     }

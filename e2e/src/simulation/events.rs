@@ -42,7 +42,7 @@ const POISON_OF_COUNTERS: [&[u8]; 4] = [
 
 /// The effect of an event on its counter.
 #[derive(Clone, Debug)]
-pub(crate) enum Deed {
+pub(crate) enum Effect {
     Member { counter: CounterId, member: UserId, present: bool },
     Amount { counter: CounterId, n: i64 },
 }
@@ -51,7 +51,7 @@ pub(crate) enum Deed {
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// The effect; `None` if the record is not an event.
-    pub(crate) deed: Option<Deed>,
+    pub(crate) effect: Option<Effect>,
     /// Whether it was produced before its action was defined.
     pub(crate) early: bool,
     /// When it was produced.
@@ -82,7 +82,7 @@ pub(crate) struct Events {
 impl Events {
     /// Produces another event about likes, or now and then a record that is not an event. With `strays`, it comes from a producer
     /// with another partitioner, for this number of partitions.
-    pub(crate) fn say(
+    pub(crate) fn produce(
         &mut self,
         broker: &Broker,
         chance: &Chance,
@@ -97,28 +97,28 @@ impl Events {
         let value = if poison { chance.pick(&POISON).to_vec() } else { value };
         let (counter, present) = (CounterId::likes(post), direction == Direction::Add);
         let key = counter.post.clone();
-        let deed = (!poison).then_some(Deed::Member { counter, member: user, present });
+        let effect = (!poison).then_some(Effect::Member { counter, member: user, present });
         let partition = strays.map(|partitions| stray(&key, partitions));
-        self.append(broker, &key, partition, &value, Record { deed, early: false, at });
+        self.append(broker, &key, partition, &value, Record { effect, early: false, at });
     }
 
     /// Produces an event about another counter, and returns its position.
-    pub(crate) fn say_other(
+    pub(crate) fn produce_other(
         &mut self,
         broker: &Broker,
         chance: &Chance,
-        spoken: &Spoken,
+        spoken: &OtherEvent,
         (region, strays): (Option<&str>, Option<u32>),
         at: UnixMillis,
     ) -> (u32, u64) {
         let poison = chance.below(1_000) < POISONED;
         let value = if poison { chance.pick(&POISON_OF_COUNTERS).to_vec() } else { from(region, spoken.value(at)) };
         let counter = spoken.counter();
-        let deed = match spoken.membership() {
-            Some((member, present)) => Deed::Member { counter, member, present },
-            None => Deed::Amount { counter, n: spoken.amount() },
+        let effect = match spoken.membership() {
+            Some((member, present)) => Effect::Member { counter, member, present },
+            None => Effect::Amount { counter, n: spoken.amount() },
         };
-        let record = Record { deed: (!poison).then_some(deed), early: spoken.early, at };
+        let record = Record { effect: (!poison).then_some(effect), early: spoken.early, at };
         let partition = strays.map(|partitions| stray(spoken.post(), partitions));
         self.append(broker, spoken.post(), spoken.partition.or(partition), &value, record)
     }
@@ -161,7 +161,7 @@ impl Events {
 
     /// How many of these positions hold events of members whose action was defined when they were produced.
     pub(crate) fn refused(&self, places: &BTreeSet<(u32, u64)>) -> u64 {
-        let known = |record: &Record| !record.early && matches!(record.deed, Some(Deed::Member { .. }));
+        let known = |record: &Record| !record.early && matches!(record.effect, Some(Effect::Member { .. }));
         places.iter().filter(|(partition, offset)| self.record(*partition, *offset).is_some_and(known)).count() as u64
     }
 
@@ -196,7 +196,7 @@ pub(crate) struct Mix {
 
 /// An event about a counter of the mix.
 #[derive(Clone, Debug)]
-pub(crate) struct Spoken {
+pub(crate) struct OtherEvent {
     definition: Definition,
     post: PostId,
     direction: Direction,
@@ -251,13 +251,13 @@ impl Mix {
     }
 
     /// Draws the next event, given the definitions `defined`; `None` stands for an event about likes.
-    pub(crate) fn speak(
+    pub(crate) fn next_event(
         &self,
         chance: &Chance,
         crowd: Crowd,
         defined: &Definitions,
         partitions: u32,
-    ) -> Option<Spoken> {
+    ) -> Option<OtherEvent> {
         if self.is_empty() || !chance.happens(self.share) {
             return None;
         }
@@ -268,7 +268,7 @@ impl Mix {
         let definition = *sayable.get(chance.place(sayable.len()))?;
         let sum = definition.kind() == CounterKind::Sum;
         let removes = definition.remove.is_some() && chance.happens(crowd.unlikes);
-        Some(Spoken {
+        Some(OtherEvent {
             definition: definition.clone(),
             post: crowd.post(chance),
             direction: if removes { Direction::Remove } else { Direction::Add },
@@ -280,7 +280,7 @@ impl Mix {
     }
 }
 
-impl Spoken {
+impl OtherEvent {
     /// The key of the record.
     pub(crate) fn post(&self) -> &PostId {
         &self.post

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 /// A fault or another action. Each is counted under its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     #[value(skip)]
     Nothing,
     Crash,
@@ -76,7 +76,7 @@ pub(crate) enum Deed {
     ChangesAway,
 }
 
-impl Deed {
+impl Action {
     /// Its name in the coverage.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
@@ -113,17 +113,17 @@ const OTHERS: [&str; 25] = [
 ];
 
 /// Actions that only occur if lists are made.
-const LISTED: [Deed; 2] = [Deed::ChangesAway, Deed::ListersChanged];
+const LISTED: [Action; 2] = [Action::ChangesAway, Action::ListersChanged];
 
 /// Every kind of fault, except for those of lists.
 pub fn kinds() -> impl Iterator<Item = String> {
-    let deeds = Deed::value_variants().iter().filter(|deed| !LISTED.contains(deed));
-    deeds.map(|deed| deed.name()).chain(OTHERS.map(str::to_owned))
+    let actions = Action::value_variants().iter().filter(|action| !LISTED.contains(action));
+    actions.map(|action| action.name()).chain(OTHERS.map(str::to_owned))
 }
 
 /// The additional kinds of faults if lists are made.
 pub fn kinds_of_lists() -> impl Iterator<Item = String> {
-    LISTED.into_iter().map(Deed::name)
+    LISTED.into_iter().map(Action::name)
 }
 
 /// Counts by kind of fault. Clones share them.

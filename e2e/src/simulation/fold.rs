@@ -12,7 +12,7 @@ use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey, ShardCount, U
 use tally_core::register::{Cell, Version};
 use tally_core::time::UnixMillis;
 
-use crate::simulation::events::{Deed, Events, TOPIC};
+use crate::simulation::events::{Effect, Events, TOPIC};
 use crate::simulation::registers::{Change, Claim, Registers, Stored, version};
 
 /// How long a statement may be under way. It is signed within a minute of the confirmation of its claim, a signature is valid for
@@ -213,9 +213,9 @@ impl Fold {
         let (mut sure, mut early) = (0, Vec::new());
         for offset in from..=to {
             let record = events.record(place.1, offset).context("it is past the end of the log")?;
-            match &record.deed {
-                Some(Deed::Amount { counter, n }) if *counter == place.0 && record.early => early.push((offset, *n)),
-                Some(Deed::Amount { counter, n }) if *counter == place.0 => sure += n,
+            match &record.effect {
+                Some(Effect::Amount { counter, n }) if *counter == place.0 && record.early => early.push((offset, *n)),
+                Some(Effect::Amount { counter, n }) if *counter == place.0 => sure += n,
                 _ => ensure!(offset < to, "its last record adds nothing to it"),
             }
         }
@@ -257,14 +257,14 @@ impl Fold {
         let from = self.finished.insert(partition, to).unwrap_or(0);
         for offset in from..to {
             let record = events.record(partition, offset).context("there is no such record")?;
-            let done = match &record.deed {
+            let done = match &record.effect {
                 None => true,
-                Some(Deed::Member { counter, member, .. }) => {
+                Some(Effect::Member { counter, member, .. }) => {
                     let is_routed = self.is_routed(counter, partition);
                     let row = self.rows.get(&(counter.clone(), member.clone()));
                     row.is_some_and(|row| Some(version(is_routed, offset)) <= row.forgotten.max(Some(row.newest)))
                 }
-                Some(Deed::Amount { counter, .. }) => {
+                Some(Effect::Amount { counter, .. }) => {
                     self.cells.get(&(counter.clone(), partition)).is_some_and(|cell| cell.to >= version(true, offset))
                 }
             };
@@ -313,8 +313,8 @@ impl Fold {
     ) -> impl Iterator<Item = (u32, bool)> + 'a {
         let home = partition_of(counter.post.as_bytes(), self.partitions);
         (0..self.partitions).filter(move |index| (*index == home) == of.is_routed()).filter_map(move |index| {
-            match events.record(index, of.offset().0)?.deed.as_ref()? {
-                Deed::Member { counter: at, member: who, present } if (at, who) == (counter, member) => {
+            match events.record(index, of.offset().0)?.effect.as_ref()? {
+                Effect::Member { counter: at, member: who, present } if (at, who) == (counter, member) => {
                     Some((index, *present))
                 }
                 _ => None,
@@ -331,7 +331,7 @@ impl Fold {
     pub(crate) fn totals(&self, events: &Events) -> anyhow::Result<BTreeMap<CounterId, i64>> {
         let mut last: BTreeMap<Member, Version> = BTreeMap::new();
         for (partition, offset, record) in events.all() {
-            let Some(Deed::Member { counter, member, .. }) = &record.deed else { continue };
+            let Some(Effect::Member { counter, member, .. }) = &record.effect else { continue };
             let (version, member) =
                 (version(self.is_routed(counter, partition), offset), (counter.clone(), member.clone()));
             let newest = self.rows.get(&member).map(|row| row.newest);

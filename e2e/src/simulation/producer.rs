@@ -45,12 +45,12 @@ pub(crate) struct FaultyProducer {
     pub(crate) chance: Chance,
     /// The percentage of messages that are written but not acknowledged. As many arrive late, and as many never.
     pub(crate) failing: u64,
-    pub(crate) said: Arc<Said>,
+    pub(crate) history: Arc<History>,
 }
 
 /// What a process has sent so far, for a mutant that changes repeated messages.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct History {
     /// The stream shards of which a section was sent to a partition.
     begun: Mutex<BTreeSet<(u32, String)>>,
     /// The corrections that were sent.
@@ -157,7 +157,7 @@ impl FaultyProducer {
 
     /// Removes the back-link from the first section of each stream shard that a process sends to a partition.
     fn unlink_first(&self, partition: u32, said: &mut Value) {
-        let mut begun = self.said.begun.lock();
+        let mut begun = self.history.begun.lock();
         for section in sections(said) {
             let shard = section["s"].as_str().unwrap_or_default().to_owned();
             if begun.insert((partition, shard)) {
@@ -168,7 +168,7 @@ impl FaultyProducer {
 
     /// Losses that are not announced yet are not repeated, either.
     fn unannounce(&self, partition: u32, said: &mut Value) {
-        let announced = self.said.losses.lock();
+        let announced = self.history.losses.lock();
         if let Some(losses) = said.get_mut("losses").and_then(Value::as_array_mut) {
             losses.retain(|loss| loss.as_u64().is_some_and(|loss| announced.contains(&(partition, loss))));
         }
@@ -176,7 +176,7 @@ impl FaultyProducer {
 
     /// Changes a correction that is sent again so that it has seen the first one.
     fn count_again(&self, value: &[u8], said: &mut Value) {
-        let mut corrections = self.said.corrections.lock();
+        let mut corrections = self.history.corrections.lock();
         if !corrections.insert(value.to_vec()) {
             said["correction"]["seen"] = json!(said["correction"]["seen"].as_u64().unwrap_or_default() + 1);
         }
@@ -192,7 +192,7 @@ impl FaultyProducer {
             while this.write(sent.record()).is_err() {
                 tokio::time::sleep(AGAIN).await;
             }
-            this.said.losses.lock().insert((partition, number));
+            this.history.losses.lock().insert((partition, number));
             Ok(())
         });
         Some(Written { partition, offset: Offset(0) })

@@ -12,7 +12,7 @@ use tally_service::Chance;
 
 use crate::simulation::Draws;
 use crate::simulation::events::{Crowd, Mix};
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::instance::Role;
 use crate::simulation::mutant::Mutant;
 use crate::simulation::profile::targets::Listing;
@@ -84,7 +84,7 @@ pub(crate) struct Profile {
     pub(crate) sleepers: Option<Role>,
     pub(crate) longest_nap: u64,
     /// The possible actions, with their relative frequencies.
-    pub(crate) deeds: Vec<(Deed, u64)>,
+    pub(crate) actions: Vec<(Action, u64)>,
 }
 
 /// How likes are read and written, and the faults of their topic.
@@ -161,7 +161,7 @@ impl Profile {
             victims: None,
             sleepers: None,
             longest_nap: 0,
-            deeds: deeds(lossy, recounting, if events < SHORT { 4 } else { 1 }),
+            actions: actions(lossy, recounting, if events < SHORT { 4 } else { 1 }),
         };
         profile.longest_nap = profile.pace * 8;
         if mutant.is_none_or(Mutant::is_of_rows) {
@@ -178,15 +178,15 @@ impl Profile {
     fn count_more(&mut self, other: &Chance) {
         self.mix = Mix::draw(other, self.steps);
         self.consuming.misrouted = other.pick(&[0, 0, 5, 100]);
-        self.deeds.extend([(Deed::WeightUnreadable, 3), (Deed::GroupReset, 4), (Deed::GroupResetForward, 2)]);
-        self.deeds.extend([(Deed::ClaimRaised, 4), (Deed::TopicPaused, 2), (Deed::HoursLongOutage, 2)]);
+        self.actions.extend([(Action::WeightUnreadable, 3), (Action::GroupReset, 4), (Action::GroupResetForward, 2)]);
+        self.actions.extend([(Action::ClaimRaised, 4), (Action::TopicPaused, 2), (Action::HoursLongOutage, 2)]);
         self.consuming.reset_behind = 50;
     }
 
     /// Removes these kinds of faults.
     pub(crate) fn spare(&mut self, without: &[String]) {
         self.rules.retain(|rule| !without.iter().any(|kind| kind == rule.fault.name()));
-        self.deeds.retain(|(deed, _)| !without.contains(&deed.name()));
+        self.actions.retain(|(action, _)| !without.contains(&action.name()));
     }
 
     /// Every counter that can exist.
@@ -249,38 +249,43 @@ fn permille(rate: u64) -> f64 {
 }
 
 /// The actions between steps; `rare` is the weight of those that take many virtual minutes.
-fn deeds(lossy: bool, recounting: bool, rare: u64) -> Vec<(Deed, u64)> {
-    let mut deeds = vec![
-        (Deed::Nothing, 60),
-        (Deed::Crash, 8),
-        (Deed::Stop, 3),
-        (Deed::Freeze, 6),
-        (Deed::Rebalance, 4),
-        (Deed::GroupExpired, 3),
-        (Deed::ShardSplit, 3),
-        (Deed::ShardRoll, 3),
-        (Deed::Pause, rare),
-        (Deed::BrokerDown, 2),
-        (Deed::DeadLettersRefused, 2),
-        (Deed::CacheEvicted, 5),
-        (Deed::CacheFilledLate, 8),
-        (Deed::StoreOutage, 2),
-        (Deed::StoreSlow, 2),
-        (Deed::ClockJump, 2),
-        (Deed::FoldsExpired, 3),
-        (Deed::CacheFailover, 4),
+fn actions(lossy: bool, recounting: bool, rare: u64) -> Vec<(Action, u64)> {
+    let mut actions = vec![
+        (Action::Nothing, 60),
+        (Action::Crash, 8),
+        (Action::Stop, 3),
+        (Action::Freeze, 6),
+        (Action::Rebalance, 4),
+        (Action::GroupExpired, 3),
+        (Action::ShardSplit, 3),
+        (Action::ShardRoll, 3),
+        (Action::Pause, rare),
+        (Action::BrokerDown, 2),
+        (Action::DeadLettersRefused, 2),
+        (Action::CacheEvicted, 5),
+        (Action::CacheFilledLate, 8),
+        (Action::StoreOutage, 2),
+        (Action::StoreSlow, 2),
+        (Action::ClockJump, 2),
+        (Action::FoldsExpired, 3),
+        (Action::CacheFailover, 4),
     ];
     if recounting {
-        deeds.extend([(Deed::RecountAsked, 6), (Deed::DriftInjected, 3)]);
+        actions.extend([(Action::RecountAsked, 6), (Action::DriftInjected, 3)]);
     }
     if lossy {
-        deeds.extend([(Deed::Trim, 3), (Deed::TrimUnread, 4), (Deed::StreamSwitched, 2), (Deed::DayLongOutage, rare)]);
-        deeds.extend([
-            (Deed::ChangesLost, 2),
-            (Deed::ChangesLostUnread, 2),
-            (Deed::ChangesTrimmed, 2),
-            (Deed::TableLost, 1),
+        actions.extend([
+            (Action::Trim, 3),
+            (Action::TrimUnread, 4),
+            (Action::StreamSwitched, 2),
+            (Action::DayLongOutage, rare),
+        ]);
+        actions.extend([
+            (Action::ChangesLost, 2),
+            (Action::ChangesLostUnread, 2),
+            (Action::ChangesTrimmed, 2),
+            (Action::TableLost, 1),
         ]);
     }
-    deeds
+    actions
 }

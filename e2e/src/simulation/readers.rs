@@ -214,7 +214,7 @@ impl Reader {
                     }
                 };
                 for answer in &answers {
-                    trace.say(|line| _ = write!(line, "{} {answer:?}", self.name));
+                    trace.record(|line| _ = write!(line, "{} {answer:?}", self.name));
                     if let Some(lie) = honesty.lie(answer) {
                         breaches.add(format!("{}: {lie}", self.name));
                     }

@@ -34,7 +34,7 @@ impl Trace {
     }
 
     /// Adds an event to the hash and to the lines.
-    pub(crate) fn say(&self, event: impl FnOnce(&mut String)) {
+    pub(crate) fn record(&self, event: impl FnOnce(&mut String)) {
         let mut line = format!("{:>9} ", self.0.origin.elapsed().as_millis());
         event(&mut line);
         let mut told = self.0.told.lock();
@@ -47,12 +47,12 @@ impl Trace {
 
     /// Adds a short text.
     pub(crate) fn note(&self, text: &str) {
-        self.say(|line| line.push_str(text));
+        self.record(|line| line.push_str(text));
     }
 
     /// Adds numbers under a name.
     pub(crate) fn figures(&self, name: &str, figures: &[u64]) {
-        self.say(|line| {
+        self.record(|line| {
             let _ = write!(line, "{name} {figures:?}");
         });
     }

@@ -95,7 +95,7 @@ impl Wire {
         if status == 400 && bytes.windows(15).any(|found| found == b"ExpiredIterator") {
             self.coverage.fired("iterator_expired");
         }
-        self.trace.say(|line| {
+        self.trace.record(|line| {
             let _ = write!(line, "{} {operation} {status} {}", self.name, bytes.len());
         });
     }

@@ -1,6 +1,5 @@
 //! The parser that both languages share: the cursor over the tokens, lists, parentheses, calls, document paths and postponed errors.
 
-use super::condition::check::Refusals;
 use super::path::{MAX_PATH_LEVELS, Path, Step};
 use super::token::{Lexeme, Token};
 use crate::value::Invalid;
@@ -39,13 +38,13 @@ pub(super) struct Parsing<'a, L> {
     before: usize,
     next: Lexeme<'a>,
     nesting: usize,
-    pub(super) refusals: Refusals,
+    pub(super) refusals: Vec<String>,
 }
 
 impl<'a, L: Language> Parsing<'a, L> {
     pub(super) fn new(text: &'a str, language: L) -> Self {
         let next = L::token_at(text, 0);
-        Self { language, text, before: next.start, next, nesting: 0, refusals: Refusals::new() }
+        Self { language, text, before: next.start, next, nesting: 0, refusals: Vec::new() }
     }
 
     pub(super) fn peek(&self) -> Token<'a> {

@@ -13,7 +13,7 @@ use tally_trends::partition::{Effect, Input, Looked, Setup};
 use tally_trends::{BoardRules, Partition, Writer};
 
 use crate::load::Load;
-use crate::{BEGAN, alternate, now, rate, say, size, windows};
+use crate::{BEGAN, alternate, now, print_rate, rate, size, windows};
 
 /// Changes per second of one partition: 58,000 per second in 64 partitions.
 const A_SECOND: u64 = 900;
@@ -90,7 +90,7 @@ pub(crate) fn run() {
     let stage = Stage::new(keys, changes);
     let [log] = alternate([&mut || stage.start()]);
     let a_second = rate(changes, log);
-    say("from the log to the first lists", a_second);
+    print_rate("from the log to the first lists", a_second);
     println!(
         "  a day of {A_SECOND} changes/s takes {:.0} s of a core; aim 500,000 changes/s",
         A_SECOND as f64 * 86_400.0 / a_second

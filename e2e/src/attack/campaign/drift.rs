@@ -16,11 +16,12 @@ use tally_service::{Stop, Switch};
 use tally_testkit::{Process, until};
 use tokio::time::{Instant, sleep};
 
-use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::campaign::{Actions, Extent};
 use crate::attack::engines::Engines;
 use crate::attack::fleet::Service;
-use crate::attack::load::utter;
-use crate::attack::stage::{Recoveries, SETTLES, Stage};
+use crate::attack::load::send_all;
+use crate::attack::recoveries::Recoveries;
+use crate::attack::stage::{SETTLES, Stage};
 use crate::simulation::honest::Honesty;
 use crate::simulation::{Draws, events};
 use crate::undisturbed;
@@ -47,7 +48,7 @@ const COUNTED: Duration = Duration::from_secs(60);
 /// How long staleness is measured before each recount.
 const BEFORE: Duration = Duration::from_secs(15);
 
-pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
     ensure!(stage.engines.redis().is_some(), "there is no redis-server here: install one");
     let posts: Vec<CounterId> = stage.crowd.all_counters().take(usize::try_from(DRIFTED)?).collect();
     let (corrections, ages) = (Corrections::of(&stage.engines)?, Ages::default());
@@ -68,17 +69,17 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> 
         strict: Honesty::of(stage.engines.history.clone(), SETTLES, Duration::ZERO),
     });
     let rounds = async {
-        let deeds = rounds(stage, extent, &posts, &corrections, &ages).await;
+        let actions = rounds(stage, extent, &posts, &corrections, &ages).await;
         over.request();
-        deeds
+        actions
     };
     let probes = (0..PROBES).map(|nth| probe(stage, nth, &ages, over.stop()));
     let reads = readers.iter().map(|reader| reader.read(over.stop()));
-    let (mut deeds, ..) = tokio::try_join!(rounds, try_join_all(reads), try_join_all(probes))?;
+    let (mut actions, ..) = tokio::try_join!(rounds, try_join_all(reads), try_join_all(probes))?;
     cached.stop().await?;
     uncached.stop().await?;
-    deeds.notes.extend(readers.iter().map(Reader::told));
-    Ok(deeds)
+    actions.notes.extend(readers.iter().map(Reader::told));
+    Ok(actions)
 }
 
 async fn rounds(
@@ -87,8 +88,8 @@ async fn rounds(
     posts: &[CounterId],
     corrections: &Corrections,
     ages: &Ages,
-) -> anyhow::Result<Deeds> {
-    let (mut deeds, mut before, mut meanwhile) = (Deeds::default(), Recoveries::default(), Recoveries::default());
+) -> anyhow::Result<Actions> {
+    let (mut actions, mut before, mut meanwhile) = (Actions::default(), Recoveries::default(), Recoveries::default());
     for _ in 0..extent.rounds {
         let quiet = Instant::now();
         sleep(BEFORE).await;
@@ -101,17 +102,17 @@ async fn rounds(
         let (took, ended) = tokio::try_join!(recount(stage, posts, began), corrected)?;
         let slowest = corrections.slowest(began);
         ensure!(slowest < CORRECTED, "a count was corrected after {slowest:?}");
-        deeds.recovered("corrected", slowest);
-        deeds.recovered("recount ended", took);
+        actions.recovered("corrected", slowest);
+        actions.recovered("recount ended", took);
         meanwhile.merge(ages.between(began, ended));
         stage.all_well()?;
     }
     let more = meanwhile.percentile(99).as_secs_f64() - before.percentile(99).as_secs_f64();
-    deeds.notes.push(format!("posts with drift {:>17}, by {DRIFT} each", posts.len()));
-    deeds.notes.push(format!("p99 of staleness by a recount {:>+5.0} ms", 1_000.0 * more));
-    deeds.all("staleness before", before);
-    deeds.all("staleness during a recount", meanwhile);
-    Ok(deeds)
+    actions.notes.push(format!("posts with drift {:>17}, by {DRIFT} each", posts.len()));
+    actions.notes.push(format!("p99 of staleness by a recount {:>+5.0} ms", 1_000.0 * more));
+    actions.all("staleness before", before);
+    actions.all("staleness during a recount", meanwhile);
+    Ok(actions)
 }
 
 /// Changes the count of each of `posts` by hand, and returns the time of the last change.
@@ -253,9 +254,9 @@ async fn probe(stage: &Stage, nth: u64, ages: &Ages, over: Stop) -> anyhow::Resu
     let post = PostId::new(&format!("probe-{nth}")).context("an id")?;
     let mut likes: u64 = 0;
     while !over.is_requested() {
-        let saying = stage.ledger.lock().like(&post, &events::user(likes));
+        let unsent = stage.ledger.lock().like(&post, &events::user(likes));
         likes += 1;
-        utter(producer.clone(), stage.ledger.clone(), vec![saying]).await?;
+        send_all(producer.clone(), stage.ledger.clone(), vec![unsent]).await?;
         let said = Instant::now();
         while counted(stage, &post).await < likes {
             ensure!(said.elapsed() < COUNTED, "like {likes} of {post} is not counted");

@@ -13,7 +13,7 @@ use tally_testkit::process::Signal;
 use tally_testkit::until;
 use tokio::time::Instant;
 
-use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::campaign::{Actions, Extent};
 use crate::attack::fleet::Service;
 use crate::attack::proxy::Mode;
 use crate::attack::stage::Stage;
@@ -39,24 +39,24 @@ const NOTICED: Duration = Duration::from_secs(120);
 /// How long the API may take to say exact again after the loss is repaired.
 const HONEST: Duration = Duration::from_secs(120);
 
-pub(super) async fn losses(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn losses(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     let (mut stopped, mut longest) = (0, Duration::ZERO);
     for round in 0..extent.rounds {
         let trimmed = matches!(round % 4, 0 | 3);
         let nap = (round % 2 == 1).then(|| stage.chance.millis(SHORTEST, LONGEST));
         let kind = if trimmed { "trim" } else { "stream off and on" };
         let taken = loss(stage, trimmed, nap).await.with_context(|| format!("round {round}, {kind}, nap {nap:?}"))?;
-        deeds.recovered(format!("exact again after {kind}"), taken);
+        actions.recovered(format!("exact again after {kind}"), taken);
         stopped += usize::from(nap.is_some());
         longest = longest.max(nap.unwrap_or_default());
     }
     let (rounds, longest) = (extent.rounds, longest.as_secs_f64());
-    deeds.notes.push(format!("losses of stream            {rounds:>6}"));
-    deeds
+    actions.notes.push(format!("losses of stream            {rounds:>6}"));
+    actions
         .notes
         .push(format!("  with the api stopped      {stopped:>6}, for {longest:.0} s at most, and its store slow"));
-    Ok(deeds)
+    Ok(actions)
 }
 
 /// Causes a loss, waits until a recount has repaired it and the API says exact again, and returns how long that took.
@@ -116,15 +116,15 @@ async fn switch(stage: &Stage) -> anyhow::Result<()> {
 const FOLLOWS: u64 = 1_500;
 const ALONE: u64 = 1_000;
 
-pub(super) async fn failovers(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn failovers(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     for round in 0..extent.rounds {
         let took = failover(stage, extent.recovery).await.with_context(|| format!("round {round}"))?;
-        deeds.recovered("cached again", took);
+        actions.recovered("cached again", took);
         stage.all_well()?;
     }
-    deeds.notes.push(format!("failovers of Redis           {:>5}", extent.rounds));
-    Ok(deeds)
+    actions.notes.push(format!("failovers of Redis           {:>5}", extent.rounds));
+    Ok(actions)
 }
 
 /// Causes a failover, and returns how long it took until the cache was correct again in every partition.

@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use tally_testkit::until;
 use tokio::time::Instant;
 
-use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::campaign::{Actions, Extent};
 use crate::attack::engines::Dependency;
 use crate::attack::fleet::Service;
 use crate::attack::proxy::{Mode, Proxy};
@@ -22,8 +22,8 @@ const CUT: u64 = 20_000;
 
 const KINDS: [&str; 4] = ["reset", "blackhole", "slow", "cut"];
 
-pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
             for kind in KINDS {
@@ -31,11 +31,11 @@ pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<Dee
                 stage.all_well()?;
                 let (rows, counts) =
                     tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
-                deeds.recovered(format!("{} {kind}", dependency.name()), rows.max(counts));
+                actions.recovered(format!("{} {kind}", dependency.name()), rows.max(counts));
             }
         }
     }
-    Ok(deeds)
+    Ok(actions)
 }
 
 /// Applies one network fault for a while.
@@ -46,7 +46,7 @@ async fn weather(
     dependency: Dependency,
     span: Duration,
 ) -> anyhow::Result<()> {
-    let (before, until) = (proxy.bites(), Instant::now() + span);
+    let (before, until) = (proxy.effects(), Instant::now() + span);
     let mut mode = Mode::Pass;
     while Instant::now() < until {
         mode = drawn(stage, kind);
@@ -55,11 +55,11 @@ async fn weather(
         stage.clock.sleep(pause.min(until.duration_since(Instant::now()))).await;
     }
     // Idle connections notice nothing, so there may have to be a request first.
-    let felt = async || proxy.bites().since(before).felt(mode);
+    let felt = async || proxy.effects().since(before).felt(mode);
     tally_testkit::until("the weather to be felt", Duration::from_secs(20), felt).await?;
     proxy.calm();
-    let bites = proxy.bites().since(before);
-    ensure!(bites.felt(mode), "{} never felt {kind}: {bites:?}", dependency.name());
+    let effects = proxy.effects().since(before);
+    ensure!(effects.felt(mode), "{} never felt {kind}: {effects:?}", dependency.name());
     Ok(())
 }
 
@@ -74,27 +74,27 @@ fn drawn(stage: &Stage, kind: &str) -> Mode {
     }
 }
 
-pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     let kinds = [("reset", Mode::Reset), ("blackhole", Mode::Blackhole)];
     for (dependency, proxy) in &stage.engines.proxies {
         for (kind, mode) in kinds {
-            let before = proxy.bites();
+            let before = proxy.effects();
             proxy.set(mode);
             named(stage, *dependency).await.with_context(|| format!("{} {kind}", dependency.name()))?;
             stage.clock.sleep(extent.span).await;
-            let bites = proxy.bites().since(before);
-            ensure!(bites.felt(mode), "{} never felt {kind}: {bites:?}", dependency.name());
+            let effects = proxy.effects().since(before);
+            ensure!(effects.felt(mode), "{} never felt {kind}: {effects:?}", dependency.name());
             proxy.calm();
             stage.all_well()?;
             let (rows, counts) =
                 tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
             let recovery = rows.max(counts);
-            deeds.recovered(format!("{} {kind}", dependency.name()), recovery);
+            actions.recovered(format!("{} {kind}", dependency.name()), recovery);
             ensure!(recovery < extent.recovery, "{} {kind}: recovery took {recovery:?}", dependency.name());
         }
     }
-    Ok(deeds)
+    Ok(actions)
 }
 
 /// A process that cannot work without the dependency is not ready and names it. Every process can work without the cache.
@@ -120,14 +120,14 @@ async fn named(stage: &Stage, dependency: Dependency) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
             let recount = stage.fleet.launcher.start(Service::Recount, &["--watch"])?;
             recount.ready().await?;
             stage.fleet.launcher.operator().change(&["audit", "start"]).await?;
-            let before = proxy.bites();
+            let before = proxy.effects();
             proxy.set(Mode::Blackhole);
             // This is long enough for every service to have sent a request without an answer.
             stage.clock.sleep(extent.span).await;
@@ -136,17 +136,17 @@ pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<
             let all = stage.fleet.slots().iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
             let (drained, _) = tokio::try_join!(try_join_all(all), recount.stop())?;
             for (slot, took) in drained {
-                deeds.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);
+                actions.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);
                 stage.fleet.refill(slot)?;
             }
-            let bites = proxy.bites().since(before);
-            ensure!(bites.felt(Mode::Blackhole), "no process felt the silence of {}: {bites:?}", dependency.name());
+            let effects = proxy.effects().since(before);
+            ensure!(effects.felt(Mode::Blackhole), "no process felt the silence of {}: {effects:?}", dependency.name());
             proxy.calm();
             let began = Instant::now();
             stage.fleet.ready().await?;
             tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
-            deeds.recovered(format!("all again, silent {}", dependency.name()), began.elapsed());
+            actions.recovered(format!("all again, silent {}", dependency.name()), began.elapsed());
         }
     }
-    Ok(deeds)
+    Ok(actions)
 }

@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 use tally_service::{Chance, Stop, Switch};
 use tally_testkit::process::Signal;
 
-use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::campaign::{Actions, Extent};
 use crate::attack::fleet::{Service, Slot};
-use crate::attack::laws::Attempts;
-use crate::attack::stage::{Recoveries, Stage};
+use crate::attack::laws;
+use crate::attack::recoveries::Recoveries;
+use crate::attack::stage::Stage;
 use crate::simulation::Draws;
 
 /// Stops a process for a while, which it cannot notice.
@@ -44,7 +45,7 @@ const LIFE: u64 = 1_500;
 /// The number of killed recounts for each one that may finish.
 const ALIVE: usize = 10;
 
-pub(super) async fn kills(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+pub(super) async fn kills(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
     stage.engines.storm();
     let (consumers, streamers, api, recounts) = tokio::try_join!(
         members(stage, Service::Consumer, extent.rounds),
@@ -52,13 +53,13 @@ pub(super) async fn kills(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds
         members(stage, Service::Api, extent.rounds),
         killed_recounts(stage, extent.rounds),
     )?;
-    let mut deeds = Deeds::default();
-    deeds.all("killed consumer", consumers);
-    deeds.all("killed streamer", streamers);
-    deeds.all("killed api", api);
-    deeds.notes.push(format!("killed recounts              {:>5}", extent.rounds));
-    deeds.attempts(recounts);
-    Ok(deeds)
+    let mut actions = Actions::default();
+    actions.all("killed consumer", consumers);
+    actions.all("killed streamer", streamers);
+    actions.all("killed api", api);
+    actions.notes.push(format!("killed recounts              {:>5}", extent.rounds));
+    actions.attempts(recounts);
+    Ok(actions)
 }
 
 /// Kills members of a service, one after the other. A recovery lasts from the start of the new process until the service has
@@ -96,7 +97,7 @@ const AWAKE: u64 = 2_000;
 
 type Waiting = Mutex<VecDeque<Nap>>;
 
-pub(super) async fn zombies(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+pub(super) async fn zombies(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
     stage.engines.storm();
     let naps = naps(&Chance::seeded(stage.seed), extent.rounds);
     let longest = naps.iter().map(|nap| nap.span).max().unwrap_or_default();
@@ -112,12 +113,12 @@ pub(super) async fn zombies(stage: &Stage, extent: Extent) -> anyhow::Result<Dee
         both
     };
     let ((consumers, streamers), attempts) = tokio::try_join!(attack, recounts(stage, switch.stop()))?;
-    let mut deeds = Deeds::default();
-    deeds.all("sleeping consumer", consumers);
-    deeds.all("sleeping streamer", streamers);
-    deeds.attempts(attempts);
-    deeds.notes.push(format!("longest sleep                {:.0} s", longest.as_secs_f64()));
-    Ok(deeds)
+    let mut actions = Actions::default();
+    actions.all("sleeping consumer", consumers);
+    actions.all("sleeping streamer", streamers);
+    actions.attempts(attempts);
+    actions.notes.push(format!("longest sleep                {:.0} s", longest.as_secs_f64()));
+    Ok(actions)
 }
 
 /// All members of a service but one take the next sleep until none is left.
@@ -145,6 +146,25 @@ async fn sleeper(stage: &Stage, slot: &Slot, waiting: &Waiting) -> anyhow::Resul
     Ok(recoveries)
 }
 
+/// Recounts under attack.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attempts {
+    pub(crate) done: Recoveries,
+    pub(crate) unfinished: usize,
+}
+
+impl Attempts {
+    /// Runs another one, of a randomly chosen post.
+    pub(crate) async fn make(&mut self, stage: &Stage) -> anyhow::Result<()> {
+        let post = format!("p-{}", stage.chance.below(stage.crowd.posts));
+        match laws::attempt(&stage.fleet.launcher, &post).await? {
+            Some(found) => self.done.add(found.took),
+            None => self.unfinished += 1,
+        }
+        Ok(())
+    }
+}
+
 /// Runs recounts, one after the other, as long as the attack lasts.
 async fn recounts(stage: &Stage, over: Stop) -> anyhow::Result<Attempts> {
     let mut attempts = Attempts::default();
@@ -154,15 +174,15 @@ async fn recounts(stage: &Stage, over: Stop) -> anyhow::Result<Attempts> {
     Ok(attempts)
 }
 
-pub(super) async fn rolling(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn rolling(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     for _ in 0..extent.rounds {
         for slot in stage.fleet.slots() {
             stage.fleet.weigh();
             let before = stage.answers.with(503);
-            deeds.recovered(format!("{} drained", slot.service), slot.process().stop().await?);
-            deeds.recovered(format!("{} ready again", slot.service), stage.fleet.refill(slot)?.ready().await?);
-            deeds.recovered(format!("{} caught up", slot.service), stage.caught_up(slot.service).await?);
+            actions.recovered(format!("{} drained", slot.service), slot.process().stop().await?);
+            actions.recovered(format!("{} ready again", slot.service), stage.fleet.refill(slot)?.ready().await?);
+            actions.recovered(format!("{} caught up", slot.service), stage.caught_up(slot.service).await?);
             let after = stage.answers.with(503);
             let unnoticed = slot.service == Service::Api || after == before;
             let (service, busy) = (slot.service, stage.answers.busy());
@@ -172,8 +192,8 @@ pub(super) async fn rolling(stage: &Stage, extent: Extent) -> anyhow::Result<Dee
     }
     let mut attempts = Attempts::default();
     attempts.make(stage).await?;
-    deeds.attempts(attempts);
-    Ok(deeds)
+    actions.attempts(attempts);
+    Ok(actions)
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ async fn without_a_fault_bytes_and_ends_are_forwarded_unchanged() {
     let (_, heard) = timeout(SOON, async { tokio::join!(said, from.read_to_end(&mut back)) }).await.unwrap();
     heard.unwrap();
     assert!(back == bytes);
-    assert_eq!(proxy.bites(), Bites::default());
+    assert_eq!(proxy.effects(), Effects::default());
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_reset_ends_existing_and_new_connections_until_it_is_over() {
     assert_eq!(broken.unwrap_err().kind(), ErrorKind::ConnectionReset);
     let mut second = connect(&proxy).await;
     assert!(echo(&mut second, b"during").await.is_err());
-    assert!(proxy.bites().felt(Mode::Reset));
+    assert!(proxy.effects().felt(Mode::Reset));
     proxy.calm();
     let mut third = connect(&proxy).await;
     assert_eq!(echo(&mut third, b"after").await.unwrap(), b"after");
@@ -84,7 +84,7 @@ async fn a_black_hole_answers_nothing_and_forwards_everything_later() {
         stream.write_all(b"held").await.unwrap();
         assert!(timeout(PAUSE, stream.read(&mut [0; 8])).await.is_err(), "no answer");
     }
-    assert_eq!(proxy.bites(), Bites { swallowed: 8, ..Bites::default() });
+    assert_eq!(proxy.effects(), Effects { swallowed: 8, ..Effects::default() });
     proxy.calm();
     for stream in [&mut old, &mut new] {
         let mut back = [0; 4];
@@ -102,7 +102,7 @@ async fn slow_bytes_all_arrive_late() {
     let bytes = [7; 100];
     assert_eq!(echo(&mut stream, &bytes).await.unwrap(), bytes);
     assert!(began.elapsed() > Duration::from_millis(180), "{:?}", began.elapsed());
-    assert_eq!(proxy.bites().slowed, 200, "there and back");
+    assert_eq!(proxy.effects().slowed, 200, "there and back");
 }
 
 #[tokio::test]
@@ -112,21 +112,21 @@ async fn a_connection_is_cut_after_exactly_the_given_number_of_bytes() {
     let mut stream = connect(&proxy).await;
     assert_eq!(echo(&mut stream, b"12345678").await.unwrap(), b"12345678");
     assert!(echo(&mut stream, b"12345678").await.is_err(), "four bytes of these are let through");
-    assert_eq!(proxy.bites().broken, 1);
+    assert_eq!(proxy.effects().broken, 1);
 }
 
 #[test]
 fn a_fault_counts_only_if_it_had_its_own_effect() {
     let slow = Mode::Slow { delay: Duration::ZERO, bytes_per_second: 1 };
     let modes = [Mode::Reset, Mode::Cut { after: 1 }, Mode::Blackhole, slow];
-    let felt = |bites: Bites| modes.map(|mode| bites.felt(mode));
-    let nothing = Bites::default();
+    let felt = |effects: Effects| modes.map(|mode| effects.felt(mode));
+    let nothing = Effects::default();
     assert_eq!(felt(nothing), [false; 4]);
-    assert_eq!(felt(Bites { broken: 1, ..nothing }), [true, true, false, false]);
-    assert_eq!(felt(Bites { swallowed: 1, ..nothing }), [false, false, true, false]);
-    assert_eq!(felt(Bites { slowed: 1, ..nothing }), [false, false, false, true]);
-    let later = Bites { broken: 3, swallowed: 2, slowed: 1 };
-    assert_eq!(later.since(Bites { broken: 1, ..nothing }), Bites { broken: 2, swallowed: 2, slowed: 1 });
+    assert_eq!(felt(Effects { broken: 1, ..nothing }), [true, true, false, false]);
+    assert_eq!(felt(Effects { swallowed: 1, ..nothing }), [false, false, true, false]);
+    assert_eq!(felt(Effects { slowed: 1, ..nothing }), [false, false, false, true]);
+    let later = Effects { broken: 3, swallowed: 2, slowed: 1 };
+    assert_eq!(later.since(Effects { broken: 1, ..nothing }), Effects { broken: 2, swallowed: 2, slowed: 1 });
 }
 
 #[test]

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 
 use crate::simulation::command::{broken, line};
 use crate::simulation::mutant::Mutant;
-use crate::simulation::schedule::{Order, Outcome};
+use crate::simulation::outcome::Outcome;
+use crate::simulation::schedule::Order;
 
 /// Runs schedules in processes.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::simulation::Draws;
 use crate::simulation::driver::Driver;
 use crate::simulation::events::TOPIC;
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::instance::{GROUP, Role};
 use crate::simulation::profile::Profile;
 
@@ -173,7 +173,7 @@ impl Profile {
     /// Makes owners come and go every second, and causes more faults of consumers.
     pub(crate) fn unsettle(&mut self) {
         self.pace = self.pace.min(600);
-        self.deeds.extend([(Deed::Freeze, 6), (Deed::Rebalance, 6), (Deed::GroupExpired, 6)]);
+        self.actions.extend([(Action::Freeze, 6), (Action::Rebalance, 6), (Action::GroupExpired, 6)]);
     }
 }
 
@@ -185,16 +185,16 @@ impl Driver {
             return Ok(());
         }
         self.stir = Some(now + EVERY);
-        let (deed, done) = match self.other.below(10) {
-            0 => (Deed::GroupReset, self.reset_group().await?),
-            1..4 => (Deed::ClaimRaised, self.raise().await?),
+        let (action, done) = match self.other.below(10) {
+            0 => (Action::GroupReset, self.reset_group().await?),
+            1..4 => (Action::ClaimRaised, self.raise().await?),
             _ => {
                 self.replace_consumer().await?;
                 return Ok(());
             }
         };
         if done {
-            self.world.coverage.fired(&deed.name());
+            self.world.coverage.fired(&action.name());
         }
         self.tick();
         Ok(())

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::simulation::Draws;
 use crate::simulation::driver::Driver;
 use crate::simulation::events::TOPIC;
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::registers::{COUNTS, FOREIGN, FOREIGN_CELL};
 use crate::simulation::world::World;
 use crate::undisturbed::send;
@@ -117,15 +117,15 @@ impl Driver {
     }
 
     /// Performs one of these actions.
-    pub(super) async fn perform_on_counters(&mut self, deed: Deed) -> anyhow::Result<bool> {
-        Ok(match deed {
-            Deed::WeightUnreadable => self.garble().await?,
-            Deed::GroupReset => self.reset_group().await?,
-            Deed::GroupResetForward => self.reset_forward().await?,
-            Deed::ClaimRaised => self.raise().await?,
-            Deed::TopicPaused => self.pause_topic().await?,
-            Deed::HoursLongOutage => self.sleep_through(self.other.millis(65 * 60_000, 100 * 60_000)).await?,
-            Deed::DayLongOutage => self.sleep_through(Duration::from_secs(25 * 3600)).await?,
+    pub(super) async fn perform_on_counters(&mut self, action: Action) -> anyhow::Result<bool> {
+        Ok(match action {
+            Action::WeightUnreadable => self.garble().await?,
+            Action::GroupReset => self.reset_group().await?,
+            Action::GroupResetForward => self.reset_forward().await?,
+            Action::ClaimRaised => self.raise().await?,
+            Action::TopicPaused => self.pause_topic().await?,
+            Action::HoursLongOutage => self.sleep_through(self.other.millis(65 * 60_000, 100 * 60_000)).await?,
+            Action::DayLongOutage => self.sleep_through(Duration::from_secs(25 * 3600)).await?,
             other => self.perform_on_log(other).await?,
         })
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::simulation::Draws;
 use crate::simulation::driver::{Driver, LIKES};
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::instance::{FOLDS, Role, Slot};
 use crate::simulation::journal::CHANGES;
 use crate::simulation::laws::{Quiet, exact, weights};
@@ -50,22 +50,22 @@ pub(crate) type Replica = Vec<CacheSlot<CounterId>>;
 
 impl Driver {
     /// Performs one of these actions; returns `None` for any other.
-    pub(super) async fn perform_on_log(&mut self, deed: Deed) -> anyhow::Result<bool> {
-        Ok(match deed {
-            Deed::FoldsExpired => {
+    pub(super) async fn perform_on_log(&mut self, action: Action) -> anyhow::Result<bool> {
+        Ok(match action {
+            Action::FoldsExpired => {
                 self.world.broker.expire(FOLDS);
                 true
             }
-            Deed::ChangesLost => self.lose_changes().await?,
-            Deed::ChangesLostUnread => {
+            Action::ChangesLost => self.lose_changes().await?,
+            Action::ChangesLostUnread => {
                 self.begin_unread();
                 false
             }
-            Deed::ChangesTrimmed => self.trim_changes().await?,
-            Deed::CacheFailover => self.fail_over(),
-            Deed::TableLost => self.lose_table().await?,
-            Deed::ListersChanged => self.change_listers().await,
-            Deed::ChangesAway => self.take_changes_away().await?,
+            Action::ChangesTrimmed => self.trim_changes().await?,
+            Action::CacheFailover => self.fail_over(),
+            Action::TableLost => self.lose_table().await?,
+            Action::ListersChanged => self.change_listers().await,
+            Action::ChangesAway => self.take_changes_away().await?,
             _ => false,
         })
     }
@@ -140,7 +140,7 @@ impl Driver {
             if log.end > read {
                 self.world.broker.lose_tail(CHANGES, partition.index, self.other.between(read.0, log.end.0 - 1));
                 self.world.journal.tear(partition.index);
-                self.world.coverage.fired(&Deed::ChangesLostUnread.name());
+                self.world.coverage.fired(&Action::ChangesLostUnread.name());
             }
         }
         self.thaw(now);
@@ -236,7 +236,7 @@ impl Driver {
         }
         self.lapse = None;
         if self.trim().await? {
-            self.world.coverage.fired(&Deed::TrimUnread.name());
+            self.world.coverage.fired(&Action::TrimUnread.name());
         }
         if self.profile.hidden {
             self.thaw(now);

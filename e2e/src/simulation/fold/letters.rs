@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::simulation::events::{Deed, Events};
+use crate::simulation::events::{Effect, Events};
 use crate::simulation::fold::{Fold, Row};
 use crate::simulation::registers::version;
 
@@ -10,8 +10,8 @@ impl Fold {
     /// A description of a record for error messages.
     pub(crate) fn told(&self, events: &Events, partition: u32, offset: u64) -> String {
         let record = events.record(partition, offset);
-        let row = match record.and_then(|record| record.deed.as_ref()) {
-            Some(Deed::Member { counter, member, .. }) => self.rows.get(&(counter.clone(), member.clone())),
+        let row = match record.and_then(|record| record.effect.as_ref()) {
+            Some(Effect::Member { counter, member, .. }) => self.rows.get(&(counter.clone(), member.clone())),
             _ => None,
         };
         format!("{record:?}, its row {row:?}")
@@ -24,10 +24,10 @@ impl Fold {
         let mut last_misrouted = BTreeMap::new();
         for (partition, offset, record) in events.all() {
             let place = (partition, offset);
-            let [must, may] = match &record.deed {
+            let [must, may] = match &record.effect {
                 None => [true, true],
-                Some(Deed::Amount { .. }) => [record.early && !self.counted.contains(&place), record.early],
-                Some(Deed::Member { counter, member, .. }) => {
+                Some(Effect::Amount { .. }) => [record.early && !self.counted.contains(&place), record.early],
+                Some(Effect::Member { counter, member, .. }) => {
                     let member = (counter.clone(), member.clone());
                     let is_routed = self.is_routed(counter, partition);
                     let row = self.rows.get(&member);

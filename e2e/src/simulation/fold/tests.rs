@@ -24,10 +24,10 @@ fn member() -> Member {
 
 /// A like, an unlike and a like of one user, and views of 1, 2 and 4, the first of which came before its definition.
 fn events() -> Events {
-    let member = |present| Deed::Member { counter: likes(), member: member().1, present };
-    let record = |deed, early| Record { deed: Some(deed), early, at: NOW };
+    let member = |present| Effect::Member { counter: likes(), member: member().1, present };
+    let record = |effect, early| Record { effect: Some(effect), early, at: NOW };
     let likes = [true, false, true].map(|present| record(member(present), false));
-    let views = [1, 2, 4].map(|n| record(Deed::Amount { counter: views(), n }, n == 1));
+    let views = [1, 2, 4].map(|n| record(Effect::Amount { counter: views(), n }, n == 1));
     Events::of(0, likes.into_iter().chain(views).collect())
 }
 

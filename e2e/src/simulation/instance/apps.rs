@@ -108,7 +108,7 @@ impl Apps<'_> {
 
     fn producer(&self) -> FaultyProducer {
         let (process, chance) = (self.process.clone(), self.chance.fork());
-        FaultyProducer { process, chance, failing: self.profile.failing, said: Arc::default() }
+        FaultyProducer { process, chance, failing: self.profile.failing, history: Arc::default() }
     }
 
     fn reader(&self, topic: &str) -> Arc<dyn TopicReader> {

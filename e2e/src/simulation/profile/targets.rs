@@ -9,7 +9,7 @@ use tally_service::Chance;
 
 use crate::simulation::Draws;
 use crate::simulation::events::{Crowd, Mix};
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::instance::Role;
 use crate::simulation::lists::REGIONS;
 use crate::simulation::mutant::Mutant;
@@ -40,7 +40,7 @@ impl Profile {
     /// Creates them for a mutant of rows.
     fn target_rows(&mut self, mutant: Mutant, chance: &Chance) {
         (self.consumers, self.recounters, self.consuming.misrouted) = (2, 0, 0);
-        self.deeds.extend([(Deed::Freeze, 12), (Deed::GroupExpired, 8)]);
+        self.actions.extend([(Action::Freeze, 12), (Action::GroupExpired, 8)]);
         self.rules.push(ghosts(chance.between(20, 80), 5_000, 0));
         match mutant {
             Mutant::CellUnguarded => self.mix = std::mem::take(&mut self.mix).of_sums(),
@@ -52,7 +52,7 @@ impl Profile {
                 (self.apis, self.pace, self.steps) = (0, 600, self.steps.max(200));
                 // One consumer is frozen, and the others continue with its rows before hours pass.
                 (self.consumers, self.consuming.reset_behind) = (3, 0);
-                self.deeds = vec![(Deed::Nothing, 60), (Deed::Freeze, 4), (Deed::HoursLongOutage, 3)];
+                self.actions = vec![(Action::Nothing, 60), (Action::Freeze, 4), (Action::HoursLongOutage, 3)];
                 // A retry is under way when its process is frozen.
                 self.rules = vec![Rule::new(Fault::Throttle).table("likes").chance(0.5)];
             }
@@ -63,7 +63,7 @@ impl Profile {
                 // An audit finishes during a replay, which is not disturbed.
                 (self.partitions, self.consuming.reset_behind) = (1, 100);
                 (self.pace, self.steps) = (3_000, self.steps.max(240));
-                self.deeds = vec![(Deed::Nothing, 60), (Deed::HoursLongOutage, 1)];
+                self.actions = vec![(Action::Nothing, 60), (Action::HoursLongOutage, 1)];
                 self.rules = vec![
                     Rule::new(Fault::Latency { min_ms: 500, max_ms: 1_500 }).table("likes").on("BatchExecuteStatement"),
                 ];
@@ -75,7 +75,7 @@ impl Profile {
     /// Creates them for a mutant of the log, or of reading it again: processes come and go.
     fn target_log(&mut self, mutant: Mutant) {
         (self.victims, self.failing) = (Some(Role::Streamer), 15);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 12), (Deed::FoldsExpired, 6)];
+        self.actions = vec![(Action::Nothing, 60), (Action::Crash, 12), (Action::FoldsExpired, 6)];
         self.rules.truncate(1);
         match mutant {
             Mutant::StaleFilter => {
@@ -84,7 +84,7 @@ impl Profile {
             }
             _ => {
                 (self.streamers, self.leases) = (1, false);
-                self.deeds.push((Deed::BrokerDown, 6));
+                self.actions.push((Action::BrokerDown, 6));
             }
         }
     }
@@ -93,7 +93,7 @@ impl Profile {
     fn target_answers(&mut self, mutant: Mutant) {
         (self.apis, self.readers, self.reader_pace) = (2, 2, 100);
         (self.pace, self.steps) = (300, 200);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::CacheEvicted, 5)];
+        self.actions = vec![(Action::Nothing, 60), (Action::Crash, 2), (Action::CacheEvicted, 5)];
         self.rules.truncate(1);
         (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
         match mutant {
@@ -105,7 +105,7 @@ impl Profile {
                 (self.wrong_clocks, self.ahead, self.streamers) = (100, 100, 1);
                 // A streamer that is replaced all the time makes no progress.
                 (self.leases, self.victims) = (false, Some(Role::Streamer));
-                self.deeds.push((Deed::ClockJump, 1));
+                self.actions.push((Action::ClockJump, 1));
             }
             Mutant::StandingLast => self.cached = false,
             Mutant::SafeUnpaired => {
@@ -121,7 +121,7 @@ impl Profile {
     /// Creates them for a mutant that makes answers wrong after a loss: few faults except for rare losses, and a stream without delay. A
     /// loss that is still open would hide the effect on the next one.
     fn target_losses(&mut self, mutant: Mutant) {
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::CacheEvicted, 5)];
+        self.actions = vec![(Action::Nothing, 60), (Action::CacheEvicted, 5)];
         self.rules.truncate(1);
         (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
         (self.apis, self.readers, self.reader_pace) = (2, 2, 100);
@@ -129,15 +129,15 @@ impl Profile {
         match mutant {
             Mutant::NoBackLink | Mutant::NoTakeOverLink => {
                 (self.apart, self.streamers) = (true, 2);
-                self.deeds.push((Deed::ChangesLostUnread, 6));
+                self.actions.push((Action::ChangesLostUnread, 6));
             }
             Mutant::LossesByNumber => {
                 (self.wrong_clocks, self.ahead, self.streamers) = (100, 0, 1);
                 (self.wrong_by, self.victims) = (Duration::from_secs(60), Some(Role::Streamer));
                 (self.leases, self.pace, self.steps) = (false, 600, 160);
-                self.deeds.extend([(Deed::TrimUnread, 3), (Deed::ClockJump, 1)]);
+                self.actions.extend([(Action::TrimUnread, 3), (Action::ClockJump, 1)]);
             }
-            _ => self.deeds.push((Deed::TrimUnread, 3)),
+            _ => self.actions.push((Action::TrimUnread, 3)),
         }
         if matches!(mutant, Mutant::NoGap | Mutant::LossesByNumber) {
             (self.oversleep, self.cached, self.local_ttl) = (true, false, Duration::ZERO);
@@ -149,7 +149,7 @@ impl Profile {
     /// Creates them for a mutant of recounts: row keys are queued all the time.
     fn target_recount(&mut self, mutant: Mutant) {
         (self.recounters, self.steps) = (self.recounters.max(1), self.steps.max(60));
-        self.deeds.push((Deed::RecountAsked, 25));
+        self.actions.push((Action::RecountAsked, 25));
         let slow = Rule::new(Fault::Latency { min_ms: 300, max_ms: 2_000 }).on("BatchExecuteStatement");
         match mutant {
             Mutant::TailAtEnd => {
@@ -167,12 +167,12 @@ impl Profile {
             }
             Mutant::Unseen => {
                 (self.recounters, self.failing) = (2, 15);
-                self.deeds.push((Deed::DriftInjected, 20));
+                self.actions.push((Action::DriftInjected, 20));
             }
             Mutant::NotRaised => {
                 (self.streamers, self.leases, self.failing) = (2, false, 15);
                 self.sleepers = Some(Role::Streamer);
-                self.deeds.extend([(Deed::Freeze, 20), (Deed::Trim, 10)]);
+                self.actions.extend([(Action::Freeze, 20), (Action::Trim, 10)]);
             }
             _ => {
                 self.talk();
@@ -188,15 +188,15 @@ impl Profile {
         (self.apis, self.readers, self.reader_pace) = (1, 2, 100);
         (self.crowd.users, self.ebb, self.failing) = (20, true, 0);
         (self.pace, self.steps) = (600, 240);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::TrimUnread, 2)];
+        self.actions = vec![(Action::Nothing, 60), (Action::TrimUnread, 2)];
         match mutant {
             Mutant::LossUnnamed => {
                 self.hidden = true;
-                self.deeds.extend([(Deed::DriftInjected, 3), (Deed::TrimUnread, 6)]);
+                self.actions.extend([(Action::DriftInjected, 3), (Action::TrimUnread, 6)]);
             }
             Mutant::SettledBySending => {
                 (self.recounters, self.shards) = (2, ShardCount::new(4).expect("a power of two"));
-                self.deeds.push((Deed::RecountAsked, 25));
+                self.actions.push((Action::RecountAsked, 25));
             }
             _ => {}
         }
@@ -206,7 +206,7 @@ impl Profile {
     fn talk(&mut self) {
         (self.crowd.posts, self.shards) = (1, ShardCount::new(1).expect("a power of two"));
         (self.pace, self.steps) = (300, 300);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::RecountAsked, 25)];
+        self.actions = vec![(Action::Nothing, 60), (Action::Crash, 2), (Action::RecountAsked, 25)];
     }
 
     /// Creates them for a mutant of milestones: a total crosses the thresholds in both directions while several stream shards add to it.
@@ -216,11 +216,11 @@ impl Profile {
         (self.streamers, self.leases, self.recounters, self.engine.shards) = (2, false, 0, 4);
         self.pace = 200;
         self.milestones = Ladder::every(5).expect("a threshold");
-        self.deeds.push((Deed::FoldsExpired, 10));
+        self.actions.push((Action::FoldsExpired, 10));
         match mutant {
             Mutant::LateRecord => {
                 self.victims = Some(Role::Streamer);
-                self.deeds.push((Deed::Crash, 25));
+                self.actions.push((Action::Crash, 25));
             }
             Mutant::NoVersion => self.rules.push(ghosts(150, 5_000, 500).on("TransactWriteItems")),
             _ => {}
@@ -289,9 +289,9 @@ impl Profile {
                 _ => {}
             }
         } else {
-            self.deeds.push((Deed::ListersChanged, 3));
+            self.actions.push((Action::ListersChanged, 3));
             if self.lossy {
-                self.deeds.push((Deed::ChangesAway, 1));
+                self.actions.push((Action::ChangesAway, 1));
             }
         }
         self.engine.stream_delay = self.engine.stream_delay.min(LATE);
@@ -305,23 +305,23 @@ impl Profile {
         (self.streamers, self.leases, self.recounters) = (1, false, 0);
         (self.pace, self.steps) = (600, 200);
         self.rules.truncate(1);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::ShardRoll, 1)];
-        let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
+        self.actions = vec![(Action::Nothing, 60), (Action::Crash, 2), (Action::ShardRoll, 1)];
+        let mut weigh = |action: Action, weight: u64| self.actions.push((action, weight));
         match mutant {
             Mutant::FilteredByMessage => {
-                weigh(Deed::Crash, 15);
+                weigh(Action::Crash, 15);
                 self.victims = Some(Role::Streamer);
             }
             Mutant::OlderTaken => {
-                weigh(Deed::Freeze, 10);
+                weigh(Action::Freeze, 10);
                 (self.sleepers, self.longest_nap) = (Some(Role::Trends), 25_000);
             }
             Mutant::ExpiredTwice => {
-                weigh(Deed::Crash, 6);
+                weigh(Action::Crash, 6);
                 (self.victims, self.pace, self.steps) = (Some(Role::Trends), 2_000, 300);
             }
             Mutant::LossForgotten => {
-                weigh(Deed::TrimUnread, 4);
+                weigh(Action::TrimUnread, 4);
                 (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
             }
             _ => {}

@@ -24,22 +24,22 @@ fn windows() -> Vec<Window> {
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum Operation {
     /// A row of a subject is added, removed, or moved to another region, `ahead` seconds after the moment.
     Change { subject: u8, before: Option<u8>, after: Option<u8>, ahead: u64 },
     /// Time passes.
     Pass(u64),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let region = || proptest::option::of(0..3u8);
-    let change = (0..14u8, region(), region(), 1..5u64).prop_map(|(subject, before, after, ahead)| Deed::Change {
+    let change = (0..14u8, region(), region(), 1..5u64).prop_map(|(subject, before, after, ahead)| Operation::Change {
         subject,
         before,
         after,
         ahead,
     });
-    vec(prop_oneof![8 => change, 2 => (1..90u64).prop_map(Deed::Pass)], 1..150)
+    vec(prop_oneof![8 => change, 2 => (1..90u64).prop_map(Operation::Pass)], 1..150)
 }
 
 fn change(nth: usize, subject: u8, before: Option<u8>, after: Option<u8>, second: u64) -> Entry {
@@ -84,16 +84,16 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_list_is_what_rows_gained_in_its_window(deeds in deeds()) {
+    fn every_list_is_what_rows_gained_in_its_window(operations in operations()) {
         let (mut fold, mut changes) = (Fold::new(&windows(), RULES, BEGAN), Vec::<Entry>::new());
-        for deed in deeds {
-            match deed {
-                Deed::Change { subject, before, after, ahead } => {
+        for operation in operations {
+            match operation {
+                Operation::Change { subject, before, after, ahead } => {
                     let change = change(changes.len(), subject, before, after, fold.moment() + ahead);
                     fold.take(&change);
                     changes.push(change);
                 }
-                Deed::Pass(span) => {
+                Operation::Pass(span) => {
                     fold.advance(fold.moment() + span);
                     fold.tell();
                     right(&mut fold, &changes)?;
@@ -104,16 +104,16 @@ proptest! {
     }
 
     #[test]
-    fn a_fold_made_anew_from_the_log_lists_the_same(deeds in deeds(), moment in 1..900u64) {
+    fn a_fold_made_anew_from_the_log_lists_the_same(operations in operations(), moment in 1..900u64) {
         let (mut fold, mut changes) = (Fold::new(&windows(), RULES, BEGAN), Vec::new());
-        for deed in deeds {
-            match deed {
-                Deed::Change { subject, before, after, ahead } => {
+        for operation in operations {
+            match operation {
+                Operation::Change { subject, before, after, ahead } => {
                     let change = change(changes.len(), subject, before, after, fold.moment() + ahead);
                     fold.take(&change);
                     changes.push(change);
                 }
-                Deed::Pass(span) => fold.advance(fold.moment() + span),
+                Operation::Pass(span) => fold.advance(fold.moment() + span),
             }
         }
         fold.advance(fold.moment() + moment);
@@ -132,17 +132,17 @@ proptest! {
     }
 
     #[test]
-    fn lists_of_partitions_make_that_of_all(deeds in deeds()) {
+    fn lists_of_partitions_make_that_of_all(operations in operations()) {
         let mut folds: Vec<Fold> = (0..3).map(|_| Fold::new(&windows(), RULES, BEGAN)).collect();
         let (mut changes, mut moment) = (Vec::new(), BEGAN);
-        for deed in deeds {
-            match deed {
-                Deed::Change { subject, before, after, ahead } => {
+        for operation in operations {
+            match operation {
+                Operation::Change { subject, before, after, ahead } => {
                     let change = change(changes.len(), subject, before, after, moment + ahead);
                     folds[usize::from(subject) % 3].take(&change);
                     changes.push(change);
                 }
-                Deed::Pass(span) => moment += span,
+                Operation::Pass(span) => moment += span,
             }
         }
         folds.iter_mut().for_each(|fold| fold.advance(moment + 1));

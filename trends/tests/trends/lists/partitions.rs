@@ -10,7 +10,7 @@ use super::world::{BEGAN, PARTITIONS, World, likes, window};
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum Operation {
     Change { subject: u8, before: Option<u8>, after: Option<u8> },
     Pass(u64),
     Feed { lost: bool },
@@ -24,45 +24,45 @@ enum Deed {
     Replace(usize),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let region = || proptest::option::of(0..3u8);
     let change =
-        (0..10u8, region(), region()).prop_map(|(subject, before, after)| Deed::Change { subject, before, after });
+        (0..10u8, region(), region()).prop_map(|(subject, before, after)| Operation::Change { subject, before, after });
     let which = || 0..PARTITIONS;
-    let deed = prop_oneof![
+    let operation = prop_oneof![
         12 => change,
-        6 => (1..9u64).prop_map(Deed::Pass),
-        1 => (60..700u64).prop_map(Deed::Pass),
-        8 => Just(Deed::Feed { lost: false }),
-        1 => Just(Deed::Feed { lost: true }),
-        1 => any::<usize>().prop_map(Deed::Again),
-        2 => which().prop_map(Deed::Store),
-        1 => (which(), 0..900u64).prop_map(|(index, keeps)| Deed::Trim(index, keeps)),
-        10 => which().prop_map(Deed::Answer),
-        10 => (which(), 1..9usize).prop_map(|(index, most)| Deed::Deliver(index, most)),
-        10 => which().prop_map(Deed::Acknowledge),
-        1 => which().prop_map(Deed::Break),
-        1 => which().prop_map(Deed::Replace),
+        6 => (1..9u64).prop_map(Operation::Pass),
+        1 => (60..700u64).prop_map(Operation::Pass),
+        8 => Just(Operation::Feed { lost: false }),
+        1 => Just(Operation::Feed { lost: true }),
+        1 => any::<usize>().prop_map(Operation::Again),
+        2 => which().prop_map(Operation::Store),
+        1 => (which(), 0..900u64).prop_map(|(index, keeps)| Operation::Trim(index, keeps)),
+        10 => which().prop_map(Operation::Answer),
+        10 => (which(), 1..9usize).prop_map(|(index, most)| Operation::Deliver(index, most)),
+        10 => which().prop_map(Operation::Acknowledge),
+        1 => which().prop_map(Operation::Break),
+        1 => which().prop_map(Operation::Replace),
     ];
-    vec(deed, 1..250)
+    vec(operation, 1..250)
 }
 
-fn run(deeds: Vec<Deed>) -> World {
+fn run(operations: Vec<Operation>) -> World {
     let mut world = World::new();
     world.settle(20);
-    for deed in deeds {
-        match deed {
-            Deed::Change { subject, before, after } => world.happen(subject, before, after),
-            Deed::Pass(span) => world.now += span,
-            Deed::Feed { lost } => world.feed(lost),
-            Deed::Again(nth) => world.again(nth),
-            Deed::Store(index) => world.store(index),
-            Deed::Trim(index, keeps) => world.trim(index, keeps),
-            Deed::Answer(index) => world.answer(index),
-            Deed::Deliver(index, most) => world.deliver(index, most),
-            Deed::Acknowledge(index) => world.acknowledge(index),
-            Deed::Break(index) => world.input(index, Input::Broken),
-            Deed::Replace(index) => world.replace(index),
+    for operation in operations {
+        match operation {
+            Operation::Change { subject, before, after } => world.happen(subject, before, after),
+            Operation::Pass(span) => world.now += span,
+            Operation::Feed { lost } => world.feed(lost),
+            Operation::Again(nth) => world.again(nth),
+            Operation::Store(index) => world.store(index),
+            Operation::Trim(index, keeps) => world.trim(index, keeps),
+            Operation::Answer(index) => world.answer(index),
+            Operation::Deliver(index, most) => world.deliver(index, most),
+            Operation::Acknowledge(index) => world.acknowledge(index),
+            Operation::Break(index) => world.input(index, Input::Broken),
+            Operation::Replace(index) => world.replace(index),
         }
     }
     world
@@ -72,14 +72,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_list_that_is_called_exact_is_what_rows_gained_whatever_arrives_when(deeds in deeds()) {
-        what_comes_late_is_made_up_for(deeds);
+    fn every_list_that_is_called_exact_is_what_rows_gained_whatever_arrives_when(operations in operations()) {
+        what_comes_late_is_made_up_for(operations);
     }
 }
 
 /// Whatever happened: lists are right, readers agree, and lists are exact again once the losses have left every window.
-fn what_comes_late_is_made_up_for(deeds: Vec<Deed>) {
-    let mut world = run(deeds);
+fn what_comes_late_is_made_up_for(operations: Vec<Operation>) {
+    let mut world = run(operations);
     world.settle(20);
     // A partition that lags by minutes catches up first; until then, a new reader may be a moment behind.
     world.settle_until_level();
@@ -99,8 +99,8 @@ fn what_comes_late_is_made_up_for(deeds: Vec<Deed>) {
 
 #[test]
 fn a_new_reader_agrees_with_an_old_one_once_a_lagging_partition_has_caught_up() {
-    let passed = |spans: &[u64]| spans.iter().copied().map(Deed::Pass).collect::<Vec<_>>();
-    let fed = [Deed::Feed { lost: false }, Deed::Replace(0)];
+    let passed = |spans: &[u64]| spans.iter().copied().map(Operation::Pass).collect::<Vec<_>>();
+    let fed = [Operation::Feed { lost: false }, Operation::Replace(0)];
     let before = passed(&[228, 300, 619, 235, 681, 282, 610]);
     what_comes_late_is_made_up_for([&before[..], &fed, &passed(&[337, 345, 310, 543])].concat());
 }

@@ -17,7 +17,7 @@ const BEGAN: u64 = 100_000;
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum Operation {
     /// Rows are added or removed.
     Gain {
         subject: u8,
@@ -28,17 +28,17 @@ enum Deed {
     Allow(usize),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let subject = prop_oneof![2 => 0..6u8, 3 => 0..60u8];
     let gained = prop_oneof![6 => Just(1i64), 4 => Just(-1), 1 => -9..10i64];
     let gain = (subject, proptest::option::of(1..3u8), gained);
-    let deed = prop_oneof![
-        30 => gain.prop_map(|(subject, region, gained)| Deed::Gain { subject, region, gained }),
-        4 => (1..40u64).prop_map(Deed::Pass),
-        1 => (40..400u64).prop_map(Deed::Pass),
-        1 => (4..40usize).prop_map(Deed::Allow),
+    let operation = prop_oneof![
+        30 => gain.prop_map(|(subject, region, gained)| Operation::Gain { subject, region, gained }),
+        4 => (1..40u64).prop_map(Operation::Pass),
+        1 => (40..400u64).prop_map(Operation::Pass),
+        1 => (4..40usize).prop_map(Operation::Allow),
     ];
-    vec(deed, 1..300)
+    vec(operation, 1..300)
 }
 
 fn place(region: Option<u8>) -> Place {
@@ -109,16 +109,16 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: schedules(), ..ProptestConfig::default() })]
 
     #[test]
-    fn no_sum_is_off_by_more_than_the_bound_and_it_is_0_again_a_window_later(most in 4..60usize, deeds in deeds()) {
+    fn no_sum_is_off_by_more_than_the_bound_and_it_is_0_again_a_window_later(most in 4..60usize, operations in operations()) {
         let (mut world, mut most) = (World::new(most), most);
-        for deed in deeds {
-            match deed {
-                Deed::Gain { subject, region, gained } => world.gain(subject, region, gained),
-                Deed::Pass(span) => {
+        for operation in operations {
+            match operation {
+                Operation::Gain { subject, region, gained } => world.gain(subject, region, gained),
+                Operation::Pass(span) => {
                     world.fold.advance(world.fold.moment() + span);
                     world.right()?;
                 }
-                Deed::Allow(other) => {
+                Operation::Allow(other) => {
                     most = other;
                     world.fold.allow(most);
                     world.right()?;
