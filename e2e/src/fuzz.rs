@@ -205,7 +205,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// An incomplete request is given up soon, since inputs are run one after the other.
 const SOON: Duration = Duration::from_millis(100);
 
-/// The first line of the input is the method and the target, and the rest is sent unchanged. The answer is never a server error.
+/// The first line of the input is the method and the target, and the rest is sent unchanged. The answer is never a server
+/// error.
 pub(super) fn http(data: &[u8]) {
     let line = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let rest = data.get(line.len() + 1..).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Rare events in the life of a deployment: a restore to a point in time, lost checkpoints, and lost counts. Real processes and the
-//! operators' own command run under load, and the result is compared with the ledger.
+//! Rare events in the life of a deployment: a restore to a point in time, lost checkpoints, and lost counts. Real processes
+//! and the operators' own command run under load, and the result is compared with the ledger.
 //!
 //! Counts are lost under running processes. None is restarted: `tally adopt tables` takes over the new table, and a recount
 //! makes every count exact again.

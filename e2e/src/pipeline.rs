@@ -1,5 +1,5 @@
-//! A pipeline without faults under paused time: consumers and streamers over an in-memory log and the emulator, whose requests are
-//! counted. The same input gives the same result on any machine.
+//! A pipeline without faults under paused time: consumers and streamers over an in-memory log and the emulator, whose requests
+//! are counted. The same input gives the same result on any machine.
 
 use std::sync::Arc;
 use std::time::Duration;

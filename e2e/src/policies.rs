@@ -1,5 +1,5 @@
-//! Measures the cost and the staleness of each policy for a busy sum: one post's views at a fixed rate, through the whole pipeline
-//! under paused time, with requests as slow as those of the real store.
+//! Measures the cost and the staleness of each policy for a busy sum: one post's views at a fixed rate, through the whole
+//! pipeline under paused time, with requests as slow as those of the real store.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! `scale`: the pipeline at its target rate under virtual time. It shows what the protocols allow at these latencies and throttles
-//! if processors are unlimited; the throughput per processor is measured elsewhere.
+//! `scale`: the pipeline at its target rate under virtual time. It shows what the protocols allow at these latencies and
+//! throttles if processors are unlimited; the throughput per processor is measured elsewhere.
 
 mod load;
 

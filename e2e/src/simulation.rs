@@ -1,5 +1,5 @@
-//! The whole pipeline in one process and one thread under paused time. Every fault is drawn from a seed, and the laws are checked
-//! during the run, at the end, and for every write of a counter.
+//! The whole pipeline in one process and one thread under paused time. Every fault is drawn from a seed, and the laws are
+//! checked during the run, at the end, and for every write of a counter.
 //!
 //! The services, their adapters and the SDK are the production ones, over the emulator without sockets and an in-memory log. A
 //! mutant is the same pipeline with one rule broken at a port, so the services contain no test switches.

@@ -1,12 +1,13 @@
-//! Measures what one core of emulator serves to the real SDK on another core, and whether that stays the same as rows and stream
-//! records grow.
+//! Measures what one core of emulator serves to the real SDK on another core, and whether that stays the same as rows and
+//! stream records grow.
 //!
-//! Each operation has two figures: requests served per second, and requests that the server's thread could serve per second of its own
-//! processor time, which a busy machine does not distort (Linux only; elsewhere it repeats the first).
+//! Each operation has two figures: requests served per second, and requests that the server's thread could serve per second of
+//! its own processor time, which a busy machine does not distort (Linux only; elsewhere it repeats the first).
 //!
 //! Before that, it measures a statement of a batch in process, without the SDK and without a socket.
 //!
-//! `cargo bench -p tally-emulator --bench throughput`; `-- --quick` fills to a tenth, `-- --statements` measures only statements.
+//! `cargo bench -p tally-emulator --bench throughput`; `-- --quick` fills to a tenth, `-- --statements` measures only
+//! statements.
 
 #![expect(clippy::print_stdout, reason = "the table is what a bench is for")]
 

@@ -1,5 +1,5 @@
-//! Control commands from outside the protocol, for tests and people: split, roll, trim, expire, advance the clock, set faults, read
-//! statistics.
+//! Control commands from outside the protocol, for tests and people: split, roll, trim, expire, advance the clock, set faults,
+//! read statistics.
 
 mod guard;
 
@@ -43,10 +43,11 @@ pub enum ControlError {
 }
 
 impl Emulator {
-    /// Splits an open shard in two, and returns the ids of its children. Without a shard, it splits the one that contains `at`, or the
-    /// busiest.
+    /// Splits an open shard in two, and returns the ids of its children. Without a shard, it splits the one that contains
+    /// `at`, or the busiest.
     ///
-    /// `at` is the key of the first item of the second child. If collections must stay whole, the cut is at the hash of its collection.
+    /// `at` is the key of the first item of the second child. If collections must stay whole, the cut is at the hash of its
+    /// collection.
     pub fn split_shard(
         &self,
         table: &str,
@@ -107,8 +108,8 @@ impl Emulator {
         self.state().engine.expire_early(table).ok_or_else(|| ControlError::NoTable(table.to_owned()))
     }
 
-    /// Calls `told` for every change of a table's items from now on, in order, independently of its stream. It is called under the
-    /// emulator's lock and must not call the emulator.
+    /// Calls `told` for every change of a table's items from now on, in order, independently of its stream. It is called under
+    /// the emulator's lock and must not call the emulator.
     ///
     /// # Errors
     /// There is no such table.
@@ -215,8 +216,8 @@ struct FaultCommand {
     rules: Vec<Rule>,
 }
 
-/// Answers a control request, with JSON bodies. A failed command is answered with 400 and an `error`. `here` is the local address of
-/// the connection.
+/// Answers a control request, with JSON bodies. A failed command is answered with 400 and an `error`. `here` is the local
+/// address of the connection.
 pub(crate) fn answer(
     emulator: &Emulator,
     head: &Parts,

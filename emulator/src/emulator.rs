@@ -1,4 +1,5 @@
-//! The handle of the emulator. It passes requests through faults to the engine and returns the answers; `server` adds sockets, and
+//! The handle of the emulator. It passes requests through faults to the engine and returns the answers; `server` adds sockets,
+//! and
 //! `client` the SDK's interface.
 
 use std::cell::LazyCell;
@@ -49,7 +50,8 @@ pub(crate) struct State {
     received: u64,
 }
 
-/// There is no answer, because the connection was closed or fell silent. The request may have been carried out, or may be later.
+/// There is no answer, because the connection was closed or fell silent. The request may have been carried out, or may be
+/// later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     /// The connection was closed.

@@ -1,4 +1,5 @@
-//! The expression language: conditions, updates, projections and key conditions on one item, and PartiQL statements that use them.
+//! The expression language: conditions, updates, projections and key conditions on one item, and PartiQL statements that use
+//! them.
 
 mod condition;
 mod key_condition;

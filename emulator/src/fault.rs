@@ -1,5 +1,5 @@
-//! Fault injection: rules that fire by chance or at given calls, and the number of times that each fired. The emulator carries the faults
-//! out.
+//! Fault injection: rules that fire by chance or at given calls, and the number of times that each fired. The emulator carries
+//! the faults out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,9 +16,11 @@ use crate::clock::{Millis, millis};
 pub enum Fault {
     /// Throttled; a transaction is cancelled with `ThrottlingError`.
     Throttle,
-    /// A batch of several carries out a part, and returns the rest as `UnprocessedItems` or `UnprocessedKeys`. Other operations are not affected.
+    /// A batch of several carries out a part, and returns the rest as `UnprocessedItems` or `UnprocessedKeys`. Other
+    /// operations are not affected.
     Unprocessed,
-    /// In conflict with a transaction: `TransactionConflictException`, or a cancelled transaction. Only writes and transactions are affected.
+    /// In conflict with a transaction: `TransactionConflictException`, or a cancelled transaction. Only writes and
+    /// transactions are affected.
     Conflict,
     /// Answered with status 500. `applied` says whether the request is carried out; without it, chance decides.
     InternalError {
@@ -105,8 +107,8 @@ pub enum When {
 pub struct Rule {
     /// The fault.
     pub fault: Fault,
-    /// The affected operation (`UpdateItem`), or the action of affected statements (`PartiQLUpdate`), each statement of a batch by itself.
-    /// Without it, all requests are affected; calls are then counted, and latency added, per request.
+    /// The affected operation (`UpdateItem`), or the action of affected statements (`PartiQLUpdate`), each statement of a
+    /// batch by itself. Without it, all requests are affected; calls are then counted, and latency added, per request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
     /// The affected table, with its stream; all if absent.

@@ -29,7 +29,8 @@ use crate::value::Refusal;
 
 /// An operation.
 trait Operation: DeserializeOwned {
-    /// Parses expressions and does what else needs no engine, which serves one request at a time. The request keeps its meaning.
+    /// Parses expressions and does what else needs no engine, which serves one request at a time. The request keeps its
+    /// meaning.
     fn prepare(&mut self) {}
 
     /// Executes the request and writes the answer.

@@ -1,5 +1,5 @@
-//! The permissions of roles: the DynamoDB statements of their policies in a CloudFormation template. The access key of a request
-//! names its role. [`template`] reads the template, and [`needs`] finds the permissions that a request needs.
+//! The permissions of roles: the DynamoDB statements of their policies in a CloudFormation template. The access key of a
+//! request names its role. [`template`] reads the template, and [`needs`] finds the permissions that a request needs.
 
 mod needs;
 mod template;

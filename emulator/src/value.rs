@@ -24,7 +24,8 @@ impl Invalid {
 
 /// One attribute's value.
 ///
-/// The derived order is DynamoDB's within `S`, `N` and `B` (bytes, numeric, unsigned bytes), which suffices for keys. Between types it is arbitrary but total.
+/// The derived order is DynamoDB's within `S`, `N` and `B` (bytes, numeric, unsigned bytes), which suffices for keys. Between
+/// types it is arbitrary but total.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     S(String),
@@ -102,7 +103,8 @@ impl Value {
         }
     }
 
-    /// The result of the function `size`: the bytes of a string or binary, or the elements of a container; `None` for other types.
+    /// The result of the function `size`: the bytes of a string or binary, or the elements of a container; `None` for other
+    /// types.
     pub(crate) fn length(&self) -> Option<usize> {
         match self {
             Self::S(text) => Some(text.len()),

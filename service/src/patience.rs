@@ -86,8 +86,8 @@ impl Patience {
         self.clock
     }
 
-    /// Repeats `call` until it succeeds, without a limit of time. Dropping this future cuts the call off, so drop it only if that
-    /// is harmless.
+    /// Repeats `call` until it succeeds, without a limit of time. Dropping this future cuts the call off, so drop it only if
+    /// that is harmless.
     ///
     /// # Errors
     /// A fault that another attempt cannot solve.

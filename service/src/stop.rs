@@ -54,8 +54,8 @@ impl Stop {
         }
     }
 
-    /// Returns the result of `work`, or [`Stopped`] if the last call comes first. It is meant for sending the rest while draining.
-    /// A write that is dropped midway may still take effect, so it must be safe to repeat.
+    /// Returns the result of `work`, or [`Stopped`] if the last call comes first. It is meant for sending the rest while
+    /// draining. A write that is dropped midway may still take effect, so it must be safe to repeat.
     ///
     /// # Errors
     /// [`Stopped`].

@@ -42,9 +42,9 @@ impl Waiting {
 }
 
 impl Host {
-    /// Repeats `attempt` until it succeeds, for as long as its fault is worth another attempt. Meanwhile the condition `name` is
-    /// not ready, and the log names the dependency. Each attempt needs a time-out of its own; it is dropped midway when shutdown
-    /// begins.
+    /// Repeats `attempt` until it succeeds, for as long as its fault is worth another attempt. Meanwhile the condition `name`
+    /// is not ready, and the log names the dependency. Each attempt needs a time-out of its own; it is dropped midway when
+    /// shutdown begins.
     ///
     /// # Errors
     /// A fault that waiting does not solve or [`crate::GivenUp`], both with the dependency's name, or [`crate::Stopped`].

@@ -80,8 +80,8 @@ pub fn merge_but<'a>(
     Ok((List { items, complete, ..whole }, is_enough))
 }
 
-/// The latest list of each partition. A list that arrives late or again, for example from a process that has lost the partition,
-/// never replaces a later one.
+/// The latest list of each partition. A list that arrives late or again, for example from a process that has lost the
+/// partition, never replaces a later one.
 #[derive(Clone, Debug, Default)]
 pub struct Latest(BTreeMap<u32, List>);
 

@@ -28,7 +28,8 @@ pub use contract::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 use crate::window::{first_moment, next_moment};
 use crate::{Claim, Evidence, Fold, Place, Ranked, Tick, Window, Written, board_key, certify, mark};
 
-/// How much further back than its windows a partition reads. It covers the differences between the clocks of machines, and more.
+/// How much further back than its windows a partition reads. It covers the differences between the clocks of machines, and
+/// more.
 const SLACK: Duration = Duration::from_secs(2 * 3600);
 
 /// How often, in seconds, every board is written again, for readers that have lost boards of an earlier writer.
@@ -155,9 +156,9 @@ impl Partition {
         effects.push(Effect::Look { again });
     }
 
-    /// Decides where to read: at the current position, if that is in the log; else where the windows begin, if a position there or
-    /// later is stored; else at the very beginning. If the log has lost its beginning and no position is stored, it looks again later:
-    /// the fold of the counters will store one.
+    /// Decides where to read: at the current position, if that is in the log; else where the windows begin, if a position
+    /// there or later is stored; else at the very beginning. If the log has lost its beginning and no position is stored, it
+    /// looks again later: the fold of the counters will store one.
     fn looked(&mut self, looked: Looked, effects: &mut Vec<Effect>) {
         if self.reading.goes_on_in(&looked.log) {
             return self.open(effects);

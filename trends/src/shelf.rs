@@ -1,5 +1,5 @@
-//! A reader's view of the topic of boards: the ticks and boards of every partition, and the merged list at the latest moment that
-//! they have in common.
+//! A reader's view of the topic of boards: the ticks and boards of every partition, and the merged list at the latest moment
+//! that they have in common.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -79,8 +79,8 @@ impl Shelf {
         self.partitions.values().filter_map(Known::latest).max().unwrap_or_default()
     }
 
-    /// Moves to the latest moment that all partitions have, except for silent ones. It never goes back. Returns whether an answer may
-    /// have changed.
+    /// Moves to the latest moment that all partitions have, except for silent ones. It never goes back. Returns whether an
+    /// answer may have changed.
     pub fn settle(&mut self) -> bool {
         let Some(began) = self.began else { return false };
         let latest = self.latest();

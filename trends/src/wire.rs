@@ -1,7 +1,7 @@
 //! The messages of the topic of boards: ticks and boards.
 //!
-//! A **tick** says that every list of a moment is in the topic: a board that was not written at that moment has not changed since
-//! it was last written. This only holds among the messages of one writer, so each message names its writer.
+//! A **tick** says that every list of a moment is in the topic: a board that was not written at that moment has not changed
+//! since it was last written. This only holds among the messages of one writer, so each message names its writer.
 
 use std::borrow::Cow;
 
@@ -35,8 +35,8 @@ pub struct Tick {
     pub of: u32,
     /// The moment.
     pub moment: u64,
-    /// The sum of the [marks](mark) of all boards of the writer that are not empty. A reader that gets another sum lacks a board
-    /// or has an old version of one.
+    /// The sum of the [marks](mark) of all boards of the writer that are not empty. A reader that gets another sum lacks a
+    /// board or has an old version of one.
     pub marks: u64,
     /// Whether some regions have no boards of their own.
     pub folded: bool,

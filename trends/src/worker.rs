@@ -205,8 +205,8 @@ impl Runner {
 }
 
 impl Shared {
-    /// The log of a partition, and what is stored of it. The stored position is read first, so that it is never beyond the end of
-    /// the log.
+    /// The log of a partition, and what is stored of it. The stored position is read first, so that it is never beyond the end
+    /// of the log.
     async fn look(&self, log: &dyn OwnedPartition) -> Outcome<Looked> {
         let config = self.store.config().await?.ok_or_else(|| Fault::Transient(NOT_SET_UP.to_owned()))?;
         let position = self.store.position(log.partition().index).await?;

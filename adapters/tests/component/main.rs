@@ -1,4 +1,5 @@
-//! The stores over the in-process emulator: the effect of each write, of a repetition or late copy of it, and of failed requests.
+//! The stores over the in-process emulator: the effect of each write, of a repetition or late copy of it, and of failed
+//! requests.
 
 #[cfg(test)]
 mod changes;

@@ -1,5 +1,5 @@
-//! Tables that disappear, are replaced or are emptied, and a lost configuration: what a running process reports, what a starting process
-//! waits for, and the effect of adopting the tables.
+//! Tables that disappear, are replaced or are emptied, and a lost configuration: what a running process reports, what a
+//! starting process waits for, and the effect of adopting the tables.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -260,8 +260,8 @@ impl Engines {
         Ok(())
     }
 
-    /// Removes all records of the stream shards that appear in the log, and returns their number. DynamoDB trims no record younger
-    /// than a day, and a shard may be that old.
+    /// Removes all records of the stream shards that appear in the log, and returns their number. DynamoDB trims no record
+    /// younger than a day, and a shard may be that old.
     pub(crate) async fn trim(&self) -> anyhow::Result<usize> {
         let ports = self.ports();
         let label = ports.stream.info().await?.label;

@@ -49,8 +49,8 @@ pub(crate) async fn produce(engines: Arc<Engines>, ledger: Shared, rate: u64, st
                 let mut ledger = ledger.lock();
                 (0..rate.div_ceil(PERIODS)).map(|_| ledger.next_event()).collect()
             };
-            // An event without an acknowledgement may be in the log nevertheless. All events are sent again in order, so that the last
-            // one stays the last. Amounts are not sent again, since they would count twice.
+            // An event without an acknowledgement may be in the log nevertheless. All events are sent again in order, so that
+            // the last one stays the last. Amounts are not sent again, since they would count twice.
             while let Err(fault) = send_all(producer.clone(), ledger.clone(), events.clone()).await {
                 ensure!(fault.is_retryable(), "kafka takes no events: {fault}");
                 events.retain(Unsent::may_be_repeated);

@@ -21,8 +21,8 @@ use crate::attack::load::{Answers, Shared, produce, read};
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::{Count, Honesty};
 
-/// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session timeout at each step
-/// of a rebalance, and a killed member costs several steps after its own session has timed out.
+/// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session timeout at each
+/// step of a rebalance, and a killed member costs several steps after its own session has timed out.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long the pipeline runs under load before the attack begins, to measure its normal memory.
@@ -197,8 +197,8 @@ impl Stage {
         self.answers.judge()
     }
 
-    /// Ends the attack: all faults and the producer stop, and the pipeline becomes quiet. Then come the laws, a recount that has to
-    /// find nothing, and a graceful stop.
+    /// Ends the attack: all faults and the producer stop, and the pipeline becomes quiet. Then come the laws, a recount that
+    /// has to find nothing, and a graceful stop.
     pub(crate) async fn judge(self) -> anyhow::Result<Judgement> {
         self.engines.calm();
         self.all_well()?;

@@ -1,6 +1,6 @@
-//! The checkpoints are lost with the configuration. No process starts, `tally adopt tables` writes a new configuration, and a recount
-//! makes every count exact again. The deployment has definitions and sums. Producers are stopped meanwhile: amounts that are already in
-//! the topic were counted before, and are skipped.
+//! The checkpoints are lost with the configuration. No process starts, `tally adopt tables` writes a new configuration, and a
+//! recount makes every count exact again. The deployment has definitions and sums. Producers are stopped meanwhile: amounts
+//! that are already in the topic were counted before, and are skipped.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Tables are restored to a point in time under another prefix, following the steps of `tally restore plan`, while producers go on.
+//! Tables are restored to a point in time under another prefix, following the steps of `tally restore plan`, while producers
+//! go on.
 
 use std::time::Duration;
 

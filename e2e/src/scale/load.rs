@@ -1,5 +1,5 @@
-//! Produces likes at a fixed rate, each of another user: a fifth of them for one post, the rest by Zipf. It also observes in the
-//! store which likes are rows already, and how many are counted.
+//! Produces likes at a fixed rate, each of another user: a fifth of them for one post, the rest by Zipf. It also observes in
+//! the store which likes are rows already, and how many are counted.
 
 use std::sync::Arc;
 use std::time::Duration;

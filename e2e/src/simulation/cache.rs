@@ -1,5 +1,5 @@
-//! The in-memory cache as seen by one process. It fails, it is watched for versions that go back, and for a mutant it is written in
-//! another order or without what a loss needs.
+//! The in-memory cache as seen by one process. It fails, it is watched for versions that go back, and for a mutant it is
+//! written in another order or without what a loss needs.
 
 use std::sync::Arc;
 use std::time::Duration;

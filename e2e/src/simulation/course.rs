@@ -256,8 +256,8 @@ impl Course {
         Ok(())
     }
 
-    /// Every record that is not an event has a dead letter. Other records have one only if their action was not defined yet, or if a
-    /// routed event of the same row came before a misrouted one.
+    /// Every record that is not an event has a dead letter. Other records have one only if their action was not defined yet,
+    /// or if a routed event of the same row came before a misrouted one.
     async fn lettered(&mut self) -> anyhow::Result<()> {
         let letters = self.driver.world.letters().await?;
         let [required, lawful] = self.fold.letters(&self.events);
@@ -310,7 +310,8 @@ impl Course {
         }
     }
 
-    /// Each counter that reached a threshold must have exactly the record that follows from the log. Returns the number of records.
+    /// Each counter that reached a threshold must have exactly the record that follows from the log. Returns the number of
+    /// records.
     async fn milestones(&mut self) -> anyhow::Result<u64> {
         let Driver { world, profile, .. } = &self.driver;
         if profile.milestones.is_empty() {

@@ -80,8 +80,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Produces another event about likes, or now and then a record that is not an event. With `strays`, it comes from a producer
-    /// with another partitioner, for this number of partitions.
+    /// Produces another event about likes, or now and then a record that is not an event. With `strays`, it comes from a
+    /// producer with another partitioner, for this number of partitions.
     pub(crate) fn produce(
         &mut self,
         broker: &Broker,

@@ -1,4 +1,5 @@
-//! Compares the rows with the events: each row is the newest finished event of its member, each cell contains every event up to its
+//! Compares the rows with the events: each row is the newest finished event of its member, each cell contains every event up
+//! to its
 //! `to` exactly once, and a claim never states more than is done.
 
 mod letters;
@@ -15,8 +16,8 @@ use tally_core::time::UnixMillis;
 use crate::simulation::events::{Effect, Events, TOPIC};
 use crate::simulation::registers::{Change, Claim, Registers, Stored, version};
 
-/// How long a statement may be under way. It is signed within a minute of the confirmation of its claim, a signature is valid for
-/// five minutes, and a removal sets the time of its tombstone a moment earlier.
+/// How long a statement may be under way. It is signed within a minute of the confirmation of its claim, a signature is valid
+/// for five minutes, and a removal sets the time of its tombstone a moment earlier.
 const UNDER_WAY: Duration = Duration::from_secs(7 * 60);
 
 /// A set and one of its members.
@@ -152,8 +153,8 @@ impl Fold {
         }
     }
 
-    /// A row takes the value of a newer event than it ever had. A member that was removed long ago may come back in a replay, or if no
-    /// claim says yet that its removal is done.
+    /// A row takes the value of a newer event than it ever had. A member that was removed long ago may come back in a replay,
+    /// or if no claim says yet that its removal is done.
     fn put(
         &mut self,
         events: &Events,
@@ -201,8 +202,8 @@ impl Fold {
         Ok(())
     }
 
-    /// A cell advances: every event after its old `to` and up to its new one is added once. Events that were produced before their
-    /// definition are skipped up to a point, at which the process has learned of the definition.
+    /// A cell advances: every event after its old `to` and up to its new one is added once. Events that were produced before
+    /// their definition are skipped up to a point, at which the process has learned of the definition.
     fn add(&mut self, events: &Events, place: (CounterId, u32), cell: Cell) -> anyhow::Result<()> {
         let (before, from) = match self.cells.get(&place) {
             Some(cell) => (cell.n, cell.to.offset().0 + 1),

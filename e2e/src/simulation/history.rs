@@ -1,5 +1,5 @@
-//! The history of the rows' weights by row key. The store reports every change, so it includes changes that no stream shows: rows
-//! written while the stream was off, and trimmed records.
+//! The history of the rows' weights by row key. The store reports every change, so it includes changes that no stream shows:
+//! rows written while the stream was off, and trimmed records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,9 +50,11 @@ struct Kept {
     unreadable: BTreeMap<CounterId, (i64, UnixMillis)>,
     /// Every change of a row that was readable before and after it.
     changes: Vec<RowChange>,
-    /// The number of partitions of the events, if rows have the time by the store's clock at which Kafka acknowledged their event.
+    /// The number of partitions of the events, if rows have the time by the store's clock at which Kafka acknowledged their
+    /// event.
     dated: Option<u32>,
-    /// The positions of events that were produced before their definition. Each may be a dead letter, and a row once it is read again.
+    /// The positions of events that were produced before their definition. Each may be a dead letter, and a row once it is
+    /// read again.
     early: BTreeSet<(u32, u64)>,
 }
 
@@ -140,9 +142,9 @@ impl History {
         self.0.lock().unreadable.get(counter).map(|(_, since)| *since)
     }
 
-    /// The sums of the least and of the greatest weights that the keys of `counter` had since `from`, as seen through a stream that
-    /// may swap two changes of one key if they are at most `reorder` apart. A change at `from` itself counts as before and after
-    /// it.
+    /// The sums of the least and of the greatest weights that the keys of `counter` had since `from`, as seen through a stream
+    /// that may swap two changes of one key if they are at most `reorder` apart. A change at `from` itself counts as before
+    /// and after it.
     pub(crate) fn bounds(&self, counter: &CounterId, from: Since, reorder: Duration) -> (i64, i64) {
         let keys = &self.0.lock().keys;
         let shards = keys.get(counter).into_iter().flat_map(BTreeMap::values);
@@ -206,8 +208,8 @@ fn stated(item: &Item) -> Stated {
 }
 
 impl Kept {
-    /// When the event of a present member was produced. It is unknown if no `as_of` covers the event: because it is misrouted, or may have
-    /// been a dead letter before it was a row.
+    /// When the event of a present member was produced. It is unknown if no `as_of` covers the event: because it is misrouted,
+    /// or may have been a dead letter before it was a row.
     fn said(&self, counter: &CounterId, item: &Item) -> Option<UnixMillis> {
         let (partitions, Some(Value::N(version))) = (self.dated?, item.get("v")) else { return None };
         let version = version.to_string().parse::<Version>().ok().filter(|version| version.is_routed())?;

@@ -1,13 +1,13 @@
 //! Honesty: the claims in an answer have to be true when it is given, not only when all is quiet.
 //!
-//! An answer with `exact: true` and `as_of` = t says that its number includes every change made before t, and that nothing lost
-//! is missing in it. A count is a sum over row keys, each of which was followed up to its own point in time. So the number must be a
-//! sum of values that its row keys had between t and the answer: it lies between the sums of their least and greatest values.
-//! Answers with `exact: false` claim nothing and are not judged.
+//! An answer with `exact: true` and `as_of` = t says that its number includes every change made before t, and that nothing
+//! lost is missing in it. A count is a sum over row keys, each of which was followed up to its own point in time. So the
+//! number must be a sum of values that its row keys had between t and the answer: it lies between the sums of their least and
+//! greatest values. Answers with `exact: false` claim nothing and are not judged.
 //!
-//! The answer also says that the number includes every event that Kafka had acknowledged before t. A member's row has the time of
-//! its event, so a like from before t that is a row by now must be included. This is judged only if the stream is not later than
-//! the margin and no clock is ahead: otherwise the standing may be ahead of the count.
+//! The answer also says that the number includes every event that Kafka had acknowledged before t. A member's row has the time
+//! of its event, so a like from before t that is a row by now must be included. This is judged only if the stream is not later
+//! than the margin and no clock is ahead: otherwise the standing may be ahead of the count.
 //!
 //! The law is as strict as it can be. It makes five allowances, each only as far as the schedule requires:
 //! - A change made at t itself may or may not be included.
@@ -92,7 +92,8 @@ pub(crate) struct Count {
 }
 
 impl Honesty {
-    /// Judges answers about the rows of `history`, whose changes the stream shows at most `delay` late and `reorder` out of order.
+    /// Judges answers about the rows of `history`, whose changes the stream shows at most `delay` late and `reorder` out of
+    /// order.
     pub(crate) fn of(history: History, delay: Duration, reorder: Duration) -> Self {
         let (ahead, injected) = (AtomicU64::new(0), Mutex::default());
         let (answers, exact, lies) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
@@ -100,7 +101,8 @@ impl Honesty {
         Self(Arc::new(Judged { history, delay, reorder, ahead, injected, answers, exact, lies, first_lie }))
     }
 
-    /// From now on `as_of` may be `by` ahead because of a streamer's clock, unless the error is so large that the clock is not used.
+    /// From now on `as_of` may be `by` ahead because of a streamer's clock, unless the error is so large that the clock is not
+    /// used.
     pub(crate) fn clock_is_ahead(&self, by: Duration) {
         let by = if by > BELIEVED { 0 } else { by.as_millis() };
         self.0.ahead.fetch_max(u64::try_from(by).unwrap_or(u64::MAX), Ordering::Relaxed);

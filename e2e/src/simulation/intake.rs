@@ -1,6 +1,6 @@
-//! A process's access to its topics. While the process is frozen, every call and every answer is held back. When it resumes, it sends
-//! its requests under way before it hears what the group has decided meanwhile. It hears late that a partition of the log `changes`
-//! was revoked, and a mutant reads by other rules.
+//! A process's access to its topics. While the process is frozen, every call and every answer is held back. When it resumes,
+//! it sends its requests under way before it hears what the group has decided meanwhile. It hears late that a partition of the
+//! log `changes` was revoked, and a mutant reads by other rules.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;

@@ -135,8 +135,8 @@ impl Journal {
         Ok(())
     }
 
-    /// The items of a counter between two positions of its partition, or `None` if the log was not read that far or part of it was
-    /// lost.
+    /// The items of a counter between two positions of its partition, or `None` if the log was not read that far or part of it
+    /// was lost.
     pub(crate) fn between(&self, counter: &CounterId, from: Place, to: Place) -> Option<Vec<Logs>> {
         let kept = self.kept.lock();
         let logged = kept.partitions.get(&kept.partition_of(counter))?;

@@ -1,5 +1,6 @@
-//! The laws of counters. At rest, counts equal their rows and the events. Every write of a counter has processed each item in an
-//! interval of its partition exactly once, a correction makes its shards right, and the first to reach a threshold is recorded.
+//! The laws of counters. At rest, counts equal their rows and the events. Every write of a counter has processed each item in
+//! an interval of its partition exactly once, a correction makes its shards right, and the first to reach a threshold is
+//! recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +51,8 @@ pub(crate) fn exact(quiet: &Quiet<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// If nothing was lost, a count equals its rows even before a recount, unless it was edited by hand or says that it is in doubt.
+/// If nothing was lost, a count equals its rows even before a recount, unless it was edited by hand or says that it is in
+/// doubt.
 pub(crate) fn held(quiet: &Quiet<'_>, is_edited: impl Fn(&RowKey) -> bool) -> anyhow::Result<()> {
     let is_doubted = |key: &RowKey| quiet.counters.get(&key.counter).is_some_and(|it| it.doubt.contains(&key.shard));
     for (key, rows, counted) in quiet.keys().filter(|(key, ..)| !is_edited(key) && !is_doubted(key)) {
@@ -169,7 +171,8 @@ impl Steps {
         Ok(())
     }
 
-    /// A correction sets its shards to the sum of the entries before it. It does not include edits by hand after it was calculated.
+    /// A correction sets its shards to the sum of the entries before it. It does not include edits by hand after it was
+    /// calculated.
     fn corrected(
         &self,
         counter: &CounterId,
@@ -202,8 +205,8 @@ impl Steps {
         }
     }
 
-    /// Compares the recorded milestones of a counter with those that follow from the log, and returns their number. If part of the stream
-    /// was lost, a record need not name the right winner.
+    /// Compares the recorded milestones of a counter with those that follow from the log, and returns their number. If part of
+    /// the stream was lost, a record need not name the right winner.
     pub(crate) fn milestones(&self, counter: &CounterId, recorded: &[Milestone], lossy: bool) -> anyhow::Result<u64> {
         let none = BTreeMap::new();
         let firsts = self.firsts.get(counter).unwrap_or(&none);

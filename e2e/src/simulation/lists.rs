@@ -1,5 +1,5 @@
-//! Compares the lists that a reader of the topic of boards gets at each moment with the gains of the rows. The gains come from the
-//! store's changes of rows, not from the log.
+//! Compares the lists that a reader of the topic of boards gets at each moment with the gains of the rows. The gains come from
+//! the store's changes of rows, not from the log.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
@@ -271,8 +271,8 @@ impl Gained {
     }
 }
 
-/// An exact list must be the first `k` of `gained`. In a list with a bound, no count may be off by more, and no unlisted subject may
-/// beat the last one by more.
+/// An exact list must be the first `k` of `gained`. In a list with a bound, no count may be off by more, and no unlisted
+/// subject may beat the last one by more.
 pub(crate) fn listed(top: &Top, gained: &BTreeMap<PostId, i64>, k: usize) -> anyhow::Result<()> {
     let items = &top.list.items;
     let worth = gained.iter().filter(|(_, sum)| **sum >= 1);

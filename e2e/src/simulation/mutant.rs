@@ -1,10 +1,10 @@
-//! The rules that the models found necessary and that the simulation can break: seven about rows, twenty-one about counts and the
-//! claims of answers, three about milestones, and nine about what is trending.
+//! The rules that the models found necessary and that the simulation can break: seven about rows, twenty-one about counts and
+//! the claims of answers, three about milestones, and nine about what is trending.
 
 use clap::ValueEnum;
 
-/// A pipeline with one rule broken. Each mutant is made at a port or on the wire, by changing what the real service sends or receives
-/// there, so that the services contain no test switches.
+/// A pipeline with one rule broken. Each mutant is made at a port or on the wire, by changing what the real service sends or
+/// receives there, so that the services contain no test switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Mutant {
     /// A removal deletes the row.

@@ -50,8 +50,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The broken law that reveals a mutant. A schedule that was stopped reveals nothing, since a mutant that only runs forever breaks no
-    /// law.
+    /// The broken law that reveals a mutant. A schedule that was stopped reveals nothing, since a mutant that only runs
+    /// forever breaks no law.
     pub fn mutant_found(&self) -> Option<&str> {
         self.broken.as_deref().filter(|_| !self.endless)
     }

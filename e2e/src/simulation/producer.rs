@@ -1,5 +1,5 @@
-//! The messages of a process to the log `changes` and the topic of boards. Acknowledgements are lost, messages arrive late or not at
-//! all, and for a mutant messages are changed or not waited for.
+//! The messages of a process to the log `changes` and the topic of boards. Acknowledgements are lost, messages arrive late or
+//! not at all, and for a mutant messages are changed or not waited for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -133,8 +133,8 @@ impl FaultyProducer {
         Some(said.to_string().into_bytes())
     }
 
-    /// Holds back a correction that was made while no loss was open until one was announced and repaired. Returns the loss announced last
-    /// before.
+    /// Holds back a correction that was made while no loss was open until one was announced and repaired. Returns the loss
+    /// announced last before.
     async fn outlive_loss(&self, partition: u32) -> Option<Option<Place>> {
         let known = async || {
             self.process.world.journal.follow().await.ok()?;

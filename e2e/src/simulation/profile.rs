@@ -1,5 +1,5 @@
-//! The profile of a schedule: the rate of each fault, the number of processes, and their settings. It is drawn from the seed; for a
-//! mutant, only from profiles that give it something to break.
+//! The profile of a schedule: the rate of each fault, the number of processes, and their settings. It is drawn from the seed;
+//! for a mutant, only from profiles that give it something to break.
 
 pub(crate) mod targets;
 
@@ -45,15 +45,15 @@ pub(crate) struct Profile {
     pub(crate) changes: u32,
     /// The percentage of messages of the log that are not acknowledged. As many arrive late, and as many never.
     pub(crate) failing: u64,
-    /// The percentage of wrong clocks whose error is so large that they must not be used, the size of these errors, and the percentage
-    /// that are ahead.
+    /// The percentage of wrong clocks whose error is so large that they must not be used, the size of these errors, and the
+    /// percentage that are ahead.
     pub(crate) wrong_clocks: u64,
     pub(crate) wrong_by: Duration,
     pub(crate) ahead: u64,
     /// Whether parts of the stream or of the log are lost.
     pub(crate) lossy: bool,
-    /// Whether users unlike during a loss and like before and after it. A count without the lost changes is then one that the rows never
-    /// had.
+    /// Whether users unlike during a loss and like before and after it. A count without the lost changes is then one that the
+    /// rows never had.
     pub(crate) ebb: bool,
     /// Whether a loss lasts until it cancels an edit of a counter by hand.
     pub(crate) hidden: bool,

@@ -1,8 +1,8 @@
-//! Clients of the API during a schedule. They request single counts and batches from instances that work, are frozen, or have just
-//! started, and each answer is judged by the law of honesty. Requests reach an instance without a socket.
+//! Clients of the API during a schedule. They request single counts and batches from instances that work, are frozen, or have
+//! just started, and each answer is judged by the law of honesty. Requests reach an instance without a socket.
 //!
-//! Clients ask often while something happens, and more and more rarely while nothing does: a schedule has hours in which no number
-//! changes.
+//! Clients ask often while something happens, and more and more rarely while nothing does: a schedule has hours in which no
+//! number changes.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -90,8 +90,8 @@ impl Question {
 #[derive(Clone, Default)]
 pub(crate) struct Door {
     behind: Arc<Mutex<Behind>>,
-    /// Holds requests back. The instance's own tasks resume after them, so that a request can be answered before the instance has read
-    /// anything again.
+    /// Holds requests back. The instance's own tasks resume after them, so that a request can be answered before the instance
+    /// has read anything again.
     pub(crate) standstill: Standstill,
 }
 
@@ -126,8 +126,8 @@ impl Door {
         Some((behind.life, behind.front.clone()?))
     }
 
-    /// The counts that the instance answers. `None` if there is no instance, it has ended meanwhile, it answers without a count, or it
-    /// does not know a counter yet.
+    /// The counts that the instance answers. `None` if there is no instance, it has ended meanwhile, it answers without a
+    /// count, or it does not know a counter yet.
     pub(crate) async fn ask(&self, question: &Question) -> anyhow::Result<Option<Vec<Answer>>> {
         let Some((life, front)) = self.front() else { return Ok(None) };
         let request = question.request()?;

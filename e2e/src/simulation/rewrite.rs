@@ -1,5 +1,5 @@
-//! Rewrites the log `changes` and the topic of boards for readers that break a rule: the real reader gets what a reader without the
-//! rule would have understood.
+//! Rewrites the log `changes` and the topic of boards for readers that break a rule: the real reader gets what a reader
+//! without the rule would have understood.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

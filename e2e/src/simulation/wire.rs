@@ -1,5 +1,5 @@
-//! The connection between one process's SDK and the emulator: its gate, the trace of requests, expired signatures, and a mutant's
-//! changes to requests and answers.
+//! The connection between one process's SDK and the emulator: its gate, the trace of requests, expired signatures, and a
+//! mutant's changes to requests and answers.
 
 pub(crate) mod tampered;
 

@@ -39,9 +39,9 @@ fn likes() -> BTreeMap<String, i64> {
     liked.into_iter().map(|(post, users)| (post, i64::try_from(users.len()).expect("a few thousand"))).collect()
 }
 
-/// The figures of a pipeline that only has likes. All events are in the log when the consumer starts, so a like followed by its unlike
-/// is one write if both wait; that unlike finds no row, and costs a refused update and an insert. Each process reads the format and
-/// the tables' ids, each partition is claimed, and the claims are stored once a second.
+/// The figures of a pipeline that only has likes. All events are in the log when the consumer starts, so a like followed by
+/// its unlike is one write if both wait; that unlike finds no row, and costs a refused update and an insert. Each process
+/// reads the format and the tables' ids, each partition is claimed, and the claims are stored once a second.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_that_only_counts_likes_pays_nothing_for_other_counters() {
     let mut pipeline = Pipeline::new(PARTITIONS).await.unwrap();

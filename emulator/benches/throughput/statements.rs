@@ -1,5 +1,5 @@
-//! Measures a statement of BatchExecuteStatement: in process, from the bytes of a request to the bytes of its answer; and on the
-//! client's side, in the plain SDK over loopback.
+//! Measures a statement of BatchExecuteStatement: in process, from the bytes of a request to the bytes of its answer; and on
+//! the client's side, in the plain SDK over loopback.
 
 use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! Protects the control commands from web pages of other sites. Any page that is open in a browser can send requests to loopback, and
-//! any name server can resolve the page's name to it (DNS rebinding).
+//! Protects the control commands from web pages of other sites. Any page that is open in a browser can send requests to
+//! loopback, and any name server can resolve the page's name to it (DNS rebinding).
 
 use std::net::IpAddr;
 

@@ -7,8 +7,8 @@ use crate::value::Item;
 
 /// One version of one item.
 ///
-/// The JSON is canonical: key attributes come first, the others are ordered by name, sets are sorted and numbers normalised. So equal
-/// items have equal text, an answer copies it, and it takes about a third of the memory of a tree.
+/// The JSON is canonical: key attributes come first, the others are ordered by name, sets are sorted and numbers normalised.
+/// So equal items have equal text, an answer copies it, and it takes about a third of the memory of a tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
     members: Arc<[u8]>,

@@ -1,5 +1,5 @@
-//! The keys of items as bytes, ordered by the hash of the partition key, the partition key, and the sort key. The schema knows the names
-//! of the key attributes.
+//! The keys of items as bytes, ordered by the hash of the partition key, the partition key, and the sort key. The schema knows
+//! the names of the key attributes.
 
 use std::ops::Bound;
 
@@ -12,8 +12,8 @@ use crate::value::Value;
 
 /// A position in the key space of a table or index.
 ///
-/// Keys are ordered by the hash of the partition key, by which scans, segments and stream shards are divided, then by collection, then by
-/// sort key.
+/// Keys are ordered by the hash of the partition key, by which scans, segments and stream shards are divided, then by
+/// collection, then by sort key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     hash: u64,
@@ -21,8 +21,8 @@ pub(crate) struct Key {
     parts: Parts,
 }
 
-/// Keys of the usual length are stored inline, so a search in a large map compares inside the map's own nodes instead of following a
-/// pointer for every key.
+/// Keys of the usual length are stored inline, so a search in a large map compares inside the map's own nodes instead of
+/// following a pointer for every key.
 type Parts = SmallVec<[u8; 40]>;
 
 /// Ends a part. An escaped zero is `00 FF`, so the end sorts before every continuation.

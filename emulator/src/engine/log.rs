@@ -1,5 +1,5 @@
-//! An append-only list of stream records that is trimmed at its front. The cost of a push, a trim or a search is at most logarithmic in
-//! its length.
+//! An append-only list of stream records that is trimmed at its front. The cost of a push, a trim or a search is at most
+//! logarithmic in its length.
 
 use std::collections::VecDeque;
 

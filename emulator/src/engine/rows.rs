@@ -1,5 +1,5 @@
-//! The items of a table or index, ordered by key and indexed by hash, with a short history from which eventually consistent reads
-//! return old values.
+//! The items of a table or index, ordered by key and indexed by hash, with a short history from which eventually consistent
+//! reads return old values.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher;
@@ -19,8 +19,8 @@ const MAX_UNDO: usize = 100_000;
 
 /// The rows of a table or of an index.
 ///
-/// Reads and writes of one item find it by hash, at a cost that does not grow with the number of items. Only new and removed keys, and
-/// pages of several items, use the order.
+/// Reads and writes of one item find it by hash, at a cost that does not grow with the number of items. Only new and removed
+/// keys, and pages of several items, use the order.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     entries: Entries,

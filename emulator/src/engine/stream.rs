@@ -199,8 +199,8 @@ impl Stream {
         Some(vec![self.open_shard(Some(id), low, high, now)])
     }
 
-    /// Closes a shard and opens two children, cut at `at`, or in the middle of its load or of its range. Returns `None` if the shard is
-    /// closed or cannot be cut there.
+    /// Closes a shard and opens two children, cut at `at`, or in the middle of its load or of its range. Returns `None` if the
+    /// shard is closed or cannot be cut there.
     pub(crate) fn split(&mut self, id: &str, at: Option<Key>, now: Millis) -> Option<Vec<String>> {
         let shard = self.shards.get(id).filter(|shard| shard.is_open())?;
         let inside = |cut: &Key| *cut > shard.low && shard.high.as_ref().is_none_or(|high| cut < high);

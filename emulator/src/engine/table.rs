@@ -121,7 +121,8 @@ impl Table {
             .ok_or_else(|| Error::validation(format!("The table does not have the specified index: {name}")))
     }
 
-    /// Sets or removes one item in the rows, the indexes, the expiry and the stream. A write that changes nothing has no effect.
+    /// Sets or removes one item in the rows, the indexes, the expiry and the stream. A write that changes nothing has no
+    /// effect.
     pub(crate) fn write(&mut self, key: &Key, new: Option<&Stored>, context: &mut Context<'_>) {
         let old = self.rows.get(key, None).cloned();
         if old.as_ref() == new.map(|stored| &stored.image) {

@@ -1,5 +1,5 @@
-//! The throughput limit of partition keys. If one is set, requests for a hot key are throttled until enough time has passed, as DynamoDB
-//! does.
+//! The throughput limit of partition keys. If one is set, requests for a hot key are throttled until enough time has passed,
+//! as DynamoDB does.
 
 use std::collections::HashMap;
 
@@ -72,8 +72,8 @@ struct Meter {
     sweep_at: usize,
 }
 
-/// The level of a bucket in thousandths of half units, and its time. In this unit, a limit in half units per second is a whole number per
-/// millisecond.
+/// The level of a bucket in thousandths of half units, and its time. In this unit, a limit in half units per second is a whole
+/// number per millisecond.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
     amount: u64,

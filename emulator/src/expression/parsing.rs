@@ -1,4 +1,5 @@
-//! The parser that both languages share: the cursor over the tokens, lists, parentheses, calls, document paths and postponed errors.
+//! The parser that both languages share: the cursor over the tokens, lists, parentheses, calls, document paths and postponed
+//! errors.
 
 use super::path::{MAX_PATH_LEVELS, Path, Step};
 use super::token::{Lexeme, Token};
@@ -127,7 +128,8 @@ impl<'a, L: Language> Parsing<'a, L> {
         Ok(items)
     }
 
-    /// Consumes the name of a function and the opening parenthesis, if the next tokens are a call. Returns the name and its position.
+    /// Consumes the name of a function and the opening parenthesis, if the next tokens are a call. Returns the name and its
+    /// position.
     pub(super) fn called(&mut self) -> Option<(&'a str, usize)> {
         let Token::Word(name) = self.peek() else { return None };
         if self.peek_second() != Token::Symbol("(") {

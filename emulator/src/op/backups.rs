@@ -1,4 +1,5 @@
-//! UpdateContinuousBackups, DescribeContinuousBackups and RestoreTableToPointInTime. A restore is instantaneous, to any time up to now.
+//! UpdateContinuousBackups, DescribeContinuousBackups and RestoreTableToPointInTime. A restore is instantaneous, to any time
+//! up to now.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -83,8 +84,8 @@ fn said(table: &Table, now: Millis) -> Vec<u8> {
     })
 }
 
-/// Creates a table with the contents of another one at a point in time. As in DynamoDB, it has the keys, local indexes and items, but no
-/// stream, expiry or recovery.
+/// Creates a table with the contents of another one at a point in time. As in DynamoDB, it has the keys, local indexes and
+/// items, but no stream, expiry or recovery.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct RestoreTableToPointInTime {

@@ -1,5 +1,5 @@
-//! The common parts of ExecuteStatement and BatchExecuteStatement. A PartiQL statement is resolved with its table and executed as a
-//! PutItem, UpdateItem, DeleteItem or GetItem.
+//! The common parts of ExecuteStatement and BatchExecuteStatement. A PartiQL statement is resolved with its table and executed
+//! as a PutItem, UpdateItem, DeleteItem or GetItem.
 
 mod batch;
 mod single;

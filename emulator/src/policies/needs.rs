@@ -23,8 +23,8 @@ impl Need {
     }
 }
 
-/// The permissions of a request. Each action of a transaction needs the same as a single request. A request whose resources cannot be
-/// parsed needs its action on all resources, which no grant for a table covers.
+/// The permissions of a request. Each action of a transaction needs the same as a single request. A request whose resources
+/// cannot be parsed needs its action on all resources, which no grant for a table covers.
 pub(crate) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
     let target = request.headers().get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
     let operation = target.rsplit('.').next().unwrap_or_default();

@@ -81,7 +81,8 @@ async fn history(emulator: &Emulator, rng: &mut StdRng, writes: usize) {
     }
 }
 
-/// Compares a whole stream with the table: each change appears once, each item's changes are in order, and the last is the table's.
+/// Compares a whole stream with the table: each change appears once, each item's changes are in order, and the last is the
+/// table's.
 async fn check_stream(emulator: &Emulator, page: usize) -> usize {
     let arn = reader::stream_arn(emulator, "rows").await;
     let mut rows: BTreeMap<(String, String), Value> = BTreeMap::new();

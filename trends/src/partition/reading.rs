@@ -5,14 +5,16 @@
 //! that position pass through a filter that begins empty, and later ones through the stored filter. This is correct for windows
 //! that begin after the time at which reading begins:
 //!
-//! * **No change is missing.** The empty filter is never ahead of the true one in any stream shard: both advance with the sections
-//!   that they see, and the true one has seen more. So every entry after the beginning that the true filter accepts is accepted.
-//! * **No change counts twice.** From the first section of a stream shard on, an entry is accepted once, and the stored filter is
-//!   at least as far in each. Other accepted entries are late copies, up to half a day late, of sections from before the beginning.
-//!   Their changes lie before every such window, and each is accepted once.
-//! * **Losses are known.** The empty filter takes the first back-links for holes, so its findings are ignored. The stored filter
-//!   knows where the last loss was announced; if that is after the beginning, the message there states when. If the message before
-//!   the stored position is not the one that the fold has read there, the log has lost its end, which is a loss, too.
+//! * **No change is missing.** The empty filter is never ahead of the true one in any stream shard: both advance with the
+//!   sections that they see, and the true one has seen more. So every entry after the beginning that the true filter accepts
+//!   is accepted.
+//! * **No change counts twice.** From the first section of a stream shard on, an entry is accepted once, and the stored filter
+//!   is at least as far in each. Other accepted entries are late copies, up to half a day late, of sections from before the
+//!   beginning. Their changes lie before every such window, and each is accepted once.
+//! * **Losses are known.** The empty filter takes the first back-links for holes, so its findings are ignored. The stored
+//!   filter knows where the last loss was announced; if that is after the beginning, the message there states when. If the
+//!   message before the stored position is not the one that the fold has read there, the log has lost its end, which is a
+//!   loss, too.
 //!
 //! None of this is needed for a log that is read from its offset 0: its filter is the true one from the first message on, and
 //! before that message there was nothing, or a loss is announced. So the lists of a young deployment are exact at once.
@@ -139,8 +141,8 @@ impl Reading {
         Ok(notes)
     }
 
-    /// Whether the message before the stored position is not the one that the fold has read there: then the log has lost its end. The
-    /// stored filter is used nevertheless, and changes that only the lost end contained are missing.
+    /// Whether the message before the stored position is not the one that the fold has read there: then the log has lost its
+    /// end. The stored filter is used nevertheless, and changes that only the lost end contained are missing.
     fn is_replaced(&self, read: ReadTo) -> bool {
         let stored = self.stored.as_ref().and_then(Position::read_to);
         stored.is_some_and(|stored| stored.at == read.at && stored.last != read.last)

@@ -1,5 +1,5 @@
-//! The contract of the log's ports, for the in-memory log and for librdkafka with the brokers in `TALLY_TEST_BROKERS`, or else with its
-//! in-process cluster.
+//! The contract of the log's ports, for the in-memory log and for librdkafka with the brokers in `TALLY_TEST_BROKERS`, or else
+//! with its in-process cluster.
 
 mod engine;
 mod groups;

@@ -1,5 +1,5 @@
-//! The whole consumer over the emulated store and the in-memory broker, under paused time: the resulting rows, sums, dead letters and
-//! committed offsets.
+//! The whole consumer over the emulated store and the in-memory broker, under paused time: the resulting rows, sums, dead
+//! letters and committed offsets.
 
 mod claims;
 mod failing;

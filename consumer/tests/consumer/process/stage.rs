@@ -1,5 +1,5 @@
-//! The environment of the process tests: librdkafka's in-process cluster, the emulator on a loopback port, producers with a ledger, and
-//! consumers that end with their test even if it fails.
+//! The environment of the process tests: librdkafka's in-process cluster, the emulator on a loopback port, producers with a
+//! ledger, and consumers that end with their test even if it fails.
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -167,8 +167,8 @@ impl Corrections {
         self.0.lock().insert(id.stored().into_owned(), None);
     }
 
-    /// The time since when a count is correct; the inner `None` means that it was never changed. The outer `None` means that it is
-    /// wrong.
+    /// The time since when a count is correct; the inner `None` means that it was never changed. The outer `None` means that
+    /// it is wrong.
     fn since(&self, id: &CounterId) -> Option<Option<Instant>> {
         match self.0.lock().get(&*id.stored()) {
             None => Some(None),

@@ -1,8 +1,8 @@
 //! Losses while the API is queried: parts of the stream, and the last commands of a Redis whose primary is killed.
 //!
 //! A part of the stream is trimmed before streamers have read it, or written while the stream is off. In every other round the
-//! API is stopped meanwhile and its store takes seconds, so that it answers with old knowledge of losses. Answers that say exact
-//! have to be right nevertheless. After a failover, a cached count may be older than before, but never newer than the
+//! API is stopped meanwhile and its store takes seconds, so that it answers with old knowledge of losses. Answers that say
+//! exact have to be right nevertheless. After a failover, a cached count may be older than before, but never newer than the
 //! standing beside it says.
 
 use std::time::Duration;

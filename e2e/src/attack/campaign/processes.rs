@@ -28,7 +28,8 @@ pub(crate) struct Nap {
 const SHORTEST: u64 = 5_000;
 const LONGEST: u64 = 120_000;
 
-/// Draws sleeps of consumers and streamers in turn. Most are short, and a few are so long that the sleeper loses its partitions.
+/// Draws sleeps of consumers and streamers in turn. Most are short, and a few are so long that the sleeper loses its
+/// partitions.
 pub(crate) fn naps(chance: &Chance, count: usize) -> Vec<Nap> {
     let span = || match chance.below(100) {
         0..80 => chance.millis(SHORTEST, 12_000),

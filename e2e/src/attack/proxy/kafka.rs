@@ -42,8 +42,8 @@ impl Advertised {
     }
 }
 
-/// Splits a connection's bytes into answers, which are forwarded as a whole. Otherwise the last bytes of a piece would have to be
-/// held back, and a client may wait for them.
+/// Splits a connection's bytes into answers, which are forwarded as a whole. Otherwise the last bytes of a piece would have to
+/// be held back, and a client may wait for them.
 pub(super) struct Frames<'a> {
     advertised: &'a Advertised,
     partial: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Runs schedules concurrently, each in its own process. One that breaks a law is reduced: fewer events and fewer kinds of faults, as
-//! long as some law still breaks.
+//! Runs schedules concurrently, each in its own process. One that breaks a law is reduced: fewer events and fewer kinds of
+//! faults, as long as some law still breaks.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -27,8 +27,8 @@ impl Pool {
         Self { program, jobs: jobs.unwrap_or(processors).max(1) }
     }
 
-    /// Runs `orders` until `go_on` returns false; it is called with each outcome as it arrives. With `twice`, each schedule runs a second
-    /// time, and a different trace counts as a broken law.
+    /// Runs `orders` until `go_on` returns false; it is called with each outcome as it arrives. With `twice`, each schedule
+    /// runs a second time, and a different trace counts as a broken law.
     ///
     /// # Errors
     /// A schedule cannot be run, or its outcome cannot be read.

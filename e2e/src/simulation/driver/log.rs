@@ -115,8 +115,8 @@ impl Driver {
         self.unread = Some(Unread { due: now + READING, read: None });
     }
 
-    /// Loses messages at the end of the log that no fold has read, in half of the cases while another relay takes over. Then the folds
-    /// resume.
+    /// Loses messages at the end of the log that no fold has read, in half of the cases while another relay takes over. Then
+    /// the folds resume.
     pub(super) async fn lose_unread(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let Some(Unread { read, .. }) = self.unread.take_if(|unread| unread.due <= now) else { return Ok(()) };
@@ -201,8 +201,8 @@ impl Driver {
 const HIDDEN: Duration = Duration::from_secs(30);
 
 impl Driver {
-    /// Trims the stream shards that appear in the log. DynamoDB trims no record younger than a day, and a loss in a shard of that age
-    /// that does not appear in the log would be noticed by its age alone.
+    /// Trims the stream shards that appear in the log. DynamoDB trims no record younger than a day, and a loss in a shard of
+    /// that age that does not appear in the log would be noticed by its age alone.
     pub(super) async fn trim(&mut self) -> anyhow::Result<bool> {
         let World { calm, emulator, .. } = &*self.world;
         let info = self.world.calmly(calm.stream.info()).await?;

@@ -17,8 +17,8 @@ impl Fold {
         format!("{record:?}, its row {row:?}")
     }
 
-    /// The records that must have a dead letter, and those that may: records that are not events, events that were produced before their
-    /// definition and became nothing, and misrouted ones whose row already had a routed event.
+    /// The records that must have a dead letter, and those that may: records that are not events, events that were produced
+    /// before their definition and became nothing, and misrouted ones whose row already had a routed event.
     pub(crate) fn letters(&self, events: &Events) -> [BTreeSet<(u32, u64)>; 2] {
         let (mut required, mut lawful) = (BTreeSet::new(), BTreeSet::new());
         let mut last_misrouted = BTreeMap::new();

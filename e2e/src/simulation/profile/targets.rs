@@ -118,8 +118,8 @@ impl Profile {
         }
     }
 
-    /// Creates them for a mutant that makes answers wrong after a loss: few faults except for rare losses, and a stream without delay. A
-    /// loss that is still open would hide the effect on the next one.
+    /// Creates them for a mutant that makes answers wrong after a loss: few faults except for rare losses, and a stream
+    /// without delay. A loss that is still open would hide the effect on the next one.
     fn target_losses(&mut self, mutant: Mutant) {
         self.actions = vec![(Action::Nothing, 60), (Action::CacheEvicted, 5)];
         self.rules.truncate(1);
@@ -209,7 +209,8 @@ impl Profile {
         self.actions = vec![(Action::Nothing, 60), (Action::Crash, 2), (Action::RecountAsked, 25)];
     }
 
-    /// Creates them for a mutant of milestones: a total crosses the thresholds in both directions while several stream shards add to it.
+    /// Creates them for a mutant of milestones: a total crosses the thresholds in both directions while several stream shards
+    /// add to it.
     fn target_milestones(&mut self, mutant: Mutant) {
         self.crowd = Crowd { posts: 2, users: 100, hot: 60, unlikes: 50 };
         self.shards = ShardCount::new(4).expect("a power of two");
@@ -231,7 +232,8 @@ impl Profile {
 /// Separates the random numbers of lists from the others of a seed.
 const LISTS: u64 = 0x006c_6973_7473;
 
-/// The greatest delay of the stream. Lists contain the second that the log is complete for, which stays behind the clock by a margin.
+/// The greatest delay of the stream. Lists contain the second that the log is complete for, which stays behind the clock by a
+/// margin.
 const LATE: Duration = Duration::from_millis(1_500);
 
 /// The settings of the log and of the processes that make lists.

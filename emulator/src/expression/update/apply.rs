@@ -27,8 +27,8 @@ pub(super) fn apply(actions: &[Action], old: &Item) -> Result<Item, Invalid> {
             Outcome::Unchanged => check_parent(&action.path, old)?,
         }
     }
-    // Indices refer to the old list. Values beyond its end are appended in the order of their indices, and removals go from the end
-    // backwards, after nothing else moves.
+    // Indices refer to the old list. Values beyond its end are appended in the order of their indices, and removals go from
+    // the end backwards, after nothing else moves.
     writes.sort_by_key(|(path, _)| *path);
     removals.sort();
     let mut item = old.clone();
