@@ -154,7 +154,7 @@ fn configured<A: Parser, C: TryFrom<A, Error = tally_service::Invalid>>(args: &[
         Err(refused) => assert!(!refused.to_string().is_empty()),
         Ok(args) => {
             if let Err(invalid) = C::try_from(args) {
-                assert!(!invalid.to_string().is_empty(), "what is refused is named");
+                assert!(!invalid.to_string().is_empty(), "an error names what is wrong");
             }
         }
     }

@@ -119,13 +119,17 @@ impl Story {
             let _ = writeln!(text, "  {line}");
         }
         let compared = &judgement.compared;
-        let _ = writeln!(text, "  {} events said, {} amounts of unknown outcome", judgement.said, judgement.doubtful);
         let _ = writeln!(
             text,
-            "  {} rows are what was said, {} of them cells; {} counters are what their rows weigh; a recount found nothing",
+            "  {} events produced, {} amounts without acknowledgement",
+            judgement.said, judgement.doubtful
+        );
+        let _ = writeln!(
+            text,
+            "  {} rows equal the events, {} of them cells; {} counters equal their rows; a recount found no drift",
             compared.rows, compared.cells, compared.counters
         );
-        let _ = writeln!(text, "  answers of the api: {}; {} said exact", judgement.answers, judgement.honest.exact);
+        let _ = writeln!(text, "  answers of the api: {}; {} exact", judgement.answers, judgement.honest.exact);
         let _ = writeln!(text, "0 differences");
         text
     }
@@ -175,11 +179,14 @@ async fn lose_counts(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Re
     let lost = Instant::now();
     lose(stage, "like_counts", "post_id").await?;
     let noticed = until("no count to be called exact", NOTICED, async || none_is_exact(stage).await.is_ok()).await?;
-    story.tell(format!("like_counts deleted and created anew; nothing is exact {:.1} s later", noticed.as_secs_f64()));
+    story.tell(format!(
+        "like_counts deleted and created again; no answer is exact {:.1} s later",
+        noticed.as_secs_f64()
+    ));
     let operator = stage.fleet.launcher.operator();
     let done = operator.change(&["adopt", "tables"]).await?;
     story.tell(done.out.lines().last().unwrap_or_default().to_owned());
-    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
+    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
     none_is_exact(stage).await?;
 
     let recounted = Instant::now();
@@ -190,17 +197,17 @@ async fn lose_counts(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Re
     until("the api to say exact again", HONEST, async || stage.honesty.count().exact > before).await?;
     story.tell(format!("exact again {} after the loss, {} after the recount began", spent(lost), spent(recounted)));
     if let Some(memory) = recount.peak_memory() {
-        story.tell(format!("the recount has {} MiB of memory at most", memory >> 20));
+        story.tell(format!("the recount used at most {} MiB of memory", memory >> 20));
     }
     let code = recount.exit(RECOUNTED).await?;
     ensure!(code == Some(0), "the recount ended with {code:?}\n{}", recount.tail());
-    story.tell(format!("the recount has looked at everything once more after {}", spent(recounted)));
+    story.tell(format!("the recount has finished its second pass after {}", spent(recounted)));
     stage.all_well()
 }
 
 /// Until an audit has finished, no answer may say exact. Returns the number of answers.
 async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
-    let address = stage.fleet.api().public().context("the api listens nowhere")?;
+    let address = stage.fleet.api().public().context("the api has no public address yet")?;
     let mut asked = 0;
     for id in all_counters(stage.crowd, &definitions()) {
         let path = format!("/v1/posts/{}/counters/{}", id.post, id.name);

@@ -175,7 +175,7 @@ impl Run {
     fn append(&self, partition: u32, value: &[u8]) -> anyhow::Result<()> {
         let key = Some(POST.as_bytes());
         let record = Outgoing { topic: TOPIC, partition: Some(partition), key, value: Some(value), headers: &[] };
-        self.pipeline.broker.append(record, self.pipeline.clock.now()).context("the log's twin refuses a record")?;
+        self.pipeline.broker.append(record, self.pipeline.clock.now()).context("the in-memory log refuses a record")?;
         Ok(())
     }
 
@@ -187,7 +187,7 @@ impl Run {
         for (partition, said) in (0..).zip(&self.said) {
             let shard: Shard = ShardCount::DEFAULT.shard_of_cell(partition);
             let counted = counter.part(shard);
-            let next = said.get(usize::try_from(counted).context("a count below zero")?);
+            let next = said.get(usize::try_from(counted).context("a count is negative")?);
             oldest = oldest.max(next.map_or(Duration::ZERO, |at| now.saturating_sub(*at)));
         }
         Ok(oldest)

@@ -134,7 +134,7 @@ impl Scale {
         outcome.drained = pipeline.clock.now().since(ended);
         outcome.wrong_rows = rows.wrong();
         outcome.wrong_counts = self.wrong_counts(&load, &pipeline).await?;
-        ensure!(began < ended, "no time went by");
+        ensure!(began < ended, "no time has passed");
         for (kept, meter) in outcome.asked.iter_mut().zip(&pipeline.meters) {
             kept.add(meter.take());
         }
@@ -260,8 +260,8 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { said, drained, behind, staleness, asked, wrong_counts, wrong_rows } = self;
         let [consumers, streamers] = asked;
-        writeln!(f, "likes        {said}, all of them counted {drained:?} after the last was said")?;
-        writeln!(f, "behind       {behind} likes at the most")?;
+        writeln!(f, "likes        {said}, all counted {drained:?} after the last one")?;
+        writeln!(f, "lag          at most {behind} likes")?;
         writeln!(f, "staleness    p50 {:?}, p99 {:?}", part(staleness, 50), part(staleness, 99))?;
         let (written, throttled) = (consumers.written(), consumers.throttled("BatchExecuteStatement"));
         let of = share(throttled, written + throttled);

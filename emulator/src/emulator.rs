@@ -1,6 +1,5 @@
 //! The handle of the emulator. It passes requests through faults to the engine and returns the answers; `server` adds sockets,
-//! and
-//! `client` the SDK's interface.
+//! and `client` the SDK's interface.
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;

@@ -40,7 +40,7 @@ impl Flags {
     pub(crate) fn into_config(self) -> anyhow::Result<Config> {
         ensure!(
             self.config.stream_reorder <= self.config.stream_delay,
-            "--stream-reorder is larger than --stream-delay: what a reader has seen cannot change places"
+            "--stream-reorder must not exceed --stream-delay: records that a reader may have seen cannot be reordered"
         );
         let faults = match &self.faults {
             None => Vec::new(),
@@ -73,7 +73,7 @@ pub(crate) fn unknown_variable(given: impl Iterator<Item = OsString>) -> Option<
         given.filter(|name| name.starts_with(OURS) && !own.contains(&name.as_str()) && !is_service_link(name));
     unknown.min().map(|name| {
         let nearest = own.iter().min_by_key(|own| strsim::damerau_levenshtein(own, &name)).copied().unwrap_or(OURS);
-        anyhow!("{name}: the emulator has no such setting: is it {nearest}")
+        anyhow!("{name}: the emulator has no such setting: did you mean {nearest}?")
     })
 }
 
@@ -93,7 +93,7 @@ mod tests {
         };
         assert_eq!(
             refused(&["TALLY_EMULATOR_SEDE", "TALLY_EMULATOR_SEED"]).as_deref(),
-            Some("TALLY_EMULATOR_SEDE: the emulator has no such setting: is it TALLY_EMULATOR_SEED")
+            Some("TALLY_EMULATOR_SEDE: the emulator has no such setting: did you mean TALLY_EMULATOR_SEED?")
         );
         let others = ["TALLY_RATE", "TALLY_EMULATOR_SERVICE_HOST", "TALLY_EMULATOR_PORT_8000_TCP", "PATH"];
         assert_eq!(refused(&others), None, "other programs' and Kubernetes' own");

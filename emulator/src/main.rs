@@ -60,10 +60,10 @@ async fn prepare(flags: Flags) -> anyhow::Result<(Config, TcpListener)> {
 async fn serve(config: Config, listener: TcpListener) -> anyhow::Result<()> {
     let is_under_policies = config.policies.is_some();
     let emulator = Emulator::new(config);
-    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     // Hangups stay ignored if the process was started that way, as `nohup` does.
     let mut hangup =
-        (!ignores_hangups()).then(|| signal(SignalKind::hangup())).transpose().context("listening for SIGHUP")?;
+        (!ignores_hangups()).then(|| signal(SignalKind::hangup())).transpose().context("cannot listen for SIGHUP")?;
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -71,7 +71,7 @@ async fn serve(config: Config, listener: TcpListener) -> anyhow::Result<()> {
             _ = tokio::signal::ctrl_c() => {}
         }
     };
-    writeln!(io::stdout(), "listening on http://{}", listener.local_addr().context("reading the port")?)?;
+    writeln!(io::stdout(), "listening on http://{}", listener.local_addr().context("cannot read the port")?)?;
     emulator.serve(listener, stop).await.context("serving")?;
     if is_under_policies {
         report(&emulator).context("reporting")?;

@@ -41,7 +41,7 @@ impl Emulator {
                     Ok((stream, _)) => { connections.spawn(graceful.watch(self.connection(stream))); }
                     // There are too few descriptors, or the connection was reset; the next one may succeed.
                     Err(error) => {
-                        tracing::warn!(%error, "connection not accepted");
+                        tracing::warn!(%error, "cannot accept a connection");
                         tokio::time::sleep(Duration::from_millis(10)).await;
                     }
                 },
@@ -49,7 +49,7 @@ impl Emulator {
         }
         drop(listener);
         if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
-            tracing::warn!(open = connections.len(), "connections cut off");
+            tracing::warn!(open = connections.len(), "dropping connections that did not finish");
         }
         connections.shutdown().await;
         Ok(())
@@ -63,7 +63,7 @@ impl Emulator {
         impl hyper::service::HttpService<Incoming, ResBody = Full<Bytes>, Error = Lost, Future: Send> + use<>,
     > {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "small packets may wait");
+            tracing::debug!(%error, "cannot disable Nagle's algorithm");
         }
         let here = stream.local_addr().ok().map(|address| address.ip());
         let emulator = self.clone();

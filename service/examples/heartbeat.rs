@@ -82,7 +82,7 @@ impl TryFrom<Args> for Config {
         let Args { common: _, greeting, interval, token, misbehave } = args;
         let mut invalid = Invalid::none();
         let greeting = invalid.require("greeting", greeting);
-        invalid.ensure("interval", !interval.is_zero(), "must be more than nothing");
+        invalid.ensure("interval", !interval.is_zero(), "must be greater than zero");
         match greeting {
             Some(greeting) if invalid.is_empty() => Ok(Self { greeting, interval, token, misbehave }),
             _ => Err(invalid),

@@ -77,7 +77,7 @@ pub(crate) const DROPPED_LINES: Metric = Metric {
     kind: Kind::Counter,
     unit: Unit::Count,
     labels: &[],
-    description: "Lines of the log dropped, as standard error could not be written.",
+    description: "Log lines dropped because standard error could not be written.",
 };
 
 /// The metrics of every process, in addition to its own catalogue.
@@ -87,7 +87,7 @@ pub const COMMON: Catalogue = Catalogue(&[
         kind: Kind::Gauge,
         unit: Unit::Count,
         labels: &[Label::learnt("service"), Label::learnt("version")],
-        description: "Always 1; says what is running.",
+        description: "Always 1; its labels name the service and its version.",
     },
     DROPPED_LINES,
 ]);
@@ -215,8 +215,8 @@ mod tests {
     #[test]
     fn a_catalogue_prints_one_line_per_metric() {
         insta::assert_snapshot!(COMMON, @"
-        tally_build_info{service,version} gauge, count: Always 1; says what is running.
-        tally_log_dropped_lines_total{} counter, count: Lines of the log dropped, as standard error could not be written.
+        tally_build_info{service,version} gauge, count: Always 1; its labels name the service and its version.
+        tally_log_dropped_lines_total{} counter, count: Log lines dropped because standard error could not be written.
         ");
     }
 
@@ -273,7 +273,10 @@ mod tests {
         metrics::histogram!("tally_test_rows").record(99.0);
         let rendered = second.render();
         assert!(rendered.contains(r#"tally_build_info{service="tally-test",version="1.2.3"} 1"#), "{rendered}");
-        assert!(rendered.contains("# HELP tally_build_info Always 1; says what is running."), "{rendered}");
+        assert!(
+            rendered.contains("# HELP tally_build_info Always 1; its labels name the service and its version."),
+            "{rendered}"
+        );
         let errors: Vec<&str> = rendered.lines().filter(|line| line.starts_with("tally_test_errors_total{")).collect();
         assert_eq!(errors.len(), 4, "{rendered}");
         assert!(errors.contains(&r#"tally_test_errors_total{call="get",class="bad"} 0"#), "{errors:?}");

@@ -146,8 +146,8 @@ pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, St
             continue;
         }
         let nearest = known.iter().min_by_key(|known| strsim::damerau_levenshtein(known, name));
-        let nearest = nearest.map(|nearest| format!(": is it {nearest}")).unwrap_or_default();
-        invalid.add_variable(name, format!("no Tally program has such a setting{nearest}"));
+        let nearest = nearest.map(|nearest| format!(": did you mean {nearest}?")).unwrap_or_default();
+        invalid.add_variable(name, format!("no Tally program has this setting{nearest}"));
     }
     invalid
 }
@@ -198,8 +198,8 @@ mod tests {
     fn an_unknown_variable_is_refused_with_the_most_similar_one_and_without_its_value() {
         assert_eq!(
             refused(&[("TALLY_BROKER", "canary"), ("TALLY_OVN", "")]),
-            "TALLY_BROKER: no Tally program has such a setting: is it TALLY_BROKERS; \
-             TALLY_OVN: no Tally program has such a setting: is it TALLY_OWN"
+            "TALLY_BROKER: no Tally program has this setting: did you mean TALLY_BROKERS?; \
+             TALLY_OVN: no Tally program has this setting: did you mean TALLY_OWN?"
         );
     }
 

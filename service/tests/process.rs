@@ -117,7 +117,7 @@ async fn the_log_level_can_be_changed_at_run_time_but_not_by_a_web_page() {
     assert_eq!(answer(&address, "/log-level").await, (200, "info\n".to_owned()));
     eventually("beats are logged", async || beats() > 0).await;
     assert_eq!(put("error,heartbeat=warn", "").await, (200, "error,heartbeat=warn\n".to_owned()));
-    assert_eq!(service.logs("the log level changes").await["to"], "error,heartbeat=warn");
+    assert_eq!(service.logs("changing the log level").await["to"], "error,heartbeat=warn");
     more().await;
     let before = beats();
     more().await;

@@ -226,7 +226,7 @@ pub async fn stand(changes: &Changes, partition: u32, standing: &StandingAt) -> 
 pub async fn until(what: &str, limit: Duration, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<Duration> {
     let began = Instant::now();
     while !holds().await {
-        anyhow::ensure!(began.elapsed() <= limit, "waited {limit:?} in vain: {what}");
+        anyhow::ensure!(began.elapsed() <= limit, "waited {limit:?} without success: {what}");
         sleep(Duration::from_millis(20)).await;
     }
     Ok(began.elapsed())

@@ -153,7 +153,7 @@ impl Process {
     /// # Errors
     /// It has already ended.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        ensure!(self.is_running(), "the {} was gone before it could be signalled\n{}", self.name, self.tail());
+        ensure!(self.is_running(), "the {} had ended before it could be signalled\n{}", self.name, self.tail());
         kill_process(self.id, signal).with_context(|| format!("cannot signal the {}", self.name))
     }
 
@@ -264,7 +264,7 @@ impl Process {
             held || has_ended
         });
         let took = took.await.with_context(|| self.tail())?;
-        ensure!(held, "waited in vain: {what}: it has ended\n{}", self.tail());
+        ensure!(held, "waited without success: {what}: the process has ended\n{}", self.tail());
         Ok(took)
     }
 
@@ -344,7 +344,7 @@ impl Process {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
-        format!("--- the end of the log of a {}:\n{tail}\n---", self.name)
+        format!("--- the last log lines of the {}:\n{tail}\n---", self.name)
     }
 }
 

@@ -38,7 +38,7 @@ impl Redis {
         static SERVERS: AtomicU32 = AtomicU32::new(0);
         let nth = SERVERS.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("tally-redis-{}-{nth}", std::process::id()));
-        std::fs::create_dir_all(&folder).context("cannot make a folder for Redis")?;
+        std::fs::create_dir_all(&folder).context("cannot create a folder for Redis")?;
         let (address, more) = (free_address(), more.iter().map(|&option| option.to_owned()).collect::<Vec<_>>());
         let process = begin(address, &folder, &more)?;
         let server = Self { process, address, folder, more };

@@ -170,7 +170,7 @@ impl Tick {
                 (Some(0), None) => Claim::Exact,
                 (Some(bound), None) => Claim::Bound(bound),
                 (None, Some(reason)) => Claim::Unknown(reason),
-                _ => return Err(malformed("a claim has a bound or a reason")),
+                _ => return Err(malformed("a claim needs a bound or a reason")),
             };
             Ok((claim.window.parse().map_err(malformed)?, claim_of))
         });
@@ -246,7 +246,7 @@ impl Published {
         match kind {
             kind if kind == TICK.as_bytes() => Tick::read(value).map(Self::Tick),
             kind if kind == BOARD.as_bytes() => Written::read(value).map(Self::Board),
-            _ => Err(malformed("its key says neither a tick nor a board")),
+            _ => Err(malformed("its key is neither that of a tick nor that of a board")),
         }
     }
 }

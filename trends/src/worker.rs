@@ -116,7 +116,7 @@ impl Runner {
             records = self.log.records(), if self.machine.reads() => match records {
                 Ok(records) => Input::Records(records),
                 Err(fault) => {
-                    tracing::warn!(partition = self.log.partition().index, error = %fault, "reading anew");
+                    tracing::warn!(partition = self.log.partition().index, error = %fault, "reading the log again from the start of the windows");
                     Input::Broken
                 }
             },
@@ -152,7 +152,7 @@ impl Runner {
         let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
         Box::pin(async move {
             let found = shared.patience.answer("find a time", || shared.changes.offset_at(log.partition(), at)).await;
-            Ok(Input::Found(found.context("cannot find a time in the log")?))
+            Ok(Input::Found(found.context("cannot search the log by time")?))
         })
     }
 
@@ -188,7 +188,7 @@ impl Runner {
 
     fn halt(&mut self, alarm: &Alarm) {
         let partition = self.log.partition().index;
-        tracing::error!(partition, offset = %self.machine.position(), ?alarm, "the partition stands still");
+        tracing::error!(partition, offset = %self.machine.position(), ?alarm, "the partition is halted");
         metrics::alarm(alarm);
         self.state = InState::halted();
     }
@@ -198,8 +198,11 @@ impl Runner {
         let partition = self.log.partition().index;
         match note {
             Note::Read { .. } | Note::Anew | Note::Shed(_) => {}
-            Note::Late => tracing::warn!(partition, "a change came after its moment: lists are not exact for a window"),
-            Note::Loss => tracing::warn!(partition, "a loss was announced: lists are not exact for a window"),
+            Note::Late => tracing::warn!(
+                partition,
+                "a change came after its moment was published: lists are inexact for one window"
+            ),
+            Note::Loss => tracing::warn!(partition, "changes were lost: lists are inexact for one window"),
         }
     }
 }
@@ -212,7 +215,7 @@ impl Shared {
         let position = self.store.position(log.partition().index).await?;
         let log = log.log().await?;
         if log.topic != config.topic {
-            return Err(Fault::Transient("no change-streamer has taken up the new topic of changes yet".to_owned()));
+            return Err(Fault::Transient("no change-streamer uses the new topic of changes yet".to_owned()));
         }
         Ok(Looked { log, generation: config.generation, position })
     }

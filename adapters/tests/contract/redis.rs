@@ -1,7 +1,6 @@
 //! The cache over a real Redis, started here if it is installed, alone and as clusters of one and of three, and over the
-//! cluster in
-//! `TALLY_TEST_REDIS_CLUSTER`. It also tests what only the real one shows: expiry, a restart, a dead node, a replica that
-//! takes over, and values of other versions.
+//! cluster in `TALLY_TEST_REDIS_CLUSTER`. It also tests what only the real one shows: expiry, a restart, a dead node, a
+//! replica that takes over, and values of other versions.
 
 mod scripts;
 mod server;

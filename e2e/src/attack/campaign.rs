@@ -115,7 +115,7 @@ impl Actions {
 
     fn attempts(&mut self, attempts: processes::Attempts) {
         self.all("recount under attack", attempts.done);
-        self.notes.push(format!("recounts that came to no end {:>5}", attempts.unfinished));
+        self.notes.push(format!("unfinished recounts          {:>5}", attempts.unfinished));
     }
 
     fn add(&mut self, others: Self) {
@@ -174,30 +174,33 @@ fn report(head: &str, actions: &Actions, judgement: &Judgement, cached: bool) ->
     for service in Service::ALL {
         let (Some(before), Some(during)) = (before.get(&service), during.get(&service)) else { continue };
         let [before, during] = [before >> 20, during >> 20];
-        let _ = writeln!(text, "  memory of a {service:<10} {before} MiB before, {during} MiB at most");
+        let _ = writeln!(text, "  memory of a {service:<10} {before} MiB before, peak {during} MiB");
     }
     let _ = writeln!(text, "  answers of the api          {answers}");
     let Count { answers, exact, lies } = honest;
-    let _ = writeln!(text, "  counts answered             {answers}, {exact} of them said exact, {lies} lies");
-    let _ = writeln!(text, "  events said                 {said}, {doubtful} amounts of unknown outcome");
-    let _ = writeln!(text, "  rows == what was said       {}, {} of them cells", compared.rows, compared.cells);
+    let _ = writeln!(text, "  counts answered             {answers}, {exact} exact, {lies} wrong");
+    let _ = writeln!(text, "  events produced             {said}, {doubtful} amounts without acknowledgement");
+    let _ = writeln!(text, "  rows equal the events       {} rows, {} of them cells", compared.rows, compared.cells);
     let _ = writeln!(
         text,
-        "  counts == rows              {} counters; so does the api answer, all exact",
+        "  counts equal the rows       {} counters, also in the api's answers, all exact",
         compared.counters
     );
-    let cache =
-        if cached { format!("{} counters, none stale", compared.cached) } else { "no redis-server here".to_owned() };
+    let cache = if cached {
+        format!("{} counters, none stale", compared.cached)
+    } else {
+        "not tested: redis-server is not installed".to_owned()
+    };
     let _ = writeln!(text, "  cached                      {cache}");
     let took = recount.took.as_secs_f64();
-    let _ = writeln!(text, "  a recount found nothing     {} rows, {took:.1} s", recount.rows);
+    let _ = writeln!(text, "  a recount found no drift    {} rows, {took:.1} s", recount.rows);
     let _ = writeln!(
         text,
-        "  ended in order              all 0, {:.1} s at most of {} s",
+        "  stopped gracefully          all with exit code 0, in at most {:.1} s of {} s",
         drained.as_secs_f64(),
         GRACE.as_secs()
     );
-    let _ = writeln!(text, "  under infra/roles.yaml      0 refused; granted and not come to: {}", spared.len());
+    let _ = writeln!(text, "  roles (infra/roles.yaml)    0 refused, {} grants unused", spared.len());
     for grant in spared {
         let _ = writeln!(text, "    {grant}");
     }
@@ -244,15 +247,15 @@ impl Attack {
 
 /// Runs a campaign over processes of this program, and prints its report.
 pub(crate) fn reported(campaign: impl AsyncFnOnce(&Path) -> anyhow::Result<String>) -> anyhow::Result<()> {
-    let program = std::env::current_exe().context("cannot tell which program this is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
     let report = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
         // Dropping the campaign ends its processes.
         tokio::select! {
             report = Box::pin(campaign(&program)) => report,
-            _ = terminate.recv() => bail!("ended by a signal"),
-            _ = tokio::signal::ctrl_c() => bail!("ended by a signal"),
+            _ = terminate.recv() => bail!("stopped by a signal"),
+            _ = tokio::signal::ctrl_c() => bail!("stopped by a signal"),
         }
     })?;
     write!(std::io::stdout().lock(), "{report}").context("cannot print")

@@ -119,7 +119,7 @@ impl Roles {
 fn embedded() -> anyhow::Result<(SocketAddr, kafka::Embedded)> {
     let logs = [CHANGES, ANEW].map(|topic| (topic, CHANGES_PARTITIONS));
     let cluster = kafka::Embedded::start(&[&[(TOPIC, PARTITIONS), ("likes.dlq", 2)], &logs[..]].concat())?;
-    let broker = cluster.bootstrap().parse().context("the in-process broker is at an odd place")?;
+    let broker = cluster.bootstrap().parse().context("cannot parse the address of the in-process broker")?;
     Ok((broker, cluster))
 }
 
@@ -138,7 +138,7 @@ impl Engines {
         let policies = roles.policies()?;
         let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, policies, ..Config::default() };
         let emulator = Emulator::new(config);
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the tables")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on a port for the tables")?;
         let tables = listener.local_addr()?;
         let served = emulator.clone();
         host.worker(Stage::Support, "emulator", move |stop: Stop| async move {
@@ -147,7 +147,7 @@ impl Engines {
         });
         ensure!(
             Redis::is_installed() || !needs_redis,
-            "there is no redis-server here: install one, or name it by TALLY_REDIS_SERVER"
+            "redis-server is not installed: install it, or set TALLY_REDIS_SERVER"
         );
         let redis = if Redis::is_installed() { Some(Redis::start(&[]).await?) } else { None };
         let mut proxies = BTreeMap::new();
@@ -161,7 +161,7 @@ impl Engines {
         let checkpoints = Checkpoints::new(&connection);
         checkpoints.config(Some(ShardCount::DEFAULT)).await?;
         let defined = checkpoints.define(&Definitions::likes_alone(), &definitions()).await?;
-        ensure!(defined, "the counters are defined by another");
+        ensure!(defined, "the counters are already defined");
         let tables = proxies.get(&Dependency::DynamoDb).map(Proxy::address).context("the tables have a proxy")?;
         let api_tables = Proxy::start(host, tables, Protocol::Any).await?;
         let history = History::of(&emulator)?;

@@ -49,9 +49,9 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
     exact(&Quiet { rows: &by_key, counters: &counters })?;
     let counted: BTreeSet<&CounterId> = counters.keys().collect();
     let missing = by_key.keys().find(|key| !counted.contains(&key.counter));
-    ensure!(missing.is_none(), "{missing:?} has rows, and no counter");
+    ensure!(missing.is_none(), "{missing:?} has rows but no counter");
     let losses = engines.open_losses().await?;
-    ensure!(losses == 0, "{losses} losses are open, and nothing was lost");
+    ensure!(losses == 0, "{losses} losses are open although nothing was lost");
     let cached = cache(engines, &counters).await?;
     let defined = engines.ports().checkpoints.definitions().await?;
     answers(fleet, all_counters(truth.crowd(), &defined), &counters).await?;
@@ -93,7 +93,11 @@ async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, trut
             for like in page.items {
                 let place = (key.counter.clone(), like.user.as_str().to_owned());
                 let said = truth.members.get(&place);
-                ensure!(said == Some(&like.liked_at), "{place:?} is since {}, and {said:?} was said", like.liked_at);
+                ensure!(
+                    said == Some(&like.liked_at),
+                    "{place:?} has the time {}, but the last event {said:?}",
+                    like.liked_at
+                );
             }
             after = page.next;
             if after.is_none() {
@@ -153,7 +157,7 @@ async fn answers(
     ids: impl Iterator<Item = CounterId>,
     counters: &BTreeMap<CounterId, Counter>,
 ) -> anyhow::Result<()> {
-    let address = fleet.api().public().context("the api listens nowhere")?;
+    let address = fleet.api().public().context("the api has no public address yet")?;
     for id in ids {
         let count = counters.get(&id).map_or(0, |counter| counter.likes);
         let of_post = format!("/v1/posts/{}", id.post);
@@ -167,7 +171,7 @@ async fn answers(
                 let Ok(body) = serde_json::from_str::<Json>(&answer.body) else { return false };
                 body[field] == count && body["exact"] == true
             });
-            right.await.with_context(|| format!("{id} is {count}, and the api says {said:?} to {path}"))?;
+            right.await.with_context(|| format!("{id} is {count}, but the api answers {said:?} to {path}"))?;
         }
     }
     Ok(())
@@ -198,7 +202,7 @@ pub(crate) async fn audit(launcher: &Launcher) -> anyhow::Result<Found> {
 pub(crate) async fn repair(launcher: &Launcher) -> anyhow::Result<()> {
     let process = launcher.start(Service::Recount, &[])?;
     let code = process.exit(QUIET).await?;
-    ensure!(code == Some(0), "a recount left counts wrong, and ended with {code:?}\n{}", process.tail());
+    ensure!(code == Some(0), "a recount left wrong counts and ended with {code:?}\n{}", process.tail());
     Ok(())
 }
 

@@ -191,7 +191,7 @@ impl Truth {
             let said = expected.remove(row).unwrap_or(0);
             let counter = row.0.parse::<RowKey>()?.counter;
             let doubted = self.doubtful.contains_key(&counter);
-            ensure!(*weight == said || doubted, "{row:?} weighs {weight}, and {said} was said");
+            ensure!(*weight == said || doubted, "{row:?} weighs {weight} instead of {said}");
             *spare.entry(counter).or_default() += weight - said;
         }
         ensure!(expected.is_empty(), "a row is missing: {:?}", expected.first_key_value());
@@ -199,7 +199,7 @@ impl Truth {
             let doubtful = self.doubtful.get(&counter).map_or(&[][..], Vec::as_slice);
             ensure!(
                 totals(doubtful).contains(&n),
-                "{counter} has {n} more than was said, and of {doubtful:?} it is not known"
+                "{counter} has {n} more than expected, which no subset of the unacknowledged {doubtful:?} explains"
             );
         }
         Ok(())

@@ -52,7 +52,7 @@ pub(crate) async fn produce(engines: Arc<Engines>, ledger: Shared, rate: u64, st
             // An event without an acknowledgement may be in the log nevertheless. All events are sent again in order, so that
             // the last one stays the last. Amounts are not sent again, since they would count twice.
             while let Err(fault) = send_all(producer.clone(), ledger.clone(), events.clone()).await {
-                ensure!(fault.is_retryable(), "kafka takes no events: {fault}");
+                ensure!(fault.is_retryable(), "cannot produce events: {fault}");
                 events.retain(Unsent::may_be_repeated);
             }
         }
@@ -112,7 +112,7 @@ pub(crate) async fn read(
             if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200 && of_likes) {
                 let count = serde_json::from_str(&answer.body);
                 // Wrong answers are counted, since their number says more than the first one.
-                let _ = honesty.lie(&count.with_context(|| format!("an answer that is no count: {answer:?}"))?);
+                let _ = honesty.lie(&count.with_context(|| format!("the answer is not a count: {answer:?}"))?);
             }
             answers.hear(answer);
         }
@@ -185,7 +185,7 @@ mod tests {
         let answer = |status| Some(Answer { status, head: String::new(), body: String::new() });
         let answers = Answers::default();
         answers.hear(answer(503));
-        assert!(answers.judge().is_err(), "not one count was given");
+        assert!(answers.judge().is_err(), "no count was answered");
         answers.hear(answer(200));
         answers.hear(None);
         assert!(answers.judge().is_ok());

@@ -148,7 +148,7 @@ struct Shared {
 impl Proxy {
     /// Listens on a free loopback port and forwards to `target`.
     pub(crate) async fn start(host: &Host, target: SocketAddr, protocol: Protocol) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for a proxy")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on a port for a proxy")?;
         let address = listener.local_addr()?;
         let advertised = (protocol == Protocol::Kafka).then(|| Advertised::new(target.port(), address.port()));
         let mode = watch::Sender::new(Mode::Pass);

@@ -50,11 +50,11 @@ async fn adopt_anew(stage: &mut Stage, story: &mut Story, file: &Path, is_own_ka
     for service in [Service::Consumer, Service::Streamer, Service::Api] {
         refuses(stage, service).await?;
     }
-    story.tell("consumer, streamer and api start over none of it, and say `tally adopt tables`");
+    story.tell("consumer, streamer and api refuse to start, and name `tally adopt tables`");
 
     // Positions in the old log are lost, so a new topic is used.
     stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);
-    let (path, shards) = (file.to_str().context("an odd path")?, ShardCount::DEFAULT.to_string());
+    let (path, shards) = (file.to_str().context("the path is not valid Unicode")?, ShardCount::DEFAULT.to_string());
     let adopt = ["adopt", "tables", "--shards", &shards, "--counters", path, "--sums", "skip", "--settle", "1s"];
     let mut adopt = [&adopt[..], &["--changes-topic", ANEW]].concat();
     if is_own_kafka {
@@ -73,7 +73,7 @@ async fn adopt_anew(stage: &mut Stage, story: &mut Story, file: &Path, is_own_ka
     stage.fleet.ready().await?;
     stage.caught_up(Service::Consumer).await?;
     stage.caught_up(Service::Streamer).await?;
-    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
+    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
     laws::repair(&stage.fleet.launcher).await?;
     stage.changed(200).await?;
     stage.all_well()
@@ -81,7 +81,7 @@ async fn adopt_anew(stage: &mut Stage, story: &mut Story, file: &Path, is_own_ka
 
 /// Adopts the tables once the group of the killed consumers has no members: Kafka does not accept new offsets before.
 async fn adopted(operator: &Operator, adopt: &[&str]) -> anyhow::Result<Done> {
-    let mut last = Err(anyhow!("it was not tried"));
+    let mut last = Err(anyhow!("no attempt was made"));
     let done = until("the group to have no members", REFUSED, async || {
         last = operator.change(adopt).await;
         last.is_ok()

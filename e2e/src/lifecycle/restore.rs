@@ -37,7 +37,7 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
 
     let moment = to.0.to_string();
     let plan = operator.must(&["restore", "plan", "--to-time", &moment, "--to-prefix", PREFIX, "-o", "json"]).await?;
-    let steps: Vec<String> = serde_json::from_value(plan.json()["steps"].clone()).context("a plan without steps")?;
+    let steps: Vec<String> = serde_json::from_value(plan.json()["steps"].clone()).context("the plan has no steps")?;
     // The restored checkpoints are from before the pause.
     stage.clock.sleep(Duration::from_secs(2)).await;
     let before = stage.engines.history.changes();
@@ -61,11 +61,11 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
     stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);
     let check = ["restore", "check", "--to-time", &moment, "--table-prefix", PREFIX];
     let refused = operator.run(&check).await;
-    ensure!(refused.code == Some(1), "a restore was called good before the group was set: {refused:?}");
+    ensure!(refused.code == Some(1), "restore check passed before the group was set back: {refused:?}");
     operator.change(&["adopt", "tables", "--table-prefix", PREFIX]).await?;
     set_back(stage, &steps, has_times).await?;
     let good = operator.must(&check).await?;
-    story.tell(format!("the group is set back; restore check says good of {} points", good.out.lines().count() - 1));
+    story.tell(format!("the group is set back; restore check passed {} points", good.out.lines().count() - 1));
 
     for slot in stage.fleet.slots() {
         stage.fleet.refill(slot)?;
@@ -74,19 +74,21 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
     let asked = none_is_exact(stage).await?;
     stage.caught_up(Service::Consumer).await?;
     stage.caught_up(Service::Streamer).await?;
-    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
+    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
     story.tell(format!("started again; {asked} answers before the audit, none of them exact"));
     operator.change(&["audit", "start", "--table-prefix", PREFIX]).await?;
     laws::repair(&stage.fleet.launcher).await?;
     ensure!(stage.engines.open_losses().await? == 0, "a loss is open after the audit");
-    story.tell("the audit has gone through");
+    story.tell("the audit has finished");
     Ok(())
 }
 
 /// Sets the group's offsets back with the plan's own command. A broker that cannot search by time starts at the beginning.
 async fn set_back(stage: &Stage, steps: &[String], has_times: bool) -> anyhow::Result<()> {
-    let step =
-        steps.iter().find(|step| step.starts_with("kafka-consumer-groups.sh")).context("the plan sets no group")?;
+    let step = steps
+        .iter()
+        .find(|step| step.starts_with("kafka-consumer-groups.sh"))
+        .context("the plan does not set the group back")?;
     let from = DateTime::from_str(&format!("{}Z", value(step, "--to-datetime")?), Format::DateTime)?;
     let from = UnixMillis(u64::try_from(from.to_millis()?)?);
     let kafka = kafka::Settings::plaintext(&stage.engines.broker.to_string());
@@ -103,7 +105,7 @@ async fn by_aws(stage: &Stage, line: &str) -> anyhow::Result<()> {
     let value = |flag| value(line, flag);
     let (operation, body) = match line.split_whitespace().nth(2) {
         Some("restore-table-to-point-in-time") => {
-            let at: u64 = value("--restore-date-time")?.parse().context("no time in seconds")?;
+            let at: u64 = value("--restore-date-time")?.parse().context("the time is not in seconds")?;
             let (source, target) = (value("--source-table-name")?, value("--target-table-name")?);
             let body = json!({"SourceTableName": source, "TargetTableName": target, "RestoreDateTime": at});
             ("RestoreTableToPointInTime", body)
@@ -116,7 +118,7 @@ async fn by_aws(stage: &Stage, line: &str) -> anyhow::Result<()> {
             let specification = fields(value("--time-to-live-specification")?);
             ("UpdateTimeToLive", json!({"TableName": value("--table-name")?, "TimeToLiveSpecification": specification}))
         }
-        other => bail!("no such call: {other:?}"),
+        other => bail!("unknown AWS command: {other:?}"),
     };
     by_hand(&stage.engines, operation, body).await
 }

@@ -82,7 +82,7 @@ impl Load {
             let partition = Some(partition_of(key.as_bytes(), self.partitions));
             let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
             let record = Outgoing { topic: TOPIC, partition, key, value, headers: &[] };
-            broker.append(record, now).context("the log takes no like")?;
+            broker.append(record, now).context("cannot append a like")?;
             self.said.0.lock().push(u32::try_from(post).unwrap_or(u32::MAX));
             self.counts[post] += 1;
             if let Some((_, times)) = self.times.iter_mut().find(|(looked_at, _)| *looked_at == post) {

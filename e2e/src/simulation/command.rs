@@ -106,7 +106,7 @@ impl Simulate {
     /// # Errors
     /// A law was broken, or a mutant was not found.
     pub fn run(self) -> anyhow::Result<()> {
-        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let pool = Pool::of(program, self.jobs);
         let mut mutants = if self.mutants { Mutant::value_variants().to_vec() } else { self.mutant.clone() };
         if self.span.is_some() && !mutants.is_empty() {
@@ -257,17 +257,19 @@ impl Tally {
         let Outcome { events, verdicts, milestones, rows, answers, exact, lists, lists_exact, lists_bounded, .. } = all;
         let hours = all.virtual_ms / 3_600_000;
         line(&format!(
-            "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts and {milestones} milestones checked, {answers} answers judged of which {exact} said exact, {hours} virtual hours"
+            "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts and {milestones} milestones checked, {answers} answers judged, {exact} of them exact, {hours} virtual hours"
         ))?;
         if *lists > 0 {
-            line(&format!(
-                "{lists} lists judged of which {lists_exact} said exact and {lists_bounded} stated a bound"
-            ))?;
+            line(&format!("{lists} lists judged, {lists_exact} of them exact and {lists_bounded} with a bound"))?;
         }
         all.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
         let of_lists = kinds_of_lists().filter(|_| *lists > 0);
         let missing: Vec<String> = kinds().chain(of_lists).filter(|kind| !all.faults.contains_key(kind)).collect();
-        if missing.is_empty() { line("every kind of fault fired") } else { line(&format!("never fired: {missing:?}")) }
+        if missing.is_empty() {
+            line("every kind of fault occurred")
+        } else {
+            line(&format!("faults that never occurred: {missing:?}"))
+        }
     }
 }
 

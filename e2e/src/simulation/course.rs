@@ -123,7 +123,7 @@ impl Course {
     async fn look(&mut self) -> anyhow::Result<()> {
         self.driver.keep().await?;
         if let Some(lists) = &mut self.lists {
-            lists.look(&self.driver.world.history).await.context("what is trending")?;
+            lists.look(&self.driver.world.history).await.context("lists of what is trending")?;
         }
         let Driver { world, profile, .. } = &self.driver;
         self.fold.follow(&self.events, &world.registers).context("rows are not the fold of their events")?;
@@ -134,7 +134,7 @@ impl Course {
         if !profile.lossy {
             // Events that are read again much later are the exception: they count as a loss in any case.
             let lost = losses.iter().find(|loss| !loss.contains(" replay "));
-            ensure!(lost.is_none(), "nothing was lost, and there are losses: {losses:?}");
+            ensure!(lost.is_none(), "there are losses although nothing was lost: {losses:?}");
             self.doubted().await?;
         }
         world.trace.figures("look", &[rows.len() as u64, self.events.len()]);
@@ -158,7 +158,7 @@ impl Course {
             let counter = counters.get(&key.counter);
             ensure!(
                 counter.is_some_and(|counter| counter.doubt.contains(&key.shard)),
-                "{key} has a row since {at} that is not readable: {counter:?}"
+                "{key} has had an unreadable row since {at}: {counter:?}"
             );
         }
         Ok(())
@@ -186,7 +186,7 @@ impl Course {
             self.unbroken()?;
             self.driver.tick();
             self.driver.tend().await?;
-            ensure!(Instant::now() < deadline, "no rest: {}", self.unrest().await?);
+            ensure!(Instant::now() < deadline, "the pipeline does not come to rest: {}", self.unrest().await?);
             let world = &self.driver.world;
             if since.is_none() && self.is_written().await? {
                 since = Some(world.clock.now());
@@ -198,7 +198,7 @@ impl Course {
                 && self.is_counted(since.plus(late)).await?
             {
                 self.look().await?;
-                ensure!(self.steps.is_through(), "counters have places that are not in the log");
+                ensure!(self.steps.is_through(), "counters have positions that are not in the log");
                 return Ok(());
             }
         }
@@ -263,10 +263,10 @@ impl Course {
         let [required, lawful] = self.fold.letters(&self.events);
         if let Some((partition, offset)) = required.difference(&letters).next() {
             let told = self.fold.told(&self.events, *partition, *offset);
-            bail!("{partition}:{offset} became nothing, and has no dead letter: {told}");
+            bail!("{partition}:{offset} has neither an effect nor a dead letter: {told}");
         }
         let spare = letters.difference(&lawful).next();
-        ensure!(spare.is_none(), "{spare:?} is an event, and has a dead letter");
+        ensure!(spare.is_none(), "{spare:?} is a valid event but has a dead letter");
         self.fold.happened.refused = self.events.refused(&letters);
         Ok(())
     }
@@ -305,7 +305,7 @@ impl Course {
                 return self.look().await;
             }
             if Instant::now() >= deadline {
-                bail!("recounts come to no end: {:?}", world.calmly(world.losses()).await?);
+                bail!("recounts do not finish: {:?}", world.calmly(world.losses()).await?);
             }
         }
     }
@@ -322,7 +322,7 @@ impl Course {
         for counter in profile.counters() {
             let recorded = world.calmly(world.calm.recounts.milestones(&counter, 100_000)).await?;
             let altered = recorded.iter().find(|recorded| recorded.digest != recorded.milestone.digest(&counter));
-            ensure!(altered.is_none(), "{altered:?} of {counter} is not as it was written");
+            ensure!(altered.is_none(), "{altered:?} of {counter} was changed after it was recorded");
             let recorded: Vec<_> = recorded.into_iter().map(|recorded| recorded.milestone).collect();
             checked += self.steps.milestones(&counter, &recorded, lossy)?;
         }
@@ -378,7 +378,7 @@ impl Course {
             tokio::time::sleep(PAUSE).await;
             self.unbroken()?;
             let lists = self.lists.as_mut().context("lists are read where there are some")?;
-            lists.look(&self.driver.world.history).await.context("what is trending, in the end")?;
+            lists.look(&self.driver.world.history).await.context("lists of what is trending, at the end")?;
             let moment = lists.moment();
             if moment >= said && longest.from(moment) * 1000 > rested.plus(FURTHER).0 {
                 match lists.unsure(limited)? {
@@ -388,10 +388,10 @@ impl Course {
                     }
                     // A partition may have to catch up on a day, while the others went on.
                     Some(Claim::Unknown(Reason::Missing)) => {}
-                    Some(claim) => bail!("nothing was lost for a window, and a list of {moment} is {claim:?}"),
+                    Some(claim) => bail!("a list of {moment} is {claim:?} although nothing was lost for a window"),
                 }
             }
-            ensure!(Instant::now() < deadline, "lists are of {moment}, and not all are exact");
+            ensure!(Instant::now() < deadline, "not all lists are exact, at {moment}");
         }
     }
 }

@@ -189,7 +189,7 @@ impl Driver {
         if crash {
             slot.kill().await;
         } else {
-            anyhow::ensure!(slot.stop().await, "{} did not stop well", slot.name);
+            anyhow::ensure!(slot.stop().await, "{} did not stop cleanly", slot.name);
         }
         slot.due = Some(back);
         Ok(true)

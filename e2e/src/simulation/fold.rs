@@ -1,6 +1,5 @@
 //! Compares the rows with the events: each row is the newest finished event of its member, each cell contains every event up
-//! to its
-//! `to` exactly once, and a claim never states more than is done.
+//! to its `to` exactly once, and a claim never states more than is done.
 
 mod letters;
 
@@ -136,7 +135,7 @@ impl Fold {
         match (ReservedKey::read(sort), old, new) {
             (None, None | Some(Stored::Member { .. }), None | Some(Stored::Member { .. })) => {
                 ensure!(counter.name.kind() == CounterKind::Set, "a sum has a member");
-                ensure!(shard == self.shards.shard_of(sort), "it stands in another shard");
+                ensure!(shard == self.shards.shard_of(sort), "it is in the wrong shard");
                 let member = (counter, UserId::new(sort)?);
                 match (member_of(old), member_of(new)) {
                     (_, Some(new)) => self.put(events, at, member, new),
@@ -146,10 +145,10 @@ impl Fold {
             }
             (Some(ReservedKey::Cell { topic: TOPIC, partition }), _, Some(Stored::Cell(cell))) => {
                 ensure!(counter.name.kind() == CounterKind::Sum, "a set has a cell");
-                ensure!(shard == self.shards.shard_of_cell(partition), "it stands in another shard");
+                ensure!(shard == self.shards.shard_of_cell(partition), "it is in the wrong shard");
                 self.add(events, (counter, partition), cell)
             }
-            _ => bail!("no process does that"),
+            _ => bail!("no process makes this change"),
         }
     }
 
@@ -164,10 +163,10 @@ impl Fold {
     ) -> anyhow::Result<()> {
         let said: Vec<bool> = self.places(events, &member, version).map(|(_, is_present)| is_present).collect();
         ensure!(version.generation() == 1 && !said.is_empty(), "no event has this version");
-        ensure!(said.contains(&gone.is_none()), "it is not what that event says");
+        ensure!(said.contains(&gone.is_none()), "it differs from the event of its version");
         if let Some(gone) = gone {
             let kept = UnixMillis(gone * 1_000).since(at) + UNDER_WAY;
-            ensure!(kept >= self.tombstones, "its tombstone is kept too short a time: {kept:?}");
+            ensure!(kept >= self.tombstones, "its tombstone expires too early: {kept:?}");
         }
         self.happened.misrouted += u64::from(!version.is_routed());
         let may_return = !self.is_done(events, &member) || self.is_replayed(events, &member, version);
@@ -186,7 +185,7 @@ impl Fold {
             (row.forgotten, row.newest) = (Some(row.newest), version);
         } else if version <= row.newest {
             let of = (&self.claims, &self.replays);
-            ensure!(may_return, "it comes back, and was {:?} before, and nothing is replayed: {of:?}", row.newest);
+            ensure!(may_return, "it comes back after {:?} without a replay: {of:?}", row.newest);
             self.happened.resurrections += 1;
         }
         (row.now, row.newest) = (Some((version, gone)), row.newest.max(version));
@@ -195,10 +194,10 @@ impl Fold {
     }
 
     fn deleted(&mut self, at: UnixMillis, member: &Member, old: (Version, Option<u64>)) -> anyhow::Result<()> {
-        let gone = old.1.context("a member that is there is deleted")?;
-        ensure!(gone * 1_000 <= at.0, "a tombstone is deleted before its time");
+        let gone = old.1.context("a live member is deleted")?;
+        ensure!(gone * 1_000 <= at.0, "a tombstone is deleted before it expires");
         self.happened.expirations += 1;
-        self.rows.get_mut(member).context("a row that was never put is deleted")?.now = None;
+        self.rows.get_mut(member).context("an unknown row is deleted")?.now = None;
         Ok(())
     }
 
@@ -210,20 +209,21 @@ impl Fold {
             None => (0, 0),
         };
         let to = cell.to.offset().0;
-        ensure!(cell.to == version(true, to) && to >= from, "it does not go on from {from}");
+        ensure!(cell.to == version(true, to) && to >= from, "it does not continue at {from}");
         let (mut sure, mut early) = (0, Vec::new());
         for offset in from..=to {
             let record = events.record(place.1, offset).context("it is past the end of the log")?;
             match &record.effect {
                 Some(Effect::Amount { counter, n }) if *counter == place.0 && record.early => early.push((offset, *n)),
                 Some(Effect::Amount { counter, n }) if *counter == place.0 => sure += n,
-                _ => ensure!(offset < to, "its last record adds nothing to it"),
+                _ => ensure!(offset < to, "its last record does not add to it"),
             }
         }
         let added = cell.n - before - sure;
         let known = (0..=early.len()).find(|passed| early[*passed..].iter().map(|(_, n)| n).sum::<i64>() == added);
-        let known = known
-            .with_context(|| format!("{added} more is added than was said, with {early:?} before it was defined"))?;
+        let known = known.with_context(|| {
+            format!("{added} more is added than the events explain, with {early:?} produced before the definition")
+        })?;
         self.counted.extend(early[known..].iter().map(|(offset, _)| (place.1, *offset)));
         self.cells.insert(place, cell);
         Ok(())
@@ -245,7 +245,7 @@ impl Fold {
         ensure!(new.greatest <= events.end(partition), "it is past the end of the log");
         if let Some(safe_at) = new.safe_at {
             let waits = events.record(partition, new.greatest).filter(|record| record.at < safe_at);
-            ensure!(waits.is_none(), "{waits:?} was acknowledged by then, and is not done");
+            ensure!(waits.is_none(), "{waits:?} was acknowledged by then and is not done");
         }
         self.happened.take_overs += new.n - old.n;
         self.happened.replays += u64::from(new.is_replaying && !old.is_replaying);
@@ -269,7 +269,7 @@ impl Fold {
                     self.cells.get(&(counter.clone(), partition)).is_some_and(|cell| cell.to >= version(true, offset))
                 }
             };
-            ensure!(done || record.early, "{partition}:{offset} is said to be done, and is not: {record:?}");
+            ensure!(done || record.early, "{partition}:{offset} is stored as done and is not: {record:?}");
         }
         Ok(())
     }
@@ -346,7 +346,7 @@ impl Fold {
         let mut totals = BTreeMap::new();
         for (member, last) in last {
             let newest = self.rows.get(&member).map(|row| row.newest);
-            ensure!(newest == Some(last), "{member:?} was last said at {last:?}, and its row came to {newest:?}");
+            ensure!(newest == Some(last), "the last event of {member:?} is {last:?}, but its row has {newest:?}");
             *totals.entry(member.0.clone()).or_default() += i64::from(self.is_present(events, &member, last));
         }
         for ((counter, _), cell) in &self.cells {

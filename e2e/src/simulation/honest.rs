@@ -153,7 +153,7 @@ impl Honesty {
             lawful.end()
         );
         if let Some(since) = unreadable {
-            let _ = write!(lie, ", and one of them is not readable since {since}");
+            let _ = write!(lie, ", and one of its rows has been unreadable since {since}");
         }
         first_lie.get_or_init(|| lie.clone());
         Some(lie)

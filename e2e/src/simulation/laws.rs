@@ -58,7 +58,7 @@ pub(crate) fn held(quiet: &Quiet<'_>, is_edited: impl Fn(&RowKey) -> bool) -> an
     for (key, rows, counted) in quiet.keys().filter(|(key, ..)| !is_edited(key) && !is_doubted(key)) {
         ensure!(
             counted == rows,
-            "{key} has {rows} rows, nobody has changed it by hand, and {counted} are counted: {:?}",
+            "{key} has {rows} rows and was not edited, but {counted} are counted: {:?}",
             quiet.counters[&key.counter]
         );
     }
@@ -69,10 +69,10 @@ pub(crate) fn held(quiet: &Quiet<'_>, is_edited: impl Fn(&RowKey) -> bool) -> an
 pub(crate) fn said(quiet: &Quiet<'_>, totals: &BTreeMap<CounterId, i64>) -> anyhow::Result<()> {
     for (id, counter) in quiet.counters {
         let total = totals.get(id).copied().unwrap_or(0);
-        ensure!(counter.likes == total, "{id} is counted as {}, and what was said comes to {total}", counter.likes);
+        ensure!(counter.likes == total, "{id} is counted as {}, but its events add up to {total}", counter.likes);
     }
     let uncounted = totals.iter().find(|(id, total)| **total != 0 && !quiet.counters.contains_key(id));
-    ensure!(uncounted.is_none(), "{uncounted:?} was said, and there is no such counter");
+    ensure!(uncounted.is_none(), "{uncounted:?} has events but no counter");
     Ok(())
 }
 
@@ -166,7 +166,7 @@ impl Steps {
         right.updated_at = after.updated_at;
         ensure!(
             right == *after,
-            "the counter of {counter} was written as {after:?}, and by the log from {from} on it is {right:?}"
+            "the counter of {counter} was written as {after:?}, but the log from {from} on makes it {right:?}"
         );
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Steps {
             let is_later = (0..later.len()).any(|nth| later[nth..].iter().sum::<i64>() == part - right);
             ensure!(
                 part == right || is_later,
-                "a correction at {} has made {key} {part}, and its changes come to {right}",
+                "a correction at {} has set {key} to {part}, but its changes add up to {right}",
                 item.at
             );
         }
@@ -218,10 +218,10 @@ impl Steps {
         for (threshold, first) in firsts {
             let by = told.get(threshold).with_context(|| format!("{counter} reached {threshold} unrecorded"))?;
             let lawful = *by == first || lossy && **by == Winner::Unwitnessed;
-            ensure!(lawful, "{counter} reached {threshold} by {first:?}, and {by:?} is recorded");
+            ensure!(lawful, "{counter} reached {threshold} by {first:?}, but {by:?} is recorded");
         }
         let spare = told.keys().find(|threshold| !firsts.contains_key(threshold));
-        ensure!(spare.is_none(), "{counter} has a record of {spare:?}, which nothing reached: {recorded:?}");
+        ensure!(spare.is_none(), "{counter} has a record of {spare:?}, which was not reached: {recorded:?}");
         Ok(told.len() as u64)
     }
 

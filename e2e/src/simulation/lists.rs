@@ -136,7 +136,7 @@ impl Lists {
     }
 
     fn take(&mut self, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
-        let message = Published::read(key, value).context("a message of the topic of boards is not readable")?;
+        let message = Published::read(key, value).context("cannot read a message of the topic of boards")?;
         let is_tick = matches!(message, Published::Tick(_));
         match &mut self.misread {
             None => self.shelf.take(message),
@@ -184,7 +184,7 @@ impl Lists {
             for place in &self.places {
                 let top = told(&shelf, place, window)?;
                 listed(&top, gained.of(place), RULES.list).with_context(|| {
-                    format!("to a reader that begins: the list of {place:?} over {window} at {moment}, {:?}", top.claim)
+                    format!("for a new reader: the list of {place:?} over {window} at {moment}, {:?}", top.claim)
                 })?;
             }
         }
@@ -282,12 +282,12 @@ pub(crate) fn listed(top: &Top, gained: &BTreeMap<PostId, i64>, k: usize) -> any
         Claim::Unknown(_) => {}
         Claim::Exact => {
             right.truncate(k);
-            ensure!(*items == right, "{items:?} is listed, and rows gained {right:?}");
+            ensure!(*items == right, "{items:?} is listed, but rows gained {right:?}");
         }
         Claim::Bound(bound) => {
             for item in items {
                 let sum = gained.get(&item.subject).copied().unwrap_or(0);
-                ensure!(item.count().abs_diff(sum) <= bound, "{item:?} is listed, and its rows gained {sum}");
+                ensure!(item.count().abs_diff(sum) <= bound, "{item:?} is listed, but its rows gained {sum}");
             }
             let last = items.get(k.saturating_sub(1)).map_or(0, Ranked::count);
             let bound = i64::try_from(bound).unwrap_or(i64::MAX);

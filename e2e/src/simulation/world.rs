@@ -216,7 +216,7 @@ impl World {
                         text.parse::<u64>().ok()
                     };
                     let place = number("__connect.errors.partition").zip(number("__connect.errors.offset"));
-                    let (index, offset) = place.context("a dead letter does not say what it is of")?;
+                    let (index, offset) = place.context("a dead letter does not name its record")?;
                     found.insert((u32::try_from(index)?, offset));
                 }
                 at = records.last_offset().context("a page of dead letters is empty")?.next();

@@ -65,7 +65,7 @@ fn every_law_holds_while_every_kind_of_fault_fires() {
     let missing: Vec<String> = kinds().chain(of_lists).filter(|kind| !fired.contains(kind.as_str())).collect();
     assert!(missing.is_empty(), "never fired: {missing:?}");
     let checked = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
-    assert!(checked(|it| it.verdicts) > 10, "recounts came to their verdicts");
+    assert!(checked(|it| it.verdicts) > 10, "recounts reached verdicts");
     assert!(checked(|it| it.lists_exact) > 500, "lists were exact");
     assert!(checked(|it| it.milestones) > 0, "milestones were reached");
 }

@@ -24,7 +24,7 @@ pub(super) fn roles_of(template: &Value) -> Result<Policies, BadPolicies> {
         }
         let wrong = |what: String| BadPolicies::Statement { role: role.clone(), what };
         if role == ROOT {
-            return Err(wrong("the name of the key that may do everything".to_owned()));
+            return Err(wrong("`root` is the access key that may do everything".to_owned()));
         }
         let mut grants = Vec::new();
         for policy in mappings(&resource["Properties"]["Policies"]) {
@@ -61,11 +61,12 @@ fn list(value: &Value) -> &[Value] {
 fn grants_of(statement: &Value) -> Result<Vec<Grant>, String> {
     let fields = statement.as_object().ok_or("no mapping")?;
     let texts = |name: &str| -> Result<Vec<String>, String> {
-        let text = |value: &Value| value.as_str().map(as_pattern).ok_or_else(|| format!("{name}: {value} is no text"));
+        let text =
+            |value: &Value| value.as_str().map(as_pattern).ok_or_else(|| format!("{name}: {value} is not a string"));
         list(&statement[name]).iter().map(text).collect()
     };
     if !fields.contains_key("Action") {
-        return Err("a statement without Action".to_owned());
+        return Err("a statement has no Action".to_owned());
     }
     let actions = texts("Action")?;
     if !actions.iter().any(|action| action.starts_with("dynamodb:") || action.starts_with('*')) {
@@ -73,10 +74,10 @@ fn grants_of(statement: &Value) -> Result<Vec<Grant>, String> {
     }
     let unknown = fields.keys().find(|field| !["Sid", "Effect", "Action", "Resource"].contains(&field.as_str()));
     if let Some(field) = unknown {
-        return Err(format!("{field} of a statement about DynamoDB cannot be judged"));
+        return Err(format!("{field} of a statement about DynamoDB is not supported"));
     }
     if statement["Effect"] != "Allow" {
-        return Err(format!("Effect: {} cannot be judged", statement["Effect"]));
+        return Err(format!("Effect: {} is not supported", statement["Effect"]));
     }
     let resources = texts("Resource")?;
     let each = actions.iter().flat_map(|action| resources.iter().map(move |resource| (action, resource)));
@@ -126,7 +127,7 @@ mod tests {
             (json!({"Effect": "Allow", "Action": "dynamodb:GetItem", "NotResource": "x"}), "NotResource"),
             (json!({"Effect": "Allow", "Action": "*", "Resource": "x", "Condition": {}}), "Condition"),
             (json!({"Effect": "Allow", "NotAction": "dynamodb:GetItem", "Resource": "x"}), "without Action"),
-            (json!({"Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": [{"a": "b"}]}), "is no text"),
+            (json!({"Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": [{"a": "b"}]}), "is not a string"),
         ] {
             let refused = roles_of(&role(&statement)).unwrap_err().to_string();
             assert!(refused.starts_with("Reader: ") && refused.contains(why), "{refused}");

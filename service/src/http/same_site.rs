@@ -12,14 +12,14 @@ use axum::http::{HeaderMap, header};
 /// The reason for which the request is refused.
 pub fn check(headers: &HeaderMap) -> Result<(), &'static str> {
     let host = match headers.get(header::HOST).map(|host| host.to_str().ok().filter(|host| is_certain(host))) {
-        Some(None) => return Err("the host is a name that any name server may point here"),
+        Some(None) => return Err("the host name may belong to another site"),
         host => host.flatten(),
     };
     // A browser sends the origin of the page, except where a page reads from its own host.
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
     let same = origin.zip(host).is_some_and(|(origin, host)| origin.eq_ignore_ascii_case(host));
-    same.then_some(()).ok_or("another page sent the request")
+    same.then_some(()).ok_or("the request comes from another site")
 }
 
 /// Whether `host` is an address, or a name for loopback that no name server is asked about.

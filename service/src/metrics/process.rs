@@ -44,13 +44,13 @@ fn figures(stat: &str, status: &str, limits: &str, open: Option<usize>, booted: 
     #[expect(clippy::cast_precision_loss, reason = "a process has far fewer than 2^52 open files")]
     let open = open.map(|open| open as f64);
     [
-        figure("process_cpu_seconds_total", "counter", "Processor time that all threads have spent.", cpu),
-        figure("process_resident_memory_bytes", "gauge", "Memory that is in use.", kilobytes("VmRSS:")),
-        figure("process_virtual_memory_bytes", "gauge", "Memory that is addressed.", kilobytes("VmSize:")),
+        figure("process_cpu_seconds_total", "counter", "Processor time used by all threads.", cpu),
+        figure("process_resident_memory_bytes", "gauge", "Resident memory.", kilobytes("VmRSS:")),
+        figure("process_virtual_memory_bytes", "gauge", "Virtual memory.", kilobytes("VmSize:")),
         figure("process_threads", "gauge", "Threads.", field(status, "Threads:")),
-        figure("process_open_fds", "gauge", "File descriptors that are open.", open),
-        figure("process_max_fds", "gauge", "File descriptors that may be open.", field(limits, "Max open files")),
-        figure("process_start_time_seconds", "gauge", "When it started, in seconds since 1970.", started),
+        figure("process_open_fds", "gauge", "Open file descriptors.", open),
+        figure("process_max_fds", "gauge", "Limit of open file descriptors.", field(limits, "Max open files")),
+        figure("process_start_time_seconds", "gauge", "Start time in seconds since 1970.", started),
     ]
 }
 

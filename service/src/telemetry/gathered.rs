@@ -129,7 +129,10 @@ impl<W: Write + Send + 'static> Gathered<W> {
             drop(lines);
             self.write_out();
             if dropped > 0 {
-                tracing::warn!(lines = dropped, "dropped: they could not be written to standard error");
+                tracing::warn!(
+                    lines = dropped,
+                    "log lines were dropped because they could not be written to standard error"
+                );
             }
         }
     }

@@ -242,7 +242,7 @@ fn lines_that_cannot_be_written_are_dropped_and_reported_later_without_a_panic()
         tracing::info!("first");
     });
     let began = tokio::time::Instant::now();
-    while !disk.written.text().contains("they could not be written") {
+    while !disk.written.text().contains("could not be written to standard error") {
         assert!(began.elapsed() < std::time::Duration::from_secs(30), "{}", disk.written.text());
         std::thread::yield_now();
     }

@@ -49,7 +49,7 @@ const COUNTED: Duration = Duration::from_secs(60);
 const BEFORE: Duration = Duration::from_secs(15);
 
 pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
-    ensure!(stage.engines.redis().is_some(), "there is no redis-server here: install one");
+    ensure!(stage.engines.redis().is_some(), "redis-server is not installed: install it");
     let posts: Vec<CounterId> = stage.crowd.all_counters().take(usize::try_from(DRIFTED)?).collect();
     let (corrections, ages) = (Corrections::of(&stage.engines)?, Ages::default());
     let launcher = &stage.fleet.launcher;
@@ -109,7 +109,7 @@ async fn rounds(
     }
     let more = meanwhile.percentile(99).as_secs_f64() - before.percentile(99).as_secs_f64();
     actions.notes.push(format!("posts with drift {:>17}, by {DRIFT} each", posts.len()));
-    actions.notes.push(format!("p99 of staleness by a recount {:>+5.0} ms", 1_000.0 * more));
+    actions.notes.push(format!("p99 of staleness, change     {:>+5.0} ms", 1_000.0 * more));
     actions.all("staleness before", before);
     actions.all("staleness during a recount", meanwhile);
     Ok(actions)
@@ -209,12 +209,13 @@ impl Reader<'_> {
     }
 
     async fn ask(&self, id: &CounterId) -> anyhow::Result<()> {
-        let address = self.api.public().context("the api listens nowhere")?;
+        let address = self.api.public().context("the api has no public address yet")?;
         let (asked, since) = (Instant::now(), self.corrections.since(id));
         let answer = tally_testkit::http::get(address, &format!("/v1/posts/{}/likes", id.post)).await;
         // A busy API claims nothing.
         let Some(answer) = answer.filter(|answer| answer.status == 200) else { return Ok(()) };
-        let count = serde_json::from_str(&answer.body).with_context(|| format!("no count: {answer:?}"))?;
+        let count =
+            serde_json::from_str(&answer.body).with_context(|| format!("the answer is not a count: {answer:?}"))?;
         // A count that is wrong, or has become wrong meanwhile, cannot be judged.
         let Some(since) = since.filter(|since| self.corrections.since(id) == Some(*since)) else { return Ok(()) };
         if let Some(lie) = self.strict.lie(&count) {

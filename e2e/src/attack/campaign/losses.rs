@@ -71,7 +71,7 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
         stage.clock.sleep(stage.chance.millis(0, 12_000)).await;
         api.signal(Signal::STOP)?;
         stage.clock.sleep(nap).await;
-        ensure!(api.is_stopped() != Some(false), "the api did not stand still");
+        ensure!(api.is_stopped() != Some(false), "the api did not stop at SIGSTOP");
         api.signal(Signal::CONT)
     };
     let losing = async {
@@ -101,7 +101,7 @@ async fn trim(stage: &Stage) -> anyhow::Result<()> {
     streamers.iter().try_for_each(|streamer| streamer.signal(Signal::STOP))?;
     stage.changed(LOST).await?;
     let trimmed = stage.engines.trim().await?;
-    ensure!(trimmed > 0, "there was nothing to trim");
+    ensure!(trimmed > 0, "no record was trimmed");
     streamers.iter().try_for_each(|streamer| streamer.signal(Signal::CONT))
 }
 
@@ -130,8 +130,7 @@ pub(super) async fn failovers(stage: &Stage, extent: Extent) -> anyhow::Result<A
 /// Causes a failover, and returns how long it took until the cache was correct again in every partition.
 async fn failover(stage: &Stage, patience: Duration) -> anyhow::Result<Duration> {
     let engines = &stage.engines;
-    let primary =
-        engines.redis().context("failovers need a redis-server: install one, or name it by TALLY_REDIS_SERVER")?;
+    let primary = engines.redis().context("failovers need a redis-server: install it, or set TALLY_REDIS_SERVER")?;
     let replica = engines::replica(&primary).await?;
     stage.clock.sleep(stage.chance.millis(0, FOLLOWS)).await;
     // From here on, everything that the primary is told is lost with it.

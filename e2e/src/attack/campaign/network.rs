@@ -59,7 +59,7 @@ async fn weather(
     tally_testkit::until("the weather to be felt", Duration::from_secs(20), felt).await?;
     proxy.calm();
     let effects = proxy.effects().since(before);
-    ensure!(effects.felt(mode), "{} never felt {kind}: {effects:?}", dependency.name());
+    ensure!(effects.felt(mode), "{kind} had no effect on {}: {effects:?}", dependency.name());
     Ok(())
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<Act
             named(stage, *dependency).await.with_context(|| format!("{} {kind}", dependency.name()))?;
             stage.clock.sleep(extent.span).await;
             let effects = proxy.effects().since(before);
-            ensure!(effects.felt(mode), "{} never felt {kind}: {effects:?}", dependency.name());
+            ensure!(effects.felt(mode), "{kind} had no effect on {}: {effects:?}", dependency.name());
             proxy.calm();
             stage.all_well()?;
             let (rows, counts) =
@@ -140,7 +140,11 @@ pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<
                 stage.fleet.refill(slot)?;
             }
             let effects = proxy.effects().since(before);
-            ensure!(effects.felt(Mode::Blackhole), "no process felt the silence of {}: {effects:?}", dependency.name());
+            ensure!(
+                effects.felt(Mode::Blackhole),
+                "the silence of {} affected no process: {effects:?}",
+                dependency.name()
+            );
             proxy.calm();
             let began = Instant::now();
             stage.fleet.ready().await?;

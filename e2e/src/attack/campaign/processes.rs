@@ -140,7 +140,7 @@ async fn sleeper(stage: &Stage, slot: &Slot, waiting: &Waiting) -> anyhow::Resul
         let process = slot.process();
         process.signal(Signal::STOP)?;
         stage.clock.sleep(nap.span).await;
-        ensure!(process.is_stopped() != Some(false), "the {} did not stand still", slot.service);
+        ensure!(process.is_stopped() != Some(false), "the {} did not stop at SIGSTOP", slot.service);
         process.signal(Signal::CONT)?;
         recoveries.add(stage.caught_up(slot.service).await?);
     }
@@ -187,7 +187,10 @@ pub(super) async fn rolling(stage: &Stage, extent: Extent) -> anyhow::Result<Act
             let after = stage.answers.with(503);
             let unnoticed = slot.service == Service::Api || after == before;
             let (service, busy) = (slot.service, stage.answers.busy());
-            ensure!(unnoticed, "replacing a {service} cost answers: {before} to {after} of 503, such as {busy:?}");
+            ensure!(
+                unnoticed,
+                "replacing a {service} caused answers with 503: {before} before, {after} after, such as {busy:?}"
+            );
             stage.all_well()?;
         }
     }

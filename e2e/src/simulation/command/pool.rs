@@ -68,7 +68,7 @@ impl Pool {
     fn checked(&self, order: &Order, twice: bool) -> anyhow::Result<Outcome> {
         let outcome = self.one(order)?;
         if twice && outcome.broken.is_none() && self.one(order)?.hash != outcome.hash {
-            return Ok(broken(order.seed, "two runs of one seed had two traces"));
+            return Ok(broken(order.seed, "two runs of one seed had different traces"));
         }
         Ok(outcome)
     }
@@ -137,6 +137,6 @@ pub(super) fn shrink(pool: &Pool, mut order: Order, first: &Outcome) -> anyhow::
         order.without.join(",")
     ))?;
     line(&format!("faults left: {left:?}"))?;
-    line(outcome.broken.as_deref().context("a schedule did not repeat itself")?)?;
+    line(outcome.broken.as_deref().context("the schedule is not reproducible")?)?;
     outcome.lines.iter().rev().take(LINES).rev().try_for_each(|text| line(text))
 }

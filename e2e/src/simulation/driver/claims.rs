@@ -121,7 +121,10 @@ impl Driver {
     /// Checks that a partition stops because of a reset only if its group was set forward.
     fn notice(&mut self) -> anyhow::Result<()> {
         for partition in self.slots.iter().flat_map(crate::simulation::driver::Slot::forward) {
-            ensure!(self.forwarded.contains(&partition), "partition {partition} says that its group was set forward");
+            ensure!(
+                self.forwarded.contains(&partition),
+                "partition {partition} wrongly reports that its group was set forward"
+            );
             for forward in self.forwards.iter_mut().filter(|it| it.partition == partition && !it.noticed) {
                 forward.noticed = true;
                 self.world.coverage.fired("forward_reset_refused");
@@ -206,7 +209,7 @@ impl Driver {
         if self.other.happens(80) {
             slot.kill().await;
         } else {
-            anyhow::ensure!(slot.stop().await, "{} did not stop well", slot.name);
+            anyhow::ensure!(slot.stop().await, "{} did not stop cleanly", slot.name);
         }
         slot.due = Some(Instant::now());
         self.tick();

@@ -130,7 +130,7 @@ impl Driver {
             let profile = &self.profile;
             let relays = self.slots.iter_mut().filter(|slot| slot.part(profile) == streamer::Role::Relay);
             for slot in relays.filter(|slot| slot.role == Role::Streamer && slot.life.is_some()) {
-                anyhow::ensure!(slot.stop().await, "{} did not stop well", slot.name);
+                anyhow::ensure!(slot.stop().await, "{} did not stop cleanly", slot.name);
                 slot.due = Some(now);
             }
             self.keep().await?;
