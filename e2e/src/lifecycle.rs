@@ -30,7 +30,7 @@ use crate::undisturbed;
 
 pub use crate::attack::fleet::is_operator;
 
-/// Put a deployment of real processes through what it has to survive
+/// Run a deployment of real processes through a rare event of its life
 #[derive(Args, Clone, Debug)]
 pub struct Lifecycle {
     #[command(subcommand)]
@@ -39,12 +39,12 @@ pub struct Lifecycle {
     ground: Ground,
 }
 
-/// What it has to survive.
+/// The event.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
-    /// Tables are restored to a moment, as `tally restore plan` says, and Kafka is read again
+    /// Tables are restored to a point in time by `tally restore plan`, and Kafka is read again
     Restore {
-        /// How long ago the moment is by then
+        /// How far back the point in time is
         #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "SPAN")]
         lose: Duration,
     },
@@ -52,7 +52,7 @@ pub enum What {
     LoseCheckpoints,
     /// The table of counts is lost under running processes, and a recount makes all counts exact again
     LoseCounts {
-        /// Posts that have counts and that the load leaves alone
+        /// Number of posts with counts, in addition to those of the load
         #[arg(long, default_value_t = 100_000, value_name = "COUNT")]
         posts: u64,
     },

@@ -26,16 +26,16 @@ const TOGETHER: usize = 100;
 /// How long after the load everything must be counted.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The pipeline at a rate, one post with a fifth of it, under virtual time
+/// Run the pipeline at a fixed rate under virtual time, with a fifth of the likes for one post
 #[derive(Args, Clone, Debug)]
 pub struct Scale {
-    /// Likes a second
+    /// Likes per second
     #[arg(long, default_value_t = 100_000)]
     pub rate: u64,
-    /// For how long
+    /// Duration of the load in seconds
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
-    /// Posts: the first has a fifth of the likes, the others the rest by Zipf
+    /// Number of posts; the first gets a fifth of the likes, and the others the rest by Zipf
     #[arg(long, default_value_t = 100_000)]
     pub posts: u32,
     /// Kafka partitions
@@ -50,13 +50,13 @@ pub struct Scale {
     /// Change-streamers
     #[arg(long, default_value_t = 8)]
     pub streamers: u64,
-    /// Stream shards to begin with
+    /// Initial number of stream shards
     #[arg(long, default_value_t = 100)]
     pub stream_shards: u32,
     /// Records after which a stream shard splits
     #[arg(long, default_value_t = 50_000)]
     pub split_after: u64,
-    /// Write units a second that one partition key takes
+    /// Write units per second of one partition key
     #[arg(long, default_value_t = 1_000)]
     pub key_write_units: u32,
     /// How long a transaction takes
@@ -65,10 +65,10 @@ pub struct Scale {
     /// How long a batch of statements takes
     #[arg(long, default_value = "8ms..25ms", value_parser = str::parse::<Latency>)]
     pub batch: Latency,
-    /// How long another call takes
+    /// How long any other call takes
     #[arg(long, default_value = "3ms..8ms", value_parser = str::parse::<Latency>)]
     pub call: Latency,
-    /// Seconds between two lines
+    /// Seconds between two lines of output
     #[arg(long, default_value_t = 5)]
     pub every: u64,
 }

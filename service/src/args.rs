@@ -47,11 +47,11 @@ pub struct CommonArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Store", about = None, long_about = None)]
 pub struct StoreArgs {
-    /// What every table's name begins with
+    /// Prefix of every table name
     #[arg(long, env = "TALLY_TABLE_PREFIX", default_value = "", value_parser = table_prefix, value_name = "TEXT")]
     pub table_prefix: String,
 
-    /// Shards a post's rows are spread over: what the deployment was created with, unless it is new
+    /// Number of shards of each post; a deployment keeps the number that it was created with
     #[arg(long, env = "TALLY_SHARDS", value_parser = shards, value_name = "COUNT")]
     pub shards: Option<ShardCount>,
 }

@@ -21,7 +21,7 @@ struct Cell {
     gained: i32,
 }
 
-/// As many cells may be appended before they are merged, or as many as there were at the last merge if that is more.
+/// Cells are merged once more of them were appended than there were at the last merge, plus this number.
 const LOOSE: usize = 1 << 12;
 
 impl Bucket {

@@ -79,8 +79,8 @@ impl Shelf {
         self.partitions.values().filter_map(Known::latest).max().unwrap_or_default()
     }
 
-    /// Moves to the latest moment that all partitions have, except for silent ones. It never goes back. Returns whether an
-    /// answer may have changed.
+    /// Moves to the latest moment that all partitions have, except for silent ones. It never goes back. Returns whether
+    /// it has moved.
     pub fn settle(&mut self) -> bool {
         let Some(began) = self.began else { return false };
         let latest = self.latest();

@@ -48,7 +48,7 @@ impl Window {
     }
 }
 
-/// Prints hours if the span is a whole number of hours above one, and minutes otherwise.
+/// Prints hours if the span is a whole number of hours, and minutes otherwise.
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.span % 3600 {

@@ -29,23 +29,23 @@ const EMBEDDED: Duration = Duration::from_secs(60);
 /// A kind of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Campaign {
-    /// Each process is killed without a word, again and again
+    /// Processes are killed repeatedly
     Kills,
-    /// Consumers and streamers stand still for so long that others take over, and then go on
+    /// Consumers and streamers are stopped for so long that others take over, and then resume
     Zombies,
-    /// Each process is stopped in order and replaced, one after the other
+    /// Each process is stopped gracefully and replaced, one after the other
     Rolling,
-    /// Each dependency behind each kind of bad network
+    /// Each dependency has each kind of network fault
     Network,
-    /// Each dependency away for long
+    /// Each dependency is unavailable for long
     Outages,
-    /// All processes are stopped while a dependency is silent
+    /// All processes are stopped gracefully while a dependency is silent
     Departures,
-    /// The primary of Redis is killed under load, and a replica takes over that lacks its last commands
+    /// The primary of Redis is killed under load, and a replica without its last commands takes over
     Failovers,
     /// Counts are changed by hand under load, and `tally recount` corrects them
     Drift,
-    /// Pieces of the stream are lost while the API is asked, stands still, and has a slow store
+    /// Parts of the stream are lost while the API is queried, stopped, and has a slow store
     Losses,
 }
 
@@ -215,10 +215,10 @@ const RECOVERY: Duration = Duration::from_secs(30);
 pub struct Attack {
     /// Which campaign
     campaign: Campaign,
-    /// How often each thing is done; few unless said otherwise
+    /// How often each action is repeated; by default a few times
     #[arg(long)]
     rounds: Option<usize>,
-    /// How many seconds each kind of bad weather lasts; few unless said otherwise
+    /// How many seconds each network fault lasts; by default a few
     #[arg(long)]
     seconds: Option<u64>,
     #[command(flatten)]

@@ -59,11 +59,11 @@ pub(crate) struct Stage {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(about = None, long_about = None)]
 pub struct Ground {
-    /// What everything drawn follows from
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1, global = true)]
     pub seed: u64,
-    /// A Kafka of one broker on this machine, IP:PORT, that has `likes`, `likes.dlq`, `changes` and `changes.anew`, all empty; one in this
-    /// process unless said otherwise
+    /// Kafka with one broker on this machine, IP:PORT, and the empty topics `likes`, `likes.dlq`, `changes` and `changes.anew`; by
+    /// default one in this process
     #[arg(long, global = true)]
     pub broker: Option<SocketAddr>,
 }
@@ -72,16 +72,16 @@ pub struct Ground {
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(about = None, long_about = None)]
 pub struct Under {
-    /// With a Redis, which has to be installed; without this there is one where it is
+    /// Require Redis; by default it is used if it is installed
     #[arg(long)]
     pub(crate) redis: bool,
-    /// The share of events that add to a sum, in percent; half of them unless said otherwise
+    /// Percentage of events that add to a sum; by default 50
     #[arg(long, value_name = "SHARE", value_parser = clap::value_parser!(u64).range(0..=100))]
     sums: Option<u64>,
-    /// How many posts the events are about; few unless said otherwise
+    /// Number of posts; by default a few
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     posts: Option<u64>,
-    /// Events a second; 200 unless said otherwise
+    /// Events per second; by default 200
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     rate: Option<u64>,
 }

@@ -40,22 +40,22 @@ const PROGRESS: u64 = 50;
 /// The number of characters of a mutant's finding that are printed.
 const HOW: usize = 200;
 
-/// Run seeded schedules of the whole pipeline in one process each, under virtual time
+/// Run random schedules of the whole pipeline under virtual time, each in its own process
 #[derive(Args, Clone, Debug)]
 pub struct Simulate {
-    /// How many schedules, 100 unless said otherwise; of mutants, how many at most for each
+    /// Number of schedules, by default 100; for mutants, the maximum for each
     #[arg(long)]
     seeds: Option<u64>,
-    /// Start schedules for this long instead; mutants are then found once each, and those not reached are named
+    /// Start schedules for this long instead; each mutant is then found once, and those without a turn are named
     #[arg(long = "for", value_parser = parse_duration, value_name = "SPAN")]
     span: Option<Duration>,
-    /// The first one's seed
+    /// Seed of the first schedule
     #[arg(long, default_value_t = 1)]
     first_seed: u64,
-    /// Events said in each
+    /// Number of events in each
     #[arg(long, default_value_t = 10_000)]
     events: u64,
-    /// Find every mutant, in at most so many schedules each
+    /// Find every mutant
     #[arg(long)]
     mutants: bool,
     /// Find this mutant
@@ -64,7 +64,7 @@ pub struct Simulate {
     /// Record who reaches these totals first: `50`, `10,100`, or `every:50`
     #[arg(long, value_name = "LADDER")]
     milestones: Option<Ladder>,
-    /// List what is trending from the log of changes, and hold every list against the rows
+    /// List what is trending from the log of changes, and compare every list with the rows
     #[arg(long)]
     trends: bool,
     /// Raise a claim, replace a consumer, or set the group back every second
@@ -73,7 +73,7 @@ pub struct Simulate {
     /// Run each schedule twice and compare the traces
     #[arg(long)]
     twice: bool,
-    /// Schedules at once; as many as there are processors unless said otherwise
+    /// Number of concurrent schedules; by default the number of processors
     #[arg(long)]
     jobs: Option<usize>,
 }

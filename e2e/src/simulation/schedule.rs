@@ -31,19 +31,19 @@ const APART: u64 = 0x0061_7061_7274;
 /// Run one schedule and print its outcome as JSON
 #[derive(Args, Clone, Debug, Default)]
 pub struct Order {
-    /// Its seed
+    /// Seed of the schedule
     #[arg(long)]
     pub seed: u64,
-    /// Events said
+    /// Number of events
     #[arg(long, default_value_t = 10_000)]
     pub events: u64,
-    /// The rule that is broken
+    /// Mutant, which breaks a rule
     #[arg(long, value_name = "NAME")]
     pub mutant: Option<Mutant>,
-    /// Keep the rule after all, in that mutant's schedule
+    /// Do not break the rule, but run that mutant's schedule
     #[arg(long, requires = "mutant")]
     pub spared: bool,
-    /// Kinds of faults left out
+    /// Kinds of faults that are left out
     #[arg(long, value_delimiter = ',')]
     pub without: Vec<String>,
     /// Record who reaches these totals first
@@ -55,7 +55,7 @@ pub struct Order {
     /// Raise a claim, replace a consumer, or set the group back every second
     #[arg(long)]
     pub restless: bool,
-    /// With the last lines of the trace
+    /// Include the last lines of the trace
     #[arg(long)]
     pub lines: bool,
 }

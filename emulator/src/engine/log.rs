@@ -85,7 +85,8 @@ impl Log {
         self.blocks.iter().rev().flat_map(|block| block.iter().rev()).take(self.len())
     }
 
-    /// Swaps the contents of the newest record and the one `back` places before it; sequence numbers stay in place.
+    /// Swaps the contents of the record `back` places before the newest and the one before it. Sequence numbers and times of
+    /// visibility stay in place.
     ///
     /// This works only within one block, which still is a reordering within its bound.
     pub(crate) fn swap_with_newest(&mut self, back: usize) -> bool {

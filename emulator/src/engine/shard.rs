@@ -68,7 +68,7 @@ impl Shard {
         dropped
     }
 
-    /// Moves the newest record up to `places` places forward, past records of other items that no reader can have seen.
+    /// Moves the newest record before up to `places` records of other items that no reader can have seen yet.
     pub(crate) fn reorder_newest(&mut self, places: usize, now: Millis, window: Millis) -> usize {
         let Some(newest) = self.log.last() else { return 0 };
         let item = key_text(newest).map(<[u8]>::to_vec);

@@ -126,7 +126,7 @@ mod tests {
             (json!({"Effect": "Deny", "Action": "dynamodb:GetItem", "Resource": "x"}), "Effect"),
             (json!({"Effect": "Allow", "Action": "dynamodb:GetItem", "NotResource": "x"}), "NotResource"),
             (json!({"Effect": "Allow", "Action": "*", "Resource": "x", "Condition": {}}), "Condition"),
-            (json!({"Effect": "Allow", "NotAction": "dynamodb:GetItem", "Resource": "x"}), "without Action"),
+            (json!({"Effect": "Allow", "NotAction": "dynamodb:GetItem", "Resource": "x"}), "has no Action"),
             (json!({"Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": [{"a": "b"}]}), "is not a string"),
         ] {
             let refused = roles_of(&role(&statement)).unwrap_err().to_string();
