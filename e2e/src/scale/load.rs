@@ -150,7 +150,7 @@ impl Rows {
             let Some(user) = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("user_id")) else {
                 return;
             };
-            // Other items of the tables, such as configuration.
+            // Other items of the table, such as the markers of recounts.
             let Some(nth) = user.strip_prefix("u-").and_then(|nth| nth.parse().ok()) else { return };
             let is_new = changed.old.is_none();
             kept.0.lock().note(nth, changed.new.filter(|_| is_new).as_ref(), &said);
