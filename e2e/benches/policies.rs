@@ -1,13 +1,13 @@
-//! What each policy for sums (consumer/README.md) costs: `cargo bench -p tally-e2e --bench policies` measures all of them
-//! in one run. Time is paused and requests are as slow as those of the real store, so that the figures are the same
-//! on every machine, but for random latencies of tasks that one clock wakes at once.
+//! Compares the policies for sums (consumer/README.md): `cargo bench -p tally-e2e --bench policies` measures all of them in
+//! one run. Time is paused and requests take as long as those of the real store, so the figures are the same on every machine,
+//! except for the random latencies of tasks that wake at the same time.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
 use tally_core::spread::SumPolicy;
 use tally_e2e::policies::{HEAD, Scenario, measure};
 
-/// Views for each row on one partition, at 10,000 a second.
+/// Views per row on one partition, at 10,000 views per second.
 const FLOOR: f64 = 100.0;
 
 #[tokio::main(flavor = "current_thread")]

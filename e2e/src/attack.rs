@@ -1,8 +1,9 @@
-//! The whole pipeline as real processes, under signals and a bad network, held against a ledger of what was said.
+//! Attacks the whole pipeline, as real processes, with signals and a bad network, and compares the result with a ledger of all
+//! events.
 //!
-//! The services are processes of their own that run what their binaries run; Kafka is librdkafka's in-process cluster, the
-//! tables are the emulator's over HTTP, and the cache is a Redis server where one is installed. Between them and the
-//! services stand proxies, so that each dependency can go away without its contents.
+//! The services are processes that run what their binaries run. Kafka is librdkafka's in-process cluster, the tables are the
+//! emulator's over HTTP, and the cache is a Redis server if one is installed. Between them and the services are proxies, so
+//! that each dependency can become unavailable without losing its contents.
 
 pub(crate) mod campaign;
 pub(crate) mod engines;
@@ -11,6 +12,7 @@ pub(crate) mod laws;
 pub(crate) mod ledger;
 mod load;
 mod proxy;
+mod recoveries;
 pub(crate) mod stage;
 
 pub use campaign::{Attack, Campaign, Extent, fight};

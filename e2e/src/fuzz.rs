@@ -1,4 +1,4 @@
-//! What every reader of foreign bytes has to survive: each target takes any input, and panics if a law is broken.
+//! Fuzz targets for everything that reads foreign bytes. Each target takes any input, and panics if a law is broken.
 //!
 //! A test runs them over the committed corpus (`fuzz/corpus`) and mutations of it.
 
@@ -28,16 +28,16 @@ use tally_emulator::Emulator;
 use tally_service::{Clock, Host, Running};
 use tokio::net::TcpListener;
 
-/// A function that takes any bytes.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, which is that of its corpus's folder.
+    /// Its name, which is also that of its corpus folder.
     pub name: &'static str,
-    /// Panics if the bytes break a law.
+    /// Takes any bytes, and panics if they break a law.
     pub run: fn(&[u8]),
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 11] = [
     Target { name: "event", run: event },
     Target { name: "row_key", run: row_key },
@@ -52,7 +52,7 @@ pub const TARGETS: [Target; 11] = [
     Target { name: "emulator_json", run: store::emulator_json },
 ];
 
-/// A record's value is an event, or a rejection on the closed list; an event written again is the same event.
+/// The value of a record is either an event or a rejection from the fixed list. An event that is encoded again stays the same.
 fn event(data: &[u8]) {
     const RECORDED: UnixMillis = UnixMillis(7);
     let definitions = of_every_kind();
@@ -81,14 +81,14 @@ fn event(data: &[u8]) {
     assert_eq!(decode_value(Some(&written), UnixMillis(0), &definitions), Ok(event));
 }
 
-/// A counter of each kind of subject and member, with a way back and without.
+/// A counter of each kind of subject and member, with and without a way to remove.
 fn of_every_kind() -> Definitions {
     let entries: Vec<Entry> =
         serde_json::from_str(include_str!("../../core/tests/vectors/counters.json")).expect("it is a list of entries");
     Definitions::new(&entries).expect("they are well formed")
 }
 
-/// A text is a row key, a key of the counts table and a sort key in one way only each.
+/// A text can be parsed as a row key, a key of the counts table or a sort key in only one way.
 fn row_key(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(key) = text.parse::<RowKey>() {
@@ -109,7 +109,7 @@ fn row_key(data: &[u8]) {
     }
 }
 
-/// A counter is found again by each of its keys, and by its name and its kind.
+/// A counter can be recovered from each of its keys, and from its name and kind.
 fn named_once(counter: &CounterId) {
     let shard = Shard::new(3).expect("a counter has that many");
     let row = RowKey { counter: counter.clone(), shard };
@@ -124,7 +124,7 @@ fn named_once(counter: &CounterId) {
     assert_eq!((name, post), (counter.name.marked(), counter.post.as_str()));
 }
 
-/// A cached text is a count or is refused; a count written again is the same count.
+/// A cached text is a count or is refused. A count that is written again stays the same.
 fn cache_value(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(entry) = text.parse::<cached::Entry>() {
@@ -135,7 +135,7 @@ fn cache_value(data: &[u8]) {
     }
 }
 
-/// A command line, one argument a line, is a configuration or an error that says something.
+/// A command line, one argument per line, is either valid or refused with a message.
 fn configuration(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines = text.split('\n');
@@ -154,13 +154,13 @@ fn configured<A: Parser, C: TryFrom<A, Error = tally_service::Invalid>>(args: &[
         Err(refused) => assert!(!refused.to_string().is_empty()),
         Ok(args) => {
             if let Err(invalid) = C::try_from(args) {
-                assert!(!invalid.to_string().is_empty(), "what is refused is named");
+                assert!(!invalid.to_string().is_empty(), "an error names what is wrong");
             }
         }
     }
 }
 
-/// Makes entries of records as the relay does, folds them, and counts what comes of it.
+/// Turns records into entries as the relay does, and folds them into counts.
 fn fold(records: &[RawRecord]) {
     let mut counters: BTreeMap<CounterId, Counter> = BTreeMap::new();
     let mut rows: BTreeMap<RowKey, BTreeMap<String, i64>> = BTreeMap::new();
@@ -185,7 +185,7 @@ fn fold(records: &[RawRecord]) {
     }
 }
 
-/// A message of the log is read, or refused by name; one that is read is the same when it is written and read again.
+/// A message of the log is read, or refused with a reason. One that is read stays the same when it is written and read again.
 fn message(data: &[u8]) {
     let of = DeploymentId("d".into());
     match Message::read(data, &of) {
@@ -202,18 +202,18 @@ fn message(data: &[u8]) {
 
 const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What is no whole request is given up soon: inputs come one after the other.
+/// An incomplete request is given up soon, since inputs are run one after the other.
 const SOON: Duration = Duration::from_millis(100);
 
-/// The first line of the input is the method and the target, the rest goes out as it is: the answer is never a fault of
-/// ours.
+/// The first line of the input is the method and the target, and the rest is sent unchanged. The answer is never a server
+/// error.
 pub(super) fn http(data: &[u8]) {
     let line = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let rest = data.get(line.len() + 1..).unwrap_or_default();
     let request = [line, b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", rest].concat();
     let mut stream = TcpStream::connect(api()).expect("the API listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
-    // The server may have had enough before all is written.
+    // The server may close the connection before everything is written.
     let _ = stream.write_all(&request);
     let mut answer = Vec::new();
     if let Err(error) = stream.read_to_end(&mut answer) {
@@ -226,7 +226,7 @@ pub(super) fn http(data: &[u8]) {
     }
 }
 
-/// Where it listens; started once a process, and gone with it.
+/// The address of the API, which is started once per process.
 fn api() -> SocketAddr {
     static ADDRESS: OnceLock<SocketAddr> = OnceLock::new();
     *ADDRESS.get_or_init(|| {
@@ -245,7 +245,7 @@ fn api() -> SocketAddr {
     })
 }
 
-/// Where a count API over emulated tables listens, and its run; it is ready.
+/// Starts a count API over emulated tables, waits until it is ready, and returns its address.
 pub async fn serve(config: Config) -> (SocketAddr, Running) {
     let emulator = Emulator::new(tally_emulator::Config::default());
     let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), BEGAN);

@@ -1,4 +1,4 @@
-//! The attack on Tally: what would find our bugs.
+//! End-to-end tests that try to break Tally: a simulator, attacks on real processes, fuzz targets and benchmarks.
 
 pub mod attack;
 pub mod fuzz;

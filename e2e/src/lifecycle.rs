@@ -1,7 +1,7 @@
-//! What a deployment has to survive in its life: a restore to a moment, lost checkpoints, and lost counts.
-//! Real processes and the operators' own command, under load, held against the ledger of what was said.
+//! Rare events in the life of a deployment: a restore to a point in time, lost checkpoints, and lost counts. Real processes
+//! and the operators' own command run under load, and the result is compared with the ledger.
 //!
-//! Counts are lost under running processes: none is started again, `tally adopt tables` goes on with the new table, and a recount
+//! Counts are lost under running processes. None is restarted: `tally adopt tables` takes over the new table, and a recount
 //! makes every count exact again.
 
 mod checkpoints;
@@ -23,14 +23,14 @@ use tokio::time::Instant;
 use crate::attack::campaign::reported;
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::Service;
+use crate::attack::ledger::{all_counters, definitions};
 use crate::attack::stage::{Ground, Judgement, Stage, Under};
-use crate::lifecycle::restore::none_is_exact;
 use crate::simulation::events;
 use crate::undisturbed;
 
 pub use crate::attack::fleet::is_operator;
 
-/// Put a deployment of real processes through what it has to survive
+/// Run a deployment of real processes through a rare event of its life
 #[derive(Args, Clone, Debug)]
 pub struct Lifecycle {
     #[command(subcommand)]
@@ -39,12 +39,12 @@ pub struct Lifecycle {
     ground: Ground,
 }
 
-/// What it has to survive.
+/// The event.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
-    /// Tables are restored to a moment, as `tally restore plan` says, and Kafka is read again
+    /// Tables are restored to a point in time by `tally restore plan`, and Kafka is read again
     Restore {
-        /// How long ago the moment is by then
+        /// How far back the point in time is
         #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "SPAN")]
         lose: Duration,
     },
@@ -52,7 +52,7 @@ pub enum What {
     LoseCheckpoints,
     /// The table of counts is lost under running processes, and a recount makes all counts exact again
     LoseCounts {
-        /// Posts that have counts and that the load leaves alone
+        /// Number of posts with counts, in addition to those of the load
         #[arg(long, default_value_t = 100_000, value_name = "COUNT")]
         posts: u64,
     },
@@ -69,22 +69,22 @@ impl fmt::Display for What {
 }
 
 impl Lifecycle {
-    /// Does it and prints its report.
+    /// Runs it and prints its report.
     ///
     /// # Errors
-    /// Something differs, or was not as an operator is told that it is.
+    /// The result differs, or a step does not do what operators are told.
     pub fn run(self) -> anyhow::Result<()> {
         reported(async |program| live(program, self.ground, self.what).await)
     }
 }
 
-/// Puts processes of `program` through it; the report.
+/// Runs processes of `program` through such an event, and returns the report.
 ///
 /// # Errors
-/// A step does not do what it says, something starts over what is lost or is called exact that is not, or something differs in the
-/// end.
+/// A step does not do what its description says, a process starts in spite of the loss, an inexact count is called exact, or
+/// the result differs.
 pub async fn live(program: &Path, ground: Ground, what: What) -> anyhow::Result<String> {
-    // The roles are those of the tables that a restore leaves behind.
+    // The roles name the tables that a restore leaves behind.
     let roles = if matches!(what, What::Restore { .. }) { Roles::Ignored } else { Roles::Kept };
     let mut stage = Stage::set(program, ground, (2, roles), Under::default()).await?;
     let (mut story, has_times) = (Story::default(), ground.broker.is_some());
@@ -101,7 +101,7 @@ pub async fn live(program: &Path, ground: Ground, what: What) -> anyhow::Result<
 /// The four tables of a deployment, without their prefix.
 const TABLES: [&str; 4] = ["likes", "like_counts", "checkpoints", "recounts"];
 
-/// What was done, a line each.
+/// What was done, one line each.
 #[derive(Debug, Default)]
 struct Story(Vec<String>);
 
@@ -112,33 +112,37 @@ impl Story {
         self.0.push(line);
     }
 
-    /// The story, and what everything came to in the end.
+    /// The report: what was done, and the result.
     fn ended(&self, heading: &str, judgement: &Judgement) -> String {
         let mut text = format!("{heading}\n");
         for line in &self.0 {
             let _ = writeln!(text, "  {line}");
         }
         let compared = &judgement.compared;
-        let _ = writeln!(text, "  {} events said, {} amounts of unknown outcome", judgement.said, judgement.doubtful);
         let _ = writeln!(
             text,
-            "  {} rows are what was said, {} of them cells; {} counters are what their rows weigh; a recount found nothing",
+            "  {} events produced, {} amounts without acknowledgement",
+            judgement.said, judgement.doubtful
+        );
+        let _ = writeln!(
+            text,
+            "  {} rows equal the events, {} of them cells; {} counters equal their rows; a recount found no drift",
             compared.rows, compared.cells, compared.counters
         );
-        let _ = writeln!(text, "  answers of the api: {}; {} said exact", judgement.answers, judgement.honest.exact);
+        let _ = writeln!(text, "  answers of the api: {}; {} exact", judgement.answers, judgement.honest.exact);
         let _ = writeln!(text, "0 differences");
         text
     }
 }
 
-/// Sends a request to the store by hand.
+/// Sends a request to the store, as an operator would.
 async fn by_hand(engines: &Engines, operation: &str, body: Value) -> anyhow::Result<()> {
     let is_done = undisturbed::send(&engines.emulator, operation, &body).await;
     ensure!(is_done, "the store refused {operation} {body}");
     Ok(())
 }
 
-/// Has a table be kept as it has to be: restorable, and protected.
+/// Enables point-in-time recovery and deletion protection of a table.
 async fn keep(engines: &Engines, table: &str) -> anyhow::Result<()> {
     let recovery =
         json!({"TableName": table, "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": true}});
@@ -146,26 +150,26 @@ async fn keep(engines: &Engines, table: &str) -> anyhow::Result<()> {
     by_hand(engines, "UpdateTable", json!({"TableName": table, "DeletionProtectionEnabled": true})).await
 }
 
-/// Rows of one request, and rows that may be put before the last of them is counted.
+/// The rows of one request, and the rows that may be put before they are counted.
 const BATCH: u8 = 25;
 const AHEAD: u64 = 20_000;
 
-/// Who likes a post, among so many users.
+/// The number of users, of which each post's likes are a part.
 const USERS: u64 = 1_000;
 
-/// Since when every row that is put by hand is there.
+/// The time of every like that is put by hand.
 const SINCE: UnixMillis = UnixMillis(5);
 
-/// How long processes may take to notice that a table is gone: they look each second, and processors may be busy.
+/// How long processes may take to notice a missing table. They check every second, and the processors may be busy.
 const NOTICED: Duration = Duration::from_secs(10);
 
 /// How long a recount of everything may take.
 const RECOUNTED: Duration = Duration::from_secs(7_200);
 
-/// How long the API may take to say exact again once the recount has ended.
+/// How long the API may take to say exact again after the recount.
 const HONEST: Duration = Duration::from_secs(120);
 
-/// Loses the counts of `posts` posts and of those that the load is about.
+/// Loses the counts of `posts` posts and of the posts of the load.
 async fn lose_counts(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Result<()> {
     let began = Instant::now();
     put_rows(stage, posts).await?;
@@ -175,11 +179,14 @@ async fn lose_counts(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Re
     let lost = Instant::now();
     lose(stage, "like_counts", "post_id").await?;
     let noticed = until("no count to be called exact", NOTICED, async || none_is_exact(stage).await.is_ok()).await?;
-    story.tell(format!("like_counts deleted and created anew; nothing is exact {:.1} s later", noticed.as_secs_f64()));
+    story.tell(format!(
+        "like_counts deleted and created again; no answer is exact {:.1} s later",
+        noticed.as_secs_f64()
+    ));
     let operator = stage.fleet.launcher.operator();
     let done = operator.change(&["adopt", "tables"]).await?;
     story.tell(done.out.lines().last().unwrap_or_default().to_owned());
-    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
+    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
     none_is_exact(stage).await?;
 
     let recounted = Instant::now();
@@ -190,12 +197,26 @@ async fn lose_counts(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Re
     until("the api to say exact again", HONEST, async || stage.honesty.count().exact > before).await?;
     story.tell(format!("exact again {} after the loss, {} after the recount began", spent(lost), spent(recounted)));
     if let Some(memory) = recount.peak_memory() {
-        story.tell(format!("the recount has {} MiB of memory at most", memory >> 20));
+        story.tell(format!("the recount used at most {} MiB of memory", memory >> 20));
     }
     let code = recount.exit(RECOUNTED).await?;
     ensure!(code == Some(0), "the recount ended with {code:?}\n{}", recount.tail());
-    story.tell(format!("the recount has looked at everything once more after {}", spent(recounted)));
+    story.tell(format!("the recount has finished its second pass after {}", spent(recounted)));
     stage.all_well()
+}
+
+/// Until an audit has finished, no answer may say exact. Returns the number of answers.
+async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
+    let address = stage.fleet.api().public().context("the api has no public address yet")?;
+    let mut asked = 0;
+    for id in all_counters(stage.crowd, &definitions()) {
+        let path = format!("/v1/posts/{}/counters/{}", id.post, id.name);
+        let answer = tally_testkit::http::get(address, &path).await.with_context(|| format!("no answer to {path}"))?;
+        let body: Value = serde_json::from_str(&answer.body).with_context(|| format!("{path}: {answer:?}"))?;
+        ensure!(body["exact"] == false, "{path} is called exact before an audit: {answer:?}");
+        asked += 1;
+    }
+    Ok(asked)
 }
 
 /// Puts a row of each post by hand, as fast as they are counted.
@@ -224,7 +245,7 @@ fn row(stage: &Stage, nth: u64) -> anyhow::Result<Value> {
     Ok(json!({"PutRequest": {"Item": item}}))
 }
 
-/// Deletes a table whose items have this key alone, and creates another one.
+/// Deletes a table that has only this key attribute, and creates it anew.
 async fn lose(stage: &Stage, table: &str, key: &str) -> anyhow::Result<()> {
     by_hand(&stage.engines, "DeleteTable", json!({"TableName": table})).await?;
     let names: Value = json!([{"AttributeName": key, "AttributeType": "S"}]);

@@ -1,4 +1,4 @@
-//! The attack on Tally, and each service that it attacks: called by a service's name, this program is that service.
+//! The attack on Tally, and each service under attack: called by the name of a service, this program runs that service.
 
 use std::process::ExitCode;
 

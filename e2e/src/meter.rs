@@ -1,4 +1,4 @@
-//! Counts what a process asks of the store: calls, rows and capacity units, by operation and table.
+//! Counts the requests of a process to the store: calls, rows and capacity units, by operation and table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,39 +14,39 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use tally_emulator::Emulator;
 
-/// What says in a request that its answer is to state the units.
+/// Asks DynamoDB to return the consumed capacity.
 const REPORT: &str = r#""ReturnConsumedCapacity":"TOTAL""#;
 
-/// What was counted.
+/// The counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counted {
-    /// Calls that were carried out, by operation.
+    /// Successful calls, by operation.
     pub calls: BTreeMap<String, u64>,
-    /// Members put, members removed, and cells added to, by statements that were carried out.
+    /// Members put, members removed, and cells updated, by successful statements.
     pub rows: [u64; 3],
-    /// Units of writes that were carried out, by table.
+    /// Write units of successful requests, by table.
     pub units: BTreeMap<String, f64>,
-    /// Calls that were throttled, by operation.
+    /// Throttled calls, by operation.
     pub throttled: BTreeMap<String, u64>,
 }
 
 impl Counted {
-    /// Calls of an operation.
+    /// The calls of an operation.
     pub fn calls(&self, operation: &str) -> u64 {
         self.calls.get(operation).copied().unwrap_or_default()
     }
 
-    /// Calls of an operation that were throttled.
+    /// The throttled calls of an operation.
     pub fn throttled(&self, operation: &str) -> u64 {
         self.throttled.get(operation).copied().unwrap_or_default()
     }
 
-    /// Rows that were written.
+    /// The rows written.
     pub fn written(&self) -> u64 {
         self.rows.iter().sum()
     }
 
-    /// Takes in what was counted later.
+    /// Adds later counts.
     pub fn add(&mut self, later: Self) {
         let Self { calls, rows, units, throttled } = later;
         let sum = |all: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>| {
@@ -58,13 +58,13 @@ impl Counted {
         units.into_iter().for_each(|(table, units)| *self.units.entry(table).or_default() += units);
     }
 
-    /// Write units of a table.
+    /// The write units of a table.
     pub fn units(&self, table: &str) -> f64 {
         self.units.get(table).copied().unwrap_or_default()
     }
 }
 
-/// A way to the emulator that counts; clones count together.
+/// An HTTP client for the emulator that counts requests. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct Meter {
     emulator: SharedHttpClient,
@@ -72,12 +72,12 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// One that has counted nothing.
+    /// A meter that has counted nothing.
     pub fn new(emulator: &Emulator) -> Self {
         Self { emulator: emulator.http_client(), counted: Arc::default() }
     }
 
-    /// What was counted since the last call.
+    /// The counts since the last call.
     pub fn take(&self) -> Counted {
         std::mem::take(&mut *self.counted.lock())
     }
@@ -116,16 +116,16 @@ impl Meter {
 #[derive(Default, Deserialize)]
 struct Asked {
     #[serde(rename = "Statements", default)]
-    statements: Vec<Said>,
+    statements: Vec<StatementText>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct StatementText {
     #[serde(rename = "Statement")]
     text: String,
 }
 
-/// What an answer says of the units that it took, and of its statements.
+/// The capacity units and the statements' results in an answer.
 #[derive(Default, Deserialize)]
 struct Answer {
     #[serde(rename = "ConsumedCapacity")]
@@ -146,7 +146,7 @@ struct Refused {
     code: String,
 }
 
-/// Whether an error of this code says that too much was asked.
+/// Whether this error code means throttling.
 fn throttles(code: &str) -> bool {
     ["Throttl", "ThroughputExceeded"].iter().any(|part| code.contains(part))
 }
@@ -202,7 +202,7 @@ impl Line {
     }
 }
 
-/// Asks for the units of a write; which kind of row each of its statements is about.
+/// Adds the request for capacity units to a write, and returns the kind of row of each statement.
 fn reporting(request: &mut HttpRequest) -> Vec<Option<usize>> {
     let Some(text) = request.body().bytes().and_then(|bytes| std::str::from_utf8(bytes).ok()) else {
         return Vec::new();
@@ -216,7 +216,7 @@ fn reporting(request: &mut HttpRequest) -> Vec<Option<usize>> {
     asked.statements.iter().map(|statement| kind_of(&statement.text)).collect()
 }
 
-/// Whether a statement puts a member, removes one, or adds to a cell.
+/// Whether a statement puts a member, removes one, or updates a cell.
 fn kind_of(statement: &str) -> Option<usize> {
     let is_about_rows = statement.split('"').nth(1).is_some_and(|table| table.ends_with("likes"));
     let sets =

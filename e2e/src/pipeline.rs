@@ -1,5 +1,5 @@
-//! A pipeline without faults under paused time: consumers and streamers over the log's twin and the emulator, whose requests
-//! are counted. One input gives one outcome, on any machine.
+//! A pipeline without faults under paused time: consumers and streamers over an in-memory log and the emulator, whose requests
+//! are counted. The same input gives the same result on any machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use tally_service::{Chance, Clock, Host, Running};
 
 use crate::meter::Meter;
 
-/// When every run begins.
+/// The time at which every run begins.
 const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 
 /// The topic of events.
@@ -32,11 +32,11 @@ pub const TOPIC: &str = "likes";
 /// The log of changes.
 const CHANGES: &str = "changes";
 
-/// How large a pipeline is.
+/// The size of a pipeline.
 pub struct Sizes {
-    /// Kafka partitions.
+    /// The number of Kafka partitions.
     pub partitions: u32,
-    /// Partitions of the log of changes.
+    /// The number of partitions of the log of changes.
     pub changes: u32,
     pub consumers: u64,
     pub streamers: u64,
@@ -59,19 +59,19 @@ impl Default for Sizes {
     }
 }
 
-/// The pipeline while it runs.
+/// A running pipeline.
 pub struct Pipeline {
     pub emulator: Emulator,
     pub broker: Broker,
     pub clock: Clock,
-    /// Requests of the consumers, and those of the streamers.
+    /// The requests of the consumers and those of the streamers.
     pub meters: [Meter; 2],
-    /// The harness's own ports, whose requests are not counted.
+    /// The harness's own access to the counters, which is not counted.
     pub counters: Counters,
-    /// What is stored of the log of changes.
+    /// What is stored about the log of changes.
     pub log: Changes,
     pub checkpoints: dynamodb::Checkpoints,
-    /// How far each partition has come.
+    /// The claims of the partitions.
     pub claims: Claims,
     consumers: u64,
     streamers: u64,
@@ -80,18 +80,18 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Empty tables and a topic of so many partitions; nothing runs yet.
+    /// Creates empty tables and a topic with this many partitions. Nothing runs yet.
     ///
     /// # Errors
-    /// The emulator does not take the tables.
+    /// The emulator refuses the tables.
     pub async fn new(partitions: u32) -> anyhow::Result<Self> {
         Self::sized(Sizes { partitions, ..Sizes::default() }).await
     }
 
-    /// The same of other sizes.
+    /// The same with other sizes.
     ///
     /// # Errors
-    /// The emulator does not take the tables.
+    /// The emulator refuses the tables.
     pub async fn sized(sizes: Sizes) -> anyhow::Result<Self> {
         let Sizes { partitions, changes, consumers, streamers, reads, emulator } = sizes;
         let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
@@ -119,7 +119,7 @@ impl Pipeline {
         })
     }
 
-    /// Starts all services; from now on requests are as slow as `rules` say.
+    /// Starts all services. From now on, requests are as slow as `rules` say.
     pub fn start(&mut self, rules: Vec<Rule>) {
         self.emulator.set_faults(rules);
         for nth in 1..=self.consumers {
@@ -159,16 +159,16 @@ impl Pipeline {
         }
     }
 
-    /// A counter as it is; an empty one where there is none.
+    /// A counter, which is empty if it does not exist.
     ///
     /// # Errors
-    /// The table cannot be read, or the item.
+    /// The table or the item cannot be read.
     pub async fn counter(&self, id: &CounterId) -> Outcome<Counter> {
         let mut read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await?;
         read.counters.remove(id).unwrap_or_else(|| Ok(Counter::default()))
     }
 
-    /// Stops all.
+    /// Stops all services.
     pub async fn stop(self) {
         for running in self.running {
             running.stop(Duration::from_secs(60)).await;
@@ -176,7 +176,7 @@ impl Pipeline {
     }
 }
 
-/// A producer to a topic that states when each record was appended.
+/// A producer that gives each record the time of its append.
 struct Stamping(Broker, Clock);
 
 #[async_trait]
@@ -186,7 +186,7 @@ impl Producer for Stamping {
     }
 }
 
-/// One attempt, whose failure would be seen, and no time limit.
+/// One attempt without a time limit, so that a failure would be noticed.
 fn settings() -> Settings {
     Settings { attempts: 1, attempt_timeout: Duration::from_secs(3_600), ..Settings::local("") }
 }

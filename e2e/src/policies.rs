@@ -1,4 +1,4 @@
-//! What each policy of sending a busy sum costs and how late its count is: one post's views at a rate, through the whole
+//! Measures the cost and the staleness of each policy for a busy sum: one post's views at a fixed rate, through the whole
 //! pipeline under paused time, with requests as slow as those of the real store.
 
 use std::fmt;
@@ -18,12 +18,12 @@ use crate::pipeline::{Pipeline, TOPIC};
 
 const PARTITIONS: u32 = 12;
 const POST: &str = "viral";
-/// The wait between two steps, at least.
+/// The shortest pause between two steps.
 const STEP: Duration = Duration::from_millis(1);
-/// The wait between two looks at the count, and at what waits.
+/// The pause between two polls of the count, and of the lag.
 const LOOK: Duration = Duration::from_millis(10);
 const LAGS: Duration = Duration::from_secs(1);
-/// The time before the figures begin, when the width has settled, and the time that they are of.
+/// The time before the measurement, in which the width settles, and the length of the measurement.
 const WARM: Duration = Duration::from_secs(4);
 const MEASURED: Duration = Duration::from_secs(5);
 
@@ -31,23 +31,23 @@ const MEASURED: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     pub policy: SumPolicy,
-    /// Views a second.
+    /// Views per second.
     pub views: u64,
-    /// Likes a second of the same post, whose key is that of the views: each is a row of its own.
+    /// Likes per second of the same post. They have the same Kafka key as the views, and each is a row of its own.
     pub likes: u64,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub scenario: Scenario,
-    /// Over how many partitions the views were spread.
+    /// The number of partitions over which the views were spread.
     pub width: u32,
-    /// Views for each cell that was written.
+    /// Views per written cell.
     pub events_a_row: f64,
-    /// Write units of all tables for each view; likes' own are in it, where there are any.
+    /// Write units of all tables per view, including those of the likes.
     pub units_an_event: f64,
-    /// The age of the oldest view that is not in the count: the median, and what 99 of 100 looks were below.
+    /// The age of the oldest view that is not counted yet: the median and the 99th percentile.
     pub staleness: [Duration; 2],
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// The head of the table of [`Figures`].
+/// The header of the table of [`Figures`].
 pub const HEAD: &str = "| views | beside | policy | partitions | events a row | write units an event | staleness p50 / p99 |\n\
                         |---|---|---|---|---|---|---|";
 
@@ -100,14 +100,14 @@ struct Run {
     spread: Spread,
     chance: Chance,
     views: CounterId,
-    /// When each partition's views were said, in order.
+    /// The times of each partition's views, in order.
     said: Vec<Vec<Duration>>,
-    /// When the run began, on the pipeline's clock.
+    /// The start of the run, on the pipeline's clock.
     began: Duration,
-    /// Views and likes said so far.
+    /// Views and likes produced so far.
     viewed: u64,
     liked: u64,
-    /// When to look next at the count, and at what waits.
+    /// When to poll the count and the lag next.
     look: Duration,
     lags: Duration,
     ages: Vec<Duration>,
@@ -133,7 +133,7 @@ impl Run {
         Ok(Self { scenario, pipeline, spread, chance, views, said, began, viewed, liked, look, lags, ages })
     }
 
-    /// Says what is due, and looks, until so much time has passed.
+    /// Produces what is due and polls, until this much time has passed.
     async fn until(&mut self, over: Duration) -> anyhow::Result<()> {
         while self.pipeline.clock.reading().at < self.began + over {
             self.pipeline.clock.sleep(STEP).await;
@@ -175,11 +175,11 @@ impl Run {
     fn append(&self, partition: u32, value: &[u8]) -> anyhow::Result<()> {
         let key = Some(POST.as_bytes());
         let record = Outgoing { topic: TOPIC, partition: Some(partition), key, value: Some(value), headers: &[] };
-        self.pipeline.broker.append(record, self.pipeline.clock.now()).context("the log's twin refuses a record")?;
+        self.pipeline.broker.append(record, self.pipeline.clock.now()).context("the in-memory log refuses a record")?;
         Ok(())
     }
 
-    /// How old the oldest view is that the count has not. Each partition's views are in one shard, in order.
+    /// The age of the oldest view that is not counted. The views of a partition are in one shard, in order.
     async fn age(&self) -> anyhow::Result<Duration> {
         let now = self.pipeline.clock.reading().at;
         let counter = self.pipeline.counter(&self.views).await?;
@@ -187,13 +187,13 @@ impl Run {
         for (partition, said) in (0..).zip(&self.said) {
             let shard: Shard = ShardCount::DEFAULT.shard_of_cell(partition);
             let counted = counter.part(shard);
-            let next = said.get(usize::try_from(counted).context("a count below zero")?);
+            let next = said.get(usize::try_from(counted).context("a count is negative")?);
             oldest = oldest.max(next.map_or(Duration::ZERO, |at| now.saturating_sub(*at)));
         }
         Ok(oldest)
     }
 
-    /// How many records wait in each partition.
+    /// The lag of each partition.
     async fn lags(&self) -> anyhow::Result<Vec<u64>> {
         let logs = self.pipeline.broker.reader("observer", TOPIC).logs().await?;
         let mut lags = Vec::with_capacity(logs.len());

@@ -1,5 +1,5 @@
-//! `scale`: the pipeline at its target rate under virtual time. What it shows is what the protocols allow at these latencies and
-//! throttles with as many processors as one likes; what a processor carries is measured elsewhere.
+//! `scale`: the pipeline at its target rate under virtual time. It shows what the protocols allow at these latencies and
+//! throttles if processors are unlimited; the throughput per processor is measured elsewhere.
 
 mod load;
 
@@ -17,25 +17,25 @@ use crate::meter::Counted;
 use crate::pipeline::{Pipeline, Sizes};
 use crate::scale::load::{Load, Rows};
 
-/// How much of the load comes at once.
+/// The period of the load.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Counters read together.
+/// The number of counters that one request reads.
 const TOGETHER: usize = 100;
 
-/// How long after the load everything has to be counted.
+/// How long after the load everything must be counted.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The pipeline at a rate, one post with a fifth of it, under virtual time
+/// Run the pipeline at a fixed rate under virtual time, with a fifth of the likes for one post
 #[derive(Args, Clone, Debug)]
 pub struct Scale {
-    /// Likes a second
+    /// Likes per second
     #[arg(long, default_value_t = 100_000)]
     pub rate: u64,
-    /// For how long
+    /// Duration of the load in seconds
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
-    /// Posts: the first has a fifth of the likes, the others the rest by Zipf
+    /// Number of posts; the first gets a fifth of the likes, and the others the rest by Zipf
     #[arg(long, default_value_t = 100_000)]
     pub posts: u32,
     /// Kafka partitions
@@ -50,13 +50,13 @@ pub struct Scale {
     /// Change-streamers
     #[arg(long, default_value_t = 8)]
     pub streamers: u64,
-    /// Stream shards to begin with
+    /// Initial number of stream shards
     #[arg(long, default_value_t = 100)]
     pub stream_shards: u32,
     /// Records after which a stream shard splits
     #[arg(long, default_value_t = 50_000)]
     pub split_after: u64,
-    /// Write units a second that one partition key takes
+    /// Write units per second of one partition key
     #[arg(long, default_value_t = 1_000)]
     pub key_write_units: u32,
     /// How long a transaction takes
@@ -65,54 +65,54 @@ pub struct Scale {
     /// How long a batch of statements takes
     #[arg(long, default_value = "8ms..25ms", value_parser = str::parse::<Latency>)]
     pub batch: Latency,
-    /// How long another call takes
+    /// How long any other call takes
     #[arg(long, default_value = "3ms..8ms", value_parser = str::parse::<Latency>)]
     pub call: Latency,
-    /// Seconds between two lines
+    /// Seconds between two lines of output
     #[arg(long, default_value_t = 5)]
     pub every: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Likes said, and how long after the last of them every one was counted.
+    /// The number of likes, and how long after the last of them all were counted.
     pub said: u64,
     pub drained: Duration,
-    /// The most likes that were said and not in the rows.
+    /// The greatest number of likes that were not in the rows yet.
     pub behind: u64,
-    /// How old the counts were that were looked at while the load ran, sorted.
+    /// The staleness of the sampled counts during the load, sorted.
     pub staleness: Vec<Duration>,
-    /// What the consumers asked of the store, and the streamers.
+    /// The requests of the consumers and of the streamers to the store.
     pub asked: [Counted; 2],
-    /// Posts whose count is not what was said of them.
+    /// The number of posts with a wrong count.
     pub wrong_counts: u64,
-    /// Rows that say what no event said.
+    /// The number of rows that no event has written.
     pub wrong_rows: u64,
 }
 
 impl Scale {
-    /// Runs it in a thread of its own and prints what came of it.
+    /// Runs it in its own thread and prints the result.
     ///
     /// # Errors
-    /// A count or a row is wrong, or the pipeline does not come to rest.
+    /// A count or a row is wrong, or the pipeline does not finish.
     pub fn run(self) -> anyhow::Result<()> {
-        crate::simulation::wind(1);
+        crate::simulation::seed_randomness(1);
         let thread = std::thread::Builder::new().name("scale".to_owned()).stack_size(16 << 20);
         let running = thread.spawn(move || -> anyhow::Result<Outcome> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
             runtime.block_on(self.course())
         })?;
         let outcome = running.join().map_err(|_| anyhow::anyhow!("a panic"))??;
-        say(outcome.to_string().trim_end())?;
+        print_line(outcome.to_string().trim_end())?;
         ensure!(outcome.wrong_counts == 0 && outcome.wrong_rows == 0, "counts or rows are wrong");
         Ok(())
     }
 
-    /// The load, and the wait until it is counted.
+    /// Produces the load, and waits until it is counted.
     ///
     /// # Errors
-    /// The pipeline does not come to rest.
+    /// The pipeline does not finish.
     pub async fn course(self) -> anyhow::Result<Outcome> {
         let mut pipeline = Pipeline::sized(self.sizes()).await?;
         let mut load = Load::new(self.posts, self.rate, self.partitions);
@@ -120,8 +120,8 @@ impl Scale {
         pipeline.start(Vec::new());
         let mut outcome = Outcome::default();
         let began = pipeline.clock.now();
-        say("| second | likes/s | behind | staleness p50 | p99 | throttled | stream shards |")?;
-        say("|---|---|---|---|---|---|---|")?;
+        print_line("| second | likes/s | behind | staleness p50 | p99 | throttled | stream shards |")?;
+        print_line("|---|---|---|---|---|---|---|")?;
         for second in 1..=self.seconds {
             self.second(&mut load, &pipeline, &rows, &mut outcome).await?;
             if second % self.every == 0 {
@@ -134,7 +134,7 @@ impl Scale {
         outcome.drained = pipeline.clock.now().since(ended);
         outcome.wrong_rows = rows.wrong();
         outcome.wrong_counts = self.wrong_counts(&load, &pipeline).await?;
-        ensure!(began < ended, "no time went by");
+        ensure!(began < ended, "no time has passed");
         for (kept, meter) in outcome.asked.iter_mut().zip(&pipeline.meters) {
             kept.add(meter.take());
         }
@@ -164,7 +164,7 @@ impl Scale {
         }
     }
 
-    /// One second of load, with looks at the counts.
+    /// Produces one second of load, and samples the counts.
     async fn second(
         &self,
         load: &mut Load,
@@ -174,7 +174,7 @@ impl Scale {
     ) -> anyhow::Result<()> {
         let ticks = 1_000 / u64::try_from(TICK.as_millis()).unwrap_or(1);
         for tick in 0..ticks {
-            load.say(&pipeline.broker, pipeline.clock.now(), tick, ticks)?;
+            load.produce(&pipeline.broker, pipeline.clock.now(), tick, ticks)?;
             pipeline.clock.sleep(TICK).await;
             if tick % 10 == 9 {
                 let likes = likes(pipeline, &load.looked_at()).await?;
@@ -202,7 +202,7 @@ impl Scale {
             kept.add(since);
         }
         let stream = pipeline.emulator.stats().tables["likes"].stream.as_ref().map_or(0, |it| it.open_shards.len());
-        say(&format!(
+        print_line(&format!(
             "| {second} | {} | {} | {:?} | {:?} | {:.1} % | {stream} |",
             self.rate,
             load.said() - rows.there(),
@@ -223,7 +223,7 @@ impl Scale {
     }
 }
 
-fn say(line: &str) -> anyhow::Result<()> {
+fn print_line(line: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{line}").context("cannot print")
 }
 
@@ -238,14 +238,14 @@ async fn rest(load: &Load, pipeline: &Pipeline, rows: &Rows) -> anyhow::Result<(
     Ok(())
 }
 
-/// What counters say; of one that is not there or cannot be read, nothing.
+/// The values of counters. One that is missing or cannot be read is left out.
 async fn likes(pipeline: &Pipeline, ids: &[CounterId]) -> anyhow::Result<Vec<i64>> {
     let read = pipeline.counters.read(ids, Consistency::Strong).await.context("cannot read counts")?;
     let likes = |id| read.counters.get(id).and_then(|counter| counter.as_ref().ok()).map_or(0, |counter| counter.likes);
     Ok(ids.iter().map(likes).collect())
 }
 
-/// The value that so many of a hundred `sorted` ones are not above.
+/// A percentile of the `sorted` values.
 fn part(sorted: &[Duration], of_hundred: usize) -> Duration {
     sorted.get((sorted.len() * of_hundred / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
 }
@@ -260,8 +260,8 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { said, drained, behind, staleness, asked, wrong_counts, wrong_rows } = self;
         let [consumers, streamers] = asked;
-        writeln!(f, "likes        {said}, all of them counted {drained:?} after the last was said")?;
-        writeln!(f, "behind       {behind} likes at the most")?;
+        writeln!(f, "likes        {said}, all counted {drained:?} after the last one")?;
+        writeln!(f, "lag          at most {behind} likes")?;
         writeln!(f, "staleness    p50 {:?}, p99 {:?}", part(staleness, 50), part(staleness, 99))?;
         let (written, throttled) = (consumers.written(), consumers.throttled("BatchExecuteStatement"));
         let of = share(throttled, written + throttled);

@@ -1,8 +1,8 @@
-//! The whole pipeline in one process and one thread under paused time, every fault drawn from a seed, and the laws held
-//! against it: on the way, at quiescence, and in every write of a counter.
+//! The whole pipeline in one process and one thread under paused time. Every fault is drawn from a seed, and the laws are
+//! checked during the run, at the end, and for every write of a counter.
 //!
-//! The services, their adapters and the SDK are the real ones; below them are the emulator without sockets and the log's
-//! in-memory twin. A mutant is the same pipeline with one rule broken at a port: the services carry no switch.
+//! The services, their adapters and the SDK are the production ones, over the emulator without sockets and an in-memory log. A
+//! mutant is the same pipeline with one rule broken at a port, so the services contain no test switches.
 
 mod cache;
 pub mod command;
@@ -19,6 +19,7 @@ mod journal;
 pub(crate) mod laws;
 mod lists;
 mod mutant;
+mod outcome;
 mod producer;
 mod profile;
 mod readers;
@@ -38,14 +39,15 @@ use tally_service::Chance;
 
 pub use faults::{kinds, kinds_of_lists};
 pub use mutant::Mutant;
-pub use schedule::{Order, Outcome, run};
+pub use outcome::Outcome;
+pub use schedule::{Order, run};
 
-/// Draws that read as what they decide.
+/// Random choices, named after what they decide.
 pub(crate) trait Draws {
-    /// A number below `bound`, 0 where there is none.
+    /// A number below `bound`, or 0 if there is none.
     fn below(&self, bound: u64) -> u64;
 
-    /// Whether something happens that happens in `percent` of all cases.
+    /// Whether an event with a probability of `percent` happens.
     fn happens(&self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -55,12 +57,12 @@ pub(crate) trait Draws {
         least + self.below(most.saturating_sub(least) + 1)
     }
 
-    /// A span from `least` to `most` milliseconds.
+    /// A duration from `least` to `most` milliseconds.
     fn millis(&self, least: u64, most: u64) -> Duration {
         Duration::from_millis(self.between(least, most))
     }
 
-    /// A place in something with `length` places.
+    /// An index below `length`.
     fn place(&self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap_or(0)
     }
@@ -77,18 +79,18 @@ impl Draws for Chance {
     }
 }
 
-static WOUND: AtomicBool = AtomicBool::new(false);
+static IS_SEEDED: AtomicBool = AtomicBool::new(false);
 static STATE: AtomicU64 = AtomicU64::new(0);
 
-/// Makes everything drawn from now on follow from `seed`.
-pub(crate) fn wind(seed: u64) {
+/// Derives all random bytes from `seed` from now on.
+pub(crate) fn seed_randomness(seed: u64) {
     STATE.store(seed, Ordering::Relaxed);
-    WOUND.store(true, Ordering::Relaxed);
+    IS_SEEDED.store(true, Ordering::Relaxed);
 }
 
-/// Fills `bytes` from the seed, or from the system where there is none; whether that could be done.
+/// Fills `bytes` from the seed, or from the system if there is none. Returns whether that worked.
 fn fill(bytes: &mut [u8]) -> bool {
-    if !WOUND.load(Ordering::Relaxed) {
+    if !IS_SEEDED.load(Ordering::Relaxed) {
         return File::open("/dev/urandom").and_then(|mut file| file.read_exact(bytes)).is_ok();
     }
     let chance = Chance::seeded(STATE.fetch_add(1, Ordering::Relaxed));
@@ -100,7 +102,7 @@ fn fill(bytes: &mut [u8]) -> bool {
 
 #[expect(unsafe_code, reason = "the standard library looks this symbol up: the one way to give its maps a seed")]
 mod symbol {
-    /// What libc's function of this name does, without flags.
+    /// Replaces libc's function of this name, without its flags.
     ///
     /// # Safety
     /// `buffer` must be valid for `length` bytes.

@@ -1,16 +1,15 @@
-//! Requests to the emulator that no fault reaches and that are answered at once: what an operator does, or what a test does
-//! by hand.
+//! Requests to the emulator without faults or delays, for what operators and tests do by hand.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tally_emulator::Emulator;
 
-/// Sends a request; whether it was carried out.
+/// Sends a request, and returns whether it succeeded.
 pub(crate) async fn send(emulator: &Emulator, operation: &str, body: &Value) -> bool {
     ask(emulator, operation, body).await.is_some()
 }
 
-/// Sends a request; the answer, if it was carried out.
+/// Sends a request, and returns the answer if it succeeded.
 pub(crate) async fn ask(emulator: &Emulator, operation: &str, body: &Value) -> Option<Value> {
     let request = http::Request::post("http://in-process.invalid/")
         .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))
@@ -25,7 +24,7 @@ pub(crate) async fn ask(emulator: &Emulator, operation: &str, body: &Value) -> O
     serde_json::from_slice(response.body()).ok()
 }
 
-/// Switches the stream of the likes table on or off; whether it was switched.
+/// Switches the stream of the likes table on or off, and returns whether that succeeded.
 pub(crate) async fn switch_stream(emulator: &Emulator, on: bool) -> bool {
     let specification = if on {
         json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"})

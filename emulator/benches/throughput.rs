@@ -1,11 +1,13 @@
-//! What one core of emulator serves to the real SDK on another, and whether that stays the same as rows and stream records grow.
+//! Measures what one core of emulator serves to the real SDK on another core, and whether that stays the same as rows and
+//! stream records grow.
 //!
-//! Two figures each: what was served a second, and what the server's thread could serve a second of its own processor time,
-//! which a busy machine does not distort (Linux only; elsewhere it repeats the first).
+//! Each operation has two figures: requests served per second, and requests that the server's thread could serve per second of
+//! its own processor time, which a busy machine does not distort (Linux only; elsewhere it repeats the first).
 //!
-//! Before that, what a statement of a batch takes in process, without the SDK and without a socket.
+//! Before that, it measures a statement of a batch in process, without the SDK and without a socket.
 //!
-//! `cargo bench -p tally-emulator --bench throughput`; `-- --quick` fills to a tenth, `-- --statements` measures statements alone.
+//! `cargo bench -p tally-emulator --bench throughput`; `-- --quick` fills to a tenth, `-- --statements` measures only
+//! statements.
 
 #![expect(clippy::print_stdout, reason = "the table is what a bench is for")]
 
@@ -27,7 +29,7 @@ use tokio::time::Instant;
 
 use self::figures::{Processor, median};
 
-/// As in the binary.
+/// The same allocator as in the binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -35,7 +37,7 @@ const TABLE: &str = "likes";
 const ROWS_A_TRANSACTION: usize = 100;
 const POSTS: usize = 1000;
 const ROUNDS: usize = 5;
-/// Transactions in flight: what several partitions of a consumer would have.
+/// Transactions in flight, as with several partitions of a consumer.
 const IN_FLIGHT: usize = 4;
 
 fn main() {
@@ -52,7 +54,7 @@ fn main() {
     runtime.block_on(measure(small, large, &server, rows, records));
 }
 
-/// The server, on a thread and a runtime of its own.
+/// Runs the server on its own thread and runtime.
 fn serve(emulators: [Emulator; 2]) -> ([std::net::SocketAddr; 2], Processor) {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -72,7 +74,7 @@ fn serve(emulators: [Emulator; 2]) -> ([std::net::SocketAddr; 2], Processor) {
     receive.recv().expect("the server starts")
 }
 
-/// An emulator of one size, with what is sent to it.
+/// An emulator of one size, and the requests to it.
 struct Side {
     clients: Clients,
     load: Load,
@@ -89,7 +91,7 @@ impl Side {
     }
 }
 
-/// Alternates between the two sizes, so that what else the machine does meets both alike.
+/// Alternates between the two sizes, so that other load on the machine affects both alike.
 async fn measure(mut small: Side, mut large: Side, server: &Processor, rows: usize, records: usize) {
     small.fill(10_000, 10_000).await;
     large.fill(rows, records).await;
@@ -148,7 +150,7 @@ impl Clients {
     }
 }
 
-/// One request, without the SDK; it is not refused.
+/// Sends one request without the SDK. It must succeed.
 async fn raw(emulator: &Emulator, operation: &str, body: impl Into<Bytes>) -> Bytes {
     let request = http::Request::post("/")
         .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))
@@ -160,7 +162,7 @@ async fn raw(emulator: &Emulator, operation: &str, body: impl Into<Bytes>) -> By
     response.into_body()
 }
 
-/// The `likes` table as the pipeline has it, and a table of counts.
+/// Creates the `likes` table as the pipeline has it, and a table of counts.
 async fn create(emulator: &Emulator) {
     let attribute = |name: &&str| json!({"AttributeName": name, "AttributeType": "S"});
     let keys = |names: &[&str]| -> Value {
@@ -181,7 +183,7 @@ async fn create(emulator: &Emulator) {
     }
 }
 
-/// Rows in an order that spreads over posts, each with its number.
+/// Numbered rows in an order that spreads over posts.
 struct Load {
     emulator: Emulator,
     next: usize,
@@ -193,14 +195,14 @@ impl Load {
         Self { emulator, next: 0, limit: 10_000 }
     }
 
-    /// The next row: below the limit a new one, past it one of the old ones with another time.
+    /// The next row: a new one until the limit is reached, then an old one with another time.
     fn row(&mut self) -> (String, String, usize) {
         let (turn, n) = (self.next / self.limit, self.next % self.limit);
         self.next += 1;
         (format!("post-{}#{}", n % POSTS, n % 16), format!("user-{}", n / POSTS), turn)
     }
 
-    /// Writes, without the SDK, until there are so many rows and stream records.
+    /// Writes without the SDK until there are this many rows and stream records.
     async fn fill(&mut self, rows: usize, records: usize) {
         (self.next, self.limit) = (self.limit.min(self.next), rows);
         loop {
@@ -242,7 +244,7 @@ impl Load {
     }
 }
 
-/// What was served a second, of time and of the server's processor time.
+/// Operations per second of time, and per second of the server's processor time.
 struct Figure {
     name: &'static str,
     wall: f64,
@@ -250,7 +252,7 @@ struct Figure {
 }
 
 impl Figure {
-    /// Measures work that says how much it did.
+    /// Measures `work`, which returns the number of operations.
     async fn of(name: &'static str, server: &Processor, work: impl Future<Output = usize>) -> Self {
         let (began, used) = (Instant::now(), server.used());
         let done = Box::pin(work).await;
@@ -258,7 +260,7 @@ impl Figure {
     }
 }
 
-/// One figure for each operation.
+/// Measures each operation.
 async fn figures(clients: &Clients, server: &Processor, load: &mut Load) -> Vec<Figure> {
     let Clients { tables, streams } = clients;
     let mut figures = Vec::new();
@@ -268,7 +270,7 @@ async fn figures(clients: &Clients, server: &Processor, load: &mut Load) -> Vec<
         1
     });
     figures.push(Figure::of("TransactWriteItems of 100 rows", server, writes).await);
-    // Later updates of a post carry larger watermarks, in the second round too.
+    // Later updates of a post carry larger watermarks, in the second round as well.
     let base = load.next;
     let updates = times(4000, |n| async move {
         let update = tables
@@ -344,7 +346,7 @@ async fn times<F: Future<Output = usize>>(count: usize, work: impl Fn(usize) -> 
     all((0..count).collect(), work).await
 }
 
-/// Does all the work, a few pieces at a time, and says how much it yielded.
+/// Runs `work` on all pieces, a few at a time, and returns the sum of the results.
 async fn all<T, F: Future<Output = usize>>(pieces: Vec<T>, work: impl Fn(T) -> F) -> usize {
     let queue = std::sync::Mutex::new(pieces.into_iter());
     let worker = async || {

@@ -1,4 +1,4 @@
-//! The emulator as the SDK's HTTP client: no sockets, so that paused time is deterministic.
+//! The emulator as the SDK's HTTP client, without sockets, so that runs under paused time are deterministic.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use bytes::Bytes;
 use crate::emulator::{Emulator, Lost};
 
 impl Emulator {
-    /// This emulator as an HTTP client for the AWS SDK: give it to a client's configuration, with any region, credentials and endpoint.
+    /// This emulator as an HTTP client for the AWS SDK. A client configured with it may use any region, credentials and
+    /// endpoint.
     pub fn http_client(&self) -> SharedHttpClient {
         SharedHttpClient::new(InProcess { emulator: self.clone(), read_timeout: None })
     }

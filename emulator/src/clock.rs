@@ -1,4 +1,4 @@
-//! The one source of time: a wall clock that follows tokio's, so that paused time governs everything, and that can be advanced.
+//! The only source of time: a wall clock that follows tokio's clock, so that it can be paused, and that can be advanced.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,10 +10,10 @@ use tokio::time::Instant;
 /// Milliseconds since the Unix epoch.
 pub(crate) type Millis = u64;
 
-/// The last moment of the year 9999. No clock passes it, so that a moment and any sensible duration have a sum.
+/// The last millisecond of the year 9999. No clock passes it, so that a time plus any sensible duration does not overflow.
 const LAST: Millis = 253_402_300_799_999;
 
-/// A wall clock: where it began, tokio's time since, and what it was advanced by.
+/// A wall clock: its start, tokio's time since then, and the time by which it was advanced.
 #[derive(Debug)]
 pub(crate) struct Clock {
     began: Millis,
@@ -37,12 +37,12 @@ impl Clock {
     pub(crate) fn advance(&self, by: Duration) {
         let by = millis(by);
         let add = |advanced: Millis| Some(advanced.saturating_add(by));
-        // The update always has a value to store.
+        // The closure always returns a value, so the update cannot fail.
         let _ = self.advanced.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 }
 
-/// A duration in whole milliseconds; what does not fit is for ever.
+/// A duration in whole milliseconds, saturating.
 pub(crate) fn millis(duration: Duration) -> Millis {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -52,7 +52,7 @@ fn machine_time() -> SystemTime {
     SystemTime::now()
 }
 
-/// `2006-01-02T15:04:05.000`, the form of a stream's label.
+/// Formats a time like the label of a stream: `2006-01-02T15:04:05.000`.
 pub(crate) fn label(at: Millis) -> String {
     let seconds = i64::try_from(at / 1000).expect("the clock ends with the year 9999");
     let second = DateTime::from_secs(seconds).fmt(Format::DateTime).expect("the clock ends with the year 9999");

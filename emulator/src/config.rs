@@ -1,4 +1,4 @@
-//! What an emulator is made with, also by the flags of the binary.
+//! The configuration of an emulator, which is also that of the binary's flags.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use crate::fault::Rule;
 use crate::latency::{Latency, parse_duration};
 use crate::policies::Policies;
 
-/// How an emulator behaves. [`Config::default`] is a quiet DynamoDB: four shards, a little read lag, no faults.
+/// The behaviour of an emulator. [`Config::default`] is a quiet DynamoDB: four shards, a short read lag, no faults.
 #[derive(Args, Clone, Debug)]
 #[command(about = None, long_about = None)]
 pub struct Config {
@@ -132,7 +132,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How long an answer to `operation` takes.
+    /// The latency of an operation.
     pub(crate) fn latency_of(&self, operation: &str) -> Option<Latency> {
         match operation {
             "TransactWriteItems" | "TransactGetItems" => self.transaction_latency,

@@ -1,4 +1,5 @@
-//! What a test or a person can do to the emulator from outside the protocol: split, roll, trim, expire, advance the clock, set faults, read counts.
+//! Control commands from outside the protocol, for tests and people: split, roll, trim, expire, advance the clock, set faults,
+//! read statistics.
 
 mod guard;
 
@@ -20,17 +21,17 @@ use crate::fault::Rule;
 use crate::stats::{Stats, StreamStats, TableStats};
 use crate::value::Item;
 
-/// Why a command was not carried out.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// The table is absent or has no running stream.
+    /// The table does not exist or has no enabled stream.
     #[error("table {0} has no running stream")]
     NoStream(String),
     #[error("no table {0}")]
     NoTable(String),
     #[error("stream has no open shard {0}")]
     NoShard(String),
-    /// The shard is too narrow, or the key to cut at lies outside it.
+    /// The shard cannot be cut, or the key to cut at is outside of it.
     #[error("shard {0} cannot be cut there")]
     Uncuttable(String),
     #[error("key to cut at does not fit the table: {0}")]
@@ -42,10 +43,11 @@ pub enum ControlError {
 }
 
 impl Emulator {
-    /// Splits an open shard in two and returns the children's ids. With none named it is the one that `at` lies in, or
-    /// the busiest.
+    /// Splits an open shard in two, and returns the ids of its children. Without a shard, it splits the one that contains
+    /// `at`, or the busiest.
     ///
-    /// `at` is the key of the first item of the second child; a table whose collections must stay whole is cut at the collection's hash.
+    /// `at` is the key of the first item of the second child. If collections must stay whole, the cut is at the hash of its
+    /// collection.
     pub fn split_shard(
         &self,
         table: &str,
@@ -71,7 +73,7 @@ impl Emulator {
         stream.split(&id, cut, now).ok_or(ControlError::Uncuttable(id))
     }
 
-    /// Closes every open shard, or the one named, and continues each with one child; returns the children's ids.
+    /// Closes every open shard, or the given one, continues each with one child, and returns the ids of the children.
     pub fn roll_shards(&self, table: &str, shard: Option<&str>) -> Result<Vec<String>, ControlError> {
         let mut state = self.state();
         let now = state.engine.now;
@@ -84,7 +86,7 @@ impl Emulator {
         Ok(children)
     }
 
-    /// Drops records of a stream before their time: of one shard or all, up to a sequence number or all; returns how many.
+    /// Drops records of a stream early, of one shard or all, up to a sequence number or all. Returns the number of records.
     pub fn trim(&self, table: &str, shard: Option<&str>, sequence: Option<&str>) -> Result<usize, ControlError> {
         let mut state = self.state();
         let stream = running(state.engine.stream_of_mut(table), table)?;
@@ -98,19 +100,19 @@ impl Emulator {
         Ok(stream.trim(shard, sequence))
     }
 
-    /// Deletes every item that has a time at which it expires, before that time; returns how many.
+    /// Deletes every item that has an expiry before that time has come. Returns the number of items.
     ///
     /// # Errors
-    /// No such table.
+    /// There is no such table.
     pub fn expire(&self, table: &str) -> Result<usize, ControlError> {
         self.state().engine.expire_early(table).ok_or_else(|| ControlError::NoTable(table.to_owned()))
     }
 
-    /// Tells `told` of every change of a table's items from now on, each at its moment and in order, whatever becomes of
-    /// its stream. It is called under the emulator's lock and must not call the emulator.
+    /// Calls `told` for every change of a table's items from now on, in order, independently of its stream. It is called under
+    /// the emulator's lock and must not call the emulator.
     ///
     /// # Errors
-    /// No such table.
+    /// There is no such table.
     pub fn watch(&self, table: &str, told: impl FnMut(Changed) + Send + 'static) -> Result<(), ControlError> {
         let mut state = self.state();
         let found = state.engine.table_mut(table).map_err(|_| ControlError::NoTable(table.to_owned()))?;
@@ -118,13 +120,13 @@ impl Emulator {
         Ok(())
     }
 
-    /// Moves the clock forward; returns what it shows then, in milliseconds since the Unix epoch.
+    /// Advances the clock, and returns its new time in milliseconds since the Unix epoch.
     pub fn advance_clock(&self, by: Duration) -> u64 {
         self.clock().advance(by);
         self.state().engine.now
     }
 
-    /// Replaces all fault rules; calls and durations count from now.
+    /// Replaces all fault rules. Their calls and durations count from now.
     pub fn set_faults(&self, rules: Vec<Rule>) {
         let mut state = self.state();
         let now = state.engine.now;
@@ -135,18 +137,18 @@ impl Emulator {
         self.state().faults.rules()
     }
 
-    /// The grants of the policies that no request has needed so far, each as `ROLE: ACTION on TABLE`.
+    /// The grants in the policies that no request has needed so far, each as `ROLE: ACTION on TABLE`.
     pub fn unused_grants(&self) -> Vec<String> {
         let state = self.state();
         state.engine.config.policies.as_ref().map(|policies| policies.unused(&state.uses)).unwrap_or_default()
     }
 
-    /// What policies refused, in the same words, and how often.
+    /// The actions that the policies have refused, in the same format, with their numbers.
     pub fn refused(&self) -> BTreeMap<String, u64> {
         self.state().uses.refused()
     }
 
-    /// What the emulator did and holds.
+    /// Statistics of the requests, tables and streams.
     pub fn stats(&self) -> Stats {
         let state = self.state();
         let fired = state.faults.fired().iter().map(|(operation, faults)| {
@@ -214,8 +216,8 @@ struct FaultCommand {
     rules: Vec<Rule>,
 }
 
-/// Answers a control route: JSON in, JSON out, 400 with an `error` when it was not carried out. `here` is the address that
-/// the connection came to.
+/// Answers a control request, with JSON bodies. A failed command is answered with 400 and an `error`. `here` is the local
+/// address of the connection.
 pub(crate) fn answer(
     emulator: &Emulator,
     head: &Parts,
@@ -235,7 +237,7 @@ pub(crate) fn answer(
     }
 }
 
-/// The answer to every request that a page of another site sent.
+/// The answer to a request that was sent by a page of another site, if it was.
 pub(crate) fn refusal(head: &Parts, here: Option<IpAddr>) -> Option<Response<Bytes>> {
     let (status, why) = guard::check_sender(head, here).err()?;
     Some(answered(status, &json!({"error": why})))

@@ -1,4 +1,5 @@
-//! The emulator's handle: takes a request through faults to the engine and back. Sockets are the server's, the SDK's side is the client's.
+//! The handle of the emulator. It passes requests through faults to the engine and returns the answers; `server` adds sockets,
+//! and `client` the SDK's interface.
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use crate::limits::GHOST_MILLIS;
 use crate::op::{BatchExecuteStatement, Call};
 use crate::policies::{self, Denied, Uses};
 
-/// An in-memory DynamoDB. Clones are handles to the same one.
+/// An in-memory DynamoDB. Clones refer to the same one.
 #[derive(Clone, Debug)]
 pub struct Emulator {
     shared: Arc<Shared>,
@@ -39,7 +40,7 @@ struct Shared {
 pub(crate) struct State {
     pub(crate) engine: Engine,
     pub(crate) faults: Faults,
-    /// Requests whose clients gave up on them, by the moment they are carried out and the order they came in.
+    /// Requests whose clients have given up, by the time at which they are carried out and their order of arrival.
     pub(crate) ghosts: BTreeMap<(Millis, u64), Call>,
     pub(crate) ghosts_applied: u64,
     pub(crate) panics: u64,
@@ -48,13 +49,14 @@ pub(crate) struct State {
     received: u64,
 }
 
-/// No answer will come: the connection was closed under the request, which may have been carried out, or will be.
+/// There is no answer, because the connection was closed or fell silent. The request may have been carried out, or may be
+/// later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
-    /// The connection broke.
+    /// The connection was closed.
     #[error("the connection was closed before an answer")]
     Closed,
-    /// The connection stayed silent.
+    /// The connection stays silent.
     #[error("the connection stayed silent until it was closed")]
     Silent,
 }
@@ -79,7 +81,7 @@ impl Emulator {
         Self { shared: Arc::new(Shared { clock, control, state: Mutex::new(state) }) }
     }
 
-    /// Answers one request. All that was due by now, ghosts and expiries among it, happens first.
+    /// Answers one request. Everything that is due, including late requests and expiries, happens first.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Lost> {
         self.handle_without(request, Denied::new()).await
     }
@@ -105,7 +107,7 @@ impl Emulator {
         Ok(self.answer(outcome?))
     }
 
-    /// Delays a request. Where its client gives up meanwhile, it arrives all the same.
+    /// Delays a request. If its client gives up meanwhile, it arrives nevertheless.
     async fn deliver(&self, call: Call, way: Duration) -> Call {
         let mut under_way = UnderWay { emulator: self, call: Some(call), way };
         pause(way).await;
@@ -123,7 +125,7 @@ impl Emulator {
                 let mut state = self.state();
                 let error = state.refuse(&call, fault);
                 if applied.unwrap_or_else(|| state.engine.rng.random()) {
-                    // The client gets the error whatever the outcome was.
+                    // The client gets the error, whatever the outcome was.
                     let _ = state.run(call, false);
                 }
                 Ok(Err(error))
@@ -144,19 +146,19 @@ impl Emulator {
         }
     }
 
-    /// Does what needs no state, so that other requests have it meanwhile.
+    /// Parses the parts that need no state, so that other requests can use the state meanwhile.
     fn prepared(&self, mut call: Call) -> Result<Call, Error> {
         catch_unwind(AssertUnwindSafe(|| call.prepare())).map_err(|_| self.state().panicked())?;
         Ok(call)
     }
 
-    /// An answer to a request, whatever became of it.
+    /// The HTTP response for an outcome.
     pub(crate) fn answer(&self, outcome: Result<Vec<u8>, Error>) -> Response<Bytes> {
         let nth = self.state().next_request();
         envelope::seal(outcome, nth, self.shared.clock.now())
     }
 
-    /// Refuses what the policies, if there are any, do not allow. Who is in this process needs no role.
+    /// Refuses what the policies, if there are any, do not allow. Clients in this process need no role.
     pub(crate) fn admit(&self, request: &Request<Bytes>) -> Result<Denied, Error> {
         let mut state = self.state();
         let State { engine, uses, .. } = &mut *state;
@@ -164,7 +166,7 @@ impl Emulator {
         policies.admit(request, &engine.config.region, uses)
     }
 
-    /// Whether the control routes were asked for.
+    /// Whether the control routes are enabled.
     pub(crate) fn has_control_routes(&self) -> bool {
         self.shared.control
     }
@@ -173,7 +175,7 @@ impl Emulator {
         &self.shared.clock
     }
 
-    /// The state as it is now: everything that was due has happened.
+    /// The current state, after everything that was due.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.shared.state.lock();
         state.tick(self.shared.clock.now());
@@ -196,7 +198,7 @@ impl Drop for UnderWay<'_> {
 }
 
 impl State {
-    /// Lets time pass, and carries out each ghost at its own moment.
+    /// Advances the time, and carries out each late request at its own time.
     fn tick(&mut self, now: Millis) {
         while let Some(entry) = self.ghosts.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((due, _), call) = entry.remove_entry();
@@ -212,7 +214,7 @@ impl State {
         *self.requests.entry(operation).or_default() += 1;
         let mut verdict = Verdict::default();
         if self.faults.are_set() {
-            // What it touches is read when a rule asks for it.
+            // What the request touches is only computed if a rule asks for it.
             let needs = LazyCell::new(|| policies::needs_of(request, &self.engine.config.region));
             let touches = |table: &str| needs.iter().any(|need| need.is_of(table));
             let asked = Asked { operation: Some(operation), action: call.action(), touches: &touches };
@@ -230,7 +232,7 @@ impl State {
         verdict
     }
 
-    /// Asks the rules about each statement of a batch.
+    /// Applies the rules to each statement of a batch.
     fn strike(&mut self, batch: &mut BatchExecuteStatement, verdict: &mut Verdict) {
         for nth in 0..batch.len() {
             let Some(action) = batch.action(nth) else { continue };
@@ -262,7 +264,7 @@ impl State {
         call.refused_by(fault, &mut self.engine.rng)
     }
 
-    /// Keeps a request for later.
+    /// Keeps a request to carry it out later.
     fn haunt(&mut self, call: Call, max_delay: Millis) {
         let delay = self.engine.rng.random_range(0..=max_delay.min(GHOST_MILLIS));
         let nth = self.next_request();

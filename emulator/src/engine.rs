@@ -1,4 +1,4 @@
-//! The state of one pretended DynamoDB: tables, streams, tokens, the moment it is, and what the passing of time does; leaves requests to the operations.
+//! The state of the emulated DynamoDB: tables, streams, tokens and the current time. `op` contains the operations on it.
 
 pub(crate) mod image;
 pub(crate) mod iterator;
@@ -28,19 +28,19 @@ use crate::clock::{Millis, millis};
 use crate::config::Config;
 use crate::error::Error;
 
-/// Everything a request can see or change.
+/// Everything that a request can read or change.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) config: Config,
     pub(crate) rng: StdRng,
-    /// The moment of the request at hand.
+    /// The time of the current request.
     pub(crate) now: Millis,
     pub(crate) tokens: Tokens,
     throughput: Throughput,
     tables: BTreeMap<String, Table>,
-    /// Streams that were switched off and can still be read.
+    /// Disabled streams that can still be read.
     retired: Vec<Stream>,
-    /// The newest label given, so that two streams never share one.
+    /// The newest stream label, so that no two streams have the same.
     last_label: Millis,
 }
 
@@ -58,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Lets time pass: everything that was due by `now` happens.
+    /// Advances the time, and does everything that was due by `now`.
     pub(crate) fn tick(&mut self, now: Millis) {
         self.now = self.now.max(now);
         let now = self.now;
@@ -74,7 +74,7 @@ impl Engine {
         self.retired.iter_mut().for_each(|stream| stream.sweep(now, &self.config));
     }
 
-    /// Deletes every item of a table that would expire later; returns how many. `None` where there is no such table.
+    /// Deletes every item of a table that has an expiry, and returns their number; `None` if there is no such table.
     pub(crate) fn expire_early(&mut self, table: &str) -> Option<usize> {
         let mut context = Context { now: self.now, config: &self.config, rng: &mut self.rng, by_service: true };
         Some(self.tables.get_mut(table)?.expire_early(&mut context))
@@ -96,7 +96,7 @@ impl Engine {
         self.tables.get_mut(name).ok_or_else(|| Error::not_found("Requested resource not found"))
     }
 
-    /// What a table of this name is called in full.
+    /// The ARN of a table.
     pub(crate) fn arn_of(&self, table: &str) -> String {
         format!("arn:aws:dynamodb:{}:000000000000:table/{table}", self.config.region)
     }
@@ -105,7 +105,7 @@ impl Engine {
         self.tables.insert(table.name.clone(), table);
     }
 
-    /// Deletes a table; its stream can be read until its records are gone.
+    /// Deletes a table. Its stream can be read until its records expire.
     pub(crate) fn remove_table(&mut self, name: &str) -> Option<Table> {
         self.retire_stream(name);
         self.tables.remove(name)
@@ -119,13 +119,13 @@ impl Engine {
         }
     }
 
-    /// A moment for a new stream's label, later than every other label.
+    /// A time for the label of a new stream, later than every other label.
     pub(crate) fn next_label(&mut self) -> Millis {
         self.last_label = self.now.max(self.last_label + 1);
         self.last_label
     }
 
-    /// All streams, those that were switched off among them.
+    /// All streams, including disabled ones.
     pub(crate) fn streams(&self) -> impl Iterator<Item = &Stream> {
         self.tables.values().filter_map(|table| table.stream.as_ref()).chain(&self.retired)
     }
@@ -147,7 +147,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Refuses a request of `key` in `table` where that key has used up what it may.
+    /// Refuses a request for `key` in `table` if the key has used up its throughput.
     pub(crate) fn admit(&self, used: Use, table: &str, key: &Key) -> Result<(), Error> {
         if !self.throughput.limits(used) {
             return Ok(());
@@ -155,7 +155,7 @@ impl Engine {
         self.throughput.admit(used, self.table(table)?, key, self.now)
     }
 
-    /// Adds what a request of `key` in `table` used, in half units.
+    /// Adds the consumption of a request for `key` in `table`, in half units.
     pub(crate) fn spend(&mut self, used: Use, table: &str, key: &Key, halves: u64) {
         if self.throughput.limits(used)
             && let Some(table) = self.tables.get(table)
@@ -164,7 +164,7 @@ impl Engine {
         }
     }
 
-    /// The moment a read sees: now when it asked for consistency, otherwise somewhere within the lag.
+    /// The time that a read sees: `None` for now if it is consistent, otherwise a random time within the lag.
     pub(crate) fn as_of(&mut self, consistent: bool) -> Option<Millis> {
         let lag = millis(self.config.read_lag);
         if consistent || lag == 0 {
@@ -173,7 +173,7 @@ impl Engine {
         Some(self.now.saturating_sub(self.rng.random_range(0..=lag)))
     }
 
-    /// A version 4 UUID, for ids of tables.
+    /// A random UUID (version 4) for a table.
     pub(crate) fn uuid(&mut self) -> String {
         let bits: u128 = self.rng.random();
         let bits = (bits & !(0xF << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);

@@ -1,4 +1,4 @@
-//! Requests and answers as HTTP messages: target, authorization, checksum, ids; leaves bodies to the operations.
+//! Requests and answers as HTTP messages: target, authorization, checksum and ids.
 
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
@@ -11,7 +11,7 @@ use crate::error::{Error, Kind};
 use crate::limits::{HEAD_BYTES, REQUEST_BYTES};
 use crate::op::Call;
 
-/// Reads a request, up to what its operation asks for.
+/// Parses a request into a call of its operation.
 pub(crate) fn open(request: &Request<Bytes>) -> Result<Call, Error> {
     if head_bytes(request) > HEAD_BYTES {
         let most = format!("The request's line and headers have exceeded the maximum of {HEAD_BYTES} bytes");
@@ -33,7 +33,7 @@ pub(crate) fn open(request: &Request<Bytes>) -> Result<Call, Error> {
     Call::decode(target.unwrap_or_default(), request.body())
 }
 
-/// Bytes of a request's line and headers.
+/// The size of a request's line and headers.
 fn head_bytes(request: &Request<Bytes>) -> usize {
     let line = request.method().as_str().len() + request.uri().path_and_query().map_or(0, |path| path.as_str().len());
     let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
@@ -41,12 +41,12 @@ fn head_bytes(request: &Request<Bytes>) -> usize {
     line + headers.sum::<usize>() + 4 * request.headers().len()
 }
 
-/// The refusal of a body that is over the limit.
+/// The error for a body over the limit.
 pub(crate) fn too_large() -> Error {
     Error::new(Kind::RequestEntityTooLarge, format!("Request size exceeded the maximum of {REQUEST_BYTES} bytes"))
 }
 
-/// An answer as it goes over the wire at `now`; `nth` makes its request id.
+/// The HTTP response at `now`; `nth` determines its request id.
 pub(crate) fn seal(outcome: Result<Vec<u8>, Error>, nth: u64, now: Millis) -> Response<Bytes> {
     let (status, body) = match outcome {
         Ok(body) => (StatusCode::OK, body),
@@ -70,7 +70,7 @@ pub(crate) fn seal(outcome: Result<Vec<u8>, Error>, nth: u64, now: Millis) -> Re
     response
 }
 
-/// The second of `now`, as every answer of an HTTP server states it.
+/// The second of `now` as a `Date` header.
 fn date(now: Millis) -> Option<HeaderValue> {
     let second = DateTime::from_secs(i64::try_from(now / 1000).ok()?);
     HeaderValue::try_from(second.fmt(Format::HttpDate).ok()?).ok()

@@ -1,11 +1,11 @@
-//! What a request can be refused with, in DynamoDB's names, statuses and body; leaves the deciding to the operations.
+//! The errors of requests, with DynamoDB's names, statuses and bodies.
 
 use crate::engine::image::Image;
 use crate::engine::throughput::Use;
 use crate::value::{Invalid, Refusal};
 use crate::wire::json::Writer;
 
-/// The closed list of exceptions this server answers with.
+/// The fixed list of exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Validation,
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The `__type` of the answer: the exception is called as the kind is, but for these few.
+    /// The `__type` of the answer, which is the name of the kind with a suffix, except for a few.
     pub(crate) fn wire_name(self) -> String {
         let service = match self {
             Self::Validation => "com.amazon.coral.validate",
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// The code of a statement that is refused so in a batch.
+    /// The code of a statement of a batch that fails with this error.
     pub(crate) fn statement_code(self) -> &'static str {
         match self {
             Self::ConditionalCheckFailed => "ConditionalCheckFailed",
@@ -82,7 +82,7 @@ impl Kind {
     }
 }
 
-/// Why one action of a transaction cancelled it, or did not.
+/// The cancellation reason of one action of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reason {
     pub(crate) code: &'static str,
@@ -90,16 +90,16 @@ pub(crate) struct Reason {
     pub(crate) item: Option<Image>,
 }
 
-/// What a request is told that was more than there is capacity for.
+/// The message of throttling.
 const TOO_MUCH: &str = "Throughput exceeds the current capacity of your table or index.";
 
 impl Reason {
-    /// There is no capacity for this action.
+    /// The action was throttled.
     pub(crate) fn throttled() -> Self {
         Self::new("ThrottlingError", TOO_MUCH)
     }
 
-    /// The action was fine; another one cancelled the transaction.
+    /// The action did not fail; another one cancelled the transaction.
     pub(crate) const NONE: Self = Self { code: "None", message: None, item: None };
 
     pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
@@ -111,15 +111,15 @@ impl Reason {
 pub(crate) struct Error {
     pub(crate) kind: Kind,
     pub(crate) message: String,
-    /// The item as it is, for a failed condition that asked for it.
+    /// The current item, for a failed condition that asked for it.
     pub(crate) item: Option<Image>,
-    /// One reason for each action of a cancelled transaction.
+    /// One reason per action of a cancelled transaction.
     pub(crate) reasons: Vec<Reason>,
-    /// Which limit refused it, and of which resource.
+    /// The limit that was exceeded, and its resource.
     pub(crate) limit: Option<Limit>,
 }
 
-/// A limit, as an element of `ThrottlingReasons` names it.
+/// A limit, as in an element of `ThrottlingReasons`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Limit {
     reason: &'static str,
@@ -135,7 +135,7 @@ impl Error {
         Self::new(Kind::Validation, message)
     }
 
-    /// A validation error in the words DynamoDB has for most of them.
+    /// A validation error with DynamoDB's most common prefix.
     pub(crate) fn parameters(message: impl std::fmt::Display) -> Self {
         Self::validation(format!("One or more parameter values were invalid: {message}"))
     }
@@ -148,22 +148,22 @@ impl Error {
         Self { item, ..Self::new(Kind::ConditionalCheckFailed, "The conditional request failed") }
     }
 
-    /// There is no capacity for it.
+    /// The request was throttled.
     pub(crate) fn throttled() -> Self {
         Self::new(Kind::Throttling, TOO_MUCH)
     }
 
-    /// A transaction has the item.
+    /// Another transaction is using the item.
     pub(crate) fn in_conflict() -> Self {
         Self::new(Kind::TransactionConflict, "Transaction is ongoing for the item")
     }
 
-    /// It failed, and says nothing about what was done.
+    /// An internal error, after which the outcome is unknown.
     pub(crate) fn failed() -> Self {
         Self::new(Kind::InternalServer, "The request processing has failed because of an unknown error")
     }
 
-    /// The items of one partition key took more than they may.
+    /// A partition key exceeded its throughput limit.
     pub(crate) fn key_is_hot(used: Use, resource: &str, on_demand: bool) -> Self {
         let reason = match used {
             Use::Read => "TableReadKeyRangeThroughputExceeded",
@@ -183,7 +183,7 @@ impl Error {
         Self { reasons, ..Self::new(Kind::TransactionCanceled, message) }
     }
 
-    /// A transaction of so many actions whose nth does not fit its table.
+    /// A transaction is cancelled because its nth action is invalid for its table.
     pub(crate) fn cancelled_by(nth: usize, actions: usize, invalid: Self) -> Self {
         let mut reasons = vec![Reason::NONE; actions];
         reasons[nth] = Reason::new("ValidationError", invalid.message);
@@ -194,7 +194,7 @@ impl Error {
         let mut out = Writer::new();
         out.object(|out| {
             out.key("__type").string(&self.kind.wire_name());
-            // These two spell it with a capital letter; clients read both.
+            // These two exceptions use a capital letter; clients read both spellings.
             let is_capital = matches!(self.kind, Kind::TransactionCanceled | Kind::AccessDenied);
             let message = if is_capital { "Message" } else { "message" };
             out.key(message).string(&self.message);
@@ -202,7 +202,7 @@ impl Error {
                 out.key("Item").image(item);
             }
             if let Some(limit) = &self.limit {
-                // The two exceptions that have this member spell it differently.
+                // The two exceptions with this member spell it differently.
                 let key = if self.kind == Kind::Throttling { "throttlingReasons" } else { "ThrottlingReasons" };
                 out.key(key).array(|out| {
                     out.object(|out| {

@@ -1,4 +1,5 @@
-//! The expression language: conditions, updates, projections and key conditions over one item, and statements made of them; leaves which item, and what follows, to the operations.
+//! The expression language: conditions, updates, projections and key conditions on one item, and PartiQL statements that use
+//! them.
 
 mod condition;
 mod key_condition;
@@ -23,7 +24,7 @@ pub use self::placeholders::Placeholders;
 pub use self::projection::Projection;
 pub use self::update::Update;
 
-/// Which parameter an expression came in; refusals name it.
+/// The request parameter that contains an expression, for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Condition,

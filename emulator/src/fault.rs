@@ -1,4 +1,5 @@
-//! Which requests go wrong, and how: rules drawn by seed or scripted by call, and a count of all that fired; leaves carrying a fault out to the emulator.
+//! Fault injection: rules that fire by chance or at given calls, and the number of times that each fired. The emulator carries
+//! the faults out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,45 +10,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{Millis, millis};
 
-/// One way in which a request can go wrong.
+/// A way in which a request can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// Refused for want of throughput; a transaction is cancelled with `ThrottlingError`.
+    /// Throttled; a transaction is cancelled with `ThrottlingError`.
     Throttle,
-    /// A batch of several does only a part and returns the rest as `UnprocessedItems` or `UnprocessedKeys`. Other operations are not affected.
+    /// A batch of several carries out a part, and returns the rest as `UnprocessedItems` or `UnprocessedKeys`. Other
+    /// operations are not affected.
     Unprocessed,
-    /// Refused as in conflict with a transaction: `TransactionConflictException`, or a cancelled transaction. Only writes and transactions are affected.
+    /// In conflict with a transaction: `TransactionConflictException`, or a cancelled transaction. Only writes and
+    /// transactions are affected.
     Conflict,
-    /// Answered with a 500; `applied` says whether it was done all the same, and when absent a coin does.
+    /// Answered with status 500. `applied` says whether the request is carried out; without it, chance decides.
     InternalError {
         /// Whether the request is carried out before the error.
         #[serde(default)]
         applied: Option<bool>,
     },
-    /// Answered late. The request is carried out at some moment within the delay.
+    /// Answered late. The request is carried out at some time within the delay.
     Latency {
         /// The shortest delay, in milliseconds.
         min_ms: u64,
         /// The longest delay, in milliseconds.
         max_ms: u64,
     },
-    /// Carried out, but the connection breaks before the reply.
+    /// Carried out, but the connection closes before the reply.
     DropReply,
-    /// The client loses its connection, or waits for nothing; the request is carried out later, at most five minutes.
+    /// The connection closes or stays silent, and the request is carried out later, within five minutes.
     Ghost {
         /// The longest delay, in milliseconds of the emulator's clock.
         max_delay_ms: u64,
-        /// Keep the client waiting for this long, in milliseconds, instead of closing its connection at once.
+        /// How long the client is kept waiting, in milliseconds, instead of closing its connection at once.
         #[serde(default)]
         hang_ms: u64,
     },
-    /// Nothing is carried out; the connection breaks.
+    /// The connection closes, and nothing is carried out.
     Outage,
 }
 
 impl Fault {
-    /// The fault's name in rules and counts.
+    /// The fault's name in rules and statistics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Throttle => "throttle",
@@ -61,7 +64,7 @@ impl Fault {
         }
     }
 
-    /// Whether this fault can happen to this operation.
+    /// Whether this fault can affect this operation.
     fn applies_to(self, operation: &str) -> bool {
         match self {
             Self::Unprocessed => matches!(operation, "BatchGetItem" | "BatchWriteItem"),
@@ -81,40 +84,40 @@ impl Fault {
     }
 }
 
-/// Which of the requests that a rule is about it strikes.
+/// Which of the matching requests a rule affects.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum When {
-    /// Every one.
+    /// All.
     Always,
     /// Each with this probability.
     Chance(f64),
     /// The calls `first` to `first + count - 1`, counted from one since the rule was set.
     Calls {
-        /// The first call struck.
+        /// The first affected call.
         first: u64,
-        /// How many are.
+        /// The number of affected calls.
         count: u64,
     },
 }
 
-/// A fault, what it strikes, and when.
+/// A fault, the requests that it affects, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// What happens.
+    /// The fault.
     pub fault: Fault,
-    /// Only to this operation (`UpdateItem`), or to statements that do this (`PartiQLUpdate`), those of a batch each by
-    /// itself; to all if absent, where calls that are counted, and latency, are of whole requests.
+    /// The affected operation (`UpdateItem`), or the action of affected statements (`PartiQLUpdate`), each statement of a
+    /// batch by itself. Without it, all requests are affected; calls are then counted, and latency added, per request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
-    /// Only to requests that touch this table or its stream; to all if absent.
+    /// The affected table, with its stream; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
-    /// To which of them.
+    /// Which of the requests are affected.
     #[serde(default = "always")]
     pub when: When,
-    /// For how long after it was set, in milliseconds of the emulator's clock; for ever if absent.
+    /// How long the rule is in force, in milliseconds of the emulator's clock; forever if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,
 }
@@ -124,51 +127,51 @@ fn always() -> When {
 }
 
 impl Rule {
-    /// A rule that strikes every request.
+    /// A rule that affects every request.
     pub fn new(fault: Fault) -> Self {
         Self { fault, operation: None, table: None, when: When::Always, for_ms: None }
     }
 
-    /// Only this operation.
+    /// Restricts the rule to an operation.
     #[must_use]
     pub fn on(mut self, operation: &str) -> Self {
         self.operation = Some(operation.to_owned());
         self
     }
 
-    /// Only this table.
+    /// Restricts the rule to a table.
     #[must_use]
     pub fn table(mut self, table: &str) -> Self {
         self.table = Some(table.to_owned());
         self
     }
 
-    /// With this probability.
+    /// Restricts the rule to requests chosen with this probability.
     #[must_use]
     pub fn chance(mut self, probability: f64) -> Self {
         self.when = When::Chance(probability);
         self
     }
 
-    /// Only the nth call, counted from one.
+    /// Restricts the rule to the nth call, counted from one.
     #[must_use]
     pub fn nth(self, nth: u64) -> Self {
         self.calls(nth, 1)
     }
 
-    /// Only `count` calls from the `first` on, counted from one.
+    /// Restricts the rule to `count` calls, beginning with `first`, counted from one.
     #[must_use]
     pub fn calls(mut self, first: u64, count: u64) -> Self {
         self.when = When::Calls { first, count };
         self
     }
 
-    /// Whether a rule without an operation is about the statements of batches, too, each by itself.
+    /// Whether a rule without an operation also affects each statement of a batch by itself.
     fn meets_every_statement(&self) -> bool {
         !matches!(self.when, When::Calls { .. }) && !matches!(self.fault, Fault::Latency { .. })
     }
 
-    /// Only for a while.
+    /// Restricts the rule to a duration.
     #[must_use]
     pub fn lasting(mut self, duration: Duration) -> Self {
         self.for_ms = Some(millis(duration));
@@ -176,7 +179,7 @@ impl Rule {
     }
 }
 
-/// A rule and how often it was asked.
+/// A rule, and how many matching calls it has seen.
 #[derive(Debug)]
 struct Armed {
     rule: Rule,
@@ -184,11 +187,11 @@ struct Armed {
     calls: u64,
 }
 
-/// What the rules are asked about: a request, or one statement of a batch.
+/// A request, or one statement of a batch, for which the rules decide.
 pub(crate) struct Asked<'a> {
     /// The operation; `None` for a statement of a batch.
     pub(crate) operation: Option<&'static str>,
-    /// What the statement does, where there is one.
+    /// The action of the statement, if there is one.
     pub(crate) action: Option<&'static str>,
     /// Whether it reads or writes this table or its stream.
     pub(crate) touches: &'a dyn Fn(&str) -> bool,
@@ -200,25 +203,25 @@ impl Asked<'_> {
     }
 }
 
-/// What the rules decided about one request.
+/// The decision of the rules about a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// Waiting before the request is carried out, and after it.
+    /// The delays before and after the request is carried out.
     pub(crate) before: Duration,
     pub(crate) after: Duration,
-    /// What else happens to it.
+    /// The fault.
     pub(crate) fault: Option<Fault>,
 }
 
 impl Verdict {
-    /// Waits for another one, too, that happens at the same time.
+    /// Extends the delays to those of another verdict, which run at the same time.
     pub(crate) fn wait_for(&mut self, other: Self) {
         if other.before + other.after > self.before + self.after {
             (self.before, self.after) = (other.before, other.after);
         }
     }
 
-    /// Adds a delay of `least` to `most` milliseconds, some of it on the way here.
+    /// Adds a delay of `least` to `most` milliseconds, part of it before the request is carried out.
     pub(crate) fn delay(&mut self, least: Millis, most: Millis, rng: &mut StdRng) {
         let delay = rng.random_range(least..=most.max(least));
         let before = rng.random_range(0..=delay);
@@ -227,7 +230,7 @@ impl Verdict {
     }
 }
 
-/// The rules in force and the count of what they did, by operation and fault.
+/// The rules in force, and the number of faults by operation.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     rules: Vec<Armed>,
@@ -252,7 +255,7 @@ impl Faults {
         !self.rules.is_empty()
     }
 
-    /// Asks every rule. Delays add up; of the other faults the first wins.
+    /// Applies every rule. Delays add up; of the other faults, the first wins.
     pub(crate) fn decide(&mut self, asked: &Asked<'_>, now: Millis, rng: &mut StdRng) -> Verdict {
         let mut verdict = Verdict::default();
         for armed in &mut self.rules {
@@ -306,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scripted_rule_strikes_its_calls_alone() {
+    fn a_scripted_rule_only_affects_its_calls() {
         let mut faults = Faults::default();
         faults.set(vec![Rule::new(Fault::DropReply).on("UpdateItem").table("likes").calls(2, 2)], 0);
         let struck: Vec<bool> = (0..5).map(|_| fired(&mut faults, "UpdateItem", 0).is_some()).collect();
@@ -324,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_never_strikes_a_read() {
+    fn a_conflict_never_affects_a_read() {
         let mut faults = Faults::default();
         faults.set(vec![Rule::new(Fault::Conflict)], 0);
         assert_eq!(fired(&mut faults, "Query", 0), None);
@@ -332,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_meets_a_statement_by_what_it_does_and_counts_it_by_that_name_alone() {
+    fn a_rule_matches_a_statement_by_its_action_and_counts_it_under_that_name_only() {
         let statement = Asked { operation: None, action: Some("PartiQLUpdate"), touches: &|table| table == "likes" };
         let request = Asked { operation: Some("ExecuteStatement"), ..statement };
         let rng = &mut StdRng::seed_from_u64(1);

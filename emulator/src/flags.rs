@@ -1,4 +1,4 @@
-//! The command line: the configuration, and what only a process has, as flags and as environment variables.
+//! The command line: the configuration and the settings of the process, as flags and environment variables.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
@@ -40,7 +40,7 @@ impl Flags {
     pub(crate) fn into_config(self) -> anyhow::Result<Config> {
         ensure!(
             self.config.stream_reorder <= self.config.stream_delay,
-            "--stream-reorder is larger than --stream-delay: what a reader has seen cannot change places"
+            "--stream-reorder must not exceed --stream-delay: records that a reader may have seen cannot be reordered"
         );
         let faults = match &self.faults {
             None => Vec::new(),
@@ -58,23 +58,22 @@ impl Flags {
     }
 }
 
-/// What the name of every variable of the emulator begins with.
+/// The prefix of every variable of the emulator.
 const OURS: &str = "TALLY_EMULATOR_";
 
-/// What is wrong with the first variable that is named like one of the emulator's and is none: most likely a mistake, which
-/// nothing else would tell.
+/// Reports the first unknown variable with the emulator's prefix. It is most likely a mistake that nothing else would report.
 pub(crate) fn unknown_variable(given: impl Iterator<Item = OsString>) -> Option<anyhow::Error> {
     let command = Flags::command();
     let own = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
     let own: Vec<&str> = own.collect();
-    // Kubernetes tells every container of a service called `tally-emulator` where it is.
+    // Kubernetes tells every container the address of a service called `tally-emulator`.
     let is_service_link = |name: &str| name.contains("_SERVICE_") || name.starts_with("TALLY_EMULATOR_PORT_");
     let given = given.filter_map(|name| name.into_string().ok());
     let unknown =
         given.filter(|name| name.starts_with(OURS) && !own.contains(&name.as_str()) && !is_service_link(name));
     unknown.min().map(|name| {
         let nearest = own.iter().min_by_key(|own| strsim::damerau_levenshtein(own, &name)).copied().unwrap_or(OURS);
-        anyhow!("{name}: the emulator has no such setting: is it {nearest}")
+        anyhow!("{name}: the emulator has no such setting: did you mean {nearest}?")
     })
 }
 
@@ -87,14 +86,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_that_the_emulator_has_not_is_refused_with_the_nearest() {
+    fn an_unknown_variable_is_refused_with_the_most_similar_one() {
         let refused = |names: &[&str]| {
             let problem = unknown_variable(names.iter().map(OsString::from));
             problem.map(|problem| problem.to_string())
         };
         assert_eq!(
             refused(&["TALLY_EMULATOR_SEDE", "TALLY_EMULATOR_SEED"]).as_deref(),
-            Some("TALLY_EMULATOR_SEDE: the emulator has no such setting: is it TALLY_EMULATOR_SEED")
+            Some("TALLY_EMULATOR_SEDE: the emulator has no such setting: did you mean TALLY_EMULATOR_SEED?")
         );
         let others = ["TALLY_RATE", "TALLY_EMULATOR_SERVICE_HOST", "TALLY_EMULATOR_PORT_8000_TCP", "PATH"];
         assert_eq!(refused(&others), None, "other programs' and Kubernetes' own");
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_of_the_flags_are_those_of_the_library() {
+    fn the_defaults_of_the_flags_equal_those_of_the_library() {
         let flags = Flags::parse_from(["tally-emulator"]).into_config().unwrap();
         assert_eq!(format!("{flags:?}"), format!("{:?}", Config::default()));
     }

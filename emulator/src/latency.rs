@@ -1,13 +1,13 @@
-//! How long answers take, and how spans of time are written on a command line.
+//! The latency of answers, and durations on the command line.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clock::{Millis, millis};
 
-/// How long an answer takes: each time some span from `least` to `most`.
+/// The latency of an answer: a random duration from `least` to `most`.
 ///
-/// It is written `20ms..40ms`, or `20ms` where it is always the same.
+/// It is written as `20ms..40ms`, or `20ms` if it is constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     least: Millis,
@@ -15,7 +15,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// `None` where `most` is shorter than `least`.
+    /// `None` if `most` is shorter than `least`.
     pub fn new(least: Duration, most: Duration) -> Option<Self> {
         (least <= most).then(|| Self { least: millis(least), most: millis(most) })
     }
@@ -25,19 +25,15 @@ impl Latency {
     }
 }
 
-/// Why a text is no span of time.
+/// Why a text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSpan {
-    /// It does not begin with digits.
     #[error("a duration is a whole number and a unit: 250ms, 30s, 15m, 24h")]
     NoNumber,
-    /// It has another unit than these, or none.
     #[error("a duration needs a unit: ms, s, m or h")]
     NoUnit,
-    /// It does not fit.
     #[error("the duration is too long")]
     TooLong,
-    /// The second of two is shorter than the first.
     #[error("the second duration is shorter than the first")]
     Backwards,
 }
@@ -51,10 +47,10 @@ impl FromStr for Latency {
     }
 }
 
-/// Reads a whole number with a unit: `250ms`, `30s`, `15m`, `24h`.
+/// Parses a whole number with a unit: `250ms`, `30s`, `15m`, `24h`.
 ///
 /// # Errors
-/// Everything else but `0`.
+/// Any other text except `0`.
 pub fn parse_duration(text: &str) -> Result<Duration, BadSpan> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

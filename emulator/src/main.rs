@@ -1,4 +1,4 @@
-//! The emulator as a process: flags to configuration, a loopback listener, and a clean end on a signal.
+//! The emulator as a process: flags, a listener, and a graceful end on a signal.
 
 mod flags;
 
@@ -17,7 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::flags::Flags;
 
-/// Millions of small items that live long cost glibc's allocator about half of all time.
+/// With glibc's allocator, millions of small long-lived items take about half of all time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -32,7 +32,7 @@ async fn main() -> ExitCode {
     let flags = match Flags::try_parse() {
         Ok(flags) => flags,
         Err(error) => {
-            // Help and version go to standard output and are no error. A closed pipe is not either.
+            // Help and version go to standard output and are not errors. Neither is a closed pipe.
             let _ = error.print();
             return if error.use_stderr() { WRONG_CONFIGURATION.into() } else { ExitCode::SUCCESS };
         }
@@ -44,10 +44,10 @@ async fn main() -> ExitCode {
     serve(config, listener).await.map_or_else(|error| failed(&error, 1), |()| ExitCode::SUCCESS)
 }
 
-/// Everything that the flags can have wrong, a port that is taken included.
+/// Validates the flags and binds the port.
 async fn prepare(flags: Flags) -> anyhow::Result<(Config, TcpListener)> {
     let filter: Targets = flags.log.parse().with_context(|| format!("--log {:?}", flags.log))?;
-    // A log that cannot be written is no reason to stop serving.
+    // A log that cannot be written is no reason to stop.
     let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(io::stderr);
     log.log_internal_errors(false).finish().with(filter).init();
     let address = (flags.host, flags.port);
@@ -60,10 +60,10 @@ async fn prepare(flags: Flags) -> anyhow::Result<(Config, TcpListener)> {
 async fn serve(config: Config, listener: TcpListener) -> anyhow::Result<()> {
     let is_under_policies = config.policies.is_some();
     let emulator = Emulator::new(config);
-    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-    // Where the process was started to ignore them, as `nohup` does, hangups stay ignored.
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    // Hangups stay ignored if the process was started that way, as `nohup` does.
     let mut hangup =
-        (!ignores_hangups()).then(|| signal(SignalKind::hangup())).transpose().context("listening for SIGHUP")?;
+        (!ignores_hangups()).then(|| signal(SignalKind::hangup())).transpose().context("cannot listen for SIGHUP")?;
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -71,7 +71,7 @@ async fn serve(config: Config, listener: TcpListener) -> anyhow::Result<()> {
             _ = tokio::signal::ctrl_c() => {}
         }
     };
-    writeln!(io::stdout(), "listening on http://{}", listener.local_addr().context("reading the port")?)?;
+    writeln!(io::stdout(), "listening on http://{}", listener.local_addr().context("cannot read the port")?)?;
     emulator.serve(listener, stop).await.context("serving")?;
     if is_under_policies {
         report(&emulator).context("reporting")?;
@@ -79,7 +79,7 @@ async fn serve(config: Config, listener: TcpListener) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the policies granted without need, and what they refused.
+/// Prints the grants that were not needed, and the actions that were refused.
 fn report(emulator: &Emulator) -> io::Result<()> {
     let (unused, refused) = (emulator.unused_grants(), emulator.refused());
     let mut out = io::stdout().lock();
@@ -94,7 +94,7 @@ fn report(emulator: &Emulator) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether hangups were ignored when this process was started. Only Linux says so.
+/// Whether hangups were ignored when this process was started. Only Linux tells.
 fn ignores_hangups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

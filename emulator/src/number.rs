@@ -1,4 +1,4 @@
-//! DynamoDB's decimal number: 38 significant digits, exact, never a float; leaves its wire form to `value`.
+//! DynamoDB's decimal numbers: 38 significant digits, exact, never floats. `value` has their JSON form.
 
 #[cfg(test)]
 mod tests;
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use crate::value::Invalid;
 
 const MAX_DIGITS: u32 = 38;
-/// The power of ten of the leading digit may lie in this range.
+/// The allowed powers of ten of the leading digit.
 const MAGNITUDES: std::ops::RangeInclusive<i64> = -130..=125;
 
 const NOT_A_NUMBER: &str = "The parameter cannot be converted to a numeric value";
@@ -18,9 +18,9 @@ const OVERFLOW: &str = "Number overflow. Attempting to store a number with magni
 const UNDERFLOW: &str = "Number underflow. Attempting to store a number with magnitude smaller than supported range";
 const TOO_PRECISE: &str = "Attempting to store more than 38 significant digits in a Number";
 
-/// A decimal of at most 38 significant digits, zero or of a magnitude from 1E-130 to 9.99..E+125.
+/// A decimal of at most 38 significant digits: zero, or of a magnitude from 1E-130 to 9.99..E+125.
 ///
-/// It is `mantissa * 10^exponent`, the mantissa without trailing zeros, so that equal numbers have equal fields.
+/// Its value is `mantissa * 10^exponent`. The mantissa has no trailing zeros, so equal numbers have equal fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Number {
     mantissa: i128,
@@ -30,13 +30,13 @@ pub struct Number {
 impl Number {
     pub const ZERO: Self = Self { mantissa: 0, exponent: 0 };
 
-    /// The sum; refused when it leaves the range or needs more than 38 digits, as DynamoDB does, for both with the same message.
+    /// The sum. Like DynamoDB, this refuses a result out of range or with more than 38 digits, with the same message for both.
     pub fn checked_add(self, other: Self) -> Result<Self, Invalid> {
         let (high, low) = if self.exponent >= other.exponent { (self, other) } else { (other, self) };
         if low.mantissa == 0 || high.mantissa == 0 {
             return Ok(if low.mantissa == 0 { high } else { low });
         }
-        // A normalised mantissa ends in a digit other than zero, so whatever overflows 128 bits here has more than 38 digits.
+        // A normalised mantissa does not end in zero, so anything that overflows 128 bits here has more than 38 digits.
         let shift = u32::from(high.exponent.abs_diff(low.exponent));
         let aligned = 10u128.checked_pow(shift).and_then(|power| high.mantissa.unsigned_abs().checked_mul(power));
         let sum = aligned.and_then(|aligned| {
@@ -53,25 +53,25 @@ impl Number {
             .ok_or_else(|| Invalid::new(OVERFLOW))
     }
 
-    /// The difference; refused like the sum.
+    /// The difference, with the same errors as the sum.
     pub fn checked_sub(self, other: Self) -> Result<Self, Invalid> {
         self.checked_add(Self { mantissa: -other.mantissa, exponent: other.exponent })
     }
 
-    /// The least integer that is not below the number, if it fits.
+    /// The smallest integer that is at least the number, if it fits.
     pub fn ceiling(self) -> Option<i64> {
         let power = 10i128.checked_pow(u32::from(self.exponent.unsigned_abs()));
         let whole = match power {
             Some(power) if self.exponent >= 0 => self.mantissa.checked_mul(power)?,
             Some(power) => self.mantissa.div_euclid(power) + i128::from(self.mantissa.rem_euclid(power) != 0),
             None if self.exponent >= 0 => return None,
-            // More places than a mantissa has digits: between -1 and 1, and not 0.
+            // There are more decimal places than the mantissa has digits, so the number is between -1 and 1 and not 0.
             None => i128::from(self.mantissa > 0),
         };
         i64::try_from(whole).ok()
     }
 
-    /// Bytes this number counts for in an item's size: one, and one for each two significant digits, and one for the sign.
+    /// The bytes that this number adds to the size of an item: one, one per two significant digits, and one for a sign.
     pub fn size(self) -> usize {
         if self.mantissa == 0 {
             return 1;
@@ -79,7 +79,7 @@ impl Number {
         1 + digits(self.mantissa.unsigned_abs()).div_ceil(2) as usize + usize::from(self.is_negative())
     }
 
-    /// The mantissa, which ends in a digit other than zero unless it is zero, and the power of ten it is to be multiplied with.
+    /// The mantissa, which does not end in zero unless it is zero, and the power of ten that it is multiplied by.
     pub(crate) fn parts(self) -> (i128, i16) {
         (self.mantissa, self.exponent)
     }
@@ -88,7 +88,7 @@ impl Number {
         self.mantissa < 0
     }
 
-    /// The number with trailing zeros moved into the exponent, if DynamoDB can hold it.
+    /// Moves trailing zeros into the exponent, and checks that DynamoDB can store the number.
     fn normalised(negative: bool, mut mantissa: u128, mut exponent: i64) -> Result<Self, Invalid> {
         if mantissa == 0 {
             return Ok(Self::ZERO);
@@ -104,7 +104,7 @@ impl Number {
     }
 }
 
-/// Refuses what DynamoDB cannot hold: a number of this many significant digits, the last of them at this power of ten.
+/// Refuses a number that DynamoDB cannot store: one with this many significant digits, the last of them at this power of ten.
 fn check_range(exponent: i64, digits: u32) -> Result<(), Invalid> {
     let leading = exponent.saturating_add(i64::from(digits) - 1);
     if leading > *MAGNITUDES.end() {
@@ -118,7 +118,7 @@ fn check_range(exponent: i64, digits: u32) -> Result<(), Invalid> {
     }
 }
 
-/// How many decimal digits a positive integer has.
+/// The number of decimal digits of a positive integer.
 fn digits(positive: u128) -> u32 {
     positive.ilog10() + 1
 }
@@ -129,7 +129,7 @@ impl Ord for Number {
         if signs.is_ne() || self.mantissa == 0 {
             return signs;
         }
-        // The power of ten of the leading digit decides, then all digits, brought to the same length.
+        // Compares the power of ten of the leading digit, then all digits, brought to the same length.
         let rank = |number: &Self| {
             let mantissa = number.mantissa.unsigned_abs();
             let length = digits(mantissa);
@@ -164,7 +164,7 @@ impl FromStr for Number {
     }
 }
 
-/// The parts of a decimal literal; whole and fraction hold ASCII digits only, and not both are empty.
+/// The parts of a decimal literal. The whole and the fraction are ASCII digits, and at least one of them is not empty.
 struct Literal<'a> {
     negative: bool,
     whole: &'a [u8],
@@ -196,7 +196,7 @@ impl<'a> Literal<'a> {
         let total = self.whole.len() + self.fraction.len();
         let leading_zeros = self.digits().take_while(is_zero).count();
         if leading_zeros == total {
-            // Zero is judged by the power of ten it is written with.
+            // Zero is checked with the power of ten with which it is written.
             return check_range(self.power, 1).map(|()| Number::ZERO);
         }
         let trailing_zeros = self.digits().rev().take_while(is_zero).count();
@@ -230,7 +230,7 @@ fn scan_power(text: &[u8]) -> Option<i64> {
 }
 
 impl fmt::Display for Number {
-    /// All digits written out, without an exponent, as DynamoDB returns numbers.
+    /// Writes all digits without an exponent, as DynamoDB returns numbers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let places = usize::from(self.exponent.unsigned_abs());
         if self.exponent >= 0 {

@@ -1,4 +1,4 @@
-//! The operations this server knows: each a request decoded straight into its own type, what it touches, and what it does.
+//! The operations of the server. Each is a type that its request is decoded into, with its tables and its execution.
 
 mod backups;
 mod batch;
@@ -27,21 +27,22 @@ use crate::error::{Error, Kind, Reason};
 use crate::fault::Fault;
 use crate::value::Refusal;
 
-/// One kind of request.
+/// An operation.
 trait Operation: DeserializeOwned {
-    /// Does what needs no engine, which only one request has at a time: expressions are read here. Changes nothing of what it is.
+    /// Parses expressions and does what else needs no engine, which serves one request at a time. The request keeps its
+    /// meaning.
     fn prepare(&mut self) {}
 
-    /// Carries it out and writes the answer.
+    /// Executes the request and writes the answer.
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error>;
 
-    /// Carries a part of it out, where the protocol lets a server say so.
+    /// Executes a part of the request, if the protocol has a way to answer so.
     fn run_partly(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         self.run(engine)
     }
 }
 
-/// Declares the requests of an API by name.
+/// Declares the operations of an API by name.
 macro_rules! calls {
     ($($api:literal { $($name:ident: $request:ty,)* })*) => {
         /// A decoded request.
@@ -50,7 +51,7 @@ macro_rules! calls {
         }
 
         impl Call {
-            /// Reads the body of a request whose `X-Amz-Target` is `target`.
+            /// Decodes the body of a request whose `X-Amz-Target` is `target`.
             pub(crate) fn decode(target: &str, body: &[u8]) -> Result<Self, Error> {
                 match target {
                     $($(concat!($api, ".", stringify!($name)) => Ok(Self::$name(decode(body)?)),)*)*
@@ -58,21 +59,21 @@ macro_rules! calls {
                 }
             }
 
-            /// The operation's name, without the API's.
+            /// The operation's name, without that of the API.
             pub(crate) fn operation(&self) -> &'static str {
                 match self {
                     $($(Self::$name(_) => stringify!($name),)*)*
                 }
             }
 
-            /// Does what needs no engine, so that other requests have it meanwhile.
+            /// Does what needs no engine, so that other requests can use it meanwhile.
             pub(crate) fn prepare(&mut self) {
                 match self {
                     $($(Self::$name(request) => request.prepare(),)*)*
                 }
             }
 
-            /// Carries the request out, or a part of it where the protocol lets a server say so.
+            /// Executes the request, or a part of it if `partly`.
             pub(crate) fn run(self, engine: &mut Engine, partly: bool) -> Result<Vec<u8>, Error> {
                 match self {
                     $($(Self::$name(request) if partly => request.run_partly(engine),)*)*
@@ -117,7 +118,7 @@ calls! {
 }
 
 impl Call {
-    /// How this request is refused when a fault says so and it is not to be carried out.
+    /// The error for a fault after which the request is not executed.
     pub(crate) fn refused_by(&self, fault: Fault, rng: &mut StdRng) -> Error {
         let reason = match fault {
             Fault::Throttle => Reason::throttled(),
@@ -155,7 +156,7 @@ impl Call {
         }
     }
 
-    /// What the request's one PartiQL statement does.
+    /// The action of the request's single PartiQL statement.
     pub(crate) fn action(&self) -> Option<&'static str> {
         match self {
             Self::ExecuteStatement(request) => request.action(),
@@ -163,7 +164,7 @@ impl Call {
         }
     }
 
-    /// The request, if its statements have outcomes of their own.
+    /// The request, if its statements have separate outcomes.
     pub(crate) fn as_batch(&mut self) -> Option<&mut BatchExecuteStatement> {
         match self {
             Self::BatchExecuteStatement(request) => Some(request),
@@ -171,7 +172,7 @@ impl Call {
         }
     }
 
-    /// How many actions a transaction has.
+    /// The number of actions in a transaction.
     fn actions(&self) -> Option<usize> {
         match self {
             Self::TransactWriteItems(request) => Some(request.actions()),
@@ -182,6 +183,6 @@ impl Call {
 }
 
 fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
-    // A blank body is an empty request in none of the protocol's clients.
+    // No client of the protocol sends a blank body for an empty request.
     serde_json::from_slice(body).map_err(|error| Refusal::from(error).into())
 }

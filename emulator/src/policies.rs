@@ -1,5 +1,5 @@
-//! What roles may do: the DynamoDB statements of their policies, as a CloudFormation template has them. The access key of a
-//! request names its role. Reading templates is [`template`]'s; what a request needs is [`needs`]'s.
+//! The permissions of roles: the DynamoDB statements of their policies in a CloudFormation template. The access key of a
+//! request names its role. [`template`] reads the template, and [`needs`] finds the permissions that a request needs.
 
 mod needs;
 mod template;
@@ -15,24 +15,24 @@ use crate::error::{Error, Kind};
 
 pub use self::template::BadPolicies;
 
-/// The access key that may do everything, as an account's own may: for creating tables and for judging afterwards.
+/// The access key that may do everything, like that of an account's root user, for creating tables and for checks.
 pub const ROOT: &str = "root";
 
-/// Roles by their names in the template, and what each is granted.
+/// The roles of a template by name, with their grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policies(BTreeMap<String, Vec<Grant>>);
 
-/// One action on one resource. Both may hold `*`.
+/// One action on one resource. Both may contain `*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Grant {
     action: String,
     resource: String,
 }
 
-/// The statements of a batch that are not allowed, by their places.
+/// The statements of a batch that are not allowed, by position.
 pub(crate) type Denied = Vec<(usize, Error)>;
 
-/// What became of requests under policies: the grants that admitted one, and what was refused, how often.
+/// Statistics about requests under policies: the grants that were used, and the refused actions with their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     used: BTreeSet<(String, usize)>,
@@ -40,10 +40,10 @@ pub(crate) struct Uses {
 }
 
 impl Policies {
-    /// The roles of a CloudFormation template.
+    /// Reads the roles of a CloudFormation template.
     ///
     /// # Errors
-    /// No roles, or a statement that cannot be judged here.
+    /// There are no roles, or a statement is not supported.
     pub fn of(template: &serde_json::Value) -> Result<Self, BadPolicies> {
         template::roles_of(template)
     }
@@ -53,9 +53,9 @@ impl Policies {
         self.0.keys().map(String::as_str)
     }
 
-    /// Admits a request, or refuses it as DynamoDB does. Of a batch of statements, those that are refused are returned.
+    /// Admits a request, or refuses it as DynamoDB does. The refused statements of a batch are returned.
     pub(crate) fn admit(&self, request: &Request<Bytes>, region: &str, uses: &mut Uses) -> Result<Denied, Error> {
-        // Without a signature it is refused for that.
+        // A request without a signature is refused elsewhere.
         if !request.headers().contains_key(header::AUTHORIZATION) {
             return Ok(Denied::new());
         }
@@ -81,7 +81,7 @@ impl Policies {
         Ok(denied)
     }
 
-    /// The grants that no request has needed so far.
+    /// The grants that no request has used so far.
     pub(crate) fn unused(&self, uses: &Uses) -> Vec<String> {
         let all = self
             .0
@@ -94,7 +94,7 @@ impl Policies {
 }
 
 impl Uses {
-    /// What was refused, and how often.
+    /// The refused actions, with their numbers.
     pub(crate) fn refused(&self) -> BTreeMap<String, u64> {
         self.refused.clone()
     }
@@ -116,7 +116,7 @@ impl Need {
     }
 }
 
-/// A resource without what every one begins with.
+/// An ARN without the common prefix.
 fn short(resource: &str) -> &str {
     resource.split_once(":table/").map_or(resource, |(_, table)| table)
 }
@@ -127,11 +127,11 @@ fn access_key(request: &Request<Bytes>) -> Option<&str> {
     credential.split(['/', ',']).next()
 }
 
-/// Whether a text fits a pattern, in which `*` is any text and `?` any character.
+/// Whether a text matches a pattern, in which `*` stands for any text and `?` for any character.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut at, mut from) = (0, 0);
-    // Where the last star is, and where the text goes on if that star takes one character more.
+    // The position of the last star, and that of the text if the star consumes one more character.
     let mut star: Option<(usize, usize)> = None;
     while from < text.len() {
         match pattern.get(at) {
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_is_any_text_and_a_question_mark_any_character() {
+    fn a_star_matches_any_text_and_a_question_mark_any_character() {
         for (pattern, text) in [
             ("a", "a"),
             ("*", ""),

@@ -1,4 +1,4 @@
-//! The emulator behind HTTP/1.1: connections, bodies and their limit, control routes; leaves what requests mean to the handle.
+//! Serves the emulator over HTTP/1.1: connections, the limit of bodies, and control routes.
 
 use std::future::Future;
 use std::io;
@@ -20,10 +20,10 @@ use crate::emulator::{Emulator, Lost};
 use crate::limits::{MIB, REQUEST_BYTES};
 use crate::{control, envelope};
 
-/// A body over the limit is read and dropped up to here, so that its sender hears the refusal.
+/// A body over the limit is read and dropped up to this size, so that its sender gets the error.
 const DRAINED_BYTES: usize = 64 * MIB;
 
-/// How long open requests may take once the server was told to stop.
+/// How long open requests may take after the request to stop.
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Emulator {
@@ -39,9 +39,9 @@ impl Emulator {
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => { connections.spawn(graceful.watch(self.connection(stream))); }
-                    // Out of descriptors or a connection reset before it was taken: the next one may be fine.
+                    // There are too few descriptors, or the connection was reset; the next one may succeed.
                     Err(error) => {
-                        tracing::warn!(%error, "connection not accepted");
+                        tracing::warn!(%error, "cannot accept a connection");
                         tokio::time::sleep(Duration::from_millis(10)).await;
                     }
                 },
@@ -49,7 +49,7 @@ impl Emulator {
         }
         drop(listener);
         if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
-            tracing::warn!(open = connections.len(), "connections cut off");
+            tracing::warn!(open = connections.len(), "dropping connections that did not finish");
         }
         connections.shutdown().await;
         Ok(())
@@ -63,7 +63,7 @@ impl Emulator {
         impl hyper::service::HttpService<Incoming, ResBody = Full<Bytes>, Error = Lost, Future: Send> + use<>,
     > {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "small packets may wait");
+            tracing::debug!(%error, "cannot disable Nagle's algorithm");
         }
         let here = stream.local_addr().ok().map(|address| address.ip());
         let emulator = self.clone();
@@ -95,7 +95,7 @@ impl Emulator {
     }
 }
 
-/// The whole body, or `None` if it is over the limit.
+/// Reads the whole body; `None` if it is over the limit.
 async fn read(mut body: Incoming) -> Result<Option<Bytes>, Lost> {
     let mut whole = Vec::new();
     let mut total = 0;

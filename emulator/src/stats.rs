@@ -1,23 +1,23 @@
-//! What an emulator did and holds, in numbers.
+//! Statistics of an emulator.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// A snapshot for tests and for people.
+/// A snapshot of the statistics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
-    /// What the clock shows, in milliseconds since the Unix epoch.
+    /// The time of the clock, in milliseconds since the Unix epoch.
     pub now_ms: u64,
-    /// Requests that could be read, by operation.
+    /// Requests that could be parsed, by operation.
     pub requests: BTreeMap<String, u64>,
     /// Faults that fired, by operation and fault.
     pub faults: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Ghosts that wait to be carried out.
+    /// Late requests that are still pending.
     pub ghosts_pending: usize,
-    /// Ghosts that were carried out, refused ones among them.
+    /// Late requests that were carried out, including refused ones.
     pub ghosts_applied: u64,
-    /// Requests that made the emulator panic; each was answered with a 500, and is a bug.
+    /// Requests on which the emulator panicked. Each was answered with 500, and is a bug.
     pub panics: u64,
     pub tables: BTreeMap<String, TableStats>,
 }
@@ -25,9 +25,9 @@ pub struct Stats {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TableStats {
     pub items: usize,
-    /// Those of them that have a time at which they are deleted.
+    /// Items with an expiry.
     pub expiring: usize,
-    /// The sizes of all together.
+    /// The total size of the items.
     pub bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamStats>,
@@ -36,11 +36,11 @@ pub struct TableStats {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StreamStats {
     pub label: String,
-    /// Ids of the open shards, by the start of their interval.
+    /// The ids of the open shards, by the start of their range.
     pub open_shards: Vec<String>,
-    /// Shards that can be described.
+    /// The number of shards, including closed ones.
     pub shards: usize,
-    /// Records that can be read, now or soon.
+    /// Records that can be read now or soon.
     pub records: usize,
 }
 

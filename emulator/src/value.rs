@@ -1,4 +1,4 @@
-//! What an item is made of: typed values, their sizes and their order; leaves the JSON form to `wire` and key rules to the tables.
+//! Items: typed values with their sizes and their order. `wire` has their JSON form.
 
 mod wire;
 
@@ -10,13 +10,13 @@ use bytes::Bytes;
 pub use self::wire::{Refusal, Values};
 use crate::number::Number;
 
-/// A request that DynamoDB refuses with a `ValidationException`: its message.
+/// The message of a `ValidationException`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(pub String);
 
 impl Invalid {
-    /// A refusal in these words.
+    /// A validation error with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
@@ -24,27 +24,28 @@ impl Invalid {
 
 /// One attribute's value.
 ///
-/// The derived order is DynamoDB's within `S`, `N` and `B` (bytes, numeric, unsigned bytes), which is all that keys need; between types it is arbitrary but total.
+/// The derived order is DynamoDB's within `S`, `N` and `B` (bytes, numeric, unsigned bytes), which suffices for keys. Between
+/// types it is arbitrary but total.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     S(String),
     N(Number),
     B(Bytes),
     Bool(bool),
-    /// The null value, which is present.
+    /// The null value, which counts as present.
     Null,
     M(BTreeMap<String, Value>),
     L(Vec<Value>),
-    /// A set of texts, never empty.
+    /// A set of strings, never empty.
     Ss(BTreeSet<String>),
-    /// A set of decimals, never empty.
+    /// A set of numbers, never empty.
     Ns(BTreeSet<Number>),
     /// A set of binaries, never empty.
     Bs(BTreeSet<Bytes>),
 }
 
 impl Value {
-    /// Bytes this value counts for in an item's size.
+    /// The bytes that this value adds to the size of an item.
     pub fn size(&self) -> usize {
         match self {
             Self::S(text) => text.len(),
@@ -59,7 +60,7 @@ impl Value {
         }
     }
 
-    /// How many levels of values there are; a scalar is one.
+    /// The number of nested levels; a scalar has one.
     pub fn depth(&self) -> usize {
         1 + match self {
             Self::M(map) => map.values().map(Self::depth).max().unwrap_or(0),
@@ -68,7 +69,7 @@ impl Value {
         }
     }
 
-    /// Which of two texts, numbers or binaries is the greater; nothing else has an order.
+    /// Compares two strings, numbers or binaries. Other values have no order.
     pub(crate) fn order(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::S(one), Self::S(other)) => Some(one.cmp(other)),
@@ -78,7 +79,7 @@ impl Value {
         }
     }
 
-    /// Whether a text or binary begins with another.
+    /// Whether a string or binary begins with another.
     pub(crate) fn begins_with(&self, prefix: &Self) -> bool {
         match (self, prefix) {
             (Self::S(text), Self::S(prefix)) => text.starts_with(prefix.as_str()),
@@ -87,7 +88,7 @@ impl Value {
         }
     }
 
-    /// Whether a text or binary holds another one, or a set or list holds a member.
+    /// Whether a string or binary contains another, or a set or list contains a member.
     pub(crate) fn contains(&self, part: &Self) -> bool {
         match (self, part) {
             (Self::S(text), Self::S(part)) => text.contains(part.as_str()),
@@ -102,7 +103,8 @@ impl Value {
         }
     }
 
-    /// What the function `size` gives: bytes of a text or binary, elements of a container, nothing for other types.
+    /// The result of the function `size`: the bytes of a string or binary, or the elements of a container; `None` for other
+    /// types.
     pub(crate) fn length(&self) -> Option<usize> {
         match self {
             Self::S(text) => Some(text.len()),
@@ -116,7 +118,7 @@ impl Value {
         }
     }
 
-    /// The type's tag on the wire: `S`, `N`, `B`, `BOOL`, `NULL`, `M`, `L`, `SS`, `NS`, `BS`.
+    /// The type's descriptor on the wire: `S`, `N`, `B`, `BOOL`, `NULL`, `M`, `L`, `SS`, `NS`, `BS`.
     pub fn type_code(&self) -> &'static str {
         match self {
             Self::S(_) => "S",
@@ -133,22 +135,22 @@ impl Value {
     }
 }
 
-/// How many levels of values an attribute may have, its own value being the first.
+/// The maximum number of nested levels of an attribute, including its own value.
 pub(crate) const MAX_DEPTH: usize = 32;
 pub(crate) const NESTED_TOO_DEEP: &str =
     "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
 
-/// What is said of a name over [`crate::limits::NAME_BYTES`].
+/// The error for a name longer than [`crate::limits::NAME_BYTES`].
 pub(crate) const NAME_TOO_LONG: &str = "Attribute name is too large, must be less than 65536 bytes";
 
-/// What a map or list counts for beside its elements, each of which counts one more than its size.
+/// The bytes of a map or list without its elements. Each element adds its size and one byte.
 const CONTAINER_SIZE: usize = 3;
 
 fn attributes_size(attributes: &BTreeMap<String, Value>) -> usize {
     attributes.iter().map(|(name, value)| name.len() + value.size()).sum()
 }
 
-/// An item, or a key: attributes by name, in the order of the names.
+/// An item or a key: attributes by name, in the order of the names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Item(BTreeMap<String, Value>);
 
@@ -161,7 +163,7 @@ impl Item {
         self.0.get(name)
     }
 
-    /// The text of an attribute; `None` where it is none.
+    /// The string in an attribute, if it is one.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name) {
             Some(Value::S(text)) => Some(text),
@@ -169,7 +171,7 @@ impl Item {
         }
     }
 
-    /// The whole number of an attribute; `None` where it is none of 64 bits.
+    /// The number in an attribute, if it is an integer of 64 bits.
     pub fn whole(&self, name: &str) -> Option<i64> {
         match self.get(name) {
             Some(Value::N(number)) => number.to_string().parse().ok(),
@@ -177,7 +179,7 @@ impl Item {
         }
     }
 
-    /// Sets an attribute and returns what it replaced.
+    /// Sets an attribute, and returns its previous value.
     pub fn insert(&mut self, name: impl Into<String>, value: Value) -> Option<Value> {
         self.0.insert(name.into(), value)
     }
@@ -199,7 +201,7 @@ impl Item {
         self.0.is_empty()
     }
 
-    /// Bytes DynamoDB counts for the item: the names in UTF-8 and the values.
+    /// The size in bytes as DynamoDB counts it: the names in UTF-8 and the values.
     pub fn size(&self) -> usize {
         attributes_size(&self.0)
     }
@@ -208,7 +210,7 @@ impl Item {
         &self.0
     }
 
-    /// The attributes as a map, to change them in place.
+    /// The attributes as a mutable map.
     pub fn as_map_mut(&mut self) -> &mut BTreeMap<String, Value> {
         &mut self.0
     }

@@ -1,3 +1,3 @@
-//! The bytes on the wire below the operations: a JSON writer. The shapes of requests are the operations'.
+//! The JSON writer below the operations, which define the shapes of requests and answers.
 
 pub(crate) mod json;

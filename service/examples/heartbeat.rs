@@ -1,4 +1,4 @@
-//! The smallest whole service: one required setting, a source, a sink, a drain. Try it:
+//! The smallest complete service: one required setting, a source, a sink and a graceful shutdown. Try it:
 //!
 //! ```text
 //! cargo run -p tally-service --example heartbeat -- --greeting hello --interval 1s
@@ -26,11 +26,11 @@ fn main() -> ExitCode {
 #[command(name = "tally-heartbeat", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9199")))]
 struct Args {
-    /// What to say; required
+    /// The greeting to log; required
     #[arg(long, env = "TALLY_GREETING", value_parser = tally_service::text(), value_name = "TEXT")]
     greeting: Option<String>,
 
-    /// How long between two beats
+    /// Time between two beats
     #[arg(long, env = "TALLY_INTERVAL", default_value = "1s", value_parser = parse_duration, value_name = "SPAN")]
     interval: Duration,
 
@@ -38,7 +38,7 @@ struct Args {
     #[arg(long, env = "TALLY_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<Secret>,
 
-    /// Something to go wrong after the first beat, to see what becomes of it
+    /// A fault to inject after the first beat, to see how the process handles it
     #[arg(long, env = "TALLY_MISBEHAVE", value_enum, value_name = "HOW")]
     misbehave: Option<Misbehaviour>,
 
@@ -62,9 +62,9 @@ enum Misbehaviour {
     Panic,
     /// The source ignores every stop
     Hang,
-    /// What is stored turns out to be in a format that is not known
+    /// A task finds stored data in an unknown format
     ForeignFormat,
-    /// The service is a job that is done, with code 1
+    /// The service is a job that ends with exit code 1
     FinishWithDrift,
 }
 
@@ -82,7 +82,7 @@ impl TryFrom<Args> for Config {
         let Args { common: _, greeting, interval, token, misbehave } = args;
         let mut invalid = Invalid::none();
         let greeting = invalid.require("greeting", greeting);
-        invalid.ensure("interval", !interval.is_zero(), "must be more than nothing");
+        invalid.ensure("interval", !interval.is_zero(), "must be greater than zero");
         match greeting {
             Some(greeting) if invalid.is_empty() => Ok(Self { greeting, interval, token, misbehave }),
             _ => Err(invalid),
@@ -95,7 +95,7 @@ const BEATS: Metric = Metric {
     kind: Kind::Counter,
     unit: Unit::Count,
     labels: &[],
-    description: "Beats that were said.",
+    description: "Beats logged.",
 };
 
 struct Heartbeat {
@@ -134,7 +134,7 @@ impl App for Heartbeat {
     }
 }
 
-/// The source: one beat an interval.
+/// The source: sends one beat per interval.
 struct Pulse {
     clock: Clock,
     interval: Duration,
@@ -161,7 +161,7 @@ impl Task for Pulse {
     }
 }
 
-/// The sink: says each beat, and ends when the source has and everything is said.
+/// The sink: logs each beat, and ends once the source has ended and every beat is logged.
 struct Voice {
     greeting: String,
     beats: mpsc::Receiver<u64>,

@@ -1,5 +1,4 @@
-//! The admin listener's routes: whether the process lives, whether it is ready, what it counts, what it logs. Never
-//! public.
+//! The routes of the admin listener: liveness, readiness, metrics and the log level. They must not be public.
 
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -38,14 +37,14 @@ async fn log_level(State(level): State<Level>) -> String {
     format!("{}\n", level.filter())
 }
 
-/// Safe to repeat. A browser says where a PUT comes from, and no page has a reason to send one here.
+/// Safe to repeat. A browser sends an `Origin` header with a PUT, and no web page has a reason to change the log level.
 async fn set_log_level(State(level): State<Level>, headers: HeaderMap, body: String) -> Response {
     if headers.contains_key(header::ORIGIN) {
-        return (StatusCode::FORBIDDEN, "no page may change this\n").into_response();
+        return (StatusCode::FORBIDDEN, "web pages may not change the log level\n").into_response();
     }
     match body.trim().parse::<Filter>() {
         Ok(filter) => {
-            tracing::warn!(from = %level.filter(), to = %filter, "the log level changes");
+            tracing::warn!(from = %level.filter(), to = %filter, "changing the log level");
             level.set(filter);
             log_level(State(level)).await.into_response()
         }

@@ -13,8 +13,8 @@ use thiserror::Error;
 use crate::duration::parse_duration;
 use crate::telemetry::{Filter, LogFormat};
 
-/// What every process takes. Flatten the groups after a binary's own arguments, which help would list under the last
-/// group's heading otherwise.
+/// The arguments of every process. Flatten them after a binary's own arguments; otherwise help lists those under the
+/// heading of the last group.
 ///
 /// A binary whose admin listener has another port says so on its own arguments:
 /// `#[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9091")))]`.
@@ -47,16 +47,16 @@ pub struct CommonArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Store", about = None, long_about = None)]
 pub struct StoreArgs {
-    /// What every table's name begins with
+    /// Prefix of every table name
     #[arg(long, env = "TALLY_TABLE_PREFIX", default_value = "", value_parser = table_prefix, value_name = "TEXT")]
     pub table_prefix: String,
 
-    /// Shards a post's rows are spread over: what the deployment was created with, unless it is new
+    /// Number of shards of each post; a deployment keeps the number that it was created with
     #[arg(long, env = "TALLY_SHARDS", value_parser = shards, value_name = "COUNT")]
     pub shards: Option<ShardCount>,
 }
 
-/// An address to listen on, or none.
+/// An address to listen on, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
     Off,
@@ -69,7 +69,8 @@ pub enum Listen {
 pub struct BadListen;
 
 impl Listen {
-    /// Whether a listener here leaves none for `other`. Port 0 is another one each time.
+    /// Whether a listener on this address keeps another one from listening on `other`. Port 0 never does: it stands for any
+    /// free port.
     pub fn takes(self, other: SocketAddr) -> bool {
         let Self::At(ours) = self else { return false };
         let same_ip = ours.ip() == other.ip() || ours.ip().is_unspecified() || other.ip().is_unspecified();
@@ -94,22 +95,23 @@ impl fmt::Display for Listen {
     }
 }
 
-/// Text that may not be empty, for settings whose variable is often set to nothing. A clap `value_parser`.
+/// A clap `value_parser` that refuses empty text, since an environment variable is often set to nothing.
 pub fn text() -> NonEmptyStringValueParser {
     NonEmptyStringValueParser::new()
 }
 
-/// The whole help text and that of every subcommand, the same on every machine: what a binary's test takes a snapshot of.
+/// The help text of a command and of all its subcommands, the same on every machine. Each binary's test compares it with a
+/// snapshot.
 pub fn reference<A: CommandFactory>() -> String {
     let mut command = A::command();
     command.build();
     helps(command)
 }
 
-/// The arguments of a group where neither the command line nor the environment states any.
+/// The default values of a group of arguments, whatever the command line and the environment say.
 ///
 /// # Panics
-/// One of them has no default.
+/// If an argument has no default.
 pub fn defaults<A: Args>() -> A {
     let command = A::augment_args(Command::new("defaults").no_binary_name(true)).mut_args(|arg| arg.env(None));
     A::from_arg_matches(&command.get_matches_from([""; 0])).expect("each has a default")
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_documented_ones_and_a_binary_may_have_its_own_admin_port() {
+    fn defaults_are_the_documented_ones_and_a_binary_can_have_its_own_admin_port() {
         let args = parse(&[]).unwrap();
         assert_eq!(args.common.shutdown_grace, Duration::from_secs(25));
         assert_eq!(args.common.admin_listen.to_string(), "127.0.0.1:9099");
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_value_is_refused_by_the_name_of_its_flag() {
+    fn a_bad_value_is_refused_with_the_name_of_its_flag() {
         let bad = [
             ["--log-format", "xml"],
             ["--log", "tally=loud"],
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn two_listeners_on_one_address_are_noticed() {
+    fn listeners_on_the_same_address_are_detected() {
         let takes = |ours: &str, other: &str| ours.parse::<Listen>().unwrap().takes(other.parse().unwrap());
         assert!(takes("127.0.0.1:9090", "127.0.0.1:9090") && takes("0.0.0.0:9090", "127.0.0.1:9090"));
         assert!(takes("127.0.0.1:9090", "[::]:9090"));

@@ -1,4 +1,4 @@
-//! The source of every random choice a process makes, so that a seed replays a run.
+//! The source of every random choice in a process, so that a seed replays a run.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Random numbers from one seed (SplitMix64). Clones draw from the same sequence, so no two of them draw the same.
+/// Random numbers from one seed (SplitMix64). Clones draw from the same sequence, so no two of them get the same number.
 ///
 /// Good for jitter and for tokens that must differ; not for secrets.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl Chance {
         Self::seeded(RandomState::new().build_hasher().finish())
     }
 
-    /// A sequence of its own for a part whose draws must not depend on what others draw meanwhile.
+    /// Returns an independent sequence, for a part whose draws must not depend on what others draw in the meantime.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self::seeded(self.token())
@@ -37,7 +37,7 @@ impl Chance {
         bits ^ (bits >> 31)
     }
 
-    /// A number from 0 up to, not including, 1: the jitter a backoff asks for.
+    /// A random number in `0.0..1.0`, for the jitter of a backoff.
     pub fn fraction(&self) -> f64 {
         let bits = u32::try_from(self.token() >> 32).unwrap_or(u32::MAX);
         f64::from(bits) / (f64::from(u32::MAX) + 1.0)
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_replays_and_matches_the_published_sequence() {
+    fn a_seed_replays_the_published_sequence() {
         let chance = Chance::seeded(1_234_567);
         let drawn: Vec<u64> = (0..3).map(|_| chance.token()).collect();
         assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_fill_zero_to_one_and_never_reach_one() {
+    fn fractions_lie_between_0_and_1_and_average_one_half() {
         let chance = Chance::seeded(1);
         let drawn: Vec<f64> = (0..10_000).map(|_| chance.fraction()).collect();
         assert!(drawn.iter().all(|f| (0.0..1.0).contains(f)));

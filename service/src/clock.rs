@@ -1,4 +1,4 @@
-//! What time it is and how to wait: the only place that reads a clock.
+//! Wall time, monotonic time and waiting: the only module that reads the wall clock.
 
 mod store;
 
@@ -12,22 +12,22 @@ use tokio::time::Instant;
 pub use self::store::StoreClock;
 use crate::UnixMillis;
 
-/// Wall time, monotonic time and waiting, handed to whatever needs them. Clones are the same clock.
+/// Wall time, monotonic time and waiting. Clones read the same clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Where the monotonic time is zero.
+    /// The instant at which the monotonic time is zero.
     origin: Instant,
     wall: Wall,
-    /// What corrects the wall time. A process has few clocks and keeps them to its end, so they can be shared by reference.
+    /// Corrects the wall time. A process has few clocks and keeps them until it ends, so this is leaked and shared.
     corrected_by: &'static RwLock<Option<StoreClock>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Wall {
     System,
-    /// This at the origin, moving with tokio's time.
+    /// This time at the origin; it moves with tokio's time.
     Since(UnixMillis),
-    /// This at the origin, and both times moved on by so many milliseconds since.
+    /// This time at the origin; both times move only by the milliseconds in the counter.
     Stepped(UnixMillis, &'static AtomicU64),
 }
 
@@ -40,20 +40,20 @@ impl Clock {
         Self { origin: Instant::now(), wall, corrected_by: Box::leak(Box::default()) }
     }
 
-    /// A clock that says `base` now and moves with tokio's time: a whole service runs under paused time, and one
-    /// given another base is a process whose clock is wrong.
+    /// A clock that shows `base` now and moves with tokio's time, so that a whole service runs under paused time. Another
+    /// base simulates a process whose clock is wrong.
     pub fn starting_at(base: UnixMillis) -> Self {
         Self::of(Wall::Since(base))
     }
 
-    /// A clock that says `base`, and moves only when `stepped` does: for a test that breaks the rule that time is read when
+    /// A clock that shows `base` and moves only when `stepped` does, for a test that breaks the rule that time is read when
     /// it is needed.
     pub fn stepping(base: UnixMillis, stepped: &'static AtomicU64) -> Self {
         Self::of(Wall::Stepped(base, stepped))
     }
 
-    /// From now on this clock and its clones say what `store` takes their times for: a machine's own clock may be wrong,
-    /// and what is stored has to be by one that all processes agree on.
+    /// From now on, this clock and its clones correct their wall time by `store`. The clock of a machine may be wrong, and
+    /// all processes have to agree on the times that they store.
     pub fn correct_by(&self, store: StoreClock) {
         *self.corrected_by.write() = Some(store);
     }
@@ -77,7 +77,7 @@ impl Clock {
         }
     }
 
-    /// A monotonic time, like that of a [reading](Self::reading), that goes on while the machine sleeps.
+    /// A monotonic time that also advances while the machine is suspended.
     pub fn awake_or_asleep(&self) -> Duration {
         match self.wall {
             Wall::System => boot_time(),
@@ -85,7 +85,7 @@ impl Clock {
         }
     }
 
-    /// One reading of both times, as machines take it. Clones of a clock read the same monotonic time.
+    /// Reads both times at once, as the state machines of the core take them. Clones read the same monotonic time.
     pub fn reading(&self) -> Now {
         Now { at: self.monotonic(), wall: self.now() }
     }
@@ -94,7 +94,7 @@ impl Clock {
         tokio::time::sleep(span).await;
     }
 
-    /// Waits until the clock says `at`, however it is set meanwhile; returns at once when that has passed.
+    /// Waits until the clock reaches `at`, even if the clock is changed meanwhile. Returns at once if that time has passed.
     pub async fn sleep_until(&self, at: UnixMillis) {
         loop {
             let left = at.since(self.now());
@@ -113,7 +113,7 @@ fn system_now() -> UnixMillis {
 }
 
 fn boot_time() -> Duration {
-    // On macOS the monotonic clock is the one that goes on.
+    // On macOS the monotonic clock also advances while the machine is suspended.
     #[cfg(target_os = "linux")]
     let clock = rustix::time::ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_runtime_clock_moves_with_paused_time_alone() {
+    async fn a_clock_with_a_base_moves_only_with_paused_time() {
         let clock = Clock::starting_at(UnixMillis(1_000));
         assert_eq!(clock.now(), UnixMillis(1_000));
         clock.sleep(Duration::from_secs(3600)).await;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn sleeping_until_a_time_ends_at_that_time_and_a_past_one_at_once() {
+    async fn sleeping_until_a_time_ends_at_that_time_or_at_once_if_it_has_passed() {
         let clock = Clock::starting_at(UnixMillis(50));
         clock.sleep_until(UnixMillis(20)).await;
         assert_eq!(clock.now(), UnixMillis(50));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_clock_and_its_clones_are_corrected_from_then_on() {
+    async fn correcting_a_clock_also_corrects_its_clones() {
         let (clock, store) = (Clock::starting_at(UnixMillis(700_000)), StoreClock::default());
         let earlier = clock;
         clock.correct_by(store.clone());
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "what is tested")]
-    fn the_systems_time_that_goes_on_in_sleep_never_goes_back() {
+    fn the_time_that_includes_suspension_never_goes_back() {
         let clock = Clock::system();
         let times: Vec<Duration> = (0..100).map(|_| clock.awake_or_asleep()).collect();
         assert!(times.is_sorted() && times[0] > Duration::ZERO, "{times:?}");
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "what is tested")]
-    fn the_system_clock_says_this_century() {
+    fn the_system_clock_shows_a_time_of_this_century() {
         let now = Clock::system().now();
         assert!(now > UnixMillis(1_700_000_000_000) && now < UnixMillis::MAX, "{now}");
     }

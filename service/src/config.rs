@@ -1,10 +1,10 @@
-//! What is wrong with a configuration: every problem at once, each naming its setting and never its value.
+//! Configuration errors: all problems at once, each with the name of its setting and never its value.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// A setting by its name.
+/// The name of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting(Name);
 
@@ -17,7 +17,7 @@ enum Name {
 }
 
 impl Setting {
-    /// The setting of this flag, with or without its dashes.
+    /// The setting of a flag, which may be given with or without its dashes.
     pub fn new(flag: &str) -> Self {
         Self(Name::Flag(flag.trim_start_matches('-').to_owned()))
     }
@@ -32,7 +32,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// A configuration that cannot be run: collects problems while settings are checked, and is then the error.
+/// A configuration that cannot be used. It collects problems while settings are checked, and is then the error.
 ///
 /// ```
 /// # use tally_service::Invalid;
@@ -74,12 +74,12 @@ impl Invalid {
         self.0.push((Setting::new(flag), problem.into()));
     }
 
-    /// States a problem of a variable that has no flag, such as AWS's.
+    /// Adds a problem with a variable that has no flag, such as one of AWS's.
     pub fn add_variable(&mut self, variable: &str, problem: impl Into<String>) {
         self.0.push((Setting(Name::Variable(variable.to_owned())), problem.into()));
     }
 
-    /// The value, whose absence is a problem.
+    /// Returns the value, and adds a problem if there is none.
     pub fn require<T>(&mut self, flag: &str, value: Option<T>) -> Option<T> {
         if value.is_none() {
             self.add(flag, "missing, and there is no default");
@@ -87,19 +87,19 @@ impl Invalid {
         value
     }
 
-    /// The value, whose error is a problem.
+    /// Returns the value, and adds a problem if it is an error.
     pub fn accept<T, E: fmt::Display>(&mut self, flag: &str, value: Result<T, E>) -> Option<T> {
         value.map_err(|error| self.add(flag, error.to_string())).ok()
     }
 
-    /// States a rule that a setting must keep.
+    /// Adds a problem unless the rule holds.
     pub fn ensure(&mut self, flag: &str, holds: bool, rule: impl Into<String>) {
         if !holds {
             self.add(flag, rule);
         }
     }
 
-    /// Takes over the problems of another check.
+    /// Adds the problems of another check.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }

@@ -1,4 +1,4 @@
-//! Durations as people write them in settings: one whole number and one unit.
+//! Parses the durations of settings: a whole number and a unit.
 
 use std::time::Duration;
 
@@ -8,13 +8,11 @@ const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadDuration {
-    /// It does not begin with a whole number.
     #[error("not a duration: write a whole number and a unit, such as 20ms, 10s, 5m, 2h or 1d")]
     NoNumber,
-    /// Its unit is missing or unknown.
     #[error("a duration needs one of the units ms, s, m, h, d")]
     NoUnit,
-    #[error("too long a duration")]
+    #[error("the duration is too long")]
     TooLong,
 }
 
@@ -41,13 +39,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_number_and_a_unit_is_a_duration() {
+    fn a_duration_is_a_whole_number_and_a_unit() {
         let parsed = ["20ms", "10s", "5m", "2h", "1d", "0", "0ms", "007s"].map(|text| parse_duration(text).unwrap());
         assert_eq!(parsed.map(|span| span.as_millis()), [20, 10_000, 300_000, 7_200_000, 86_400_000, 0, 0, 7_000]);
     }
 
     #[test]
-    fn anything_else_is_refused_for_its_reason() {
+    fn anything_else_is_refused_with_its_reason() {
         for text in ["", "s", "-1s", "+1s", " 1s", ".5s", "ten"] {
             assert_eq!(parse_duration(text), Err(BadDuration::NoNumber), "{text:?}");
         }

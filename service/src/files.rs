@@ -1,10 +1,11 @@
-//! How many files, connections among them, this process may have open at once.
+//! The limit of open files. Connections count as open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit of open files as far as this process may, and tells it; `None` is no limit.
+/// Raises the soft limit of open files to the hard limit where that is allowed, and returns the limit in force; `None`
+/// means unlimited.
 ///
-/// The lower of the system's two limits is there for programs that still use `select`; none of Tally's does.
+/// The soft limit exists for programs that use `select`, and none of Tally's does.
 pub fn open_files() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let current = current?;
@@ -17,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_as_high_as_it_may_be() {
+    fn the_limit_is_raised_to_the_maximum() {
         let limit = open_files();
         assert_eq!(limit, getrlimit(Resource::Nofile).maximum);
         assert_eq!(open_files(), limit);

@@ -1,5 +1,4 @@
-//! Where a service lives in a process: what it may use of it, and how it is started and ended. Signals and exit codes
-//! are `run`'s.
+//! What a service may use of its process, and how a service starts and stops. `run` handles signals and exit codes.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,25 +9,25 @@ use crate::{
     Chance, Clock, Ended, Exit, Patience, Readiness, Shutdown, Stage, Standstill, Stop, Supervisor, Task, Worker,
 };
 
-/// The condition every host states itself: whether start-up is through and shutdown has not begun.
+/// The readiness condition that the host itself sets: start-up has finished and shutdown has not begun.
 const RUNNING: &str = "running";
 
-/// A whole service, wired and ready to go; production, the local stack and the tests start the same one.
+/// A complete service, ready to start. Production, the local stack and the tests start the same one.
 pub trait App: Sized + Send + 'static {
-    /// Routes of its own on the admin listener, beside `/livez`, `/readyz`, `/metrics` and `/log-level`. They are served before
+    /// Routes to add to the admin listener, beside `/livez`, `/readyz`, `/metrics` and `/log-level`. They are served before
     /// [`start`](Self::start), with the same host.
     fn routes(&self, _host: &Host) -> Router {
         Router::new()
     }
 
-    /// Waits for what it needs, spawns its tasks and returns; the service runs on in them.
+    /// Waits for what the service needs, spawns its tasks and returns. The service then runs in those tasks.
     ///
     /// # Errors
-    /// What it cannot start without, other than a dependency that is worth waiting for ([`Host::wait_for`]).
+    /// A problem that waiting does not solve. Use [`Host::wait_for`] for a dependency that may become available.
     fn start(self, host: Host) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-/// What a service has of its process. Clones are the same host, so a task may keep one.
+/// What a service may use of its process. Clones are the same host, so a task may keep one.
 #[derive(Clone, Debug)]
 pub struct Host {
     supervisor: Supervisor,
@@ -39,7 +38,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host with the system's clock and chance, and readiness of its own.
+    /// A host with the system's clock, unpredictable random numbers and readiness of its own.
     #[expect(clippy::disallowed_methods, reason = "the clock of every service comes from here")]
     pub fn new(name: &str) -> Self {
         Self {
@@ -61,19 +60,19 @@ impl Host {
         Self { chance, ..self }
     }
 
-    /// The same, whose tasks stand still when `standstill` says so.
+    /// The same host, whose tasks pause whenever `standstill` says so.
     #[must_use]
     pub fn with_standstill(self, standstill: Standstill) -> Self {
         Self { supervisor: self.supervisor.standing_still_by(standstill), ..self }
     }
 
-    /// The same with readiness shared with others, usually a [`Readiness::scope`].
+    /// The same host with another readiness, usually a [`Readiness::scope`] of a shared one.
     #[must_use]
     pub fn with_readiness(self, readiness: Readiness) -> Self {
         Self { readiness, ..self }
     }
 
-    /// The same, which gives up on what it needs once that has failed for `patience`, if there is a limit.
+    /// The same host, which gives up on a dependency that has failed for `patience`, if there is a limit.
     #[must_use]
     pub fn giving_up_after(self, patience: Option<Duration>) -> Self {
         Self { patience, ..self }
@@ -83,7 +82,7 @@ impl Host {
         self.clock
     }
 
-    /// How this process tries again.
+    /// The retry policy of this process.
     pub fn patience(&self) -> Patience {
         Patience::new(self.clock, self.chance.clone()).giving_up_after(self.patience)
     }
@@ -101,12 +100,12 @@ impl Host {
         self.supervisor.spawn(stage, name, task);
     }
 
-    /// Runs a task that may end well, or be stopped alone ([`Supervisor::worker`]).
+    /// Runs a task that may end, or be stopped alone ([`Supervisor::worker`]).
     pub fn worker(&self, stage: Stage, name: &str, task: impl Task) -> Worker {
         self.supervisor.worker(stage, name, task)
     }
 
-    /// Runs the one thing the process is for ([`Supervisor::job`]).
+    /// Runs the job that the process exists for ([`Supervisor::job`]).
     pub fn job<Fut>(&self, name: &str, job: impl FnOnce(Stop) -> Fut)
     where
         Fut: Future<Output = anyhow::Result<Exit>> + Send + 'static,
@@ -114,20 +113,20 @@ impl Host {
         self.supervisor.job(name, job);
     }
 
-    /// Shutdown, as seen outside of any task: the view of the first stage.
+    /// The stop signal for code outside of any task: that of the first stage.
     pub fn stop(&self) -> Stop {
         self.supervisor.stop_of(Stage::Intake)
     }
 }
 
-/// A service under way. Dropping it kills it.
+/// A running service. Dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
     host: Host,
 }
 
 impl Running {
-    /// Starts `app` and returns at once: start-up is itself a task, named `start`, that can fail or be stopped.
+    /// Starts `app` and returns at once. Start-up runs in a task named `start`, which can fail or be stopped.
     pub fn start(app: impl App, host: Host) -> Self {
         host.readiness.clear();
         host.readiness.not_ready(RUNNING, "starting");
@@ -144,15 +143,15 @@ impl Running {
         Self { host }
     }
 
-    /// The service's host: its readiness, and the means to add tasks to it.
+    /// The service's host, for its readiness and for adding tasks.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Completes when the service is ready.
+    /// Returns once the service is ready.
     ///
     /// # Errors
-    /// The end that came first.
+    /// A task ended first.
     pub async fn ready(&self) -> Result<(), Ended> {
         tokio::select! {
             biased;
@@ -161,18 +160,18 @@ impl Running {
         }
     }
 
-    /// The first end of a task that matters; pending while all is well.
+    /// Waits until a task ends that should not have, and returns the first such end.
     pub async fn ended(&self) -> Ended {
         self.host.supervisor.first_end().await
     }
 
-    /// Stops in order, inside `grace` ([`Supervisor::stop`]).
+    /// Stops the stages in order, within `grace` ([`Supervisor::stop`]).
     pub async fn stop(self, grace: Duration) -> Shutdown {
         self.host.readiness.not_ready(RUNNING, "stopping");
         self.host.supervisor.stop(grace).await
     }
 
-    /// Ends as in a crash: no task runs another line. Returns once everything they owned is dropped.
+    /// Ends the service as a crash would: no task runs any further. Returns once everything that they own is dropped.
     pub async fn kill(self) {
         self.host.supervisor.kill().await;
     }

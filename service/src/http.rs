@@ -1,4 +1,4 @@
-//! Serves a router over HTTP/1.1 within limits, and drains it.
+//! Serves a router over HTTP/1.1 within limits, and drains it on shutdown.
 
 mod patient;
 pub mod same_site;
@@ -25,15 +25,15 @@ pub use patient::Patient;
 use crate::config::Setting;
 use crate::{Stop, Task, Unfit};
 
-/// What a client may take of a server before it has sent a request.
+/// Limits on what a client may use of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at once; more wait in the listener's queue.
+    /// Connections at once; further ones wait in the listener's queue.
     pub connections: usize,
     /// How long a request's headers may take, and how long a connection may be idle between requests.
     pub header_time: Duration,
     pub header_bytes: usize,
-    /// How long an answer may wait for its client to read any of it.
+    /// How long an answer may wait for a client that reads none of it.
     pub unread_time: Duration,
 }
 
@@ -51,15 +51,15 @@ impl Default for Limits {
 /// Listens on `address`, which the setting `flag` gave.
 ///
 /// # Errors
-/// [`Unfit`]: an address that cannot be had, by the name of its setting.
+/// [`Unfit`], with the name of the setting, if the address is not available.
 pub async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
     let unfit = |error| Unfit(format!("cannot listen on {address}, set by {}: {error}", Setting::new(flag)));
     Ok(listener.map_err(unfit)?)
 }
 
-/// Whether a request with these headers names one host, as each of HTTP/1.1 has to. With none or with two of them, proxies
-/// and servers may take it for requests of different sites.
+/// Whether a request names exactly one host, as HTTP/1.1 requires. Otherwise proxies and servers may disagree about the
+/// site that it is for.
 pub fn names_one_host(version: Version, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -72,11 +72,13 @@ async fn only_of_one_host(request: Request, next: Next) -> Response {
     if names_one_host(request.version(), request.headers()) {
         next.run(request).await
     } else {
-        (StatusCode::BAD_REQUEST, [(header::CONNECTION, "close")], "a request names one host\n").into_response()
+        (StatusCode::BAD_REQUEST, [(header::CONNECTION, "close")], "a request must name exactly one host\n")
+            .into_response()
     }
 }
 
-/// A listener and what it serves, as a task: on request it stops accepting and lets answers under way finish.
+/// A task that serves a router on a listener. When asked to stop, it accepts no more connections and lets the answers
+/// under way finish.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -108,7 +110,7 @@ impl Task for Server {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let permits = Arc::new(Semaphore::new(self.limits.connections));
         let draining = GracefulShutdown::new();
-        // Dropped with this task, and its connections with it.
+        // Dropping the set with this task closes its connections.
         let mut connections = JoinSet::new();
         while let Ok(accepted) = stop.unless_requested(self.accept(&permits)).await {
             while connections.try_join_next().is_some() {}

@@ -1,4 +1,4 @@
-//! The metrics a process has: a catalogue to declare them in, and the recorder that renders them for Prometheus.
+//! Metrics: the catalogue in which a process declares them, and the recorder that renders them for Prometheus.
 
 pub mod process;
 mod recorder;
@@ -19,20 +19,20 @@ pub enum Kind {
     Histogram,
 }
 
-/// What one step of a metric's value is. Base units alone.
+/// The unit of a metric's value. Only base units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// So many of what the name says.
+    /// A number of the things that the name says.
     Count,
     Seconds,
-    /// Seconds since 1970: a moment, not a span.
+    /// Seconds since 1970.
     Timestamp,
     Bytes,
     /// A share, from 0 to 1.
     Ratio,
 }
 
-/// One metric: what a dashboard needs to know of it.
+/// One metric, with what a dashboard needs to know about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     /// `tally_<what>_<unit>`, and `_total` for counters.
@@ -43,21 +43,21 @@ pub struct Metric {
     pub description: &'static str,
 }
 
-/// A label. Its values are a bounded set, never ids of posts or users.
+/// A label. Its values are a bounded set, never the ids of posts or users.
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
     pub name: &'static str,
-    /// Every value it may have; none where a process learns them, as the numbers of partitions.
+    /// Every value that it may have; empty if the process learns them, as it does the numbers of partitions.
     pub values: &'static [&'static str],
 }
 
 impl Label {
-    /// A label with these values and no others.
+    /// A label that has exactly these values.
     pub const fn of(name: &'static str, values: &'static [&'static str]) -> Self {
         Self { name, values }
     }
 
-    /// A label whose values are learnt.
+    /// A label whose values become known while the process runs.
     pub const fn learnt(name: &'static str) -> Self {
         Self { name, values: &[] }
     }
@@ -67,33 +67,33 @@ impl Label {
     }
 }
 
-/// Every metric of a binary: described from here when it starts, and snapshot by a test through `Display`.
+/// All metrics of a binary. They are described when it starts, and a test compares them with a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct Catalogue(pub &'static [Metric]);
 
-/// Lines of the log that standard error did not take.
+/// Lines of the log that could not be written to standard error.
 pub(crate) const DROPPED_LINES: Metric = Metric {
     name: "tally_log_dropped_lines_total",
     kind: Kind::Counter,
     unit: Unit::Count,
     labels: &[],
-    description: "Lines of the log dropped, as standard error could not be written.",
+    description: "Log lines dropped because standard error could not be written.",
 };
 
-/// What every process has, whatever its own catalogue says.
+/// The metrics of every process, in addition to its own catalogue.
 pub const COMMON: Catalogue = Catalogue(&[
     Metric {
         name: "tally_build_info",
         kind: Kind::Gauge,
         unit: Unit::Count,
         labels: &[Label::learnt("service"), Label::learnt("version")],
-        description: "Always 1; says what is running.",
+        description: "Always 1; its labels name the service and its version.",
     },
     DROPPED_LINES,
 ]);
 
 impl Catalogue {
-    /// Tells the recorder what each metric is.
+    /// Registers the description of each metric with the recorder.
     pub fn describe(&self) {
         for metric in self.0 {
             let Metric { name, description, .. } = *metric;
@@ -105,7 +105,7 @@ impl Catalogue {
         }
     }
 
-    /// Begins every counter at 0 whose labels' values are known: a rate over a counter that appears with its first
+    /// Starts every counter whose labels' values are known at 0. A rate over a counter that only appears with its first
     /// increment misses that increment.
     pub fn begin(&self) {
         for metric in self.0.iter().filter(|metric| metric.kind == Kind::Counter) {
@@ -115,24 +115,24 @@ impl Catalogue {
         }
     }
 
-    /// Names that break the house's rules, for the catalogue's test to find none.
+    /// The metrics whose names break the naming rules; a test expects none.
     pub fn misnamed(&self) -> Vec<&'static str> {
         self.0.iter().filter(|metric| !metric.is_well_named()).map(|metric| metric.name).collect()
     }
 }
 
 impl Metric {
-    /// The counter with these values, in the order of the labels.
+    /// The counter with these label values, in the order of the labels.
     pub fn counter(&self, values: &[&'static str]) -> Counter {
         counter!(self.name, self.labelled(values))
     }
 
-    /// The gauge with these values, in the order of the labels.
+    /// The gauge with these label values, in the order of the labels.
     pub fn gauge(&self, values: &[&'static str]) -> Gauge {
         gauge!(self.name, self.labelled(values))
     }
 
-    /// The histogram with these values, in the order of the labels.
+    /// The histogram with these label values, in the order of the labels.
     pub fn histogram(&self, values: &[&'static str]) -> Histogram {
         histogram!(self.name, self.labelled(values))
     }
@@ -148,7 +148,7 @@ impl Metric {
             .collect()
     }
 
-    /// Every combination of its labels' values; none where a value is learnt.
+    /// Every combination of label values, or none if the values of a label are not known yet.
     fn combinations(&self) -> Vec<Vec<&'static str>> {
         self.labels.iter().fold(vec![Vec::new()], |begun, label| {
             let longer = begun.iter().flat_map(|begun| {
@@ -193,7 +193,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// Describes `catalogues` and what every process has, begins their counters, and says what is running.
+/// Describes `catalogues` and the common metrics, starts their counters, and records which version is running.
 pub fn announce(service: &str, version: &str, catalogues: &[Catalogue]) {
     for catalogue in catalogues.iter().chain([&COMMON]) {
         catalogue.describe();
@@ -213,27 +213,27 @@ mod tests {
     }
 
     #[test]
-    fn a_catalogue_prints_one_line_a_metric() {
+    fn a_catalogue_prints_one_line_per_metric() {
         insta::assert_snapshot!(COMMON, @"
-        tally_build_info{service,version} gauge, count: Always 1; says what is running.
-        tally_log_dropped_lines_total{} counter, count: Lines of the log dropped, as standard error could not be written.
+        tally_build_info{service,version} gauge, count: Always 1; its labels name the service and its version.
+        tally_log_dropped_lines_total{} counter, count: Log lines dropped because standard error could not be written.
         ");
     }
 
     #[test]
-    fn a_label_prints_the_values_it_may_have() {
+    fn a_label_prints_its_possible_values() {
         const CATALOGUE: Catalogue = Catalogue(&[metric("tally_records_total", Kind::Counter, Unit::Count)]);
         insta::assert_snapshot!(CATALOGUE, @"tally_records_total{way=in|out,partition} counter, count: A thing.");
     }
 
     #[test]
     #[should_panic(expected = "tally_records_total has no way=up")]
-    fn a_value_that_the_catalogue_does_not_name_is_a_bug() {
+    fn a_label_value_outside_the_catalogue_is_a_bug() {
         metric("tally_records_total", Kind::Counter, Unit::Count).counter(&["up", "3"]).increment(1);
     }
 
     #[test]
-    fn names_carry_their_unit_and_counters_their_suffix() {
+    fn names_end_in_their_unit_and_those_of_counters_in_total() {
         const GOOD: Catalogue = Catalogue(&[
             metric("tally_records_total", Kind::Counter, Unit::Count),
             metric("tally_lag_seconds", Kind::Gauge, Unit::Seconds),
@@ -273,7 +273,10 @@ mod tests {
         metrics::histogram!("tally_test_rows").record(99.0);
         let rendered = second.render();
         assert!(rendered.contains(r#"tally_build_info{service="tally-test",version="1.2.3"} 1"#), "{rendered}");
-        assert!(rendered.contains("# HELP tally_build_info Always 1; says what is running."), "{rendered}");
+        assert!(
+            rendered.contains("# HELP tally_build_info Always 1; its labels name the service and its version."),
+            "{rendered}"
+        );
         let errors: Vec<&str> = rendered.lines().filter(|line| line.starts_with("tally_test_errors_total{")).collect();
         assert_eq!(errors.len(), 4, "{rendered}");
         assert!(errors.contains(&r#"tally_test_errors_total{call="get",class="bad"} 0"#), "{errors:?}");

@@ -1,4 +1,4 @@
-//! Trying again after a fault: which faults are worth another try, and how long to wait before it.
+//! Retries: which faults are worth another attempt, and how long to wait before it.
 
 use std::fmt;
 use std::future::Future;
@@ -12,10 +12,10 @@ use thiserror::Error;
 
 use crate::{Chance, Clock, Stop, Stopped};
 
-/// Told of each fault that leads to another try: what was tried, the fault, and how many tries have failed by now.
+/// Called for each fault that leads to another attempt, with the name of the call, the fault and the attempts failed so far.
 type OnFault = Arc<dyn Fn(&str, &Fault, u32) + Send + Sync>;
 
-/// Repeats calls that fail for a while. The only retry loop of a service: give it calls that are safe to repeat.
+/// Retries calls that fail for a while. This is the only retry loop of a service: calls must be safe to repeat.
 #[derive(Clone)]
 pub struct Patience {
     clock: Clock,
@@ -25,7 +25,7 @@ pub struct Patience {
     on_fault: OnFault,
 }
 
-/// A job gives up on what it needs: nothing it tried has succeeded for as long as its patience lasts.
+/// A job gave up on a call that has failed for as long as its patience allows.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("given up after {patience:?}, which --patience sets")]
 pub struct GivenUp {
@@ -34,17 +34,17 @@ pub struct GivenUp {
     pub fault: Fault,
 }
 
-/// What ends the waiting between two tries early. A call under way is never cut off.
+/// What ends the wait between two attempts early. A call under way is never cut off.
 #[derive(Clone, Copy, Debug)]
 pub enum Until<'a> {
-    /// The request to stop: for work that may be left undone.
+    /// The request to stop, for work that may be left undone.
     Requested(&'a Stop),
-    /// The last call: for work that is to be finished while stopping.
+    /// The last call of a shutdown, for work that has to be finished while stopping.
     LastCall(&'a Stop),
 }
 
 impl Until<'_> {
-    /// What `wait` returns, or [`Stopped`] if it ends early.
+    /// Returns the result of `wait`, or [`Stopped`] if the wait ends early.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -57,40 +57,40 @@ impl Until<'_> {
 }
 
 impl Patience {
-    /// Waits as [`Backoff::STORE`] says, with jitter drawn from `chance`.
+    /// Waits according to [`Backoff::STORE`], with jitter drawn from `chance`.
     pub fn new(clock: Clock, chance: Chance) -> Self {
         Self { clock, chance, backoff: Backoff::STORE, limit: None, on_fault: Arc::new(|_, _, _| {}) }
     }
 
-    /// The same with other waits.
+    /// The same policy with another backoff.
     #[must_use]
     pub fn with_backoff(self, backoff: Backoff) -> Self {
         Self { backoff, ..self }
     }
 
-    /// The same, where a call is given up that has failed for `limit`, if there is one.
+    /// The same policy, which gives up on a call that has failed for `limit`, if there is a limit.
     #[must_use]
     pub fn giving_up_after(self, limit: Option<Duration>) -> Self {
         Self { limit, ..self }
     }
 
-    /// The same with `on_fault` called before each wait, for metrics and logs: what was tried, the fault, and how many
-    /// tries have failed by now.
+    /// The same policy, which calls `on_fault` before each wait, for metrics and logs. Its arguments are the name of the call,
+    /// the fault and the number of attempts failed so far.
     #[must_use]
     pub fn on_fault(self, on_fault: impl Fn(&str, &Fault, u32) + Send + Sync + 'static) -> Self {
         Self { on_fault: Arc::new(on_fault), ..self }
     }
 
-    /// The clock it waits by.
+    /// The clock that it waits by.
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Repeats `call` until it succeeds, for as long as it takes. Dropping this future cuts the call off, so drop it only if that is
-    /// harmless.
+    /// Repeats `call` until it succeeds, without a limit of time. Dropping this future cuts the call off, so drop it only if
+    /// that is harmless.
     ///
     /// # Errors
-    /// A fault that waiting does not mend.
+    /// A fault that another attempt cannot solve.
     pub async fn answer<T, Fut>(&self, what: &str, mut call: impl FnMut() -> Fut) -> Result<T, Fault>
     where
         Fut: Future<Output = Result<T, Fault>>,
@@ -104,10 +104,10 @@ impl Patience {
         }
     }
 
-    /// Repeats `call` until it succeeds, or until the waiting is over.
+    /// Repeats `call` until it succeeds, or until `until` ends the wait.
     ///
     /// # Errors
-    /// A fault that waiting does not mend, naming `what`; [`GivenUp`]; [`Stopped`].
+    /// A fault that another attempt cannot solve, with `what` as context; [`GivenUp`]; [`Stopped`].
     pub async fn persist<T, Fut>(
         &self,
         what: &str,
@@ -132,11 +132,11 @@ impl Patience {
         }
     }
 
-    /// Waits before the next try; `tries` counts the ones that failed and begins at 0. For loops that treat some faults
-    /// in their own way.
+    /// Waits before the next attempt; `tries` counts the failed ones and begins at 0. For loops that handle some faults
+    /// themselves.
     ///
     /// # Errors
-    /// `fault` itself, naming `what`, if waiting does not mend it; [`Stopped`].
+    /// `fault` itself, with `what` as context, if another attempt cannot solve it; [`Stopped`].
     pub async fn pause(&self, what: &str, fault: Fault, tries: &mut u32, until: Until<'_>) -> anyhow::Result<()> {
         if !fault.is_retryable() {
             return Err(anyhow!(fault).context(format!("cannot {what}")));
@@ -174,7 +174,7 @@ mod tests {
         Patience::new(Clock::starting_at(UnixMillis(0)), Chance::seeded(1))
     }
 
-    /// Fails `times` with `fault` and then answers how often it was called.
+    /// A call that fails `times` times with `fault` and then returns how often it was called.
     fn fails<'a>(
         calls: &'a Cell<u32>,
         times: u32,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_transient_fault_is_tried_again_until_it_passes_and_each_is_told() {
+    async fn a_transient_fault_is_retried_until_it_passes_and_each_one_is_reported() {
         let told = Arc::new(AtomicU32::new(0));
         let teller = Arc::clone(&told);
         let patience = patience().on_fault(move |what, fault, tries| {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fault_that_waiting_does_not_mend_is_returned_at_once_with_what_was_tried() {
+    async fn a_permanent_fault_is_returned_at_once_with_what_was_tried() {
         let (calls, fault) = (Cell::new(0), Fault::Fatal("access denied".to_owned()));
         assert_eq!(patience().answer("ask", fails(&calls, 9, &fault)).await, Err(fault.clone()));
         let stop = Switch::new().stop();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_has_failed_for_as_long_as_patience_lasts_is_given_up_by_name() {
+    async fn a_call_that_fails_for_longer_than_the_patience_is_given_up_by_name() {
         let (limit, stop) = (Duration::from_secs(60), Switch::new().stop());
         let patience = patience().giving_up_after(Some(limit));
         let (fault, calls, began) = (Fault::Transient("no answer".to_owned()), Cell::new(0), Instant::now());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_wait_ends_at_the_request_or_at_the_last_call_as_told() {
+    async fn a_wait_ends_at_the_request_to_stop_or_at_the_last_call_as_asked() {
         let (switch, fault) = (Switch::new(), Fault::Transient("down".to_owned()));
         let stop = switch.stop();
         switch.request();

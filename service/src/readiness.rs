@@ -1,4 +1,4 @@
-//! Whether a service can do its work, as named conditions; serving the answer is the admin listener's.
+//! Readiness: whether a service can do its work, as a set of named conditions. The admin listener serves it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::watch;
 
-/// One thing that has to be true before a service can work.
+/// A condition for the service to work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", content = "reason", rename_all = "snake_case")]
 pub enum Condition {
     Ready,
-    /// It is not, and this is why.
+    /// It does not hold, for this reason.
     NotReady(String),
 }
 
-/// A service's conditions; clones share them. Ready means at least one condition and all of them ready.
+/// The conditions of a service. Clones share them. The service is ready if there is at least one condition and all hold.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     prefix: String,
@@ -23,12 +23,12 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// No conditions, and so not ready.
+    /// No conditions yet, and so not ready.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A part of this one: what it sets appears as `name/condition`, and it sees nothing else.
+    /// A scope of this readiness. Its conditions appear in the whole as `name/condition`, and it sees no others.
     #[must_use]
     pub fn scope(&self, name: &str) -> Self {
         Self { prefix: format!("{}{name}/", self.prefix), conditions: Arc::clone(&self.conditions) }
@@ -49,18 +49,18 @@ impl Readiness {
         self.set(name, Condition::Ready);
     }
 
-    /// States that a condition does not hold, and why.
+    /// Sets a condition that does not hold, with the reason.
     pub fn not_ready(&self, name: &str, reason: impl Into<String>) {
         self.set(name, Condition::NotReady(reason.into()));
     }
 
-    /// Takes a condition back: a partition that is no longer ours is no reason either way.
+    /// Removes a condition, such as that of a partition that is no longer assigned.
     pub fn forget(&self, name: &str) {
         let name = format!("{}{name}", self.prefix);
         self.conditions.send_if_modified(|conditions| conditions.remove(&name).is_some());
     }
 
-    /// Takes every condition of this scope back.
+    /// Removes every condition of this scope.
     pub fn clear(&self) {
         self.conditions.send_modify(|conditions| conditions.retain(|name, _| !name.starts_with(&self.prefix)));
     }
@@ -71,7 +71,7 @@ impl Readiness {
     }
 
     pub async fn until_ready(&self) {
-        // The sender is borrowed by this very call, so the channel is open.
+        // The channel is open, since this call borrows the sender.
         let _ = self.conditions.subscribe().wait_for(|conditions| self.report_of(conditions).ready).await;
     }
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_takes_one_condition_and_no_broken_one() {
+    fn ready_requires_at_least_one_condition_and_that_all_hold() {
         let readiness = Readiness::new();
         assert!(!readiness.report().ready);
         readiness.ready("store");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_shows_in_the_whole_and_sees_only_itself() {
+    fn a_scope_appears_in_the_whole_and_sees_only_its_own_conditions() {
         let whole = Readiness::new();
         let (one, two) = (whole.scope("one"), whole.scope("two"));
         one.ready("store");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_names_what_is_not_ready_and_why() {
+    fn the_report_names_each_failing_condition_and_its_reason() {
         let readiness = Readiness::new();
         readiness.ready("store");
         readiness.not_ready("kafka", "no assignment");

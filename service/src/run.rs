@@ -1,4 +1,4 @@
-//! The one entry of every binary: arguments, telemetry, the service, signals, and the exit code.
+//! The entry point of every binary: arguments, telemetry, the service, signals and the exit code.
 
 use std::future::Future;
 use std::io::Write;
@@ -17,40 +17,40 @@ use crate::{
     variables,
 };
 
-/// How long blocked threads may delay the end of a process that has stopped everything else.
+/// How long blocked threads may delay the exit of a process that has stopped everything else.
 const LEFTOVERS: Duration = Duration::from_millis(50);
 
-/// A service that is a binary of its own.
+/// A service with a binary of its own.
 pub trait Program: App {
-    /// Its arguments, with the common ones among them.
+    /// The arguments of the binary, which include the common ones.
     type Args: Parser + AsRef<CommonArgs>;
     type Config: TryFrom<Self::Args, Error = Invalid> + Send;
-    /// Its metrics: of every service that it runs.
+    /// The metrics of every service that the binary runs.
     const METRICS: &'static [Catalogue];
 
-    /// Builds the service on real adapters; no connection is needed yet.
+    /// Builds the service on the real adapters. Nothing is connected yet.
     ///
     /// # Errors
-    /// What validation could not see, such as a certificate that does not load.
+    /// A problem that validation could not see, such as a certificate that does not load.
     fn build(config: Self::Config) -> impl Future<Output = anyhow::Result<Self>> + Send;
 
-    /// What is wrong with variables that are no arguments, such as AWS's, as far as it can be known without a connection.
+    /// Checks variables that are not arguments, such as AWS's, as far as that is possible without a connection.
     fn environment(_args: &Self::Args) -> Invalid {
         Invalid::none()
     }
 
-    /// How long to wait for what does not answer; a service waits for as long as it takes.
+    /// How long to wait for a dependency that does not answer. A service waits without a limit.
     fn patience(_args: &Self::Args) -> Option<Duration> {
         None
     }
 
-    /// Where to serve the admin routes; a subcommand that runs beside the service says [`Listen::Off`].
+    /// Where to serve the admin routes. A subcommand that runs beside the service returns [`Listen::Off`].
     fn admin_listen(args: &Self::Args) -> Listen {
         args.as_ref().admin_listen
     }
 }
 
-/// Runs `P` as this process: from its command line to the exit code that `main` returns.
+/// Runs `P` as this process, and returns the exit code for `main`.
 pub fn run<P: Program>() -> ExitCode {
     let mut command = P::Args::command();
     command.build();
@@ -58,7 +58,7 @@ pub fn run<P: Program>() -> ExitCode {
     let args = match P::Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            // Help and version go to standard output and are no error. A closed pipe is not either.
+            // Help and version go to standard output and are not errors. Neither is a closed pipe.
             let _ = error.print();
             return if error.use_stderr() { Exit::CONFIG } else { Exit::CLEAN }.into();
         }
@@ -85,7 +85,7 @@ pub fn run<P: Program>() -> ExitCode {
     exit.into()
 }
 
-/// The variables of this process that are text.
+/// The environment variables of this process that are valid Unicode.
 fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
@@ -140,14 +140,14 @@ impl Process {
             }
         };
         if let Some(end @ Ended { how: How::UnknownFormat(_), .. }) = &early {
-            // Draining would write in a form that the deployment has left. Ending as in a crash loses nothing.
+            // The deployment has left this build's format, so draining must not write. Ending as in a crash loses nothing.
             running.kill().await;
             return Ok(end.exit());
         }
         Ok(self.stop(running, signals, early).await)
     }
 
-    /// Makes the service visible: its metrics, and the admin listener that outlives every other task.
+    /// Starts the metrics and the admin listener, which ends after every other task.
     async fn observe(&self, catalogues: &[Catalogue], host: &Host, own: Router) -> anyhow::Result<()> {
         let exposition = metrics::install();
         metrics::announce(&self.name, &self.version, catalogues);
@@ -183,11 +183,11 @@ fn report(end: &Ended) {
     }
 }
 
-/// The signals that stop a process: of an orchestrator, of a person, and of a terminal or a session that is gone.
+/// The signals that stop a process: from an orchestrator, from a person, and from a terminal or session that has closed.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// `None` where the process was started to ignore it, as `nohup` does.
+    /// `None` if the process was started with hangups ignored, as `nohup` does.
     hangup: Option<Signal>,
 }
 
@@ -212,7 +212,7 @@ impl Signals {
     }
 }
 
-/// The next signal; pending where it is not listened for.
+/// Waits for the signal; never returns if it is not listened for.
 async fn heard(signal: &mut Option<Signal>) -> Option<()> {
     match signal {
         Some(signal) => signal.recv().await,
@@ -220,7 +220,7 @@ async fn heard(signal: &mut Option<Signal>) -> Option<()> {
     }
 }
 
-/// Whether hangups were ignored when this process was started. Only Linux says so.
+/// Whether hangups were ignored when this process was started. Only Linux tells.
 fn ignores_hangups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! Text that must never be seen: it prints as `***` wherever it goes.
+//! Text that must not be shown: it prints as `***`.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::str::FromStr;
 
 use anyhow::{Context, ensure};
 
-/// A password, a token, a URL that may carry either. As a clap argument give it `hide_env_values = true`, since help
-/// shows a variable's value otherwise.
+/// A password, a token, or a URL that may contain one. As a clap argument it needs `hide_env_values = true`, since help
+/// otherwise shows the variable's value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The contents of a file, without the line end most editors add.
+    /// Reads a file, without the line ending that most editors add.
     ///
     /// # Errors
-    /// A file that cannot be read or is empty, by its path.
+    /// The file cannot be read or is empty; the error names its path.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
         let text = text.trim_end_matches(['\r', '\n']);
@@ -24,7 +24,7 @@ impl Secret {
         Ok(Self(text.to_owned()))
     }
 
-    /// The text itself, for the one call that needs it.
+    /// The text itself. Call this only where it is used.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -61,14 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_prints_as_stars_however_it_is_printed() {
+    fn a_secret_always_prints_as_stars() {
         let secret = Secret::from("canary".to_owned());
         assert_eq!(format!("{secret} {secret:?} {:#?}", Some(&secret)), "*** *** Some(\n    ***,\n)");
         assert_eq!(secret.expose(), "canary");
     }
 
     #[test]
-    fn a_secret_file_loses_its_last_line_end_and_an_empty_one_is_named() {
+    fn a_secret_file_loses_its_last_line_ending_and_an_empty_one_is_named() {
         let folder = std::env::temp_dir().join(format!("tally-secret-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (full, empty) = (folder.join("full"), folder.join("empty"));

@@ -1,5 +1,5 @@
-//! Stops the tasks of a host where they stand, as SIGSTOP does a process: for simulations, in which time goes on
-//! meanwhile. What else a process does (its clients' own tasks) is the simulation's to hold back.
+//! Pauses the tasks of a host, as SIGSTOP pauses a process, for simulations in which time goes on meanwhile. The tasks of a
+//! client library are not paused: a simulation has to hold those back itself.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Whether tasks stand still. Clones are the same.
+/// A switch that pauses tasks. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Standstill(Arc<Shared>);
 
@@ -18,19 +18,19 @@ struct Shared {
 }
 
 impl Standstill {
-    /// From now on no held task runs another line.
+    /// From now on, no held task runs any further.
     pub fn begin(&self) {
         self.0.holds.store(true, Ordering::Relaxed);
     }
 
-    /// Every task goes on, in the order in which they had reason to: timers that ran out meanwhile fire now.
+    /// Resumes every task in the order in which it was woken. Timers that expired meanwhile fire now.
     pub fn end(&self) {
         self.0.holds.store(false, Ordering::Relaxed);
         let held = std::mem::take(&mut *self.0.held.lock().unwrap_or_else(PoisonError::into_inner));
         held.into_iter().for_each(Waker::wake);
     }
 
-    /// `work`, which stands still with the rest.
+    /// Runs `work`, and pauses it while the switch is on.
     pub async fn hold<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {
@@ -52,7 +52,7 @@ mod tests {
     use crate::{Host, Stage, Stop};
 
     #[tokio::test(start_paused = true)]
-    async fn tasks_stand_still_while_time_goes_on_and_then_go_on_late() {
+    async fn paused_tasks_miss_the_time_that_passes_and_resume_late() {
         let standstill = Standstill::default();
         let host = Host::new("still").with_standstill(standstill.clone());
         let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();

@@ -1,18 +1,18 @@
-//! How a task learns that it should end; who decides that is the supervisor's.
+//! How a task learns that it should end. The supervisor decides when.
 
 use std::future::Future;
 
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-/// What a task that was stopped before it got what it waited for returns; the supervisor takes it for a clean end.
+/// Returned by a task that was stopped while it waited. The supervisor takes it for a clean end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Error)]
 #[error("stopped")]
 pub struct Stopped;
 
-/// A task's view of shutdown: first a request to finish what it has begun, later a last call.
+/// A task's view of a shutdown: first a request to finish what it has begun, later a last call.
 ///
-/// Check it between units of work; a write under way is not cancelled before the last call.
+/// Check it between units of work. A write under way is not cancelled before the last call.
 #[derive(Clone, Debug)]
 pub struct Stop {
     requested: CancellationToken,
@@ -20,7 +20,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Completes when the task should take nothing new, drain and return.
+    /// Returns when the task should take on nothing new, drain and return.
     pub async fn requested(&self) {
         self.requested.cancelled().await;
     }
@@ -30,19 +30,19 @@ impl Stop {
         self.requested.is_cancelled()
     }
 
-    /// Completes when the grace is nearly over: drop what was not sent, log it and return. A task that is still there a
-    /// little later is aborted, and the process reports failure.
+    /// Returns when the grace period is nearly over. The task should drop and log what it has not sent, and return. Soon after,
+    /// a task that is still running is aborted, and the process exits with an error.
     pub async fn last_call(&self) {
         self.last_call.cancelled().await;
     }
 
-    /// Whether the grace is nearly over.
+    /// Whether the grace period is nearly over.
     pub fn is_last_call(&self) -> bool {
         self.last_call.is_cancelled()
     }
 
-    /// What `work` returns, or [`Stopped`] if the request comes first. Only for work that may be dropped half-way:
-    /// waiting, reading.
+    /// Returns the result of `work`, or [`Stopped`] if the request to stop comes first. Only for work that may be dropped
+    /// midway, such as waiting and reading.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -54,8 +54,8 @@ impl Stop {
         }
     }
 
-    /// What `work` returns, or [`Stopped`] if the last call comes first: for sending what is left while draining. What it
-    /// drops half-way may still happen, so only for writes that are safe to repeat.
+    /// Returns the result of `work`, or [`Stopped`] if the last call comes first. It is meant for sending the rest while
+    /// draining. A write that is dropped midway may still take effect, so it must be safe to repeat.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -67,11 +67,11 @@ impl Stop {
         }
     }
 
-    /// Does `work` until it ends or the last call is made, and takes being stopped for a clean end. Only for work that
-    /// the process started next repeats.
+    /// Runs `work` until it ends or the last call comes, and takes being stopped for a clean end. Only for work that the next
+    /// process repeats.
     ///
     /// # Errors
-    /// Those of `work`, other than [`Stopped`].
+    /// The errors of `work`, except [`Stopped`].
     pub async fn finish(&self, work: impl Future<Output = anyhow::Result<()>> + Send) -> anyhow::Result<()> {
         match self.until_last_call(work).await {
             Ok(Err(error)) if !error.is::<Stopped>() => Err(error),
@@ -80,7 +80,7 @@ impl Stop {
     }
 }
 
-/// The other end of a [`Stop`]; a test holds one to stop a single task.
+/// The sending end of a [`Stop`]. A test holds one to stop a single task.
 #[derive(Clone, Debug, Default)]
 pub struct Switch {
     requested: CancellationToken,
@@ -92,12 +92,12 @@ impl Switch {
         Self::default()
     }
 
-    /// What the task watches.
+    /// The receiving end for the task.
     pub fn stop(&self) -> Stop {
         Stop { requested: self.requested.clone(), last_call: self.last_call.clone() }
     }
 
-    /// A switch that this one moves too, but that moves alone as well.
+    /// A switch that follows this one and can also be switched alone.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { requested: self.requested.child_token(), last_call: self.last_call.child_token() }
@@ -107,7 +107,7 @@ impl Switch {
         self.requested.cancel();
     }
 
-    /// Makes the last call, which is a request too.
+    /// Makes the last call, which includes the request to stop.
     pub fn last_call(&self) {
         self.requested.cancel();
         self.last_call.cancel();
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_request_wins_over_work_that_is_ready_too() {
+    async fn a_request_to_stop_wins_over_work_that_is_ready_as_well() {
         let switch = Switch::new();
         let stop = switch.stop();
         assert_eq!(stop.unless_requested(ready(1)).await, Ok(1));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_follows_its_parent_and_not_the_reverse() {
+    fn a_child_follows_its_parent_but_not_the_reverse() {
         let parent = Switch::new();
         let (one, two) = (parent.child(), parent.child());
         one.request();

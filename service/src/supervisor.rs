@@ -1,4 +1,4 @@
-//! Runs tasks under names, notices every end, and stops them stage by stage inside a budget. It neither logs nor exits.
+//! Runs named tasks, notices when they end, and stops them stage by stage within a grace period. It neither logs nor exits.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,12 +14,12 @@ use tracing::Instrument;
 use crate::task::{Ended, Expectation, How, Outcome, Stage, Task, Work, outcome_of};
 use crate::{Exit, Standstill, Stop, Switch};
 
-/// How one grace is spent: at three quarters every task gets the last call, and just before its end the tasks that are
-/// left are aborted, so that the process is gone inside it.
+/// Shares of the grace period: after three quarters every task gets the last call, and just before the end the remaining
+/// tasks are aborted, so that the process exits in time.
 const LAST_CALL: f64 = 0.75;
 const ABORT: f64 = 0.95;
 
-/// A process's tasks. Clones share them; nothing ends when a clone is dropped.
+/// The tasks of a process. Clones share them; dropping a clone ends nothing.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     name: Arc<str>,
@@ -33,7 +33,7 @@ struct Tasks {
     next: u64,
     live: BTreeMap<u64, Live>,
     ended: Vec<Ended>,
-    /// Nothing may start any more.
+    /// No task may start any more.
     closed: bool,
 }
 
@@ -44,7 +44,7 @@ struct Live {
     abort: Option<AbortHandle>,
 }
 
-/// The handle of a task that may end before the process does.
+/// A handle to a task that may end before the process does.
 #[derive(Clone, Debug)]
 pub struct Worker {
     switch: Switch,
@@ -56,12 +56,11 @@ impl Worker {
         self.switch.request();
     }
 
-    /// Completes when the worker is gone and everything it owned has been dropped, however it ended.
+    /// Returns when the worker has ended, in whatever way, and everything that it owned is dropped.
     pub async fn ended(&self) {
         self.ended.cancelled().await;
     }
 
-    /// Whether the worker is gone.
     pub fn has_ended(&self) -> bool {
         self.ended.is_cancelled()
     }
@@ -69,25 +68,25 @@ impl Worker {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shutdown {
-    /// Every end that matters, in the order it happened, also those before the stop was asked for.
+    /// Every end that matters, in order, including those before the request to stop.
     pub ended: Vec<Ended>,
 }
 
 impl Shutdown {
-    /// The code to exit with: clean only if nothing failed and no job said otherwise.
+    /// The exit code: clean only if nothing failed and no job returned another code.
     pub fn exit(&self) -> Exit {
         self.ended.iter().fold(Exit::CLEAN, |exit, end| exit.or(end.exit()))
     }
 }
 
 impl Supervisor {
-    /// No tasks yet; `name` is in the log span of every task.
+    /// A supervisor without tasks; `name` appears in the log span of every task.
     pub fn new(name: &str) -> Self {
         let tasks = Arc::new(watch::Sender::new(Tasks::default()));
         Self { name: name.into(), stages: Arc::default(), tasks, standstill: None }
     }
 
-    /// The same tasks; those started from now on stand still when `standstill` says so.
+    /// The same tasks; those that start from now on pause whenever `standstill` says so.
     #[must_use]
     pub fn standing_still_by(self, standstill: Standstill) -> Self {
         Self { standstill: Some(standstill), ..self }
@@ -100,14 +99,14 @@ impl Supervisor {
         self.start(stage, name, Expectation::Runs, switch, finishing(task.run(stop)));
     }
 
-    /// Runs a task that may end well at any time, or be stopped alone: one per partition, shard, request.
+    /// Runs a task that may end at any time, or be stopped alone, such as one per partition, shard or request.
     pub fn worker(&self, stage: Stage, name: &str, task: impl Task) -> Worker {
         let switch = self.switch(stage).child();
         let stop = switch.stop();
         self.start(stage, name, Expectation::MayEnd, switch, finishing(task.run(stop)))
     }
 
-    /// Runs the one thing the process is for; when it returns, the process ends with that code.
+    /// Runs the job that the process exists for. When it returns, the process ends with its exit code.
     pub fn job<Fut>(&self, name: &str, job: impl FnOnce(Stop) -> Fut)
     where
         Fut: Future<Output = anyhow::Result<Exit>> + Send + 'static,
@@ -121,19 +120,19 @@ impl Supervisor {
         self.switch(stage).stop()
     }
 
-    /// The first end that matters; waits until there is one.
+    /// Waits for the first end that matters.
     pub async fn first_end(&self) -> Ended {
         let mut tasks = self.tasks.subscribe();
         loop {
             if let Some(end) = tasks.borrow_and_update().ended.first() {
                 return end.clone();
             }
-            // The sender is borrowed by this very call, so the channel is open.
+            // The channel is open, since this call borrows the sender.
             let _ = tasks.changed().await;
         }
     }
 
-    /// Stops stage by stage. After three quarters of `grace` every task gets the last call; tasks that are there at its
+    /// Stops stage by stage. After three quarters of `grace` every task gets the last call. Tasks that remain just before its
     /// end are aborted and named.
     pub async fn stop(&self, grace: Duration) -> Shutdown {
         let began = Instant::now();
@@ -150,18 +149,18 @@ impl Supervisor {
                 let _ = timeout_at(began + grace, self.gone(|_| true)).await;
             }
         }
-        // A task that was started in a stage already gone is not waited for.
+        // A task that started in a stage that had already ended is not waited for.
         self.abort_all();
         Shutdown { ended: self.tasks.borrow().ended.clone() }
     }
 
-    /// Aborts every task at once, as a crash would, and waits until they are gone.
+    /// Aborts every task at once, as a crash would, and waits until all have ended.
     pub async fn kill(&self) {
         self.abort_all();
         self.gone(|_| true).await;
     }
 
-    /// The part of [`Self::kill`] that does not wait.
+    /// Aborts every task like [`Self::kill`], without waiting.
     pub fn abort_all(&self) {
         for abort in self.close() {
             abort.abort();
@@ -199,7 +198,7 @@ impl Supervisor {
         worker
     }
 
-    /// A number for a task about to start, unless the process is past starting any.
+    /// Returns an id for a task that is about to start, unless no task may start any more.
     fn admit(&self, stage: Stage, name: &str) -> Option<u64> {
         let mut admitted = None;
         self.tasks.send_if_modified(|tasks| {
@@ -213,7 +212,7 @@ impl Supervisor {
         admitted
     }
 
-    /// Keeps the means to abort a task; one that started while the process was being closed is aborted now.
+    /// Keeps the handle with which to abort a task. If the supervisor was closed meanwhile, the task is aborted now.
     fn hold(&self, id: u64, abort: AbortHandle) {
         let mut late = None;
         self.tasks.send_modify(|tasks| match tasks.live.get_mut(&id) {
@@ -227,7 +226,7 @@ impl Supervisor {
     }
 
     async fn gone(&self, which: impl Fn(&Live) -> bool + Send + Sync) {
-        // The sender is borrowed by this very call, so the channel is open.
+        // The channel is open, since this call borrows the sender.
         let _ = self.tasks.subscribe().wait_for(|tasks| !tasks.live.values().any(&which)).await;
     }
 
@@ -239,7 +238,7 @@ impl Supervisor {
         self.abort_all();
     }
 
-    /// Lets nothing start any more, and returns what is still there.
+    /// Prevents any further start, and returns the tasks that are still running.
     fn close(&self) -> Vec<AbortHandle> {
         let mut left = Vec::new();
         self.tasks.send_modify(|tasks| {
@@ -250,7 +249,7 @@ impl Supervisor {
     }
 }
 
-/// A running task's place on the list; leaves it when dropped, after everything the task owned.
+/// A running task's entry in the list. It is dropped after everything that the task owned, and then removes the entry.
 struct Entry {
     supervisor: Supervisor,
     id: u64,
@@ -268,7 +267,7 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, Outcome::Aborted);
-        // A task may learn of the shutdown from its upstream's closed channel before its own stage is asked.
+        // A closed channel upstream may tell a task of the shutdown before its own stage is asked to stop.
         let stopping = self.worker.switch.stop().is_requested() || self.supervisor.is_stopping();
         let how = self.expected.judge(outcome, stopping);
         self.worker.ended.cancel();

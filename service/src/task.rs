@@ -1,4 +1,4 @@
-//! What the supervisor runs, and the ways a task can end.
+//! The tasks that the supervisor runs, and the ways in which they can end.
 
 use std::any::Any;
 use std::fmt;
@@ -12,12 +12,12 @@ use tally_core::format::UnknownFormat;
 use crate::exit::{is_misconfigured, is_unavailable};
 use crate::{Exit, Stop, Stopped};
 
-/// A part of a process that runs until it is asked to stop: a struct with this method, or a closure.
+/// A part of a process that runs until it is asked to stop. It is a struct with this method, or a closure.
 pub trait Task: Send + 'static {
     /// Works until `stop` is requested, drains, and returns. Returning earlier stops the process.
     ///
     /// # Errors
-    /// What the task cannot go on after; it stops the process. [`Stopped`] is a clean end.
+    /// An error that the task cannot recover from; it stops the process. [`Stopped`] is a clean end.
     fn run(self, stop: Stop) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
@@ -31,16 +31,16 @@ where
     }
 }
 
-/// The order in which tasks are asked to stop: each stage once the one before has ended, so that work flows out.
+/// The order in which tasks are asked to stop. Each stage is asked once the previous one has ended, so that work flows out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Takes work in: reads a topic or a stream, accepts requests.
+    /// Takes in work: reads a topic or a stream, accepts requests.
     Intake,
-    /// Turns it into results: collapses, folds, writes.
+    /// Processes the work: deduplicates, folds, writes.
     Work,
-    /// Follows results: checkpoints, cache, feeds.
+    /// Follows the results: checkpoints, cache, feeds.
     Output,
-    /// Serves all of them to the end: leases, admin listener.
+    /// Serves all other stages until the end: leases, the admin listener.
     Support,
 }
 
@@ -60,36 +60,36 @@ impl fmt::Display for Stage {
     }
 }
 
-/// A task's end that matters to the process.
+/// The end of a task, if it concerns the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub task: String,
     pub how: How,
 }
 
-/// The ends that matter: any but a return after the request to stop.
+/// How a task ended. A return after the request to stop is not listed here, since it is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
     /// It returned before it was asked to stop.
     Early,
-    /// It returned an error; this is its text, with its causes.
+    /// It returned this error; the text includes its causes.
     Failed(String),
-    /// The same, where the configuration is what is wrong, as some of it is found out over a connection alone.
+    /// It returned an error of the configuration, some of which only shows over a connection.
     Misconfigured(String),
-    /// The same, where what is needed does not answer.
+    /// It returned an error because a dependency does not answer.
     Unavailable(String),
-    /// What is stored is in a format that this build does not know: it may neither read nor write another item.
+    /// The stored data is in a format that this build does not know and must neither read nor write.
     UnknownFormat(UnknownFormat),
-    /// It panicked, with this message.
+    /// It panicked with this message.
     Panicked(String),
-    /// It ignored the stop until the grace was over and was aborted.
+    /// It ignored the request to stop and was aborted at the end of the grace period.
     Overran,
-    /// A job finished, and so the process does.
+    /// A job finished, and the process ends with it.
     Finished(Exit),
 }
 
 impl Ended {
-    /// The exit code this end asks for.
+    /// The exit code for this end.
     pub fn exit(&self) -> Exit {
         match self.how {
             How::Finished(exit) => exit,
@@ -131,10 +131,10 @@ impl fmt::Display for Ended {
     }
 }
 
-/// What is expected of a task before it is asked to stop.
+/// How a task may end before it is asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expectation {
-    /// It never returns.
+    /// It must not return.
     Runs,
     /// It may return at any time.
     MayEnd,
@@ -143,7 +143,7 @@ pub(crate) enum Expectation {
 }
 
 impl Expectation {
-    /// The end that matters, if `outcome` is one.
+    /// Judges an end: `None` if it was expected.
     pub(crate) fn judge(self, outcome: Outcome, stopping: bool) -> Option<How> {
         match outcome {
             Outcome::Aborted => None,
@@ -167,7 +167,7 @@ pub(crate) enum Outcome {
 
 pub(crate) type Work = Pin<Box<dyn Future<Output = anyhow::Result<Exit>> + Send>>;
 
-/// Runs `work` until it returns or panics; the work is dropped when this returns.
+/// Runs `work` until it returns or panics, and drops it.
 pub(crate) async fn outcome_of(mut work: Work) -> Outcome {
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Outcome::Returned),

@@ -1,4 +1,4 @@
-//! Log events: structured, each exactly one line on standard error, whatever bytes its fields hold.
+//! Log events: structured, each exactly one line on standard error, whatever bytes its fields contain.
 
 mod gathered;
 mod json;
@@ -35,7 +35,7 @@ pub enum LogFormat {
     Pretty,
 }
 
-/// Which events are written: a level, and others for targets, such as `info,tally_consumer=debug`.
+/// Which events are written: a level, and levels for single targets, such as `info,tally_consumer=debug`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(String);
 
@@ -54,23 +54,23 @@ impl FromStr for Filter {
     }
 }
 
-/// Sends this process's events to standard error and its panics among them. The first call counts; a later one, of
-/// another service in the same process, changes nothing. Which events are written may be changed by what it returns.
+/// Writes this process's events, including its panics, to standard error. Only the first call has an effect; a later one, by
+/// another service in the same process, changes nothing. The result can change which events are written.
 pub fn install(format: LogFormat, filter: &Filter) -> Level {
     static PANIC_HOOK: Once = Once::new();
     let stderr = STDERR.get_or_init(|| Gathered::new(io::stderr()));
     let level = LEVEL.get_or_init(|| Level::new(filter));
     let subscriber = subscriber(format, level.clone(), stderr.clone());
-    // An error says that there is a subscriber already, which is fine.
+    // An error means that a subscriber is installed already, which is fine.
     if tracing::subscriber::set_global_default(subscriber).is_ok() {
-        // Without this thread, lines wait until there is no more room for them.
+        // Without this thread, lines would wait until the buffer is full.
         let _ = thread::Builder::new().name("log".to_owned()).spawn(|| stderr.attend());
     }
     PANIC_HOOK.call_once(|| std::panic::set_hook(Box::new(log_panic)));
     level.clone()
 }
 
-/// Writes what is still gathered: for the end of the process.
+/// Writes the buffered lines at the end of the process.
 pub fn write_out() {
     if let Some(stderr) = STDERR.get() {
         stderr.write_out();
@@ -81,7 +81,7 @@ fn subscriber<W>(format: LogFormat, level: Level, writer: W) -> Box<dyn Subscrib
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    // What goes wrong in writing an event would be printed on standard error, and end the process where that fails.
+    // An error while writing an event would be printed on standard error, and end the process if that fails.
     let builder =
         tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false).log_internal_errors(false);
     match format {

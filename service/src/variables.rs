@@ -1,4 +1,4 @@
-//! Which `TALLY_*` variables there are: one that no program has is most likely a mistake, which nothing else would tell.
+//! The list of `TALLY_*` variables. An unknown one is most likely a mistake that nothing else would report.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use clap::{Command, CommandFactory};
 
 use crate::Invalid;
 
-/// What the name of each begins with.
+/// The prefix of every variable of Tally.
 const OURS: &str = "TALLY_";
 
 /// The variables of every Tally program, since all of them may share one environment.
@@ -125,14 +125,15 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_WRITE_TOKEN_FILE",
 ];
 
-/// What the names of variables begin with that tests, benches and their scripts read.
+/// The prefixes of variables that tests, benchmarks and their scripts read.
 const OF_TESTS: &[&str] =
     &["TALLY_BENCH_", "TALLY_CHECK_", "TALLY_CI_", "TALLY_CONTRACT_", "TALLY_FUZZ_", "TALLY_TEST_"];
 
-/// The others that they read.
+/// The full names of other variables that they read.
 const WHOLE_OF_TESTS: &[&str] = &["TALLY_MODELS", "TALLY_REDIS_SERVER"];
 
-/// Every variable of `given` that neither `command` nor any Tally program nor a test has, with the nearest that one has.
+/// Reports each of Tally's variables in `given` that neither `command` nor a program nor a test knows, with the most similar
+/// known one.
 pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, String)>) -> Invalid {
     let own = of_command(command);
     let known: BTreeSet<&str> = own.iter().map(String::as_str).chain(OF_PROGRAMS.iter().copied()).collect();
@@ -145,8 +146,8 @@ pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, St
             continue;
         }
         let nearest = known.iter().min_by_key(|known| strsim::damerau_levenshtein(known, name));
-        let nearest = nearest.map(|nearest| format!(": is it {nearest}")).unwrap_or_default();
-        invalid.add_variable(name, format!("no Tally program has such a setting{nearest}"));
+        let nearest = nearest.map(|nearest| format!(": did you mean {nearest}?")).unwrap_or_default();
+        invalid.add_variable(name, format!("no Tally program has this setting{nearest}"));
     }
     invalid
 }
@@ -159,7 +160,7 @@ pub fn unread<A: CommandFactory>(given: impl Iterator<Item = String>) -> Vec<Str
     given.filter(|name| OF_PROGRAMS.contains(&name.as_str()) && !own.contains(name)).collect()
 }
 
-/// The variables of a program that the list of all does not have, for the program's test to find none.
+/// The variables of a program that are missing in the list above; the program's test expects none.
 pub fn unlisted<A: CommandFactory>() -> Vec<String> {
     let mut command = A::command();
     command.build();
@@ -172,8 +173,8 @@ fn of_command(command: &Command) -> BTreeSet<String> {
     own.chain(command.get_subcommands().flat_map(of_command)).collect()
 }
 
-/// Whether Kubernetes has set it, which tells every container of each service of the namespace: one called `tally-consumer`
-/// is `TALLY_CONSUMER_PORT=tcp://..` and some more.
+/// Whether Kubernetes has set this variable. It tells every container the addresses of all services in the namespace: for a
+/// service called `tally-consumer` that is `TALLY_CONSUMER_PORT=tcp://..` and some more.
 fn is_service_link(name: &str, value: &str) -> bool {
     let of_a_port = ["_TCP", "_UDP", "_SCTP"].iter().any(|protocol| name.contains(protocol));
     name.contains("_SERVICE_HOST")
@@ -202,16 +203,16 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_no_program_has_is_refused_with_the_nearest_and_without_its_value() {
+    fn an_unknown_variable_is_refused_with_the_most_similar_one_and_without_its_value() {
         assert_eq!(
             refused(&[("TALLY_BROKER", "canary"), ("TALLY_OVN", "")]),
-            "TALLY_BROKER: no Tally program has such a setting: is it TALLY_BROKERS; \
-             TALLY_OVN: no Tally program has such a setting: is it TALLY_OWN"
+            "TALLY_BROKER: no Tally program has this setting: did you mean TALLY_BROKERS?; \
+             TALLY_OVN: no Tally program has this setting: did you mean TALLY_OWN?"
         );
     }
 
     #[test]
-    fn those_of_any_program_of_tests_of_others_and_of_kubernetes_are_accepted() {
+    fn variables_of_programs_tests_other_software_and_kubernetes_are_accepted() {
         let accepted = [
             ("TALLY_OWN", ""),
             ("TALLY_LISTENERS", "1"),
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_begins_like_a_variable_of_tests_is_refused() {
+    fn a_variable_that_only_begins_like_one_of_the_tests_is_refused() {
         assert_eq!(refused(&[("TALLY_MODELS", "large"), ("TALLY_REDIS_SERVER", "redis-server")]), "");
         for mistaken in ["TALLY_MODELSX", "TALLY_REDIS_SERVERS", "TALLY_STREAMER_ANYTHING"] {
             assert!(refused(&[(mistaken, "")]).starts_with(mistaken), "{mistaken}");
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_has_a_variable_which_is_not_on_the_list_of_all_is_found() {
+    fn a_program_variable_that_is_not_listed_is_found() {
         assert_eq!(unlisted::<TestArgs>(), ["TALLY_OWN"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for a dependency that is not up yet: the log names it, but not with every try.
+//! Waits for a dependency that is not available yet. The log names it, but not at every attempt.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use crate::{Host, Readiness, Until};
 
-/// How often a wait that goes on is logged.
+/// How often an ongoing wait is logged.
 const REMINDER: Duration = Duration::from_secs(10);
 
-/// What is said of a wait while it lasts.
+/// Logs a wait while it lasts.
 struct Waiting {
     readiness: Readiness,
     name: String,
@@ -42,12 +42,12 @@ impl Waiting {
 }
 
 impl Host {
-    /// What `attempt` returns once it succeeds, tried again for as long as its fault is worth it. Meanwhile the
-    /// condition `name` is not ready, and the log says what we wait for. An attempt has a time-out of its own; it is
-    /// dropped half-way when shutdown begins.
+    /// Repeats `attempt` until it succeeds, for as long as its fault is worth another attempt. Meanwhile the condition `name`
+    /// is not ready, and the log names the dependency. Each attempt needs a time-out of its own; it is dropped midway when
+    /// shutdown begins.
     ///
     /// # Errors
-    /// A fault that waiting does not mend, naming the dependency, [`crate::GivenUp`] in the same way, or [`crate::Stopped`].
+    /// A fault that waiting does not solve or [`crate::GivenUp`], both with the dependency's name, or [`crate::Stopped`].
     pub async fn wait_for<T, Fut>(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! The heartbeat example as a process of its own: start, readiness, signals, exit codes. Ends everything it starts.
+//! Runs the heartbeat example as a process: start, readiness, signals, exit codes. Every process is ended again.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ fn heartbeat(args: &[&str]) -> Command {
     heartbeat_by(&[], args)
 }
 
-/// The same, started by another program.
+/// The same program, started by another one.
 fn heartbeat_by(starter: &[&str], args: &[&str]) -> Command {
     let mut folder = std::env::current_exe().expect("a test knows its path");
     folder.pop();
@@ -49,7 +49,7 @@ fn beating(interval: &str, args: &[&str]) -> Process {
     start(heartbeat(&defaults).args(args))
 }
 
-/// One that beats and is ready, and where its admin listener is.
+/// Starts a heartbeat, waits until it is ready, and returns the address of its admin listener.
 async fn ready(args: &[&str]) -> (Process, String) {
     let service = beating("20ms", &[&["--admin-listen", "127.0.0.1:0"], args].concat());
     service.ready().await.expect("it is ready");
@@ -57,12 +57,12 @@ async fn ready(args: &[&str]) -> (Process, String) {
     (service, address)
 }
 
-/// One that beats and has no admin listener.
+/// Starts a heartbeat without an admin listener.
 fn alone(args: &[&str]) -> Process {
     beating("20ms", &[&["--admin-listen", "off"], args].concat())
 }
 
-/// The exit code, and the whole log.
+/// Waits for the end, and returns the exit code and the whole log.
 async fn exit(service: Process) -> (Option<i32>, Vec<Value>) {
     let (code, log) = (service.code().await, service.log());
     assert!(!log.contains(CANARY), "a secret in the log: {log}");
@@ -79,7 +79,7 @@ fn has(log: &[Value], message: &str) -> bool {
 }
 
 #[tokio::test]
-async fn it_serves_its_admin_routes_and_its_own() {
+async fn a_process_serves_the_admin_routes_and_its_own() {
     let (service, address) = ready(&[]).await;
     assert_eq!(answer(&address, "/livez").await, (200, "alive\n".to_owned()));
     assert_eq!(answer(&address, "/readyz").await.1, r#"{"ready":true,"conditions":{"running":{"state":"ready"}}}"#);
@@ -97,7 +97,7 @@ async fn it_serves_its_admin_routes_and_its_own() {
 }
 
 #[tokio::test]
-async fn the_log_level_is_changed_while_it_runs_and_by_no_page() {
+async fn the_log_level_can_be_changed_at_run_time_but_not_by_a_web_page() {
     let (service, address) = ready(&[]).await;
     let put = async |level: &str, headers: &str| {
         let headers = format!("host: x\r\n{headers}");
@@ -105,7 +105,7 @@ async fn the_log_level_is_changed_while_it_runs_and_by_no_page() {
         (answer.status, answer.body)
     };
     let beats = || service.events().iter().filter(|event| event["message"] == "beat").count();
-    // So many more beats by the metric.
+    // Waits for 50 more beats, according to the metric.
     let more = async || {
         let count = async || -> u64 {
             let metrics = answer(&address, "/metrics").await.1;
@@ -117,7 +117,7 @@ async fn the_log_level_is_changed_while_it_runs_and_by_no_page() {
     assert_eq!(answer(&address, "/log-level").await, (200, "info\n".to_owned()));
     eventually("beats are logged", async || beats() > 0).await;
     assert_eq!(put("error,heartbeat=warn", "").await, (200, "error,heartbeat=warn\n".to_owned()));
-    assert_eq!(service.logs("the log level changes").await["to"], "error,heartbeat=warn");
+    assert_eq!(service.logs("changing the log level").await["to"], "error,heartbeat=warn");
     more().await;
     let before = beats();
     more().await;
@@ -131,9 +131,9 @@ async fn the_log_level_is_changed_while_it_runs_and_by_no_page() {
 }
 
 #[tokio::test]
-async fn each_signal_drains_what_was_sent_and_exits_0() {
+async fn each_signal_drains_and_exits_with_0() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        // `nohup` makes what it starts ignore SIGHUP, these tests among it; this restores the default.
+        // `nohup` makes what it starts, including these tests, ignore SIGHUP; this restores the default.
         let starter: &[&str] = if signal == Signal::HUP { &["env", "--default-signal=HUP"] } else { &[] };
         let service = start(&mut heartbeat_by(starter, &BEATING));
         service.logs("beat").await;
@@ -153,7 +153,7 @@ async fn each_signal_drains_what_was_sent_and_exits_0() {
 }
 
 #[tokio::test]
-async fn a_task_that_ends_early_fails_or_panics_exits_1_and_is_named() {
+async fn a_task_that_ends_early_fails_or_panics_is_named_and_the_exit_code_is_1() {
     let ends = BTreeMap::from([
         ("end-early", "task `pulse` ended early"),
         ("fail", "task `pulse` failed: the heart stopped"),
@@ -172,13 +172,13 @@ async fn a_task_that_ends_early_fails_or_panics_exits_1_and_is_named() {
     }
 }
 
-/// An address that was free a moment ago.
+/// An address that was free when this was called.
 fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listener.local_addr().expect("a listener has an address").to_string()
 }
 
-/// Waits until some lines of the log were dropped, which a metric says.
+/// Waits until the metric reports dropped log lines.
 async fn until_lines_are_dropped(address: &str) {
     let dropped = async || -> Option<u64> {
         let metrics = get(address, "/metrics").await?.body;
@@ -188,7 +188,7 @@ async fn until_lines_are_dropped(address: &str) {
 }
 
 #[tokio::test]
-async fn a_log_on_a_full_disk_ends_no_process() {
+async fn a_full_disk_under_the_log_does_not_end_the_process() {
     for format in ["json", "pretty"] {
         let address = free_address();
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("this machine has /dev/full");
@@ -200,7 +200,7 @@ async fn a_log_on_a_full_disk_ends_no_process() {
 }
 
 #[tokio::test]
-async fn a_reader_of_the_log_that_leaves_ends_no_process() {
+async fn closing_the_pipe_of_the_log_does_not_end_the_process() {
     let address = free_address();
     let args = ["--greeting", "hello", "--interval", "5ms", "--admin-listen", &address];
     let service = Process::logging_to(Stdio::piped(), "heartbeat", &mut heartbeat(&args)).unwrap();
@@ -211,7 +211,7 @@ async fn a_reader_of_the_log_that_leaves_ends_no_process() {
 }
 
 #[tokio::test]
-async fn a_hangup_that_was_told_to_be_ignored_is_ignored() {
+async fn a_process_started_by_nohup_ignores_hangups() {
     let service = start(&mut heartbeat_by(&["nohup"], &BEATING));
     service.logs("beat").await;
     service.signal(Signal::HUP).unwrap();
@@ -223,7 +223,7 @@ async fn a_hangup_that_was_told_to_be_ignored_is_ignored() {
 }
 
 #[tokio::test]
-async fn a_job_ends_the_process_with_its_code() {
+async fn a_job_ends_the_process_with_its_exit_code() {
     let service = alone(&["--misbehave", "finish-with-drift"]);
     let (code, log) = exit(service).await;
     assert_eq!(code, Some(1), "{log:#?}");
@@ -231,7 +231,7 @@ async fn a_job_ends_the_process_with_its_code() {
 }
 
 #[tokio::test]
-async fn a_task_that_ignores_stop_is_named_and_the_exit_comes_inside_the_grace() {
+async fn a_task_that_ignores_the_stop_is_named_and_the_process_exits_within_the_grace_period() {
     let service = alone(&["--misbehave", "hang", "--shutdown-grace", "2s"]);
     service.logs("beat").await;
     let asked = Instant::now();
@@ -242,7 +242,7 @@ async fn a_task_that_ignores_stop_is_named_and_the_exit_comes_inside_the_grace()
 }
 
 #[tokio::test]
-async fn while_it_drains_it_lives_and_is_not_ready() {
+async fn a_draining_process_is_alive_and_not_ready() {
     let (service, address) = ready(&["--misbehave", "hang"]).await;
     service.logs("beat").await;
     service.signal(Signal::TERM).unwrap();
@@ -255,18 +255,18 @@ async fn while_it_drains_it_lives_and_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_format_that_is_not_known_exits_78_by_name_and_without_an_orderly_stop() {
+async fn an_unknown_format_is_named_and_exits_with_78_without_draining() {
     let Done { code, err: stderr, .. } =
         output(&["--greeting", "hello", "--admin-listen", "off", "--misbehave", "foreign-format"]).await;
     assert_eq!(code, Some(78), "{stderr}");
     let named = "task `format` failed: the deployment is written in format 7, this build knows 2: see docs/operate.md";
     assert_eq!(stderr.matches(named).count(), 1, "{stderr}");
-    // That the last stage finds nothing more to do while the process ends is no stop.
+    // The last stage may find nothing more to do while the process ends; that is not a stop.
     assert!(!stderr.contains("no more beats") && !stderr.contains("stopping"), "{stderr}");
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn a_second_signal_ends_the_process_at_once() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let service = alone(&["--misbehave", "hang"]);
         service.logs("beat").await;
@@ -278,7 +278,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_missing_setting_is_named_and_exits_78_under_check_and_at_start() {
+async fn a_missing_setting_is_named_and_exits_with_78_at_start_and_under_check() {
     for args in [&["--check", "--interval", "0"][..], &["--interval", "0"]] {
         let Done { code, out: stdout, err: stderr } = output(args).await;
         assert_eq!((code, stdout.as_str()), (Some(78), ""));
@@ -288,7 +288,7 @@ async fn a_missing_setting_is_named_and_exits_78_under_check_and_at_start() {
 }
 
 #[tokio::test]
-async fn what_clap_refuses_exits_78_by_name_and_help_and_version_exit_0() {
+async fn wrong_arguments_exit_with_78_and_help_and_version_with_0() {
     let refused = [
         (&["--colour"][..], "--colour"),
         (&["--check", "--greeting"], "--greeting"),
@@ -310,14 +310,14 @@ async fn what_clap_refuses_exits_78_by_name_and_help_and_version_exit_0() {
 }
 
 #[tokio::test]
-async fn check_says_that_a_configuration_is_valid_and_no_secret() {
+async fn check_reports_a_valid_configuration_and_prints_no_secret() {
     let Done { code, out: stdout, err: stderr } = output(&["--check", "--greeting", "hello"]).await;
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
     assert_eq!(stdout, "tally-heartbeat: the configuration is valid\n");
 }
 
 #[tokio::test]
-async fn an_address_in_use_is_an_error_that_names_the_flag() {
+async fn an_address_in_use_is_reported_with_its_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let (code, log) = exit(beating("20ms", &["--admin-listen", &address])).await;
@@ -328,7 +328,7 @@ async fn an_address_in_use_is_an_error_that_names_the_flag() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_finishes_its_headers_is_dropped_and_holds_nobody_up() {
+async fn a_client_that_never_finishes_its_headers_is_dropped_and_delays_no_other() {
     let (service, address) = ready(&["--shutdown-grace", "4s"]).await;
     let mut slow = TcpStream::connect(&address).await.unwrap();
     slow.write_all(b"GET /livez HTTP/1.1\r\n").await.unwrap();
@@ -337,7 +337,7 @@ async fn a_client_that_never_finishes_its_headers_is_dropped_and_holds_nobody_up
 }
 
 #[tokio::test]
-async fn a_counter_is_there_from_the_start_and_a_request_names_one_host() {
+async fn counters_exist_from_the_start_and_a_request_must_name_one_host() {
     let service = beating("1h", &["--admin-listen", "127.0.0.1:0"]);
     service.ready().await.unwrap();
     let address = service.logs("admin listening").await["address"].as_str().unwrap().to_owned();

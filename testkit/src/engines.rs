@@ -1,4 +1,4 @@
-//! What processes depend on: the tables and a Kafka, on ports of the loopback.
+//! The engines that processes depend on: the tables and a Kafka cluster, on loopback ports.
 
 use std::process::Command;
 
@@ -12,30 +12,30 @@ use tokio::task::JoinSet;
 use crate::Store;
 use crate::process::{command, no_spawning};
 
-/// Closes what this process has open and runs a program. The cluster's connections would otherwise be the child's too:
-/// closed here, they would stay open there, and a client would never hear that the broker is gone.
+/// Closes the inherited file descriptors and runs a program. Otherwise the child would share the cluster's connections:
+/// closed in this process, they would stay open in the child, and a client would not notice that the broker is gone.
 const ALONE: &str = r#"for fd in /dev/fd/*; do fd=${fd##*/}; ((fd < 3)) || eval "exec $fd>&-"; done; exec "$@""#;
 
-/// Tables and a Kafka that processes reach, gone when dropped.
+/// Tables and a Kafka cluster that other processes can connect to. They end when this is dropped.
 pub struct Engines {
-    /// The tables, by no socket.
+    /// The tables, without a socket.
     pub store: Store,
-    /// Where the tables are served.
+    /// The URL at which the tables are served.
     pub tables: String,
-    /// librdkafka's in-process cluster.
+    /// The in-process cluster of librdkafka.
     pub cluster: MockCluster<'static, DefaultProducerContext>,
-    /// Where it is.
+    /// The cluster's bootstrap servers.
     pub brokers: String,
-    /// The broker's port, from its first outage on.
+    /// Reserves the broker's port from its first outage on.
     port: Option<TcpSocket>,
     _serving: JoinSet<()>,
 }
 
 impl Engines {
-    /// Empty tables, and these topics with so many partitions.
+    /// Starts empty tables, and a cluster with these topics and their numbers of partitions.
     ///
     /// # Panics
-    /// There is no port, or an engine does not start.
+    /// If no port is free or an engine does not start.
     pub async fn start(config: Config, topics: &[(&str, u32)]) -> Self {
         let cluster = MockCluster::new(1).expect("a cluster starts");
         for (topic, partitions) in topics {
@@ -51,12 +51,12 @@ impl Engines {
         Self { store, tables, cluster, brokers, port: None, _serving: serving }
     }
 
-    /// How clients reach the Kafka.
+    /// The settings of Kafka clients.
     pub fn kafka(&self) -> kafka::Settings {
         kafka::Settings::plaintext(&self.brokers)
     }
 
-    /// A program that finds these engines and has none of this process's connections.
+    /// A command for a program that uses these engines and inherits none of this process's connections.
     pub fn command(&self, program: &str) -> Command {
         let mut command = command("bash");
         command.args(["-c", ALONE, "alone", program]);
@@ -66,13 +66,13 @@ impl Engines {
         command
     }
 
-    /// The broker is away from now on. Its port is kept: a socket that is bound and does not listen lets the system refuse
-    /// connections and give the port to no other process.
+    /// Takes the broker down. Its port is reserved: while a socket is bound but does not listen, the system refuses
+    /// connections and gives the port to no other process.
     ///
     /// # Panics
-    /// The broker does not go away.
+    /// If the broker does not go down.
     pub fn broker_down(&mut self) {
-        // librdkafka ends this process where it cannot bind again at once: no child may share the port.
+        // librdkafka aborts this process if it cannot bind the port again, so no child may share it.
         let _held = no_spawning();
         self.cluster.broker_down(-1).expect("the broker goes away");
         self.port.get_or_insert_with(|| {
@@ -83,10 +83,10 @@ impl Engines {
         });
     }
 
-    /// The broker is back.
+    /// Brings the broker back.
     ///
     /// # Panics
-    /// It does not come back.
+    /// If the broker does not come back.
     pub fn broker_up(&self) {
         self.cluster.broker_up(-1).expect("the broker comes back");
     }

@@ -1,4 +1,4 @@
-//! One request over a connection of its own: as much HTTP as asking a service takes.
+//! A minimal HTTP client: one request per connection.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -10,29 +10,29 @@ use tokio::time::timeout;
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What was answered.
+/// An HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its status.
+    /// The status code.
     pub status: u16,
-    /// Its first line, and its headers.
+    /// The status line and the headers.
     pub head: String,
-    /// Its body.
+    /// The body.
     pub body: String,
 }
 
-/// Asks `address` for `path`; `None` where there was no whole answer.
+/// Sends a GET for `path`, and returns `None` if there is no complete response.
 pub async fn get(address: impl ToSocketAddrs + Display, path: &str) -> Option<Answer> {
     get_within(address, path, LIMIT).await
 }
 
-/// The same, where the answer may take this long.
+/// Like [`get`], with another time limit.
 pub async fn get_within(address: impl ToSocketAddrs + Display, path: &str, limit: Duration) -> Option<Answer> {
     let host = format!("host: {address}\r\n");
     timeout(limit, send(address, &format!("GET {path}"), &host, "")).await.ok()?
 }
 
-/// Sends a request of a method and a path, with these headers, each ended by `\r\n`.
+/// Sends a request; `line` is its method and path, and each of `headers` ends in `\r\n`.
 pub async fn send(address: impl ToSocketAddrs, line: &str, headers: &str, body: impl AsRef<[u8]>) -> Option<Answer> {
     let body = body.as_ref();
     let length = body.len();
@@ -40,7 +40,7 @@ pub async fn send(address: impl ToSocketAddrs, line: &str, headers: &str, body: 
     exchange(address, [head.as_bytes(), body].concat()).await
 }
 
-/// Sends these bytes; the answer to them.
+/// Sends these bytes and returns the response.
 pub async fn exchange(address: impl ToSocketAddrs, request: impl AsRef<[u8]>) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     stream.write_all(request.as_ref()).await.ok()?;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_has_a_status_and_a_body_and_half_an_answer_is_none() {
+    fn a_response_is_parsed_and_half_a_response_is_none() {
         let whole = parsed(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n\r\n{}").unwrap();
         assert_eq!((whole.status, whole.body.as_str()), (503, "{}"));
         assert_eq!(parsed(b"HTTP/1.1 200 OK\r\n"), None);

@@ -1,5 +1,5 @@
-//! What tests start: the tables of a deployment in an emulated DynamoDB, in this process and without sockets, so that paused
-//! time gives the same run each time; and programs as processes of their own, over the same tables on a port.
+//! The test harness: the tables of a deployment in an emulated DynamoDB, in this process and without sockets, so that a run
+//! with paused time is reproducible; and programs as processes, which use the same tables over a port.
 
 mod engines;
 pub mod http;
@@ -27,14 +27,14 @@ pub use engines::Engines;
 pub use process::Process;
 pub use redis::Redis;
 
-/// Long enough for anything on a machine that is busy with other tests: joining a group of the in-process Kafka takes several
-/// rebalances of nine seconds and more.
+/// The time limit of every wait. It suffices on a machine that is busy with other tests: joining a group of the in-process
+/// Kafka takes several rebalances of nine seconds and more.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// When every test begins, by the clocks of the store and of its clients.
+/// The time at which every test begins, for the store and its clients.
 pub const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 
-/// Writes as a consumer does: where a row is not what the first statement takes it for, the other one follows.
+/// Writes like a consumer: if the first statement finds another row than it expects, the other statement follows.
 pub async fn write_all(registers: &Registers, writes: &[Arc<Write>], gone: u64, confirmed: Confirmed) -> Vec<Written> {
     let first: Vec<_> = writes.iter().cloned().map(Attempt::first).collect();
     let mut written = registers.write(&first, gone, confirmed).await;
@@ -52,36 +52,36 @@ pub async fn write_all(registers: &Registers, writes: &[Arc<Write>], gone: u64, 
     written
 }
 
-/// An emulated store with empty tables.
+/// An emulated DynamoDB with empty tables.
 pub struct Store {
-    /// The emulator, which takes faults and counts requests.
+    /// The emulator, which injects faults and counts requests.
     pub emulator: Emulator,
-    /// Clients that send each request once, so that a fault is met by the caller.
+    /// Clients that do not retry, so that the caller sees each fault.
     pub connection: Connection,
-    /// The time when it began.
+    /// The time at which it was started.
     now: UnixMillis,
     began: Instant,
 }
 
 impl Store {
-    /// A store that works.
+    /// A store without faults.
     pub async fn start() -> Self {
         Self::with(Config::default()).await
     }
 
-    /// A store of a configuration, but for its clock.
+    /// A store with this configuration, except for its clock.
     ///
     /// # Panics
-    /// It does not take the tables.
+    /// If the tables cannot be created.
     pub async fn with(config: Config) -> Self {
         let epoch = Some(UNIX_EPOCH + Duration::from_millis(BEGAN.0));
         Self::at(BEGAN, Emulator::new(Config { epoch, ..config })).await
     }
 
-    /// A store whose clock is this machine's, for processes that use it over a socket.
+    /// A store with this machine's clock, for processes that use it over a socket.
     ///
     /// # Panics
-    /// It does not take the tables.
+    /// If the tables cannot be created.
     pub async fn in_real_time(config: Config) -> Self {
         let emulator = Emulator::new(Config { epoch: None, ..config });
         Self::at(UnixMillis(emulator.stats().now_ms), emulator).await
@@ -93,25 +93,25 @@ impl Store {
         Self { emulator, connection, now, began: Instant::now() }
     }
 
-    /// Clients that send a request up to so many times.
+    /// Clients that send each request up to `attempts` times.
     pub fn repeating(&self, attempts: u32) -> Connection {
         Connection::in_process(&settings(attempts), self.emulator.http_client(), self.now.plus(self.began.elapsed()))
     }
 
-    /// From now on requests go wrong as these rules say; what was in force before is not.
+    /// Replaces the rules by which requests fail from now on.
     pub fn faults(&self, rules: impl IntoIterator<Item = Rule>) {
         self.emulator.set_faults(rules.into_iter().collect());
     }
 
-    /// How often an operation was requested.
+    /// The number of requests of this operation.
     pub fn requests(&self, operation: &str) -> u64 {
         self.emulator.stats().requests.get(operation).copied().unwrap_or_default()
     }
 
-    /// Answers one request of another client, in JSON.
+    /// Sends a request with a JSON body from another client.
     ///
     /// # Panics
-    /// It is refused, or a fault loses it.
+    /// If it is refused, or lost by a fault.
     pub async fn call(&self, operation: &str, body: Value) -> Value {
         let request = Request::post("http://localhost/")
             .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))
@@ -125,19 +125,19 @@ impl Store {
         answer
     }
 
-    /// The item under `key` as it is now; null where there is none.
+    /// The current item under `key`, or null.
     ///
     /// # Panics
-    /// The request is refused.
+    /// If the request is refused.
     pub async fn item(&self, table: &str, key: Value) -> Value {
         let get = json!({"TableName": table, "Key": key, "ConsistentRead": true});
         self.call("GetItem", get).await["Item"].take()
     }
 
-    /// All items of a table, in no order.
+    /// All items of a table, in any order.
     ///
     /// # Panics
-    /// A request is refused.
+    /// If a request is refused.
     pub async fn items(&self, table: &str) -> Vec<Value> {
         let (mut scan, mut items) = (json!({"TableName": table, "ConsistentRead": true}), Vec::new());
         loop {
@@ -150,26 +150,26 @@ impl Store {
         }
     }
 
-    /// Puts an item of plain JSON, as no service would.
+    /// Puts an item given as plain JSON, as no service would.
     ///
     /// # Panics
-    /// The request is refused.
+    /// If the request is refused.
     pub async fn put(&self, table: &str, plain: &Value) {
         self.call("PutItem", json!({"TableName": table, "Item": typed(plain)})).await;
     }
 
-    /// Deletes the item under a key of plain JSON.
+    /// Deletes the item under a key given as plain JSON.
     ///
     /// # Panics
-    /// The request is refused.
+    /// If the request is refused.
     pub async fn delete(&self, table: &str, plain: &Value) {
         self.call("DeleteItem", json!({"TableName": table, "Key": typed(plain)})).await;
     }
 
-    /// Sets one attribute of an item by hand, or removes it where `value` is null.
+    /// Sets one attribute of an item, or removes it if `value` is null.
     ///
     /// # Panics
-    /// The request is refused.
+    /// If the request is refused.
     pub async fn edit(&self, table: &str, key: Value, attribute: &str, value: Value) {
         let names = json!({"#name": attribute});
         let mut request = json!({"TableName": table, "Key": key, "ExpressionAttributeNames": names});
@@ -183,7 +183,7 @@ impl Store {
     }
 }
 
-/// Attributes of plain JSON, as they are in requests: texts, numbers, and lists of numbers, which are sets.
+/// Turns plain JSON into typed attributes: strings, numbers, and lists of numbers, which become number sets.
 fn typed(plain: &Value) -> Value {
     let fields = plain.as_object().expect("attributes have names").iter().map(|(name, value)| {
         let value = match value {
@@ -196,15 +196,16 @@ fn typed(plain: &Value) -> Value {
     Value::Object(fields.collect())
 }
 
-/// How clients are set up that send a request up to so many times.
+/// The settings of clients that send each request up to `attempts` times.
 fn settings(attempts: u32) -> Settings {
     Settings { attempts, ..Settings::local("") }
 }
 
-/// States what may be said of a partition as its fold does, unless that was said of this or a later place; whether it was.
+/// Stores the standing of a partition as its fold does, unless one of this or a later position is stored. Returns whether it
+/// was stored.
 ///
 /// # Panics
-/// The table takes no write.
+/// If the table refuses the write.
 pub async fn stand(changes: &Changes, partition: u32, standing: &StandingAt) -> bool {
     loop {
         let stands = changes.stated(partition).await.expect("a standing is read").unwrap_or_default();
@@ -218,33 +219,33 @@ pub async fn stand(changes: &Changes, partition: u32, standing: &StandingAt) -> 
     }
 }
 
-/// How long it took until `holds`.
+/// Waits until `holds` returns true, and returns how long that took.
 ///
 /// # Errors
-/// It did not within `limit`.
+/// It did not return true within `limit`.
 pub async fn until(what: &str, limit: Duration, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<Duration> {
     let began = Instant::now();
     while !holds().await {
-        anyhow::ensure!(began.elapsed() <= limit, "waited {limit:?} in vain: {what}");
+        anyhow::ensure!(began.elapsed() <= limit, "waited {limit:?} without success: {what}");
         sleep(Duration::from_millis(20)).await;
     }
     Ok(began.elapsed())
 }
 
-/// Waits, in whatever time rules, until `holds`.
+/// Waits until `holds` returns true, in real or paused time.
 ///
 /// # Panics
-/// It never does.
+/// If it does not within [`PATIENCE`].
 pub async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
     if let Err(error) = until(what, PATIENCE, holds).await {
         panic!("{error}");
     }
 }
 
-/// A number that a run may be given by a variable, to make it longer than it is by default.
+/// The size of a run: the value of the variable, which may make it longer, or the default.
 ///
 /// # Panics
-/// It is no number.
+/// If the value is not a number.
 pub fn sized(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().map_or(default, |text| text.parse().expect("a number"))
 }

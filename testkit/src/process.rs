@@ -1,4 +1,4 @@
-//! Programs as processes of their own: what they are told, what they say, and how they end.
+//! Programs as child processes: their environment, their output and their exit.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -20,21 +20,21 @@ use crate::{PATIENCE, until};
 
 pub use rustix::process::Signal;
 
-/// How long a service may drain.
+/// The grace period of a service.
 pub const GRACE: Duration = Duration::from_secs(25);
 
-/// Lines of a log that are worth showing.
+/// How many of the last log lines an error shows.
 const TAIL: usize = 25;
 
-/// Held while a process is begun: until its program is loaded, a child shares every open socket.
+/// Held while a process is started: until its program is loaded, a child shares every open socket.
 static SPAWNING: Mutex<()> = Mutex::new(());
 
-/// No process begins while this is held.
+/// Prevents the start of a process while the guard is held.
 pub(crate) fn no_spawning() -> MutexGuard<'static, ()> {
     SPAWNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program that is given nothing of this process's input, nor of its settings for Tally and AWS.
+/// A command without this process's standard input and without its settings for Tally and AWS.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     let names = std::env::vars_os().map(|(name, _)| name);
@@ -44,17 +44,17 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// An input that holds `text`.
+/// A standard input that contains `text`.
 ///
 /// # Panics
-/// No file can be made.
+/// If no temporary file can be created.
 pub fn input(text: &str) -> Stdio {
     let mut file = scratch().expect("a temporary file can be made");
     file.write_all(text.as_bytes()).and_then(|()| file.rewind()).expect("it can be written");
     file.into()
 }
 
-/// A file that is gone with its last handle.
+/// A file that is deleted with its last handle.
 fn scratch() -> io::Result<File> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let nth = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -64,45 +64,45 @@ fn scratch() -> io::Result<File> {
     Ok(file)
 }
 
-/// All there is in a file that another process appends to.
+/// The contents of a file to which another process appends.
 fn contents(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().map_or(0, |it| usize::try_from(it.len()).unwrap_or_default())];
     let read = file.read_at(&mut bytes, 0).unwrap_or_default();
     String::from_utf8_lossy(&bytes[..read]).into_owned()
 }
 
-/// What a program came to that ran to its end.
+/// The result of a program that has ended.
 #[derive(Debug)]
 pub struct Done {
-    /// Its exit code; a process that was killed has none.
+    /// The exit code; `None` if the process was killed.
     pub code: Option<i32>,
-    /// What it printed.
+    /// Its standard output.
     pub out: String,
-    /// What it logged.
+    /// Its log.
     pub err: String,
 }
 
 impl Done {
-    /// Its answer, of a program that prints JSON.
+    /// Its standard output as JSON.
     ///
     /// # Panics
-    /// It printed something else.
+    /// If the output is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
-/// Runs a program to its end.
+/// Runs a program until it ends.
 ///
 /// # Panics
-/// It does not begin, or does not end.
+/// If it does not start or does not end.
 pub async fn run(command: &mut Command) -> Done {
     let process = Process::start("program", command).expect("the program begins");
     let code = process.exit(PATIENCE).await.expect("the program ends");
     Done { code, out: process.printed(), err: process.log() }
 }
 
-/// A program that runs; killed when dropped.
+/// A running program. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -115,20 +115,20 @@ pub struct Process {
 }
 
 impl Process {
-    /// Begins a program, and keeps what it prints and logs.
+    /// Starts a program, and keeps its output and log.
     ///
     /// # Errors
-    /// There is no such program, or no room.
+    /// The program cannot be started, or no temporary file created.
     pub fn start(name: &str, command: &mut Command) -> anyhow::Result<Self> {
         let (out, log) = (scratch()?, scratch()?);
         command.stdout(out.try_clone()?).stderr(log.try_clone()?);
         Self::begin(name, command, out, log)
     }
 
-    /// Begins a program whose log goes to a place of its own.
+    /// Starts a program whose log goes to `log`.
     ///
     /// # Errors
-    /// There is no such program, or no room.
+    /// The program cannot be started, or no temporary file created.
     pub fn logging_to(log: impl Into<Stdio>, name: &str, command: &mut Command) -> anyhow::Result<Self> {
         let out = scratch()?;
         command.stdout(out.try_clone()?).stderr(log);
@@ -143,7 +143,7 @@ impl Process {
         Ok(Self { name, id, child, out, log, admin: OnceLock::new(), public: OnceLock::new() })
     }
 
-    /// The process itself, for its pipes.
+    /// The child process, for access to its pipes.
     pub fn child(&self) -> MutexGuard<'_, Child> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,44 +151,43 @@ impl Process {
     /// Sends a signal.
     ///
     /// # Errors
-    /// It has ended before.
+    /// It has already ended.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        ensure!(self.is_running(), "the {} was gone before it could be signalled\n{}", self.name, self.tail());
+        ensure!(self.is_running(), "the {} had ended before it could be signalled\n{}", self.name, self.tail());
         kill_process(self.id, signal).with_context(|| format!("cannot signal the {}", self.name))
     }
 
-    /// Whether it has ended, and with which code; a process that was killed has none.
+    /// The exit code if it has ended; the inner `None` means that it was killed.
     fn ended(&self) -> Option<Option<i32>> {
         self.child().try_wait().ok().flatten().map(|status| status.code())
     }
 
-    /// Whether it has not ended.
     pub fn is_running(&self) -> bool {
         self.ended().is_none()
     }
 
-    /// Waits for its exit code, `None` for one that was killed.
+    /// Waits for the exit code; `None` if it was killed.
     ///
     /// # Errors
-    /// It does not end within `limit`.
+    /// It did not end within `limit`.
     pub async fn exit(&self, limit: Duration) -> anyhow::Result<Option<i32>> {
         let what = format!("the {} to end", self.name);
         until(&what, limit, async || !self.is_running()).await.with_context(|| self.tail())?;
         Ok(self.ended().flatten())
     }
 
-    /// Waits for its exit code.
+    /// Waits for the exit code.
     ///
     /// # Panics
-    /// It does not end.
+    /// If it does not end.
     pub async fn code(&self) -> Option<i32> {
         self.exit(PATIENCE).await.expect("it ends")
     }
 
-    /// Ends it as an out-of-memory killer would.
+    /// Kills it, as the out-of-memory killer would.
     ///
     /// # Errors
-    /// It ended by itself before.
+    /// It had already ended.
     pub async fn kill(&self) -> anyhow::Result<()> {
         self.signal(Signal::KILL)?;
         let code = self.exit(GRACE).await?;
@@ -196,10 +195,10 @@ impl Process {
         Ok(())
     }
 
-    /// Ends it in order; how long it drained.
+    /// Stops it gracefully, and returns how long that took.
     ///
     /// # Errors
-    /// It had ended before, does not end within its grace, or ends with another code than 0.
+    /// It had already ended, did not end within its grace period, or ended with another exit code than 0.
     pub async fn stop(&self) -> anyhow::Result<Duration> {
         let began = Instant::now();
         self.signal(Signal::TERM)?;
@@ -208,28 +207,28 @@ impl Process {
         Ok(began.elapsed())
     }
 
-    /// Waits until it says that it is ready; how long that took.
+    /// Waits until it reports that it is ready, and returns how long that took.
     ///
     /// # Errors
-    /// It ends before, or takes too long.
+    /// It ended first, or took too long.
     pub async fn ready(&self) -> anyhow::Result<Duration> {
         let what = format!("the {} to be ready", self.name);
         self.comes_to(&what, async || self.get("/readyz").await.is_some_and(|answer| answer.status == 200)).await
     }
 
-    /// Waits until it has logged `text`.
+    /// Waits until its log contains `text`.
     ///
     /// # Panics
-    /// It ends before, or takes too long.
+    /// If it ends first or takes too long.
     pub async fn says(&self, text: &str) {
         let what = format!("the {} to say {text}", self.name);
         self.comes_to(&what, async || self.log().contains(text)).await.expect("it says so");
     }
 
-    /// Waits for an event with this message, of a program that logs JSON.
+    /// Waits for an event with this message in a JSON log.
     ///
     /// # Panics
-    /// It ends before, or takes too long.
+    /// If it ends first or takes too long.
     pub async fn logs(&self, message: &str) -> Value {
         let mut found = None;
         let what = format!("the {} to log {message:?}", self.name);
@@ -241,10 +240,10 @@ impl Process {
         found.expect("it was found")
     }
 
-    /// Waits for a line that contains `text`, among those it prints.
+    /// Waits for a line of its output that contains `text`.
     ///
     /// # Panics
-    /// It ends before, or takes too long.
+    /// If it ends first or takes too long.
     pub async fn prints(&self, text: &str) -> String {
         let mut found = None;
         let what = format!("the {} to print {text:?}", self.name);
@@ -256,7 +255,7 @@ impl Process {
         found.expect("it was found")
     }
 
-    /// Waits until `holds`, while it runs.
+    /// Waits until `holds` returns true, while the process runs.
     async fn comes_to(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<Duration> {
         let mut held = false;
         let took = until(what, PATIENCE, async || {
@@ -265,16 +264,16 @@ impl Process {
             held || has_ended
         });
         let took = took.await.with_context(|| self.tail())?;
-        ensure!(held, "waited in vain: {what}: it has ended\n{}", self.tail());
+        ensure!(held, "waited without success: {what}: the process has ended\n{}", self.tail());
         Ok(took)
     }
 
-    /// What its admin listener answers; `None` where there is no whole answer.
+    /// The response of its admin listener, or `None` if there is no complete one.
     pub async fn get(&self, path: &str) -> Option<Answer> {
         http::get(self.listening(&self.admin, "admin listening")?, path).await
     }
 
-    /// Where the public is served, once it is.
+    /// The address of its public listener, once it is known.
     pub fn public(&self) -> Option<SocketAddr> {
         self.listening(&self.public, "listening")
     }
@@ -287,7 +286,7 @@ impl Process {
         Some(*known.get_or_init(|| address))
     }
 
-    /// The events it has logged, of a program that logs JSON.
+    /// The events in its JSON log.
     pub fn events(&self) -> Vec<Value> {
         self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
@@ -299,24 +298,24 @@ impl Process {
         events.find(|event| event["message"] == message)
     }
 
-    /// What it has logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         contents(&self.log)
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub fn printed(&self) -> String {
         contents(&self.out)
     }
 
-    /// The most memory it ever had, in bytes, where the system tells.
+    /// Its peak memory in bytes, where the system reports it.
     pub fn peak_memory(&self) -> Option<u64> {
         let status = self.proc("status")?;
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         Some(peak.split_whitespace().next()?.parse::<u64>().ok()? << 10)
     }
 
-    /// What it has used of the processors so far, by itself and for it, where the system tells.
+    /// The processor time that it and the kernel on its behalf have used, where the system reports it.
     pub fn processor_time(&self) -> Option<Duration> {
         /// The kernel's unit of time in this file.
         const TICK: Duration = Duration::from_millis(10);
@@ -324,12 +323,12 @@ impl Process {
         Some(TICK * (ticks(11)? + ticks(12)?))
     }
 
-    /// Whether it stands still, where the system tells.
+    /// Whether it is stopped by a signal, where the system reports it.
     pub fn is_stopped(&self) -> Option<bool> {
         Some(self.stat(0)? == "T")
     }
 
-    /// A field of what the system tells of it, counted from behind its name.
+    /// A field of `/proc/<pid>/stat`, counted from the one after the program's name.
     fn stat(&self, field: usize) -> Option<String> {
         let stat = self.proc("stat")?;
         let (_, after_name) = stat.rsplit_once(')')?;
@@ -340,19 +339,19 @@ impl Process {
         fs::read_to_string(format!("/proc/{}/{file}", self.id.as_raw_nonzero())).ok()
     }
 
-    /// The end of its log.
+    /// The last lines of its log.
     pub fn tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
-        format!("--- the end of the log of a {}:\n{tail}\n---", self.name)
+        format!("--- the last log lines of the {}:\n{tail}\n---", self.name)
     }
 }
 
 impl Drop for Process {
     #[expect(clippy::print_stdout, reason = "a test that fails shows it")]
     fn drop(&mut self) {
-        // Already gone unless a test failed; one that stands still ends by this too.
+        // It has already ended unless a test failed. This also ends a process that is stopped by a signal.
         let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
         let _ = child.kill();
         let _ = child.wait();

@@ -1,4 +1,4 @@
-//! A Redis server of our own, where one is installed: on a free port of the loopback, in a folder of its own, gone when
+//! A Redis server of its own for each test, if one is installed: on a free loopback port, with its own folder. It ends when
 //! dropped.
 
 use std::net::{SocketAddr, TcpListener};
@@ -20,7 +20,7 @@ const SERVER: &str = "TALLY_REDIS_SERVER";
 /// How long a server may take to start.
 const START: Duration = Duration::from_secs(20);
 
-/// A server, running or killed.
+/// A Redis server, running or killed.
 #[derive(Debug)]
 pub struct Redis {
     process: Process,
@@ -30,15 +30,15 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// A server with these options besides.
+    /// Starts a server with these additional options.
     ///
     /// # Errors
-    /// There is no such binary, or it does not start.
+    /// There is no such binary, or the server does not start.
     pub async fn start(more: &[&str]) -> anyhow::Result<Self> {
         static SERVERS: AtomicU32 = AtomicU32::new(0);
         let nth = SERVERS.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("tally-redis-{}-{nth}", std::process::id()));
-        std::fs::create_dir_all(&folder).context("cannot make a folder for Redis")?;
+        std::fs::create_dir_all(&folder).context("cannot create a folder for Redis")?;
         let (address, more) = (free_address(), more.iter().map(|&option| option.to_owned()).collect::<Vec<_>>());
         let process = begin(address, &folder, &more)?;
         let server = Self { process, address, folder, more };
@@ -46,22 +46,22 @@ impl Redis {
         Ok(server)
     }
 
-    /// Whether there is a binary at all.
+    /// Whether the binary is installed.
     pub fn is_installed() -> bool {
         command(binary()).arg("--version").output().is_ok()
     }
 
-    /// Kills it, as nothing is ever stopped in order here.
+    /// Kills it. Tests never stop it gracefully.
     pub fn kill(&self) {
         let mut child = self.process.child();
         let _ = child.kill();
         let _ = child.wait();
     }
 
-    /// Starts it again where it was; it has kept nothing.
+    /// Starts it again at the same address, without its data.
     ///
     /// # Errors
-    /// It does not start.
+    /// The server does not start.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.process = begin(self.address, &self.folder, &self.more)?;
         self.answers().await
@@ -72,20 +72,20 @@ impl Redis {
         until("Redis to answer", START, answers).await.map(drop)
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same for clients.
+    /// Its URL for clients.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// What it answers to a command, or the beginning of it.
+    /// Sends a command and returns the beginning of the answer.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The server does not answer.
     pub async fn ask(&self, command: &str) -> anyhow::Result<String> {
         let mut connection = TcpStream::connect(self.address).await?;
         connection.write_all(format!("{command}\r\n").as_bytes()).await?;
@@ -112,7 +112,7 @@ fn begin(address: SocketAddr, folder: &PathBuf, more: &[String]) -> anyhow::Resu
     Process::start("redis", command.args(more).current_dir(folder)).with_context(|| format!("{SERVER} names another"))
 }
 
-/// A node of a cluster listens on its port plus 10000, too.
+/// A free port. A node of a cluster also listens on its port plus 10000.
 fn free_address() -> SocketAddr {
     let free = |port| TcpListener::bind(("127.0.0.1", port)).and_then(|listener| listener.local_addr()).ok();
     let mut some = std::iter::repeat_with(|| free(0)).flatten();

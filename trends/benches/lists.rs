@@ -1,4 +1,4 @@
-//! How fast changes are folded into lists, beside what is simpler, and what a key takes of memory.
+//! Benchmarks the fold that makes lists, against simpler ways to make them, and measures the memory that a key takes.
 //! `trends/bench.sh` runs it: `lists fold|keys|start|redis=PORT`. `cargo bench -p tally-trends --bench lists -- limit`
 //! takes some minutes and 1.5 GB.
 //!
@@ -25,10 +25,10 @@ mod start;
 
 use load::{Load, resident};
 
-/// The moment at which loads begin: the edge of every bucket.
+/// The second at which loads begin, on the edge of every bucket.
 const BEGAN: u64 = 1_699_920_000;
 
-/// Changes a second of the loads, in their own time.
+/// Changes per second of the loads' own time.
 const A_SECOND: u64 = 10_000;
 
 const LIKES: Place = Place { counter: CounterName::LIKES, region: None };
@@ -46,7 +46,7 @@ fn now() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// Three times each way, by turns; the median time of each.
+/// Runs each variant three times in turn, and returns the median time of each.
 fn alternate<const N: usize>(mut ways: [&mut dyn FnMut() -> Duration; N]) -> [Duration; N] {
     let mut times = [[Duration::ZERO; 3]; N];
     for round in 0..3 {
@@ -64,11 +64,11 @@ fn rate(changes: usize, time: Duration) -> f64 {
     changes as f64 / time.as_secs_f64()
 }
 
-fn say(what: &str, rate: f64) {
+fn print_rate(what: &str, rate: f64) {
     println!("  {what:<44} {:>10.0} changes/s", rate);
 }
 
-/// All of the load through a fold, with a moment and its list for each second.
+/// Folds the whole load, and makes a list for each second.
 fn folded(load: &Load, windows: &[Window]) -> Duration {
     let began = now();
     let mut fold = Fold::new(windows, BoardRules::default(), BEGAN);
@@ -82,7 +82,7 @@ fn folded(load: &Load, windows: &[Window]) -> Duration {
     began.elapsed()
 }
 
-/// The same through a map from ids to sums, and a heap of the greatest: no windows, no moments, no way back.
+/// The same load through a map from ids to sums and a heap: no windows, no timestamps, no exactness.
 fn bare(load: &Load) -> Duration {
     let began = now();
     let mut sums: Map<PostId, i64> = Map::default();
@@ -107,7 +107,7 @@ fn bare(load: &Load) -> Duration {
     began.elapsed()
 }
 
-/// The load alone: what the others take is less by this.
+/// Only generates the load; subtract this from the other times.
 fn alone(load: &Load) -> Duration {
     let began = now();
     for change in load.changes() {
@@ -123,9 +123,9 @@ fn fold() {
     );
     let (load, day) = (Load::zipf(keys, changes), windows(&["24h"]));
     let [load_alone, map, fold] = alternate([&mut || alone(&load), &mut || bare(&load), &mut || folded(&load, &day)]);
-    say("the load alone", rate(changes, load_alone));
-    say("hash map and heap, no window", rate(changes, map));
-    say("fold, one window", rate(changes, fold));
+    print_rate("the load alone", rate(changes, load_alone));
+    print_rate("hash map and heap, no window", rate(changes, map));
+    print_rate("fold, one window", rate(changes, fold));
     println!("  ratio {:.2}, aim 0.40 or more", rate(changes, fold) / rate(changes, map));
 }
 
@@ -152,14 +152,14 @@ fn many_keys() {
                 black_box((fold.list(&LIKES, 0), fold.list(&LIKES, 1)));
             }
         }
-        say("fold, two windows", rate(changes, began.elapsed()));
+        print_rate("fold, two windows", rate(changes, began.elapsed()));
         base += changes as u64 / A_SECOND;
     }
     println!("  {} keys held; aim 1,000,000 changes/s", fold.keys());
-    say("the load alone", rate(changes, alone(&load)));
+    print_rate("the load alone", rate(changes, alone(&load)));
 }
 
-/// A connection to a Redis that sends many commands before it waits for answers.
+/// A connection to Redis that pipelines commands.
 struct Redis(TcpStream);
 
 impl Redis {
@@ -172,7 +172,7 @@ impl Redis {
         }
     }
 
-    /// Sends `commands`, and a PING behind them whose answer says that all are done with.
+    /// Sends `commands`, and a PING behind them whose answer shows that all are done.
     fn run(&mut self, mut commands: Vec<u8>) -> Vec<u8> {
         let mark: &[u8] = b"all-of-it-is-done";
         Self::command(&mut commands, &[b"PING", mark]);
@@ -200,7 +200,7 @@ impl Redis {
         self.run(out);
     }
 
-    /// A ZINCRBY a change, 1000 at once, and a ZREVRANGE a second.
+    /// One ZINCRBY per change, pipelined by 1000, and one ZREVRANGE per second.
     fn sums(&mut self, load: &Load) -> Duration {
         self.empty();
         let (began, mut out) = (now(), Vec::new());
@@ -218,7 +218,7 @@ impl Redis {
         began.elapsed()
     }
 
-    /// A set for each of the last 60 minutes, and all of them brought together each second. The hour is there when it begins.
+    /// One set per minute for the last 60 minutes, and their union each second. The hour is loaded beforehand.
     fn buckets(&mut self, hour: &Load, load: &Load) -> Duration {
         self.empty();
         let keys: Vec<String> = (0..60).map(|minute| format!("minute-{minute}")).collect();
@@ -276,15 +276,15 @@ fn redis(port: u16) {
     println!("beside Redis on one core: {keys} keys, {changes} changes, Zipf 1, a list a second of {A_SECOND}");
     let (load, day) = (Load::zipf(keys, changes), windows(&["24h"]));
     let [sums, fold] = alternate([&mut || redis.sums(&load), &mut || folded(&load, &day)]);
-    say("ZINCRBY, 1000 at once, and ZREVRANGE", rate(changes, sums));
-    say("fold, one window", rate(changes, fold));
+    print_rate("ZINCRBY, 1000 at once, and ZREVRANGE", rate(changes, sums));
+    print_rate("fold, one window", rate(changes, fold));
     println!("  ratio {:.1}, aim 3 or more", sums.as_secs_f64() / fold.as_secs_f64());
     let (hour, few) = (&load, changes / 10);
     let load = Load::zipf(keys, few);
     println!("  over an hour that has had {changes} changes, {few} more:");
     let [buckets, fold] = alternate([&mut || redis.buckets(hour, &load), &mut || folded_behind(hour, &load)]);
-    say("60 sets and ZUNIONSTORE each second", rate(few, buckets));
-    say("fold, 1h", rate(few, fold));
+    print_rate("60 sets and ZUNIONSTORE each second", rate(few, buckets));
+    print_rate("fold, 1h", rate(few, fold));
     println!("  ratio {:.0}, aim 50 or more", buckets.as_secs_f64() / fold.as_secs_f64());
     if redis.knows(b"TOPK.LIST") {
         println!("  TOPK is there; it takes no deletions and has no windows, and is not measured");

@@ -1,4 +1,4 @@
-//! The composition root: which adapter serves which port, and which task does what.
+//! The composition root: it connects the ports to adapters and starts the tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -22,21 +22,21 @@ use crate::worker::{NOT_SET_UP, Shared, Worker};
 /// The setting of the topic that is read.
 const CHANGES: &str = "changes-topic";
 
-/// What lists are made from, and where they go.
+/// The ports: where changes come from, and where lists go.
 pub struct Ports {
     /// The tables, which are checked and watched.
     pub tables: dynamodb::Connection,
-    /// Joins the group. Called once the store has answered: from then on the membership has to be polled.
+    /// Joins the consumer group. It is called once the store has answered, since the membership must be polled from then on.
     pub join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>,
-    /// The log of changes, to be asked for times.
+    /// The log of changes, to look up offsets by time.
     pub changes: Arc<dyn TopicReader>,
-    /// The topic of boards, to be asked for its partitions.
+    /// The topic of boards, to look up its partitions.
     pub boards: Arc<dyn TopicReader>,
     /// Writes boards.
     pub producer: Arc<dyn Producer>,
 }
 
-/// The service, wired.
+/// The service, ready to start.
 pub struct App {
     shards: Option<ShardCount>,
     topics: Topics,
@@ -45,10 +45,10 @@ pub struct App {
 }
 
 impl App {
-    /// Over DynamoDB and Kafka. Nothing is connected yet.
+    /// The service over DynamoDB and Kafka. Nothing is connected yet.
     ///
     /// # Errors
-    /// Settings that a client does not take, such as a certificate that does not load.
+    /// A client refuses the settings, for example because a certificate does not load.
     pub async fn new(config: Config) -> anyhow::Result<Self> {
         let Config { table_prefix, shards, kafka, group, topics, rules } = config;
         let connection =
@@ -57,7 +57,7 @@ impl App {
         Ok(Self { shards, ..Self::with_ports(topics, rules, ports) })
     }
 
-    /// Over any ports.
+    /// The service over any ports.
     pub fn with_ports(topics: Topics, rules: Rules, ports: Ports) -> Self {
         Self { shards: None, topics, rules, ports }
     }
@@ -67,7 +67,7 @@ impl Ports {
     /// The tables of `connection`, and Kafka.
     ///
     /// # Errors
-    /// Settings that the client does not take.
+    /// The Kafka client refuses the settings.
     pub fn over(
         connection: &dynamodb::Connection,
         kafka: &kafka::Settings,
@@ -81,7 +81,7 @@ impl Ports {
             let connection = connection.clone();
             move || {
                 let source = kafka::Source::new(&settings, &group, &topic)?;
-                // The tables are checked by now, which says what they are.
+                // The tables have been checked by now, so the deployment is known.
                 Ok(Box::new(match connection.deployment() {
                     Some(deployment) => source.of_deployment(deployment),
                     None => source,
@@ -98,7 +98,7 @@ impl Ports {
     }
 }
 
-/// How many partitions the topic has, once it is there.
+/// Waits until the topic exists, and returns its number of partitions.
 async fn partitions(host: &Host, reader: &dyn TopicReader, topic: &str) -> anyhow::Result<u32> {
     let look = || async {
         let missing = || Fault::Transient(format!("there is no topic {topic}"));
@@ -108,8 +108,8 @@ async fn partitions(host: &Host, reader: &dyn TopicReader, topic: &str) -> anyho
     Ok(u32::try_from(logs.len()).unwrap_or(u32::MAX))
 }
 
-/// The log that the deployment's change-streamers have begun. A topic of another number of partitions is refused: it is another
-/// one, or a subject's changes are in several of its partitions.
+/// Reads the log's configuration, which the deployment's change-streamers have stored. A topic with another number of
+/// partitions is refused: either it is another topic, or the changes of a subject are in several of its partitions.
 async fn log_of(host: &Host, store: &Changes, topic: &str, found: u32) -> anyhow::Result<LogConfig> {
     let begun = || async { store.config().await?.ok_or_else(|| Fault::Transient(NOT_SET_UP.to_owned())) };
     let config = host.wait_for("log of changes", Backoff::STORE, begun).await?;
@@ -161,7 +161,7 @@ impl tally_service::App for App {
             let name = format!("partition-{}", log.partition().index);
             shared.host.worker(Stage::Intake, &name, Worker { log, shared: Arc::clone(&shared) });
         });
-        // The membership outlives the partitions' workers, which give their partitions back to it.
+        // The membership ends after the partitions' workers, which return their partitions to it.
         host.spawn(
             Stage::Support,
             "membership",

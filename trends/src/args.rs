@@ -1,4 +1,4 @@
-//! The command line and the environment, as written; what they mean together is the configuration's.
+//! The command line and the environment. The configuration validates them.
 
 use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs};
@@ -19,8 +19,7 @@ pub struct Args {
     #[command(flatten)]
     pub kafka: KafkaArgs,
 
-    /// The log of changes: the topic that change-streamers write, as they name it with the flag of this name. It has to keep
-    /// records for 3 h longer than the longest window
+    /// Topic of the log of changes, as in the change-streamer's flag of this name. Its retention has to exceed the longest window by 3 h
     #[arg(
         long,
         env = "TALLY_CHANGES_TOPIC",
@@ -31,16 +30,15 @@ pub struct Args {
     )]
     pub changes_topic: String,
 
-    /// Where lists are written, for count-api's flag of this name: a topic that is compacted; required
+    /// Compacted topic to which lists are written, as in count-api's flag of this name; required
     #[arg(long, env = "TALLY_BOARDS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topics")]
     pub boards_topic: Option<String>,
 
-    /// The group whose members share the log's partitions, all of one deployment. By default `tally-trends` behind the
-    /// table prefix
+    /// Consumer group of all processes of a deployment, which share the log's partitions. By default `tally-trends` after the table prefix
     #[arg(long, env = "TALLY_TRENDS_GROUP", value_parser = tally_service::text(), value_name = "GROUP", help_heading = "Topics")]
     pub group: Option<String>,
 
-    /// Over which spans of time lists are made: 1 to 60 minutes, as in 10m, or 2 to 24 hours, as in 24h, separated by commas
+    /// Windows of the lists: 1 to 60 minutes, as in 10m, or 2 to 24 hours, as in 24h, separated by commas
     #[arg(
         long,
         env = "TALLY_WINDOWS",
@@ -51,21 +49,20 @@ pub struct Args {
     )]
     pub windows: Vec<Window>,
 
-    /// How long the list of a partition is, 100 to 1000: no more of all partitions can be asked for
+    /// Length of each partition's list, 100 to 1000. This is also the longest list that the API can answer
     #[arg(long, env = "TALLY_LIST", default_value_t = 128, value_name = "COUNT", help_heading = "Lists")]
     pub list: usize,
 
-    /// The least sum that is listed
+    /// Smallest sum that is listed
     #[arg(long, env = "TALLY_MIN_COUNT", default_value_t = 1, value_name = "COUNT", help_heading = "Lists")]
     pub min_count: i64,
 
-    /// How many regions have lists of their own; those that come later are the region `other` together, and then no list
-    /// of one region is called exact
+    /// Number of regions with lists of their own. Later ones are merged into the region `other`, and no list of a region is exact then
     #[arg(long, env = "TALLY_MAX_REGIONS", default_value_t = 1000, value_name = "COUNT", help_heading = "Lists")]
     pub max_regions: usize,
 
-    /// How many keys this process holds in memory, at least 10000: a subject in a place is one. Those that are too many are
-    /// forgotten, the least important first, and lists state by how much they may be off for it. Without this there is no limit
+    /// Maximum number of keys in memory, at least 10000. A key is a subject in one counter and region. Beyond the limit, the least
+    /// important keys are forgotten, and lists state how much they may be off because of it. By default there is no limit
     #[arg(long, env = "TALLY_MAX_KEYS", value_name = "COUNT", help_heading = "Lists")]
     pub max_keys: Option<usize>,
 }

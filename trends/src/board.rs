@@ -1,4 +1,4 @@
-//! The greatest of many sums that change, without sorting them: those at or before a position are known, all of them.
+//! The greatest of many changing sums, without sorting all of them. Every sum at or before a position in the order is known.
 
 use std::cmp::Reverse;
 
@@ -7,18 +7,18 @@ use tally_core::ids::PostId;
 use crate::cells::Slots;
 use crate::names::{GONE, Names, Slot};
 
-/// How much of a board is kept.
+/// The sizes of a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoardRules {
-    /// More than so many are too many,
+    /// A board with more subjects than this is cut.
     pub most: usize,
-    /// and so many stay then, or are looked for where too few are left.
+    /// The number of subjects that remain after a cut or a refill.
     pub keep: usize,
-    /// Fewer than so many are too few, unless there are no more.
+    /// A board with fewer subjects than this is refilled, unless there are no more.
     pub least: usize,
-    /// How many a list has; at most [`least`](Self::least).
+    /// The length of a list; at most [`least`](Self::least).
     pub list: usize,
-    /// The least sum that is listed, at least 1.
+    /// The smallest sum that is listed, at least 1.
     pub min_count: i64,
 }
 
@@ -28,7 +28,7 @@ impl Default for BoardRules {
     }
 }
 
-/// A subject and its sum, in the order of a list: the greater sum first, then by the bytes of the id.
+/// A subject and its sum, in the order of a list: by descending sum, then by the bytes of the id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ranked {
     count: Reverse<i64>,
@@ -49,18 +49,18 @@ impl Ranked {
 }
 
 /// The greatest sums of one counter, region and window. A sum that grows past the position is noticed at once; one that has
-/// fallen behind it when a list is made.
+/// fallen behind it is noticed when a list is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Board {
     rules: BoardRules,
-    /// Every subject at or before `theta` whose sum is worth listing, and such as were.
+    /// Every subject at or before `theta` whose sum is worth listing, and some that no longer are.
     known: Vec<Slot>,
     is_known: Slots,
-    /// `None`: none is left out. A position and not a sum, so that many equal sums force no scan.
+    /// The position; `None` if nothing is left out. It is not only a sum, so many equal sums force no scan.
     theta: Option<(i64, Box<[u8]>)>,
 }
 
-/// The sums that a board is about.
+/// The sums that a board ranks.
 #[derive(Clone, Copy)]
 pub(crate) struct Sums<'a, F> {
     pub(crate) names: &'a Names,
@@ -78,7 +78,7 @@ impl Board {
         Self { rules, known: Vec::new(), is_known: Slots::default(), theta: None }
     }
 
-    /// The sum of `slot` is another now. Whether so many are known that they have to be [cut](Self::cut).
+    /// Updates the sum of `slot`. Returns whether the board has grown so much that it has to be [cut](Self::cut).
     pub(crate) fn update(&mut self, slot: Slot, sum: i64, names: &Names) -> bool {
         if self.is_worth(slot, sum, names) && self.is_known.insert(slot) {
             self.known.push(slot);
@@ -94,7 +94,7 @@ impl Board {
                 .is_none_or(|(theta, text)| sum > *theta || sum == *theta && names.text(slot) <= &**text)
     }
 
-    /// Forgets those that have fallen behind, and leaves the first ones where there are too many.
+    /// Removes subjects that have fallen behind, and keeps only the first ones if there are too many.
     pub(crate) fn cut<F: Fn(Slot) -> i64>(&mut self, sums: &Sums<'_, F>) {
         let known = std::mem::take(&mut self.known);
         let (mut known, behind): (Vec<_>, Vec<_>) =
@@ -111,7 +111,7 @@ impl Board {
         self.known = known;
     }
 
-    /// The first ones, and whether these are all there are. Where too few are left to be sure of a list, all sums are looked at.
+    /// The first subjects, and whether these are all. If too few are left to be sure of a list, it looks at all sums.
     pub(crate) fn list<F: Fn(Slot) -> i64>(&mut self, sums: &Sums<'_, F>) -> (Vec<Ranked>, bool) {
         self.cut(sums);
         if self.theta.is_some() && self.known.len() < self.rules.least {

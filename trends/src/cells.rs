@@ -1,17 +1,17 @@
-//! What the subjects of one place gained, in columns: a cell for each bucket that a subject gained something in, and totals.
+//! The gains of the subjects of one place, in columns: a cell for each bucket in which a subject gained something, and totals.
 
 use std::collections::BTreeMap;
 
 use crate::names::{GONE, Slot};
 
-/// What was gained in one bucket. Cells are put one behind another and brought together now and then, by number: a log that is
-/// sorted is faster than a table, and half its size.
+/// The gains in one bucket. Cells are appended, and now and then sorted by subject and merged: a sorted log is faster than a
+/// hash table, and takes half the memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bucket {
     cells: Vec<Cell>,
-    /// So many cells there were when they were brought together last.
+    /// The number of cells after the last merge.
     merged: usize,
-    /// What is too much for a cell.
+    /// Gains too large for a cell.
     wide: BTreeMap<Slot, i64>,
 }
 
@@ -21,7 +21,7 @@ struct Cell {
     gained: i32,
 }
 
-/// So many cells may wait to be brought together with as many others.
+/// Cells are merged once more of them were appended than there were at the last merge, plus this number.
 const LOOSE: usize = 1 << 12;
 
 impl Bucket {
@@ -40,7 +40,7 @@ impl Bucket {
         self.cells.push(Cell { slot, gained });
     }
 
-    /// Nothing more is expected: one cell a subject is left, in no more memory than they need.
+    /// Merges the cells and frees spare memory, since nothing more is expected.
     pub(crate) fn close(&mut self) {
         if self.merged < self.cells.len() || self.cells.capacity() > self.cells.len() {
             self.merge();
@@ -49,7 +49,7 @@ impl Bucket {
     }
 
     fn merge(&mut self) {
-        // Those that were brought together before are in order already, which this sort makes use of.
+        // The cells merged before are in order already, which makes this stable sort fast.
         self.cells.sort_by_key(|cell| cell.slot);
         let wide = &mut self.wide;
         self.cells.dedup_by(|next, cell| {
@@ -66,7 +66,7 @@ impl Bucket {
         self.merged = self.cells.len();
     }
 
-    /// What each subject gained; one may be met more than once.
+    /// The gains of the subjects. A subject may appear more than once.
     pub(crate) fn sums(&self) -> impl Iterator<Item = (Slot, i64)> {
         let cells = self.cells.iter().map(|cell| (cell.slot, i64::from(cell.gained)));
         cells.chain(self.wide.iter().map(|(slot, gained)| (*slot, *gained)))
@@ -84,16 +84,16 @@ impl Bucket {
         });
         let wide = std::mem::take(&mut self.wide).into_iter().map(|(slot, gained)| (number(slot), gained));
         self.wide = wide.filter(|(slot, _)| *slot != GONE).collect();
-        // Numbers keep their order.
+        // Renumbering preserves the order.
         self.merged = self.merged.min(self.cells.len());
     }
 }
 
-/// The sums of every subject, one for each window, beside each other.
+/// The sums of every subject, one per window, next to each other.
 #[derive(Clone, Debug)]
 pub(crate) struct Totals {
     width: usize,
-    /// So many rows each but the last: what grows is never copied.
+    /// Pieces of a fixed number of rows, except for the last one, so that growth copies nothing.
     pieces: Vec<Vec<i64>>,
 }
 
@@ -154,7 +154,7 @@ impl Slots {
         self.0.get(slot as usize / 64).is_some_and(|bits| bits >> (slot % 64) & 1 == 1)
     }
 
-    /// Puts it in; whether it was not there.
+    /// Inserts a subject, and returns whether it was missing.
     pub(crate) fn insert(&mut self, slot: Slot) -> bool {
         let (at, bit) = (slot as usize / 64, 1 << (slot % 64));
         if at >= self.0.len() {

@@ -1,56 +1,56 @@
-//! What may be claimed of a list.
+//! What may be claimed about the accuracy of a list.
 
 use std::time::Duration;
 
 use tally_core::time::UnixMillis;
 
-/// What is known of the window that a list is about.
+/// What is known about the window of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence {
     /// The last second before the window.
     pub from: u64,
-    /// Everything that was appended to the log since then was read; the epoch where the log was read from its very beginning,
-    /// `None` where that is not known.
+    /// Everything that was appended to the log since this time was read. It is the epoch if the log was read from its very
+    /// beginning, and `None` if the time is not known.
     pub since: Option<UnixMillis>,
-    /// When the last loss was announced that was read. What it is about was changed before that.
+    /// The time at which the last known loss was announced. The lost changes were made before it.
     pub loss: Option<UnixMillis>,
-    /// The greatest second of a change whose weight cannot be read.
+    /// The latest second with a change whose weight cannot be read.
     pub unreadable: Option<u64>,
-    /// The greatest second of which something came after its moment.
+    /// The latest second with a change that came after its moment.
     pub late: Option<u64>,
-    /// No sum is off by more for what was shed.
+    /// The most that a sum can be off because of forgotten keys.
     pub shed: u64,
 }
 
-/// By how much the clocks of the log and of the table differ at most. The log says when a message was appended, and the table
-/// when a row was changed.
+/// The largest assumed difference between the clocks of the log and the table. The log dates messages, and the table dates
+/// changes of rows.
 const CLOCKS: Duration = Duration::from_secs(60);
 
-/// What is claimed.
+/// A claim about the accuracy of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It is what the rows say.
+    /// The list equals what the rows say.
     Exact,
-    /// No sum that is listed is off by more, and none that is not beats the last one by more.
+    /// No listed sum is off by more than this, and no unlisted subject beats the last one by more.
     Bound(u64),
-    /// How far it is off is not known.
+    /// The error is not known.
     Unknown(Reason),
 }
 
-/// Why it is not known; of several, the first in this order is told.
+/// Why the error is not known. If there are several reasons, the first in this order is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// Some of the window may be lost.
+    /// Changes in the window may be lost.
     Loss,
-    /// The window began before what was read of the log.
+    /// The window begins before the part of the log that was read.
     Young,
     /// A partition has no list of this moment.
     Missing,
-    /// Something of the window came after its moment was told.
+    /// A change in the window came after its moment was published.
     Clock,
-    /// There are more regions than boards for them: the region's list may lack some that were counted as `other`.
+    /// There are more regions than boards for them, so the region's list may lack changes that were counted as `other`.
     Shed,
-    /// So many of the first ones are blocked that others, which are not listed, may come before the last places.
+    /// So many of the first subjects are blocked that unlisted ones may belong in the last places.
     Blocked,
 }
 
@@ -58,12 +58,12 @@ impl Reason {
     /// Every reason.
     pub const ALL: [Self; 6] = [Self::Loss, Self::Young, Self::Missing, Self::Clock, Self::Shed, Self::Blocked];
 
-    /// The reason of this label.
+    /// Parses a label.
     pub fn of_label(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.label() == label)
     }
 
-    /// The reason, as an answer states it.
+    /// The reason as it appears in answers.
     pub fn label(self) -> &'static str {
         match self {
             Self::Loss => "loss",
@@ -77,7 +77,7 @@ impl Reason {
 }
 
 impl Claim {
-    /// What may be claimed of a list that is made of two: each subject is in one of them.
+    /// The claim about a list that is merged from two. Each subject is in only one of them.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -90,7 +90,7 @@ impl Claim {
         }
     }
 
-    /// By how much a sum may be off; `None` where that is not known.
+    /// The most that a sum may be off, or `None` if that is not known.
     pub fn bound(self) -> Option<u64> {
         match self {
             Self::Exact => Some(0),
@@ -99,7 +99,7 @@ impl Claim {
         }
     }
 
-    /// Why it is not known.
+    /// Why the error is not known.
     pub fn reason(self) -> Option<Reason> {
         match self {
             Self::Unknown(reason) => Some(reason),
@@ -108,7 +108,7 @@ impl Claim {
     }
 }
 
-/// What may be claimed, given `evidence`.
+/// Derives the claim from the evidence.
 pub fn certify(evidence: &Evidence) -> Claim {
     let Evidence { from, since, loss, unreadable, late, shed } = *evidence;
     let begins_behind = |at: UnixMillis| from.saturating_mul(1000) >= at.plus(CLOCKS).0;

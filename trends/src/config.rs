@@ -1,4 +1,4 @@
-//! The arguments, validated together.
+//! Validates the arguments together.
 
 use tally_adapters::kafka;
 use tally_core::ids::ShardCount;
@@ -7,52 +7,52 @@ use tally_service::Invalid;
 use crate::args::Args;
 use crate::{BoardRules, Window};
 
-/// How long the list of a partition may be.
+/// The allowed lengths of a partition's list.
 const LIST: std::ops::RangeInclusive<usize> = 100..=1_000;
 
-/// Fewer keys would be less than what lists are made of.
+/// Fewer keys would not fill the lists.
 const LEAST_KEYS: usize = 10_000;
 
 /// A configuration of `tally-trends`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What every table's name begins with.
+    /// The prefix of every table name.
     pub table_prefix: String,
-    /// The number of shards this process was told the deployment has.
+    /// The number of shards that the deployment should have, if it was given.
     pub shards: Option<ShardCount>,
-    /// How Kafka is reached.
+    /// The connection to Kafka.
     pub kafka: kafka::Settings,
-    /// The group.
+    /// The consumer group.
     pub group: String,
-    /// Where changes are read and lists are written.
+    /// The topics.
     pub topics: Topics,
-    /// What is listed.
+    /// The rules of the lists.
     pub rules: Rules,
 }
 
-/// Where changes are read and lists are written.
+/// The topics from which changes are read and to which lists are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topics {
     /// The log of changes.
     pub changes: String,
-    /// The lists.
+    /// The topic of boards.
     pub boards: String,
 }
 
-/// What is listed.
+/// The rules of the lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Over which windows.
+    /// The windows.
     pub windows: Vec<Window>,
-    /// How much of a board is kept.
+    /// The sizes of the boards.
     pub boards: BoardRules,
-    /// How many regions have boards of their own.
+    /// The number of regions that have boards of their own.
     pub regions: usize,
-    /// How many keys all partitions of the process hold together.
+    /// The maximum number of keys in all partitions of the process together.
     pub keys: usize,
 }
 
-/// The rules of boards whose list is so long.
+/// The sizes of boards for lists of this length.
 fn boards(list: usize, min_count: i64) -> BoardRules {
     BoardRules { most: 8 * list, keep: 4 * list, least: 2 * list, list, min_count }
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_nothing_lists_an_hour_and_a_day() {
+    fn by_default_an_hour_and_a_day_are_listed() {
         let config = config(&TOPICS).unwrap();
         let windows: Vec<String> = config.rules.windows.iter().map(ToString::to_string).collect();
         assert_eq!((windows.join(","), config.rules.boards), ("1h,24h".to_owned(), BoardRules::default()));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_missing_or_wrong_is_named_at_once() {
+    fn all_missing_and_wrong_settings_are_named_at_once() {
         let error = config(&[]).unwrap_err();
         for flag in ["--brokers", "--boards-topic"] {
             assert!(error.contains(flag), "{flag}: {error}");

@@ -1,4 +1,4 @@
-//! The sums of one partition of the log of changes, and its boards.
+//! The sums of one partition of the log of changes, and their boards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use crate::{BoardRules, List, Window};
 use tally_core::changes::{Effect, Entry, Side};
 use tally_core::ids::{CounterId, CounterName, PostId, Region};
 
-/// What is listed by itself: a counter, in one region or in all.
+/// A counter in one region or in all of them. Each place has its own lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The counter.
     pub counter: CounterName,
-    /// The region; `None` for all of them, and for what states none.
+    /// The region; `None` stands for all regions, and for rows without one.
     pub region: Option<Region>,
 }
 
@@ -23,21 +23,21 @@ pub struct Place {
 pub struct Fold {
     windows: Vec<Window>,
     rules: BoardRules,
-    /// What belongs to a moment that has not come, by second.
+    /// Changes of moments that have not come yet, by second.
     waiting: BTreeMap<u64, Vec<Entry>>,
     places: BTreeMap<CounterName, BTreeMap<Option<Region>, Gains>>,
     moment: u64,
-    /// The moment was told: what belongs to it and comes now is late.
+    /// Whether the current moment was published. A change that belongs to it and comes now is late.
     told: bool,
-    /// The greatest second of which something came after its moment.
+    /// The latest second with a change that came after its moment.
     late: Option<u64>,
-    /// The greatest second of which something was added.
+    /// The latest second with a change that was added.
     newest: u64,
     regions: Regions,
     keys: Keys,
 }
 
-/// How many keys there may be: a subject in a place is one, in all windows together.
+/// The limit of keys. A key is one subject in one place, in all windows together.
 #[derive(Clone, Debug)]
 struct Keys {
     most: usize,
@@ -51,15 +51,15 @@ struct Keys {
 struct Regions {
     named: BTreeSet<Region>,
     most: usize,
-    /// Some were too many, and are one by now.
+    /// Whether some regions exceeded the limit and were merged into `other`.
     folded: bool,
 }
 
 impl Regions {
-    /// What the region that is one too many is called.
+    /// The name of the region that stands for those beyond the limit.
     const OTHER: &str = "other";
 
-    /// `region`, or the one that stands for those that are too many. A region stays what it was at first.
+    /// Returns `region`, or `other` if it is beyond the limit. A region never changes sides.
     fn fold(&mut self, region: &Region) -> Region {
         if self.named.contains(region) {
             return region.clone();
@@ -73,7 +73,7 @@ impl Regions {
     }
 }
 
-/// What a subject gained in all regions together, and in each by itself, where a row went from one side to the other.
+/// The gain of a subject in all regions together, and in each region when a row moves from one to another.
 fn gains_of<'a>(before: &'a Side, after: &'a Side) -> [Option<(Option<&'a Region>, i64)>; 3] {
     let gained = i128::from(after.weight) - i128::from(before.weight);
     let gained = i64::try_from(gained).unwrap_or(i64::MAX);
@@ -90,7 +90,7 @@ fn gains_of<'a>(before: &'a Side, after: &'a Side) -> [Option<(Option<&'a Region
 }
 
 impl Fold {
-    /// Without any entry, at `moment`, which is not told yet.
+    /// An empty fold at `moment`, which is not published yet.
     pub fn new(windows: &[Window], rules: BoardRules, moment: u64) -> Self {
         Self {
             windows: windows.to_vec(),
@@ -106,27 +106,27 @@ impl Fold {
         }
     }
 
-    /// The same with at most so many regions; those that come later are the region `other` together.
+    /// The same fold with at most `most` regions. Those that come later are merged into the region `other`.
     #[must_use]
     pub fn with_regions(mut self, most: usize) -> Self {
         self.regions.most = most;
         self
     }
 
-    /// The same with at most so many [keys](Self::keys), at least 1.
+    /// The same fold with at most `most` [keys](Self::keys), at least 1.
     #[must_use]
     pub fn with_keys(mut self, most: usize) -> Self {
         self.allow(most);
         self
     }
 
-    /// From here on there may be so many [keys](Self::keys), at least 1. Those that are too many are forgotten.
+    /// Changes the limit of [keys](Self::keys), at least 1. Keys beyond it are forgotten.
     pub fn allow(&mut self, most: usize) {
         self.keys.most = most.max(1);
         self.shed();
     }
 
-    /// Takes an entry of the log that was not taken before.
+    /// Adds an entry of the log that was not added before.
     pub fn take(&mut self, entry: &Entry) {
         if entry.second > self.moment {
             self.waiting.entry(entry.second).or_default().push(entry.clone());
@@ -138,7 +138,8 @@ impl Fold {
         self.add(entry);
     }
 
-    /// The moment has come: everything up to its last second was taken. It never goes back, and it is not told yet.
+    /// Moves to a moment, up to whose last second everything was read. Moments never go back, and the new one is not
+    /// published yet.
     pub fn advance(&mut self, moment: u64) {
         if moment <= self.moment {
             return;
@@ -158,42 +159,42 @@ impl Fold {
         self.keys.rounds.expire(from.unwrap_or(moment));
     }
 
-    /// The lists of the moment are made: from here on nothing may be missing in them.
+    /// Marks the moment as published: from now on, changes that belong to it are late.
     pub fn tell(&mut self) {
         self.told = true;
     }
 
-    /// The moment that all lists are of.
+    /// The moment of all lists.
     pub fn moment(&self) -> u64 {
         self.moment
     }
 
-    /// The greatest second of which something came after its moment.
+    /// The latest second with a change that came after its moment.
     pub fn late(&self) -> Option<u64> {
         self.late
     }
 
-    /// Whether some regions have no boards of their own, as they are too many.
+    /// Whether some regions have no boards of their own because there are too many.
     pub fn has_folded_regions(&self) -> bool {
         self.regions.folded
     }
 
-    /// How many subjects are held, each counted once in every place that it has a sum in.
+    /// The number of subjects held, counted once in each place where they have a sum.
     pub fn keys(&self) -> usize {
         self.keys.held
     }
 
-    /// How many keys were forgotten so far, as there were too many.
+    /// The number of keys forgotten so far because there were too many.
     pub fn shed_keys(&self) -> u64 {
         self.keys.shed
     }
 
-    /// By how much sums of the window at `index` may be off for what was forgotten: listed ones, and those of what is not.
+    /// The most that any sum of the window at `index`, listed or not, may be off because of forgotten keys.
     pub fn bound(&self, index: usize) -> u64 {
         self.keys.rounds.bound(index, self.windows[index].from(self.moment))
     }
 
-    /// The boards, each by its place and the index of its window, whose sums changed since this was last asked.
+    /// The boards, by place and index of the window, whose sums have changed since the last call.
     pub fn touched(&mut self) -> Vec<(Place, usize)> {
         let mut touched = Vec::new();
         for (counter, regions) in &mut self.places {
@@ -213,7 +214,7 @@ impl Fold {
         List { moment: self.moment, from: window.from(self.moment), items, complete }
     }
 
-    /// Every place that has something in some window.
+    /// Every place with a sum in some window.
     pub fn places(&self) -> impl Iterator<Item = Place> {
         self.places.iter().flat_map(|(counter, regions)| {
             regions.keys().map(|region| Place { counter: counter.clone(), region: region.clone() })
@@ -260,7 +261,7 @@ impl Fold {
         self.keys.held += usize::from(gains.gain(subject, second, gained));
     }
 
-    /// Forgets keys in rounds until there are no more than there may be.
+    /// Forgets keys in rounds until there are no more than the limit.
     fn shed(&mut self) {
         while self.keys.held > self.keys.most {
             let before = self.keys.held;
@@ -270,7 +271,7 @@ impl Fold {
         }
     }
 
-    /// Forgets those keys that leave the least behind.
+    /// Forgets the keys with the smallest effect on the sums.
     fn shed_round(&mut self) {
         let windows = 0..self.windows.len();
         let mut all = Vec::with_capacity(self.keys.held);

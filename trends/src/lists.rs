@@ -1,4 +1,4 @@
-//! Lists of partitions, and one made of them.
+//! The lists of partitions, and how they are merged.
 
 use std::collections::BTreeMap;
 
@@ -7,38 +7,38 @@ use thiserror::Error;
 
 use crate::Ranked;
 
-/// The first ones of one partition, or of all, at one moment.
+/// The first subjects of one partition, or of all, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List {
-    /// The last second that it includes.
+    /// The last second of the window.
     pub moment: u64,
-    /// The last second before it.
+    /// The last second before the window.
     pub from: u64,
-    /// Those that gained most, in order.
+    /// The subjects with the greatest gains, in order.
     pub items: Vec<Ranked>,
-    /// There are no others.
+    /// Whether there are no other subjects.
     pub complete: bool,
 }
 
-/// Why lists are not merged.
+/// Why lists cannot be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NotOne {
-    /// There is none.
+    /// There are none.
     #[error("there is no list")]
     None,
-    /// They are of different moments: what moved from one to another between them would be in both, or in neither.
+    /// They are of different moments, so a change between those may be in both or in neither.
     #[error("lists are of different moments")]
     Moments,
-    /// One has fewer than are asked for, and may lack some.
+    /// One has fewer subjects than were asked for, and may lack some.
     #[error("a list is too short")]
     Short,
 }
 
-/// The first `k` of all partitions, from the lists of each. A subject is in one partition, so the first `k` of all are among the
-/// first `k` of each.
+/// Merges the lists of all partitions into their first `k` subjects. A subject is in one partition, so the first `k` of all are
+/// among the first `k` of each.
 ///
 /// # Errors
-/// The lists do not make one.
+/// The lists cannot be merged.
 pub fn merge<'a>(lists: impl IntoIterator<Item = &'a List>, k: usize) -> Result<List, NotOne> {
     let lists: Vec<&List> = lists.into_iter().collect();
     let first = *lists.first().ok_or(NotOne::None)?;
@@ -55,11 +55,11 @@ pub fn merge<'a>(lists: impl IntoIterator<Item = &'a List>, k: usize) -> Result<
     Ok(List { moment: first.moment, from: first.from, items, complete })
 }
 
-/// The first `k` of all partitions but for those that are blocked, and whether these are as many as there are: a partition may have
-/// others behind the last one that it lists, so nothing behind that is sure.
+/// Merges the lists without the blocked subjects, and tells whether the result is as long as it should be. A partition may have
+/// other subjects behind the last one that it lists, so the result ends where they could come.
 ///
 /// # Errors
-/// The lists do not make one.
+/// The lists cannot be merged.
 pub fn merge_but<'a>(
     lists: impl IntoIterator<Item = &'a List>,
     k: usize,
@@ -80,13 +80,13 @@ pub fn merge_but<'a>(
     Ok((List { items, complete, ..whole }, is_enough))
 }
 
-/// The latest list of each partition. One that arrives late, from a process that has lost the partition or again, never takes
-/// the place of a later one.
+/// The latest list of each partition. A list that arrives late or again, for example from a process that has lost the
+/// partition, never replaces a later one.
 #[derive(Clone, Debug, Default)]
 pub struct Latest(BTreeMap<u32, List>);
 
 impl Latest {
-    /// Takes a list, unless a later one is there; whether it did.
+    /// Stores a list unless a later one is stored, and returns whether it did.
     pub fn take(&mut self, partition: u32, list: List) -> bool {
         let is_later = self.0.get(&partition).is_none_or(|known| list.moment > known.moment);
         if is_later {
@@ -95,7 +95,7 @@ impl Latest {
         is_later
     }
 
-    /// The lists.
+    /// The latest lists.
     pub fn lists(&self) -> impl Iterator<Item = &List> {
         self.0.values()
     }

@@ -11,7 +11,7 @@ use crate::partition::{Alarm, Note};
 const CLASS: Label = Label::of("class", Fault::CLASSES);
 const PARTITION: Label = Label::learnt("partition");
 
-/// Makes a constant of each line, for the calls, and the catalogue of all of them.
+/// Defines a constant for each line, which the calls use, and the catalogue of all of them.
 macro_rules! table {
     ($($metric:ident: $kind:ident $unit:ident $name:literal $labels:expr, $description:literal;)*) => {
         $(const $metric: Metric =
@@ -24,27 +24,27 @@ macro_rules! table {
 
 table! {
     CHANGES: Counter Count "tally_trends_changes_total" [Label::of("outcome", &["counted", "copy"])],
-        "Changes read: counted, or copies of such that were counted before.";
+        "Changes read: new ones, which are counted, and copies, which are not.";
     LATE: Counter Count "tally_trends_late_changes_total" [],
-        "Messages with changes that came after their moment was published: lists are not called exact for a window.";
+        "Messages with changes that came after their moment was published; lists are inexact for one window.";
     LOSSES: Counter Count "tally_trends_losses_total" [],
-        "Losses announced in the log, or found in it: lists are not called exact for a window.";
+        "Losses announced or found in the log; lists are inexact for one window.";
     REPLAYS: Counter Count "tally_trends_replays_total" [],
-        "Partitions made anew from the log after a break.";
+        "Partitions read again from the log after a gap.";
     KEYS: Gauge Count "tally_trends_keys" [],
-        "Keys held here: subjects, each counted once in every place that it has a sum in.";
+        "Keys in memory: subjects, counted once for each counter and region in which they have a sum.";
     SHED: Counter Count "tally_trends_shed_keys_total" [],
-        "Keys that were forgotten, as there were too many: lists state a bound.";
+        "Keys forgotten because of the limit; lists state a bound.";
     BOARDS: Counter Count "tally_trends_boards_total" [],
         "Boards written.";
     AGE: Gauge Seconds "tally_trends_moment_age_seconds" [PARTITION],
-        "Age of the latest moment of a partition whose lists are all written.";
+        "Age of the latest moment for which all lists of a partition are written.";
     PARTITIONS: Gauge Count "tally_trends_partitions" [Label::of("state", &["reading", "halted"])],
-        "Partitions held here: reading, or standing still with an alarm.";
+        "Assigned partitions: reading, or halted by an alarm.";
     ALARMS: Counter Count "tally_trends_alarms_total" [Label::of("alarm", Alarm::NAMES)],
-        "Partitions that came to stand still, by alarm.";
+        "Partitions halted, by alarm.";
     RETRIES: Counter Count "tally_trends_retries_total" [CLASS],
-        "Calls to Kafka and to the tables tried again.";
+        "Calls to Kafka and to the tables that were retried.";
     KAFKA_ERRORS: Counter Count "tally_trends_kafka_errors_total" [CLASS],
         "Errors reported by the Kafka client, by class.";
 }
@@ -79,7 +79,7 @@ pub(crate) fn kafka_error(fault: &Fault) {
     KAFKA_ERRORS.counter(&[fault.class()]).increment(1);
 }
 
-/// The keys of a partition, counted for as long as this lives.
+/// Adds the keys of a partition to the gauge until it is dropped.
 #[derive(Default)]
 pub(crate) struct Held(usize);
 
@@ -98,7 +98,7 @@ impl Drop for Held {
     }
 }
 
-/// A partition counted in the state it is in, for as long as this lives.
+/// Counts a partition in its state until it is dropped.
 pub(crate) struct InState(&'static str);
 
 impl InState {

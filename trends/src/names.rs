@@ -1,11 +1,11 @@
-//! The subjects of one place, each known by a number that counts from 0: what is said of them stands in columns by that number.
+//! The subjects of one place, numbered from 0. Their data is stored in columns, indexed by that number.
 
 use hashbrown::HashTable;
 
-/// Subjects whose texts stand in one piece, one behind another: the longest, 256 of 256 bytes, begin within 16 bits.
+/// The number of subjects whose texts share one buffer. The offsets of 256 texts of up to 256 bytes fit into 16 bits.
 const GROUP: usize = 256;
 
-/// A subject of one place.
+/// The number of a subject in its place.
 pub(crate) type Slot = u32;
 
 #[derive(Clone, Debug, Default)]
@@ -18,11 +18,11 @@ pub(crate) struct Names {
 #[derive(Clone, Debug, Default)]
 struct Group {
     texts: Vec<u8>,
-    /// Where each of them begins.
+    /// The offset of each text.
     starts: Vec<u16>,
 }
 
-/// What a text's place in the table is found by. Not drawn at start: what is made of a log depends on the log alone.
+/// The hash of a text in the table. It has no random seed, so that the result depends on the log alone.
 pub(crate) fn hash(text: &[u8]) -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let mut hasher = foldhash::fast::FixedState::default().build_hasher();
@@ -35,7 +35,7 @@ impl Names {
         self.len
     }
 
-    /// The number of a text, and whether it is a new one: then it is the greatest.
+    /// The number of a text, and whether it is new and therefore the greatest one.
     pub(crate) fn slot(&mut self, hash: u64, text: &[u8]) -> (Slot, bool) {
         let Self { table, groups, len } = self;
         if let Some(slot) = table.find(hash, |slot| text_of(groups, *slot) == text) {
@@ -52,7 +52,7 @@ impl Names {
         text_of(&self.groups, slot)
     }
 
-    /// Leaves those that `numbers` has a new number for, which keeps their order.
+    /// Keeps the subjects that have a new number in `numbers`. Their order stays the same.
     pub(crate) fn renumber(&mut self, numbers: &[Slot]) {
         self.table.retain(|slot| {
             *slot = numbers[*slot as usize];
@@ -77,7 +77,7 @@ impl Names {
     }
 }
 
-/// The new number of what is left out.
+/// Stands in place of a new number for a subject that is removed.
 pub(crate) const GONE: Slot = Slot::MAX;
 
 impl Group {
@@ -93,7 +93,7 @@ fn text_of(groups: &[Group], slot: Slot) -> &[u8] {
 
 fn push(groups: &mut Vec<Group>, len: usize, text: &[u8]) {
     if len.is_multiple_of(GROUP) {
-        // What is full needs no more.
+        // A full group does not grow any more.
         if let Some(full) = groups.last_mut() {
             full.texts.shrink_to_fit();
             full.starts.shrink_to_fit();
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_have_numbers_that_count_from_0_and_keep_their_order_when_some_go() {
+    fn texts_are_numbered_from_0_and_keep_their_order_when_some_are_removed() {
         let mut names = Names::default();
         let text = |n: u32| format!("{n:0>width$}", width = 1 + n as usize % 256).into_bytes();
         let mut slot = |n: u32| names.slot(hash(&text(n)), &text(n));

@@ -1,13 +1,13 @@
-//! One partition of the log of changes, from its messages to the topic of boards: where it is begun to be read, when a moment
-//! has come, and what is published. Without I/O.
+//! One partition of the log of changes, from its messages to the topic of boards: where reading begins, when a moment has come,
+//! and what is published. It does no I/O.
 //!
-//! 1. **Look.** The ends of the log, and the position that the fold of the counters stored for its partition.
-//! 2. **Replay.** What the windows need is read from the log, from some hours before them. Nothing is published before the
-//!    end that the log had then, so that a start does not tell of a day, second by second.
-//! 3. **Publish.** The moments in order, one at a time: the boards that changed, and then a tick. Which moment has come is
-//!    said by the log itself: each second it states up to when everything is in it.
+//! 1. **Look.** It asks for the ends of the log, and for the position that the fold of the counters has stored.
+//! 2. **Replay.** It reads what the windows need from the log, beginning some hours before them. Nothing is published before
+//!    the end that the log had at that time, so a start does not publish a whole day second by second.
+//! 3. **Publish.** It publishes the moments in order, one at a time: the boards that changed, and then a tick. The log itself
+//!    tells which moment has come: every second it states up to when it is complete.
 //!
-//! After a fault reading goes on where it was, if that is in the log still; otherwise all of it is made anew.
+//! After a fault, reading resumes at its position if that is still in the log; otherwise everything is read again.
 
 mod contract;
 mod reading;
@@ -28,32 +28,33 @@ pub use contract::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 use crate::window::{first_moment, next_moment};
 use crate::{Claim, Evidence, Fold, Place, Ranked, Tick, Window, Written, board_key, certify, mark};
 
-/// How much longer than its windows a partition looks back: what clocks of machines differ by, and more.
+/// How much further back than its windows a partition reads. It covers the differences between the clocks of machines, and
+/// more.
 const SLACK: Duration = Duration::from_secs(2 * 3600);
 
-/// How often every board is written again, in seconds: for readers that have lost the boards of another writer.
+/// How often, in seconds, every board is written again, for readers that have lost boards of an earlier writer.
 const WHOLE: u64 = 300;
 
-/// The machine of one partition.
+/// The state machine of one partition.
 #[derive(Debug)]
 pub struct Partition {
     setup: Setup,
     stage: Stage,
     reading: Reading,
     fold: Fold,
-    /// A moment of this fold was published.
+    /// Whether a moment of this fold was published.
     is_told: bool,
     published: u64,
     is_publishing: bool,
-    /// The boards as they were written last.
+    /// The boards as they were last written.
     sent: BTreeMap<(Place, usize), Sent>,
-    /// When all of them were, last.
+    /// The moment at which all boards were last written.
     whole: Option<u64>,
-    /// So many of the keys that the fold has forgotten were told of.
+    /// The number of forgotten keys that was reported.
     shed: u64,
 }
 
-/// A board as it was written.
+/// A board as it was last written.
 #[derive(Debug)]
 struct Sent {
     moment: u64,
@@ -61,7 +62,7 @@ struct Sent {
     complete: bool,
 }
 
-/// From when on the log is needed for lists of `moment`.
+/// The time from which on the log is needed for the lists of `moment`.
 fn needed(windows: &[Window], moment: u64) -> UnixMillis {
     let longest = windows.iter().map(|window| moment - window.from(moment)).max().unwrap_or_default();
     UnixMillis(moment * 1000).minus(Duration::from_secs(longest).saturating_add(SLACK))
@@ -69,20 +70,20 @@ fn needed(windows: &[Window], moment: u64) -> UnixMillis {
 
 #[derive(Debug)]
 enum Stage {
-    /// Asks for the log and for what is stored of it.
+    /// It has asked for the ends of the log and the stored position.
     Looking,
-    /// Looks for the first message that was appended at this time or later.
+    /// It has asked for the first message appended at this time or later.
     Finding { needed: UnixMillis, log: Log, stored: Box<Position> },
-    /// The log is opened at the position.
+    /// It has asked to open the log at the position.
     Opening,
-    /// It is read.
+    /// It reads the log.
     Reading,
-    /// It is not read any more.
+    /// It has stopped reading.
     Halted,
 }
 
 impl Partition {
-    /// The machine of a partition that was just assigned.
+    /// The state machine of a newly assigned partition.
     pub fn new(setup: Setup) -> Self {
         let fold = setup.fold(0);
         Self {
@@ -99,12 +100,12 @@ impl Partition {
         }
     }
 
-    /// What is to be done before the first input.
+    /// The effect to carry out before the first input.
     pub fn begin(&self) -> Effect {
         Effect::Look { again: false }
     }
 
-    /// Takes one input; what follows from it is added to `effects`.
+    /// Handles one input, and appends the resulting effects to `effects`.
     pub fn step(&mut self, input: Input, effects: &mut Vec<Effect>) {
         match (input, &self.stage) {
             (Input::Looked(looked), Stage::Looking) => self.looked(*looked, effects),
@@ -122,7 +123,7 @@ impl Partition {
         }
     }
 
-    /// From here on there may be so many [keys](Fold::keys): those that are too many are forgotten.
+    /// Changes the limit of [keys](Fold::keys). Keys beyond it are forgotten.
     pub fn allow(&mut self, keys: usize) {
         if keys != self.setup.keys {
             self.setup.keys = keys;
@@ -130,22 +131,22 @@ impl Partition {
         }
     }
 
-    /// How many [keys](Fold::keys) there are.
+    /// The number of [keys](Fold::keys).
     pub fn keys(&self) -> usize {
         self.fold.keys()
     }
 
-    /// Whether records are wanted.
+    /// Whether it expects records.
     pub fn reads(&self) -> bool {
         matches!(self.stage, Stage::Reading)
     }
 
-    /// The last moment that was published, or is about to be.
+    /// The latest moment that was published, or is being published.
     pub fn published(&self) -> u64 {
         self.published
     }
 
-    /// The next record to be read.
+    /// The offset of the next record to read.
     pub fn position(&self) -> Offset {
         self.reading.position()
     }
@@ -155,9 +156,9 @@ impl Partition {
         effects.push(Effect::Look { again });
     }
 
-    /// Decides where to read: where it was, if that is in the log; from where the windows begin, if what is known of the log
-    /// there or further on is stored; or from its very beginning. A log that has lost its beginning, and of which nothing is
-    /// stored, is looked at again: the fold of the counters will store a position.
+    /// Decides where to read: at the current position, if that is in the log; else where the windows begin, if a position
+    /// there or later is stored; else at the very beginning. If the log has lost its beginning and no position is stored, it
+    /// looks again later: the fold of the counters will store one.
     fn looked(&mut self, looked: Looked, effects: &mut Vec<Effect>) {
         if self.reading.goes_on_in(&looked.log) {
             return self.open(effects);
@@ -181,7 +182,7 @@ impl Partition {
         let Stage::Finding { needed, log, stored } = std::mem::replace(&mut self.stage, Stage::Opening) else {
             return;
         };
-        // Where nothing is as late as that, or the broker cannot look by time, all that there is is read.
+        // If no message is that late, or the broker cannot search by time, the whole log is read.
         let from = offset.unwrap_or_default().max(log.start);
         self.reading = Reading::of_windows(log, from, needed, *stored);
         self.open(effects);
@@ -192,7 +193,7 @@ impl Partition {
         effects.push(Effect::Open(self.reading.position()));
     }
 
-    /// What was read before is of no use any more.
+    /// Discards everything that was read before.
     fn begin_anew(&mut self, moment: u64, effects: &mut Vec<Effect>) {
         if self.is_told {
             effects.push(Effect::Tell(Note::Anew));
@@ -218,7 +219,7 @@ impl Partition {
                 effects.push(Effect::Tell(Note::Late));
             }
         }
-        // Until the first moment is published what belongs to it need not wait.
+        // Until the first moment is published, its changes need not wait.
         if !self.is_told
             && let Some(moment) = self.reading.as_of().and_then(|as_of| first_moment(0, as_of))
         {
@@ -226,7 +227,7 @@ impl Partition {
         }
     }
 
-    /// Publishes the next moment, if it has come and the one before is done with.
+    /// Publishes the next moment if it has come and the previous one is acknowledged.
     fn publish(&mut self, effects: &mut Vec<Effect>) {
         if self.is_publishing || !self.reads() || !self.reading.has_caught_up() {
             return;
@@ -306,7 +307,7 @@ impl Partition {
         }
     }
 
-    /// What may be claimed of the lists of the window at `index` at `moment`.
+    /// The claim about the lists of the window at `index` at `moment`.
     fn claim(&self, index: usize, moment: u64) -> Claim {
         let (late, shed) = (self.fold.late(), self.fold.bound(index));
         certify(&Evidence { late, shed, ..self.reading.evidence(self.setup.windows[index].from(moment)) })

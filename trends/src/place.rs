@@ -1,4 +1,4 @@
-//! The sums of one place: what its subjects gained in each window, and the boards of them.
+//! The sums of one place: the gains of its subjects in each window, and their boards.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::cells::{Bucket, Slots, Totals};
 use crate::names::{GONE, Names, Slot};
 use crate::{Board, BoardRules, Ranked, Window};
 
-/// What one place has.
+/// The sums and boards of one place.
 #[derive(Clone, Debug)]
 pub(crate) struct Gains {
     names: Names,
     totals: Totals,
     spans: Vec<Span>,
-    /// Cells that have left since subjects without any were looked for.
+    /// The number of cells removed since the last search for subjects without any.
     left: usize,
 }
 
@@ -26,7 +26,7 @@ struct Span {
     from: u64,
     buckets: BTreeMap<u64, Bucket>,
     board: Board,
-    /// Something was added or taken off since this was last asked.
+    /// Whether a sum has changed since this was last asked.
     touched: bool,
 }
 
@@ -43,17 +43,17 @@ impl Gains {
         Self { names: Names::default(), totals: Totals::new(windows.len()), spans, left: 0 }
     }
 
-    /// How many subjects take memory.
+    /// The number of subjects in memory.
     pub(crate) fn keys(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there is nothing in it, and its boards were asked for since.
+    /// Whether it is empty and its boards were asked for since.
     pub(crate) fn is_done_with(&self) -> bool {
         self.spans.iter().all(|span| !span.touched && span.buckets.is_empty())
     }
 
-    /// What `subject`, whose hash is given, gained in a second. Whether it is a new one.
+    /// Adds the gain of `subject`, whose hash is given, in a second. Returns whether the subject is new.
     pub(crate) fn gain(&mut self, (subject, hash): (&PostId, u64), second: u64, gained: i64) -> bool {
         if self.spans.iter().all(|span| second <= span.from) {
             return false;
@@ -83,7 +83,7 @@ impl Gains {
         }
     }
 
-    /// Takes off what is before the windows by now.
+    /// Subtracts the gains that have left the windows.
     pub(crate) fn expire(&mut self, moment: u64) {
         for nth in 0..self.spans.len() {
             let span = &mut self.spans[nth];
@@ -120,7 +120,7 @@ impl Gains {
         self.spans[nth].touched = true;
     }
 
-    /// Subjects that no bucket has any more take no memory.
+    /// Frees the memory of subjects that are in no bucket any more.
     fn forget_the_gone(&mut self) {
         let mut there = Slots::default();
         for bucket in self.spans.iter().flat_map(|span| span.buckets.values()) {
@@ -131,7 +131,7 @@ impl Gains {
         self.keep(|slot| there.has(slot));
     }
 
-    /// Forgets the others: what they gained so far, in every window.
+    /// Forgets the gains so far, in every window, of all subjects that `keeps` rejects.
     pub(crate) fn keep(&mut self, keeps: impl Fn(Slot) -> bool) {
         let mut next = 0..;
         let mut number = |slot| if keeps(slot) { next.next().unwrap_or(GONE) } else { GONE };
@@ -147,9 +147,9 @@ impl Gains {
         }
     }
 
-    /// By how much at most each subject's sum over the window at `nth` is off, at any moment from now on, if what it gained so
-    /// far is forgotten. The window will have lost some of the first buckets, so it is the greatest sum of the last ones,
-    /// however many, taken without its sign.
+    /// For each subject, the most that its sum over the window at `nth` can be off, now or later, if its gains so far are
+    /// forgotten. The window drops its first buckets as time goes on, so this is the greatest absolute sum of the last
+    /// buckets, over any number of them.
     pub(crate) fn peaks(&self, nth: usize) -> Vec<u64> {
         let (mut sums, mut peaks) = (vec![0i64; self.keys()], vec![0u64; self.keys()]);
         for bucket in self.spans[nth].buckets.values().rev() {
@@ -165,13 +165,13 @@ impl Gains {
         peaks
     }
 
-    /// The windows whose sums changed since this was last asked.
+    /// The windows whose sums have changed since the last call.
     pub(crate) fn touched(&mut self) -> impl Iterator<Item = usize> {
         let spans = self.spans.iter_mut().enumerate();
         spans.filter_map(|(nth, span)| std::mem::take(&mut span.touched).then_some(nth))
     }
 
-    /// The list of the window at `nth`, and whether it has all there are.
+    /// The list of the window at `nth`, and whether it is complete.
     pub(crate) fn list(&mut self, nth: usize) -> (Vec<Ranked>, bool) {
         let Self { names, totals, spans, .. } = self;
         spans[nth].board.list(&Sums { names, of: |slot| totals.row(slot)[nth] })

@@ -1,53 +1,53 @@
-//! What was forgotten to stay within memory, and by how much sums may be off for it.
+//! Records which keys were forgotten to limit memory, and how much sums may be off because of it.
 
 use std::collections::VecDeque;
 
-/// One of so many keys goes in a round.
+/// A round forgets one key in eight.
 const SHARE: usize = 8;
 
-/// The rounds that windows still reach back to.
+/// The rounds inside the windows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds(VecDeque<Round>);
 
 #[derive(Clone, Debug)]
 struct Round {
-    /// The last second of which something was forgotten.
+    /// The last second whose gains were forgotten.
     second: u64,
     /// For each window, the most that a forgotten sum is off.
     peaks: Vec<u64>,
 }
 
 impl Rounds {
-    /// What was gained up to `second` was forgotten of keys whose sums are off by no more than `peaks`, for each window.
+    /// Adds a round: gains up to `second` were forgotten, of keys whose sums are off by at most `peaks`, one per window.
     pub(crate) fn add(&mut self, second: u64, peaks: Vec<u64>) {
         if peaks.iter().any(|peak| *peak > 0) {
             self.0.push_back(Round { second, peaks });
         }
     }
 
-    /// What is before every window is of no matter any more.
+    /// Removes the rounds that lie before every window.
     pub(crate) fn expire(&mut self, from: u64) {
         self.0.retain(|round| round.second > from);
     }
 
-    /// By how much a sum of the window at `nth`, which begins behind `from`, is off at most: a key may have been forgotten
-    /// in each round.
+    /// The most that a sum of the window at `nth`, which begins after `from`, can be off: a key may have been forgotten in each
+    /// round.
     pub(crate) fn bound(&self, nth: usize, from: u64) -> u64 {
         let rounds = self.0.iter().filter(|round| round.second > from);
         rounds.map(|round| round.peaks[nth]).fold(0, u64::saturating_add)
     }
 }
 
-/// Which keys go in a round.
+/// The keys that a round forgets.
 pub(crate) struct Choice {
-    /// All of less than this,
+    /// All keys with a smaller peak,
     pub(crate) limit: u64,
-    /// and so many of as much, the first ones.
+    /// and this many keys with exactly this peak, the first ones.
     pub(crate) at_limit: usize,
 }
 
 impl Choice {
-    /// An eighth of all, those that leave the least behind; and all that leave nothing.
+    /// Chooses the eighth of all keys with the smallest peaks, and every key whose peak is 0.
     pub(crate) fn of(mut peaks: Vec<u64>) -> Self {
         let count = peaks.len().div_ceil(SHARE);
         if count == 0 {
@@ -58,7 +58,7 @@ impl Choice {
         Self { limit, at_limit: if limit == 0 { usize::MAX } else { count - below } }
     }
 
-    /// Whether a key of this peak goes.
+    /// Whether a key with this peak is forgotten.
     pub(crate) fn takes(&mut self, peak: u64) -> bool {
         let is_at_limit = peak == self.limit && self.at_limit > 0;
         if is_at_limit {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_eighth_goes_that_leaves_the_least_behind_and_what_leaves_nothing() {
+    fn a_round_forgets_the_eighth_with_the_smallest_peaks_and_all_without_any() {
         let gone = |peaks: &[u64]| {
             let mut choice = Choice::of(peaks.to_vec());
             peaks.iter().map(|peak| choice.takes(*peak)).collect::<Vec<_>>()
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_add_up_until_windows_begin_behind_them() {
+    fn rounds_add_up_until_the_windows_begin_after_them() {
         let mut rounds = Rounds::default();
         rounds.add(10, vec![1, 2]);
         rounds.add(20, vec![0, 0]);

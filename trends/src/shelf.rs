@@ -1,5 +1,5 @@
-//! What a reader of the topic of boards has of it: the ticks and boards of every partition, and the list of all partitions at the
-//! latest moment that they have together.
+//! A reader's view of the topic of boards: the ticks and boards of every partition, and the merged list at the latest moment
+//! that they have in common.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,31 +9,31 @@ use crate::window::is_common;
 use crate::wire::{Published, Tick, Writer, Written, mark};
 use crate::{Claim, List, Place, Ranked, Reason, Window, merge_but};
 
-/// Moments of a partition that are kept: the latest, and beside them those that partitions which are late have, too.
+/// How many moments of a partition are kept: the latest, and those that partitions which lag have as well.
 const MOMENTS: usize = 10;
 
-/// How far a partition may be behind the first one before the others are merged without it, in seconds.
+/// How many seconds a partition may lag behind the first one before the others are merged without it.
 const SILENT: u64 = 60;
 
-/// Writers of one partition whose messages are kept: the one in force, and those that may come into force.
+/// How many writers of a partition have their messages kept: the current one, and those that may become current.
 const WRITERS: usize = 4;
 
 /// What was read of the topic of boards.
 #[derive(Debug, Default)]
 pub struct Shelf {
     partitions: BTreeMap<u32, Known>,
-    /// Of how many partitions the latest tick is.
+    /// The number of partitions in the latest tick.
     of: u32,
-    /// The latest moment when the topic was read to its end.
+    /// The latest moment when the topic had been read to its end.
     began: Option<u64>,
-    /// The moment that is told.
+    /// The published moment.
     moment: u64,
 }
 
 /// What is known of one partition.
 #[derive(Debug, Default)]
 struct Known {
-    /// In the order in which they were heard of, the latest last.
+    /// The writers in the order of their last messages.
     writers: Vec<(Writer, Boards)>,
     /// The latest ticks, in order.
     ticks: VecDeque<Tick>,
@@ -48,12 +48,12 @@ struct Board {
     complete: bool,
 }
 
-/// The answer to what is asked of a window.
+/// The answer to a request for a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Top {
     /// The list.
     pub list: List,
-    /// What may be claimed of it.
+    /// The claim about its accuracy.
     pub claim: Claim,
 }
 
@@ -69,7 +69,7 @@ impl Shelf {
         }
     }
 
-    /// The topic was read to its end: what is not in it now is missing, or is still to come.
+    /// Notes that the topic was read to its end: what is not in it now is missing or still to come.
     pub fn read_whole(&mut self) {
         let latest = self.latest();
         self.began.get_or_insert(latest);
@@ -79,13 +79,13 @@ impl Shelf {
         self.partitions.values().filter_map(Known::latest).max().unwrap_or_default()
     }
 
-    /// Moves to the latest moment that all partitions have that are not silent. It never goes back. Whether anything is told
-    /// differently from before.
+    /// Moves to the latest moment that all partitions have, except for silent ones. It never goes back. Returns whether
+    /// it has moved.
     pub fn settle(&mut self) -> bool {
         let Some(began) = self.began else { return false };
         let latest = self.latest();
         let all: Vec<Option<&Known>> = (0..self.of).map(|index| self.partitions.get(&index)).collect();
-        // A partition that was never heard of is waited for as long as one that falls silent.
+        // A partition without any message is waited for as long as one that falls silent.
         let unheard = all.iter().any(|known| known.and_then(Known::latest).is_none());
         if unheard && self.moment == 0 && latest.saturating_sub(began) <= SILENT {
             return false;
@@ -101,24 +101,24 @@ impl Shelf {
         moment.is_some()
     }
 
-    /// The moment that is told; `None` before there is one.
+    /// The published moment, if there is one yet.
     pub fn moment(&self) -> Option<u64> {
         Some(self.moment).filter(|moment| *moment > 0)
     }
 
-    /// The windows that there are.
+    /// The available windows.
     pub fn windows(&self) -> Vec<Window> {
         let ticks = self.partitions.values().filter_map(|known| known.at(self.moment));
         let windows: BTreeSet<Window> = ticks.flat_map(|tick| tick.claims.iter().map(|(window, _)| *window)).collect();
         windows.into_iter().collect()
     }
 
-    /// The first `k` of `place` over `window`; `None` before there is a moment, or where there is no such window.
+    /// The first `k` subjects of `place` over `window`, or `None` if there is no moment yet or no such window.
     pub fn top(&self, place: &Place, window: Window, k: usize) -> Option<Top> {
         self.top_but(place, window, k, |_| false)
     }
 
-    /// The same but for those that are blocked. There may be fewer than `k` then, and the claim says so.
+    /// The same without the blocked subjects. If that leaves fewer than `k`, the claim says so.
     pub fn top_but(
         &self,
         place: &Place,
@@ -175,18 +175,18 @@ impl Known {
 
     fn board(&mut self, board: Written) {
         let Written { writer, moment, place, window, items, complete, .. } = board;
-        // A tick is taken with all its boards, so this is a late repetition, of one that may be dropped by now.
+        // A tick is taken with all its boards, so this is a late repetition, maybe of a board that was dropped meanwhile.
         if self.ticks.iter().any(|tick| tick.writer == writer && tick.moment >= moment) {
             return;
         }
         let history = self.boards(&writer).entry((place, window)).or_default();
-        // Written again.
+        // The same board was written again.
         history.retain(|(at, _)| *at != moment);
         let behind = history.partition_point(|(at, _)| *at < moment);
         history.insert(behind, (moment, Board { items, complete }));
     }
 
-    /// Takes a tick that is later than all before, if all its boards are there.
+    /// Takes a tick if it is later than all others and all its boards are there.
     fn tick(&mut self, tick: Tick) {
         if self.latest().is_some_and(|latest| tick.moment <= latest) {
             return;
@@ -208,7 +208,7 @@ impl Known {
         self.prune();
     }
 
-    /// Drops what no moment that is kept needs.
+    /// Drops the boards that no kept moment needs.
     fn prune(&mut self) {
         let Some(oldest) = self.ticks.front().map(|tick| tick.moment) else { return };
         let Some(latest) = self.ticks.back().map(|tick| tick.writer.clone()) else { return };
@@ -230,7 +230,7 @@ impl Known {
     }
 }
 
-/// The board as it was at `moment`, and when it was written.
+/// The board as it was at `moment`, and the moment at which it was written.
 fn at(history: &VecDeque<(u64, Board)>, moment: u64) -> Option<&(u64, Board)> {
     history.iter().rev().find(|(at, _)| *at <= moment)
 }

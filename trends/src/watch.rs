@@ -1,4 +1,4 @@
-//! Watches that the topic of changes keeps its partitions.
+//! Checks that the topic of changes keeps its number of partitions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use tally_core::ports::TopicReader;
 use tally_service::{Clock, Invalid, Stop, Task};
 use tokio::time::timeout;
 
-/// How often the topic is asked how many partitions it has.
+/// How often the number of partitions is checked.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// How long the answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The task that watches.
+/// The task that checks the topic.
 pub(crate) struct WatchTopic {
     pub(crate) changes: Arc<dyn TopicReader>,
-    /// How many partitions the topic of changes has.
+    /// The number of partitions that the topic had at the start.
     pub(crate) partitions: usize,
     pub(crate) clock: Clock,
 }
 
 impl WatchTopic {
-    /// Refuses a topic whose partitions were changed: a subject's changes are in another one from then on.
+    /// Fails if the number of partitions has changed, since a subject's changes then go to another one.
     async fn check(&self) -> anyhow::Result<()> {
         let Ok(Ok(logs)) = timeout(PATIENCE, self.changes.logs()).await else { return Ok(()) };
         if logs.is_empty() || logs.len() == self.partitions {

@@ -1,4 +1,4 @@
-//! Windows of time, and the moments at which they are looked at.
+//! Windows of time, and the moments at which lists are made.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,27 +7,27 @@ use thiserror::Error;
 
 use tally_core::time::UnixMillis;
 
-/// The seconds from a bucket's edge up to a moment: at least its span, and less than a bucket more.
+/// A window: the seconds from the edge of a bucket up to a moment. It lasts at least its span, and less than a bucket more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window {
     span: u64,
     bucket: u64,
 }
 
-/// Why a text is no window.
+/// The text is not a window.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("a window is 1 to 60 minutes, or 2 to 24 hours, as in 10m or 24h, not {0:?}")]
 pub struct BadWindow(pub String);
 
 impl Window {
-    /// A window of so many seconds; `None` where it is none of those that there are.
+    /// The window of this many seconds, if there is such a window.
     fn of(span: u64) -> Option<Self> {
         let bucket = if span <= 3600 { span / 60 } else { span / 96 };
         let fits = (60..=86_400).contains(&span) && span.is_multiple_of(bucket);
         fits.then_some(Self { span, bucket })
     }
 
-    /// How many seconds it has at least.
+    /// The minimum length in seconds.
     pub fn span(self) -> u64 {
         self.span
     }
@@ -37,7 +37,7 @@ impl Window {
         moment.saturating_sub(self.span) / self.bucket * self.bucket
     }
 
-    /// The bucket of a second: those of one bucket leave the window together.
+    /// The bucket of a second. All seconds of a bucket leave the window together.
     pub(crate) fn bucket(self, second: u64) -> u64 {
         second.saturating_sub(1) / self.bucket
     }
@@ -48,7 +48,7 @@ impl Window {
     }
 }
 
-/// In hours where it is some, and in minutes otherwise.
+/// Prints hours if the span is a whole number of hours, and minutes otherwise.
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.span % 3600 {
@@ -69,29 +69,29 @@ impl FromStr for Window {
     }
 }
 
-/// How long after the end of a second nothing more is expected of it, in seconds.
+/// How many seconds after its end a second is considered complete.
 const SETTLED: u64 = 2;
 
-/// From how far behind on only every tenth moment is published.
+/// The lag in seconds beyond which only every tenth moment is published.
 const BEHIND: u64 = 10;
 
-/// The moment to begin with, greater than `published`: one that others that are late have, too; `None` before there is one.
+/// The first moment to publish, greater than `published`: one that lagging partitions have, too. `None` if there is none yet.
 pub fn first_moment(published: u64, as_of: UnixMillis) -> Option<u64> {
     let latest = latest(as_of).filter(|latest| *latest > published)?;
     Some(latest / BEHIND * BEHIND).filter(|tenth| *tenth > published).or(Some(latest))
 }
 
-/// The latest second of which nothing more is expected once everything written before `as_of` was read.
+/// The latest second that is complete once everything written before `as_of` was read.
 fn latest(as_of: UnixMillis) -> Option<u64> {
     (as_of.0 / 1000).checked_sub(1 + SETTLED)
 }
 
-/// Whether every list that is late has this moment.
+/// Whether lagging partitions publish this moment, too.
 pub(crate) fn is_common(moment: u64) -> bool {
     moment.is_multiple_of(BEHIND)
 }
 
-/// The moment to publish after `published`, once everything written before `as_of` was read; `None` before there is one.
+/// The moment to publish after `published`, once everything written before `as_of` was read; `None` if there is none yet.
 pub fn next_moment(published: u64, as_of: UnixMillis) -> Option<u64> {
     let latest = latest(as_of).filter(|latest| *latest > published)?;
     if latest - published <= BEHIND {
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_begins_at_the_last_edge_that_makes_it_long_enough() {
+    fn a_window_begins_at_the_last_bucket_edge_that_makes_it_long_enough() {
         let hour: Window = "1h".parse().unwrap();
         assert_eq!([7200, 7201, 7259, 7260].map(|moment| hour.from(moment)), [3600, 3600, 3600, 3660]);
         let day: Window = "24h".parse().unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_of_a_bucket_leave_together_and_none_early() {
+    fn all_seconds_of_a_bucket_leave_the_window_together_and_none_early() {
         for text in ["1m", "10m", "1h", "24h"] {
             let window: Window = text.parse().unwrap();
             for moment in 90_000..91_000 {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_come_in_order_and_by_tens_where_they_are_late() {
+    fn moments_come_in_order_and_every_tenth_if_they_lag() {
         let next = |published, seconds: u64| next_moment(published, UnixMillis(seconds * 1000));
         assert_eq!([next(100, 103), next(100, 104), next(100, 105)], [None, Some(101), Some(101)]);
         assert_eq!([next(100, 113), next(100, 114), next(103, 117)], [Some(101), Some(110), Some(110)]);

@@ -1,7 +1,7 @@
-//! What leaves a partition: its ticks and its boards, as they stand in the topic of boards.
+//! The messages of the topic of boards: ticks and boards.
 //!
-//! A **tick** says that every list of a moment stands in the topic: a board that was not written at that moment is as it was
-//! written last. That holds among the messages of one writer alone, so each names its writer.
+//! A **tick** says that every list of a moment is in the topic: a board that was not written at that moment has not changed
+//! since it was last written. This only holds among the messages of one writer, so each message names its writer.
 
 use std::borrow::Cow;
 
@@ -12,54 +12,54 @@ use xxhash_rust::xxh64::Xxh64;
 
 use crate::{Claim, Place, Ranked, Reason, Window};
 
-/// The form that messages are written in.
+/// The format version of the messages.
 const VERSION: u64 = 1;
 
 const TICK: &str = "tick";
 const BOARD: &str = "board";
-/// What a board of all regions has in a region's place.
+/// The region of a board that covers all regions.
 const ALL: &str = "*";
 
-/// One run of one partition's worker, drawn at its start.
+/// One run of the worker of one partition. The name is drawn at its start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writer(pub Box<str>);
 
-/// A partition has all its lists of a moment.
+/// Says that the topic has all lists of a partition at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// Whose.
+    /// The writer.
     pub writer: Writer,
-    /// Which partition of the log,
+    /// The partition of the log of changes.
     pub partition: u32,
-    /// and of how many.
+    /// The number of its partitions.
     pub of: u32,
     /// The moment.
     pub moment: u64,
-    /// The [marks](mark) of all boards of the writer that have something on them, added up: a reader that comes to another sum
-    /// has not all of them, or not as they are.
+    /// The sum of the [marks](mark) of all boards of the writer that are not empty. A reader that gets another sum lacks a
+    /// board or has an old version of one.
     pub marks: u64,
-    /// Some regions have no boards of their own.
+    /// Whether some regions have no boards of their own.
     pub folded: bool,
-    /// What may be claimed of the lists of each window.
+    /// The claim about the lists of each window.
     pub claims: Vec<(Window, Claim)>,
 }
 
-/// The list of one board of one partition, from a moment on.
+/// A board: the list of one partition, place and window, from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Whose.
+    /// The writer.
     pub writer: Writer,
-    /// Which partition of the log.
+    /// The partition of the log of changes.
     pub partition: u32,
     /// The moment.
     pub moment: u64,
-    /// What it lists,
+    /// The counter and region that it lists.
     pub place: Place,
-    /// over which window.
+    /// The window.
     pub window: Window,
-    /// Those that gained most, in order.
+    /// The subjects with the greatest gains, in order.
     pub items: Vec<Ranked>,
-    /// There are no others.
+    /// Whether there are no others.
     pub complete: bool,
 }
 
@@ -72,13 +72,13 @@ pub enum Published {
     Board(Written),
 }
 
-/// Why a record is no such message.
+/// Why a record cannot be read as a message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadPublished {
-    /// It is of a form that this build does not know.
+    /// It has a format version that this build does not know.
     #[error("it is written in version {0}, this build knows {VERSION}")]
     Version(u64),
-    /// It is not of the form that its version has.
+    /// It does not have the format of its version.
     #[error("it is not readable: {0}")]
     Malformed(String),
 }
@@ -122,8 +122,8 @@ pub fn board_key(partition: u32, place: &Place, window: Window) -> String {
     format!("{BOARD}/{partition}/{}/{region}/{window}", place.counter.marked())
 }
 
-/// What stands for a board as it was written at a moment: XXH64 of its place, window and moment. Marks are added up, so two of
-/// one board have to differ by something that no two of another board differ by.
+/// A hash of a board at the moment of its writing: XXH64 of its place, window and moment. Marks are added up, so the difference
+/// between two marks of one board must not be that of another board, too.
 pub fn mark(place: &Place, window: Window, moment: u64) -> u64 {
     let region = place.region.as_ref().map_or(ALL, Region::as_str);
     let mut mark = Xxh64::new(0);
@@ -170,7 +170,7 @@ impl Tick {
                 (Some(0), None) => Claim::Exact,
                 (Some(bound), None) => Claim::Bound(bound),
                 (None, Some(reason)) => Claim::Unknown(reason),
-                _ => return Err(malformed("a claim has a bound or a reason")),
+                _ => return Err(malformed("a claim needs a bound or a reason")),
             };
             Ok((claim.window.parse().map_err(malformed)?, claim_of))
         });
@@ -232,7 +232,7 @@ impl Published {
     /// Reads the message with this key.
     ///
     /// # Errors
-    /// It is of another version, or not of the form that this one has.
+    /// It has another version, or not the format of this version.
     pub fn read(key: &[u8], value: &[u8]) -> Result<Self, BadPublished> {
         #[derive(Deserialize)]
         struct Versioned {
@@ -246,7 +246,7 @@ impl Published {
         match kind {
             kind if kind == TICK.as_bytes() => Tick::read(value).map(Self::Tick),
             kind if kind == BOARD.as_bytes() => Written::read(value).map(Self::Board),
-            _ => Err(malformed("its key says neither a tick nor a board")),
+            _ => Err(malformed("its key is neither that of a tick nor that of a board")),
         }
     }
 }
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_boards_of_one_moment_never_come_to_the_sum_that_they_come_to_at_another() {
+    fn boards_of_different_moments_never_add_up_to_the_same_sum() {
         let place = Place { counter: CounterName::from_marked("likes").unwrap(), region: Region::new("us") };
         let boards = ["1m", "2m"].map(|window| window.parse::<Window>().unwrap());
         let sum = |moment| boards.iter().fold(0, |sum: u64, window| sum.wrapping_add(mark(&place, *window, moment)));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_nothing_else() {
+    fn only_messages_as_they_are_written_can_be_read() {
         let writer = Writer("w1".into());
         let window: Window = "24h".parse().unwrap();
         let claims = vec![

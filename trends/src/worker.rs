@@ -1,4 +1,4 @@
-//! The runner of one partition: waits for what may come next, tells the machine, and carries out what it asks for.
+//! Runs one partition: waits for the next event, passes it to the state machine, and carries out the effects.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,52 +23,52 @@ use crate::metrics::{self, Held, InState};
 use crate::partition::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 use crate::wire::Writer;
 
-/// What is waited for where no change-streamer has begun the log.
+/// What is reported while no change-streamer has created the log.
 pub(crate) const NOT_SET_UP: &str = "the log of changes is not set up yet";
 
-/// Boards of one partition that are sent at once.
+/// How many boards of one partition are sent concurrently.
 const AT_ONCE: usize = 64;
 
-/// How long after a look another one is made.
+/// The pause before another look.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Every so many moments Kafka is told how far the log is read, for tools that show lag.
+/// The number of moments after which an offset is committed to Kafka, for tools that show lag.
 const TELL_KAFKA: u64 = 30;
 
-/// What all partitions share.
+/// The state that all partitions share.
 pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) rules: Rules,
     pub(crate) topics: Topics,
     pub(crate) changes: Arc<dyn TopicReader>,
     pub(crate) producer: Arc<dyn Producer>,
-    /// Whose log it is,
+    /// The deployment that the log belongs to.
     pub(crate) deployment: DeploymentId,
-    /// what is stored of it,
+    /// What is stored about the log.
     pub(crate) store: Arc<Changes>,
-    /// how many partitions it has,
+    /// The number of partitions of the log.
     pub(crate) partitions: u32,
-    /// and the topic of boards.
+    /// The number of partitions of the topic of boards.
     pub(crate) boards: u32,
     pub(crate) patience: Patience,
-    /// Partitions that are held: they share the keys that there may be.
+    /// The number of assigned partitions, which share the limit of keys.
     pub(crate) held: AtomicUsize,
 }
 
-/// One partition, from its assignment until it is taken away.
+/// Runs one partition from its assignment to its revocation.
 pub(crate) struct Worker {
     pub(crate) log: Arc<dyn OwnedPartition>,
     pub(crate) shared: Arc<Shared>,
 }
 
-/// A call under way, and what it tells the machine.
+/// A call under way, which returns an input for the state machine.
 type Call = Pin<Box<dyn Future<Output = anyhow::Result<Input>> + Send>>;
 
 struct Runner {
     machine: Partition,
     log: Arc<dyn OwnedPartition>,
     shared: Arc<Shared>,
-    /// What was asked of the log: a new question takes the place of an old one.
+    /// The last question about the log. A new question replaces it.
     asked: Option<Call>,
     publishing: Option<Call>,
     state: InState,
@@ -105,7 +105,7 @@ impl Runner {
         self.keys.set(self.machine.keys());
     }
 
-    /// What happens next; `None` once the partition is to be left, which needs no farewell: nothing is stored.
+    /// Waits for the next input. Returns `None` when the partition has to be left; there is nothing to store.
     async fn next(&mut self, stop: &Stop) -> anyhow::Result<Option<Input>> {
         let input = tokio::select! {
             biased;
@@ -116,7 +116,7 @@ impl Runner {
             records = self.log.records(), if self.machine.reads() => match records {
                 Ok(records) => Input::Records(records),
                 Err(fault) => {
-                    tracing::warn!(partition = self.log.partition().index, error = %fault, "reading anew");
+                    tracing::warn!(partition = self.log.partition().index, error = %fault, "reading the log again from the start of the windows");
                     Input::Broken
                 }
             },
@@ -152,7 +152,7 @@ impl Runner {
         let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
         Box::pin(async move {
             let found = shared.patience.answer("find a time", || shared.changes.offset_at(log.partition(), at)).await;
-            Ok(Input::Found(found.context("cannot find a time in the log")?))
+            Ok(Input::Found(found.context("cannot search the log by time")?))
         })
     }
 
@@ -173,7 +173,7 @@ impl Runner {
             let count = boards.len();
             let written = boards.iter().map(|board| (board.key(), Some(board.value())));
             let messages: Vec<_> = written.chain(gone.into_iter().map(|key| (key, None))).collect();
-            // A partition of the log is in one of the boards': its tick lies behind its boards.
+            // A partition of the log always goes to the same partition of boards, so that its tick comes after its boards.
             let to = tick.partition % shared.boards;
             let sends = stream::iter(messages).map(|(key, value)| shared.send(to, key, value));
             sends.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
@@ -188,7 +188,7 @@ impl Runner {
 
     fn halt(&mut self, alarm: &Alarm) {
         let partition = self.log.partition().index;
-        tracing::error!(partition, offset = %self.machine.position(), ?alarm, "the partition stands still");
+        tracing::error!(partition, offset = %self.machine.position(), ?alarm, "the partition is halted");
         metrics::alarm(alarm);
         self.state = InState::halted();
     }
@@ -198,26 +198,29 @@ impl Runner {
         let partition = self.log.partition().index;
         match note {
             Note::Read { .. } | Note::Anew | Note::Shed(_) => {}
-            Note::Late => tracing::warn!(partition, "a change came after its moment: lists are not exact for a window"),
-            Note::Loss => tracing::warn!(partition, "a loss was announced: lists are not exact for a window"),
+            Note::Late => tracing::warn!(
+                partition,
+                "a change came after its moment was published: lists are inexact for one window"
+            ),
+            Note::Loss => tracing::warn!(partition, "changes were lost: lists are inexact for one window"),
         }
     }
 }
 
 impl Shared {
-    /// The log of a partition, and what is stored of it. What is stored is read first, so that it is of no later place than
-    /// the log's end.
+    /// The log of a partition, and what is stored of it. The stored position is read first, so that it is never beyond the end
+    /// of the log.
     async fn look(&self, log: &dyn OwnedPartition) -> Outcome<Looked> {
         let config = self.store.config().await?.ok_or_else(|| Fault::Transient(NOT_SET_UP.to_owned()))?;
         let position = self.store.position(log.partition().index).await?;
         let log = log.log().await?;
         if log.topic != config.topic {
-            return Err(Fault::Transient("no change-streamer has taken up the new topic of changes yet".to_owned()));
+            return Err(Fault::Transient("no change-streamer uses the new topic of changes yet".to_owned()));
         }
         Ok(Looked { log, generation: config.generation, position })
     }
 
-    /// Safe to repeat: what is written twice says the same.
+    /// Safe to repeat: a message that is written twice has the same effect.
     async fn send(&self, partition: u32, key: String, value: Option<Vec<u8>>) -> anyhow::Result<()> {
         let record = || Outgoing {
             topic: &self.topics.boards,
@@ -231,7 +234,7 @@ impl Shared {
     }
 }
 
-/// The answer to a call; pending where there is none.
+/// Waits for the answer to a call; never returns if there is none.
 async fn answer(call: &mut Option<Call>) -> anyhow::Result<Input> {
     let Some(under_way) = call else { return std::future::pending().await };
     let answered = under_way.await;

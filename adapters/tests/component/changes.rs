@@ -1,4 +1,4 @@
-//! What is stored of the log: positions that only go forward, stream shards, losses and the configuration.
+//! What is stored about the log: positions that only move forward, stream shards, losses and the configuration.
 
 mod config;
 mod losses;
@@ -14,7 +14,7 @@ use tally_testkit::{BEGAN, Store};
 
 pub(crate) const TABLE: &str = "checkpoints";
 
-/// An empty store and what is stored of the log in it.
+/// An empty store, and access to what it stores about the log.
 pub(crate) async fn start() -> (Store, Changes) {
     let store = Store::start().await;
     let changes = Changes::new(&store.connection);
@@ -26,7 +26,7 @@ pub(crate) fn key(id: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_item_has_a_key_that_another_kind_of_item_may_have() {
+async fn items_of_different_kinds_never_have_the_same_key() {
     let (store, changes) = start().await;
     changes.begin_log(&config::topic("t-1", 12)).await.unwrap();
     changes.state(3, &partitions::stated(1, 1)).await.unwrap().unwrap();

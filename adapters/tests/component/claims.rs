@@ -1,4 +1,4 @@
-//! Claims of partitions and what is known of topics: what is stored of them, and what a late copy of a request changes.
+//! Claims of partitions and the stored topics: what is stored, and what a late copy of a request changes.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn claims(store: &Store) -> Claims {
     Claims::new(&store.connection, Clock::starting_at(BEGAN))
 }
 
-/// What is stored first under a claim.
+/// The first state stored under a claim.
 fn begun(claim: &Claim) -> Kept {
     let log = Log { topic: topic().id, start: Offset(0), end: Offset(100) };
     let found = Found { claim, topic: &topic(), index: 0, log: &log, partitions: 2, committed: None };
@@ -36,7 +36,7 @@ fn come_to(kept: &Kept, safe: u64, safe_at: Option<u64>) -> Kept {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_take_over_raises_the_claim_and_finds_what_was_stored_under_the_one_before() {
+async fn each_take_over_raises_the_claim_and_finds_the_state_of_the_previous_one() {
     let store = Store::start().await;
     let claims = claims(&store);
     assert_eq!(claims.read(&partition(0)).await, Ok(Claim::default()));
@@ -54,7 +54,7 @@ async fn each_take_over_raises_the_claim_and_finds_what_was_stored_under_the_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_claims_of_a_topic_are_read_in_their_order_and_absent_ones_are_those_of_nobody() {
+async fn the_claims_of_a_topic_are_read_in_order_and_missing_ones_have_no_owner() {
     let store = Store::start().await;
     let claims = claims(&store);
     let (first, _) = claims.raise(&partition(120)).await.unwrap();
@@ -70,7 +70,7 @@ async fn the_claims_of_a_topic_are_read_in_their_order_and_absent_ones_are_those
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_was_raised_keeps_nothing_for_the_one_before() {
+async fn a_raised_claim_stores_nothing_for_its_previous_owner() {
     let store = Store::start().await;
     let claims = claims(&store);
     let kept = begun(&claims.raise(&partition(0)).await.unwrap().0);
@@ -82,7 +82,7 @@ async fn a_claim_that_was_raised_keeps_nothing_for_the_one_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_stored_of_a_claim_stays_when_an_earlier_word_of_it_comes_late() {
+async fn the_state_of_a_claim_is_not_replaced_by_an_earlier_one_that_arrives_late() {
     let store = Store::start().await;
     let claims = claims(&store);
     let first = come_to(&begun(&claims.raise(&partition(0)).await.unwrap().0), 7, None);
@@ -93,12 +93,12 @@ async fn what_was_stored_of_a_claim_stays_when_an_earlier_word_of_it_comes_late(
     tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(claims.read(&partition(0)).await.unwrap().kept, Some(second.clone()));
     assert_eq!(store.emulator.stats().ghosts_applied, 1);
-    // A repetition whose first answer was lost is confirmed.
+    // A repeated request whose first answer was lost is confirmed.
     assert!(claims.keep(&partition(0), 1, &second).await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replay_forgets_since_when_the_rows_were_complete() {
+async fn a_replay_forgets_the_time_by_which_the_rows_were_complete() {
     let store = Store::start().await;
     let claims = claims(&store);
     let kept = come_to(&begun(&claims.raise(&partition(0)).await.unwrap().0), 50, Some(9));
@@ -115,7 +115,7 @@ async fn a_replay_forgets_since_when_the_rows_were_complete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_topic_is_begun_once_and_replaced_only_by_who_knows_it() {
+async fn a_topic_is_stored_once_and_replaced_only_by_a_process_that_knows_it() {
     let store = Store::start().await;
     let claims = claims(&store);
     assert_eq!(claims.topic("likes").await, Ok(None));

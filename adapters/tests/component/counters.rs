@@ -1,4 +1,4 @@
-//! Counters: written by condition, read, and crossed with milestones.
+//! Counters: conditional writes, reads, and crossings with milestones.
 
 mod crossing;
 mod properties;
@@ -33,7 +33,7 @@ pub(crate) fn at(offset: u64) -> Place {
     Place::new(1, Offset(offset))
 }
 
-/// The counter after shard `k` gained so much, with everything before the offset `to`.
+/// The counter after shard `k` has gained `gain`, with everything before the offset `to`.
 pub(crate) fn gained(before: Option<&Counter>, k: u16, gain: i64, to: u64) -> Counter {
     let mut counter = before.cloned().unwrap_or_default();
     counter.likes += gain;
@@ -47,20 +47,20 @@ pub(crate) fn update(post: &str, before: Option<&Counter>, after: &Counter) -> U
     Update { counter: likes(post), before: before.cloned(), after: after.clone() }
 }
 
-/// Writes one update, which has an answer.
+/// Writes one update, and returns its outcome.
 pub(crate) async fn write(counters: &Counters, update: &Update) -> Written {
     let [written] = <[Written; 1]>::try_from(counters.write(std::slice::from_ref(update)).await.unwrap()).unwrap();
     written
 }
 
-/// A stored counter of the post, with a part in each of two shards.
+/// A stored counter of the post with parts in two shards.
 pub(crate) async fn stored(counters: &Counters, post: &str) -> Counter {
     let counter = gained(Some(&gained(None, 3, 5, 10)), 4, 2, 11);
     assert_eq!(write(counters, &update(post, None, &counter)).await, Written::Stored);
     counter
 }
 
-/// The counter as it is now.
+/// The current counter.
 pub(crate) async fn now(counters: &Counters, post: &str) -> Option<Counter> {
     let read = counters.read(&[likes(post)], Consistency::Strong).await.unwrap();
     read.counters.get(&likes(post)).cloned().transpose().unwrap()

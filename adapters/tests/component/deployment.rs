@@ -1,5 +1,5 @@
-//! The deployment that a process is part of, over the emulator in this process: who creates it, who waits for it, and what ends a
-//! process that looks at nothing but its format.
+//! The deployment of a process, over the in-process emulator: which process creates it, which waits for it, and when a change
+//! of the format ends a process.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn a_reader_waits_for_a_writer_and_both_refuse_another_number_of_shards() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_format_that_is_not_known_is_neither_joined_nor_created_in() {
+async fn a_deployment_with_an_unknown_format_is_neither_joined_nor_changed() {
     let store = Store::start().await;
     let config = Checkpoints::new(&store.connection);
     config.config(shards(8)).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_format_that_is_not_known_is_neither_joined_nor_created_in() {
     }
 }
 
-/// A service that does nothing but join.
+/// A service that only joins the deployment.
 struct Joins(Connection);
 
 impl App for Joins {
@@ -74,7 +74,7 @@ impl App for Joins {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_format_that_changes_ends_the_process_by_name_and_looks_that_fail_do_not() {
+async fn a_changed_format_ends_the_process_by_name_but_failed_reads_do_not() {
     let store = Store::start().await;
     Checkpoints::new(&store.connection).config(None).await.unwrap();
     let running = Running::start(Joins(store.connection.clone()), host());

@@ -1,5 +1,5 @@
-//! The stores over the emulator in this process: what each write leaves, what a repetition or a late copy of it changes, and what
-//! becomes of it when a request goes wrong.
+//! The stores over the in-process emulator: the effect of each write, of a repetition or late copy of it, and of failed
+//! requests.
 
 #[cfg(test)]
 mod changes;

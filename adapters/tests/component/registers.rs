@@ -1,4 +1,4 @@
-//! Rows that carry versions: what each write leaves, and what becomes of it when it is repeated, late, or goes wrong.
+//! Rows with versions: the effect of each write, and of repeated, late and failed ones.
 
 mod cells;
 mod failing;
@@ -51,7 +51,7 @@ async fn write(registers: &Registers, write: Arc<Write>) -> Written {
     written
 }
 
-/// As a consumer writes whose claim was confirmed just now.
+/// The confirmation of a consumer whose claim was confirmed just now.
 fn confirmed() -> Confirmed {
     Confirmed::now(Clock::starting_at(BEGAN))
 }
@@ -60,7 +60,7 @@ fn key(member: &str) -> Value {
     json!({"pk": {"S": "p#3"}, "user_id": {"S": member}})
 }
 
-/// The row of a member as it is stored, without its key.
+/// The stored row of a member, without its key.
 async fn stored(store: &Store, member: &str) -> Value {
     let mut row = store.item(TABLE, key(member)).await;
     if let Some(row) = row.as_object_mut() {
@@ -69,7 +69,7 @@ async fn stored(store: &Store, member: &str) -> Value {
     row
 }
 
-/// A row of a like without a region.
+/// The row of a like without a region.
 fn liked(offset: u64) -> Value {
     let at = (1_000 + offset).to_string();
     json!({"post_id": {"S": "p"}, "liked_at": {"N": at}, "v": {"N": version(offset).to_string()}})

@@ -1,4 +1,4 @@
-//! Rows that state a weight, as readers and the change stream have them.
+//! Rows with a weight, as readers and the change stream see them.
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Segment;
@@ -11,7 +11,7 @@ use tally_core::tally::{Record, RecordKind, read};
 use tally_core::weight::Weight;
 use tally_testkit::Store;
 
-/// The versions before and after of every entry that the stream makes.
+/// The versions before and after each change in the stream.
 pub(crate) async fn versions(store: &Store) -> Vec<[Option<Version>; 2]> {
     let versions = |entry: Entry| match entry.effect {
         Effect::Weighed { before, after, .. } => Some([before.v, after.v]),
@@ -20,7 +20,7 @@ pub(crate) async fn versions(store: &Store) -> Vec<[Option<Version>; 2]> {
     streamed(store).await.iter().filter_map(Entry::of).filter_map(versions).collect()
 }
 
-/// Every change record, understood.
+/// Every parsed change record.
 pub(crate) async fn streamed(store: &Store) -> Vec<Record> {
     let stream = Streams::new(&store.connection);
     let label = stream.info().await.unwrap().label;
@@ -37,7 +37,7 @@ pub(crate) async fn streamed(store: &Store) -> Vec<Record> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_with_a_weight_are_read_with_it_and_listed_to_nobody_unless_they_are_members() {
+async fn rows_with_a_weight_are_read_with_it_and_only_members_are_listed() {
     let store = Store::start().await;
     let put = async |sort: &str, n: Option<Value>| {
         let mut row = json!({"pk": {"S": "p#+views.3"}, "user_id": {"S": sort}});

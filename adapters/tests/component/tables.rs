@@ -1,5 +1,5 @@
-//! Tables that vanish, come back as other ones, or are emptied, and a configuration that is lost: what a process that runs says,
-//! what one that starts waits for, and what adopting them leaves.
+//! Tables that disappear, are replaced or are emptied, and a lost configuration: what a running process reports, what a
+//! starting process waits for, and the effect of adopting the tables.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use tally_service::{App, Clock, Condition, Exit, Host, How, Readiness, Running, 
 use tally_testkit::{BEGAN, Store};
 use tokio::time::Instant;
 
-/// A service that does nothing but be part of the deployment.
+/// A service that only belongs to the deployment.
 struct Member {
     connection: Connection,
     creates: bool,
@@ -47,7 +47,7 @@ fn host() -> Host {
     Host::new("test").with_clock(Clock::starting_at(BEGAN)).with_chance(tally_service::Chance::seeded(1))
 }
 
-/// A member that runs, with clients of its own.
+/// A running member with its own clients.
 async fn member(store: &Store) -> (Running, Connection) {
     let connection = store.repeating(1);
     let running = Running::start(Member { connection: connection.clone(), creates: true }, host());
@@ -68,13 +68,13 @@ async fn delete(store: &Store, table: &str) {
     store.call("DeleteTable", json!({"TableName": table})).await;
 }
 
-/// What the stored losses say.
+/// The stored losses as text.
 async fn losses(store: &Store) -> Vec<String> {
     let losses = Changes::new(&store.connection).losses().await.unwrap();
     losses.open().map(|(_, loss)| format!("{}: {}", loss.kind, loss.what)).collect()
 }
 
-/// Closes the losses, as a recount does that has passed.
+/// Closes the losses, as a recount does at its end.
 async fn close_losses(store: &Store) {
     let changes = Changes::new(&store.connection);
     for (number, _) in changes.losses().await.unwrap().open() {
@@ -83,7 +83,7 @@ async fn close_losses(store: &Store) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_vanishes_and_comes_back_as_another_is_named_and_a_loss_until_it_is_adopted() {
+async fn a_replaced_table_is_named_and_is_a_loss_until_it_is_adopted() {
     let store = Store::start().await;
     let ((one, connection), (two, _)) = (member(&store).await, member(&store).await);
     let (watch, readiness) = (connection.tables_watch(), one.host().readiness().clone());
@@ -127,7 +127,7 @@ async fn a_table_that_vanishes_and_comes_back_as_another_is_named_and_a_loss_unt
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_starts_before_a_table_or_its_stream_is_there_waits_for_it_by_name() {
+async fn a_starting_process_waits_for_a_missing_table_or_stream_by_name() {
     let store = Store::start().await;
     let stream = async |specification: serde_json::Value| {
         store.call("UpdateTable", json!({"TableName": "likes", "StreamSpecification": specification})).await;
@@ -155,7 +155,7 @@ async fn a_process_that_starts_before_a_table_or_its_stream_is_there_waits_for_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_starts_over_another_table_waits_by_name_until_it_is_adopted() {
+async fn a_starting_process_waits_by_name_until_a_replaced_table_is_adopted() {
     let store = Store::start().await;
     let (running, _) = member(&store).await;
     running.stop(Duration::from_secs(5)).await;
@@ -183,7 +183,7 @@ async fn a_process_that_starts_over_another_table_waits_by_name_until_it_is_adop
 }
 
 #[tokio::test(start_paused = true)]
-async fn tables_that_were_replaced_and_adopted_between_two_looks_are_not_exact_before_a_recount() {
+async fn counts_of_tables_replaced_and_adopted_between_two_checks_are_inexact_until_a_recount() {
     let store = Store::start().await;
     let (_running, connection) = member(&store).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -200,7 +200,7 @@ async fn tables_that_were_replaced_and_adopted_between_two_looks_are_not_exact_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_that_is_lost_is_named_and_written_anew_with_a_loss() {
+async fn a_lost_configuration_is_named_and_written_anew_with_a_loss() {
     let store = Store::start().await;
     let (running, connection) = member(&store).await;
     let watch = connection.tables_watch();
@@ -230,7 +230,7 @@ async fn a_configuration_that_is_lost_is_named_and_written_anew_with_a_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_process_writes_to_a_table_that_is_another_one_or_without_a_configuration() {
+async fn no_process_writes_to_a_replaced_table_or_without_a_configuration() {
     let store = Store::start().await;
     let (_running, connection) = member(&store).await;
     let (counters, registers) = (Counters::new(&connection), Registers::new(&connection));
@@ -270,7 +270,7 @@ async fn no_process_writes_to_a_table_that_is_another_one_or_without_a_configura
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoints_table_that_is_gone_is_named_though_nothing_can_be_stored() {
+async fn a_missing_checkpoints_table_is_named_although_nothing_can_be_stored() {
     let store = Store::start().await;
     let (_running, connection) = member(&store).await;
     let watch = connection.tables_watch();
@@ -283,7 +283,7 @@ async fn a_checkpoints_table_that_is_gone_is_named_though_nothing_can_be_stored(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_counts_table_that_was_emptied_is_adopted_with_a_loss() {
+async fn an_emptied_counts_table_is_adopted_with_a_loss() {
     let store = Store::start().await;
     let (running, _) = member(&store).await;
     running.stop(Duration::from_secs(5)).await;
@@ -302,7 +302,7 @@ async fn a_counts_table_that_was_emptied_is_adopted_with_a_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_that_fail_say_nothing_and_a_format_that_changes_ends_the_process() {
+async fn failed_checks_report_nothing_and_a_changed_format_ends_the_process() {
     let store = Store::start().await;
     let (running, connection) = member(&store).await;
     store.faults(["DescribeTable", "GetItem"].map(|operation| Rule::new(Fault::Throttle).on(operation)));
@@ -316,7 +316,7 @@ async fn looks_that_fail_say_nothing_and_a_format_that_changes_ends_the_process(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_whose_clock_is_ten_minutes_off_or_jumps_has_the_stores_time() {
+async fn a_process_with_a_wrong_clock_uses_the_stores_time() {
     let store = Store::start().await;
     Checkpoints::new(&store.connection).config(None).await.unwrap();
     let began = Instant::now();

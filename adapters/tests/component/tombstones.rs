@@ -1,4 +1,4 @@
-//! Tombstones: what is left of members that were removed. Nothing that reads rows takes them for members.
+//! Tombstones of removed members. No reader of rows takes them for members.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn key(pk: &str) -> RowKey {
     pk.parse().unwrap()
 }
 
-/// A row as the consumer writes it, under `pk`.
+/// Puts a row under `pk` as the consumer writes it.
 async fn put(store: &Store, pk: &str, member: &str, (name, value): (&str, Value)) {
     let mut row = json!({"pk": {"S": pk}, "user_id": {"S": member}, "post_id": {"S": "p"}, "v": {"N": "7"}});
     row[name] = value;
@@ -44,7 +44,7 @@ fn numbered(nth: usize) -> String {
     format!("u-{nth:05}")
 }
 
-/// The likes of a row key, read in pages of so many, each page's length, and what they cost in half units.
+/// The likes of a row key read in pages of `limit`, the length of each page, and the cost in half units.
 async fn paged(store: &Store, limit: u32) -> (Vec<String>, Vec<usize>, u64) {
     let (rows, mut found, mut lengths, mut cost, mut after) =
         (Rows::new(&store.connection), Vec::new(), Vec::new(), 0, None);
@@ -61,11 +61,11 @@ async fn paged(store: &Store, limit: u32) -> (Vec<String>, Vec<usize>, u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tombstone_is_no_like_and_no_member_and_weighs_nothing() {
+async fn a_tombstone_is_neither_a_like_nor_a_member_and_weighs_nothing() {
     let store = Store::start().await;
     like(&store, KEY, "is").await;
     tombstone(&store, KEY, "was").await;
-    // By hand: what says that it is gone is gone, whatever else it says.
+    // An edit by hand: a row with `gone` is gone, whatever else it says.
     put(&store, KEY, "odd", ("gone", json!({"S": "soon"}))).await;
     store.edit("likes", json!({"pk": {"S": KEY}, "user_id": {"S": "odd"}}), "liked_at", json!({"N": "5"})).await;
     store.edit("likes", json!({"pk": {"S": KEY}, "user_id": {"S": "odd"}}), "n", json!({"S": "5"})).await;
@@ -93,11 +93,11 @@ async fn a_tombstone_is_no_like_and_no_member_and_weighs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_has_as_many_likes_as_were_asked_for_whatever_tombstones_lie_between_them() {
+async fn a_page_has_the_requested_number_of_likes_whatever_tombstones_are_between_them() {
     let store = Store::start().await;
     let mut likes = Vec::new();
     for nth in 0..400 {
-        // Two in a row, and stretches of tombstones that become longer.
+        // Two likes in a row, between longer and longer runs of tombstones.
         if nth % 50 < 2 || nth < 10 {
             like(&store, KEY, &numbered(nth)).await;
             likes.push(numbered(nth));
@@ -114,7 +114,7 @@ async fn a_page_has_as_many_likes_as_were_asked_for_whatever_tombstones_lie_betw
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_tombstones_end_early_is_not_the_last_one() {
+async fn a_page_that_ends_early_because_of_tombstones_is_not_the_last_one() {
     let store = Store::start().await;
     for nth in 0..3_000 {
         tombstone(&store, KEY, &numbered(nth)).await;
@@ -128,7 +128,7 @@ async fn a_page_that_tombstones_end_early_is_not_the_last_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tombstone_that_the_store_deletes_changes_no_count() {
+async fn the_deletion_of_a_tombstone_changes_no_count() {
     let store = Store::start().await;
     like(&store, KEY, "u").await;
     tombstone(&store, KEY, "u").await;
@@ -144,7 +144,7 @@ async fn a_tombstone_that_the_store_deletes_changes_no_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_like_that_the_store_deletes_by_another_attribute_makes_its_counter_unknown() {
+async fn a_like_that_expires_by_another_attribute_makes_its_counter_unknown() {
     let store = Store::start().await;
     for (enabled, by) in [(false, "gone"), (true, "liked_at")] {
         let expiry = json!({"Enabled": enabled, "AttributeName": by});

@@ -1,4 +1,4 @@
-//! What a deployment was created with: its format, its counters, its ladder.
+//! The settings with which a deployment was created: its format, its counters, its ladder.
 
 use tally_adapters::dynamodb::Checkpoints;
 use tally_core::definitions::{Definitions, Entry};
@@ -10,12 +10,12 @@ use crate::engine::Env;
 
 pub(crate) async fn contract(env: &Env) {
     let port = &env.config;
-    what_the_deployment_was_created_with_decides(port).await;
-    counters_are_defined_by_comparing_with_those_that_stand(port).await;
-    a_ladder_is_raised_by_comparing_with_the_one_that_stands(port).await;
+    the_settings_of_the_first_process_decide(port).await;
+    counters_are_defined_only_by_comparing_with_the_current_ones(port).await;
+    a_ladder_is_raised_only_by_comparing_with_the_current_one(port).await;
 }
 
-async fn what_the_deployment_was_created_with_decides(port: &Checkpoints) {
+async fn the_settings_of_the_first_process_decide(port: &Checkpoints) {
     let count = |n| ShardCount::new(n).unwrap();
     assert_eq!(port.deployed().await, Ok(None), "asking decides nothing");
     assert_eq!(port.format().await, Ok(None));
@@ -26,7 +26,7 @@ async fn what_the_deployment_was_created_with_decides(port: &Checkpoints) {
     assert_eq!(port.format().await, Ok(Some(Format::written())));
 }
 
-async fn a_ladder_is_raised_by_comparing_with_the_one_that_stands(port: &Checkpoints) {
+async fn a_ladder_is_raised_only_by_comparing_with_the_current_one(port: &Checkpoints) {
     let [none, one, two]: [Ladder; 3] = [Ladder::default(), "100".parse().unwrap(), "100,1000".parse().unwrap()];
     assert_eq!(port.ladder().await, Ok(none));
     assert_eq!(port.raise_ladder(&one, &two).await, Ok(false), "it is not the one that stands");
@@ -37,7 +37,7 @@ async fn a_ladder_is_raised_by_comparing_with_the_one_that_stands(port: &Checkpo
     assert_eq!(port.deployed().await, Ok(Some(ShardCount::new(64).unwrap())), "what else is there stays");
 }
 
-async fn counters_are_defined_by_comparing_with_those_that_stand(port: &Checkpoints) {
+async fn counters_are_defined_only_by_comparing_with_the_current_ones(port: &Checkpoints) {
     let entry = |name: &str, kind: &str| Entry {
         name: name.to_owned(),
         kind: kind.to_owned(),

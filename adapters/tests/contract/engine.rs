@@ -1,4 +1,4 @@
-//! The engines a suite is run against.
+//! The engines that a suite runs against.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,16 +11,16 @@ use tally_emulator::{Config, Emulator};
 
 /// The environment variable that names another engine.
 const ENDPOINT: &str = "TALLY_CONTRACT_ENDPOINT";
-/// What the engine there is known not to do; a suite asserts that it does not.
+/// Known deviations of that engine. A suite asserts that they exist.
 const LACKS: &str = "TALLY_CONTRACT_LACKS";
-/// When tests begin, on clocks that are given their time.
+/// The time at which tests begin, on clocks that are set.
 pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
-/// The shards of every post here.
+/// The number of shards of every post.
 pub(crate) fn shards() -> ShardCount {
     ShardCount::new(4).unwrap()
 }
 
-/// Empty tables behind every store.
+/// The stores over empty tables.
 pub(crate) struct Env {
     pub(crate) registers: Registers,
     pub(crate) rows: dynamodb::Rows,
@@ -45,13 +45,13 @@ impl Env {
     }
 }
 
-/// An emulator whose clock agrees with the tests': items expire by it.
+/// An emulator whose clock agrees with that of the tests, since items expire by it.
 fn emulator() -> Emulator {
     let epoch = Some(UNIX_EPOCH + Duration::from_millis(BEGAN.0));
     Emulator::new(Config { epoch, ..Config::default() })
 }
 
-/// An emulator and clients over it, without a socket.
+/// An emulator and clients without a socket.
 pub(crate) fn in_process() -> (Emulator, Connection) {
     let emulator = emulator();
     let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), BEGAN);
@@ -74,17 +74,17 @@ pub(crate) async fn emulator_over_http(suite: impl AsyncFnOnce(&Env)) {
     }
 }
 
-/// Whether another engine is named, which then is the one under contract.
+/// Whether another engine is named, which is then the one under test.
 pub(crate) fn is_elsewhere() -> bool {
     std::env::var_os(ENDPOINT).is_some()
 }
 
-/// Whether this engine is known to leave no record in the stream of what a PartiQL statement wrote.
+/// Whether this engine leaves PartiQL writes out of its stream.
 pub(crate) fn hides_statements() -> bool {
     std::env::var(LACKS).is_ok_and(|lacks| lacks == "records-of-statements")
 }
 
-/// Tables of their own for every test, left behind: the engine is a stranger's.
+/// Runs a suite with tables of its own on another engine, and leaves them there.
 pub(crate) async fn elsewhere(suite: impl AsyncFnOnce(&Env)) {
     static TESTS: AtomicU32 = AtomicU32::new(0);
     let endpoint = std::env::var(ENDPOINT).unwrap_or_else(|error| panic!("{ENDPOINT}: {error}"));

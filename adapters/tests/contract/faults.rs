@@ -1,4 +1,4 @@
-//! What the adapter makes of an engine that throttles, breaks connections, and leaves items out.
+//! The adapter over an engine that throttles, breaks connections, and leaves items out.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn sent(emulator: &Emulator, operation: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_ends_in_paused_time_too() {
+async fn an_attempt_times_out_in_paused_time_as_well() {
     let (emulator, connection) = in_process();
     Env::dynamodb(&connection).await;
     let settings = Settings { attempts: 1, ..Settings::local("") };
@@ -38,7 +38,7 @@ async fn an_attempt_ends_in_paused_time_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_that_a_batch_left_out_are_asked_for_again_after_a_wait_and_for_a_while() {
+async fn unprocessed_rows_are_requested_again_with_pauses_for_a_while() {
     let (emulator, env) = env().await;
     let member = user("u");
     let pairs: Vec<_> = (0..90).map(|n| (post(&format!("p-{n}")), member.clone())).collect();
@@ -78,7 +78,7 @@ async fn rows_that_a_batch_left_out_are_asked_for_again_after_a_wait_and_for_a_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_pass_is_tried_as_often_as_the_settings_say_and_a_refusal_is_not() {
+async fn a_transient_fault_is_retried_as_often_as_configured_and_a_refusal_is_not() {
     let (emulator, env) = env().await;
     let attempts = u64::from(Settings::local("").attempts);
     let key = "p#0".parse().unwrap();

@@ -1,4 +1,4 @@
-//! Rows that carry versions, written by statements and read; each behaviour of PartiQL that the writer relies on.
+//! Rows with versions, written by statements and read, and each behaviour of PartiQL that the writer relies on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::engine::{BEGAN, Env, in_process, shards};
 
 pub(crate) async fn contract(env: &Env) {
     a_row_is_what_the_newest_event_says(env).await;
-    a_request_has_an_outcome_for_each_of_its_statements(env).await;
-    a_cell_takes_an_update_by_who_knows_what_is_in_it_and_by_no_other(env).await;
+    a_request_has_an_outcome_for_each_statement(env).await;
+    a_cell_is_only_updated_from_its_current_state(env).await;
     rows_are_paged_in_the_order_of_users(env).await;
-    a_scan_meets_every_row_once_and_the_rows_of_a_key_together(env).await;
-    a_marker_is_no_like_and_weighs_nothing(env).await;
+    a_scan_returns_every_row_once_and_the_rows_of_a_key_together(env).await;
+    a_marker_is_not_a_like_and_weighs_nothing(env).await;
 }
 
 pub(crate) fn post(id: &str) -> CounterId {
@@ -55,7 +55,7 @@ fn like(post: &CounterId, user: &UserId, direction: Direction, offset: u64) -> A
     Arc::new(Write { row, version: version(offset), change })
 }
 
-/// Likes or unlikes of distinct rows, all at one offset.
+/// Likes or unlikes of different rows, all at one offset.
 pub(crate) async fn write(env: &Env, direction: Direction, rows: &[(CounterId, UserId)], offset: u64) {
     for rows in rows.chunks(Progress::STATEMENTS) {
         let writes: Vec<_> = rows.iter().map(|(post, user)| like(post, user, direction, offset)).collect();
@@ -90,7 +90,7 @@ async fn a_row_is_what_the_newest_event_says(env: &Env) {
     }
 }
 
-async fn a_request_has_an_outcome_for_each_of_its_statements(env: &Env) {
+async fn a_request_has_an_outcome_for_each_statement(env: &Env) {
     let post = post("mixed");
     let users: Vec<_> = (0..Progress::STATEMENTS).map(|n| user(&format!("u-{n}"))).collect();
     let first: Vec<_> = users.iter().step_by(2).map(|user| (post.clone(), user.clone())).collect();
@@ -107,7 +107,7 @@ async fn a_request_has_an_outcome_for_each_of_its_statements(env: &Env) {
     }
 }
 
-async fn a_cell_takes_an_update_by_who_knows_what_is_in_it_and_by_no_other(env: &Env) {
+async fn a_cell_is_only_updated_from_its_current_state(env: &Env) {
     let partition = Partition { topic: "views".into(), index: 3 };
     let name = CounterName::new("views", CounterKind::Sum).unwrap();
     let counter = CounterId { post: PostId::new("viewed").unwrap(), name };
@@ -156,7 +156,7 @@ async fn rows_are_paged_in_the_order_of_users(env: &Env) {
     assert_eq!((weights.items, weights.next), (expected, None));
 }
 
-async fn a_scan_meets_every_row_once_and_the_rows_of_a_key_together(env: &Env) {
+async fn a_scan_returns_every_row_once_and_the_rows_of_a_key_together(env: &Env) {
     let rows: Vec<_> = (0..90).map(|n| (post(&format!("scanned-{}", n % 7)), user(&format!("u-{n}")))).collect();
     write(env, Direction::Add, &rows, 1).await;
     let key = RowKey::of(&rows[0].0, &rows[0].1, shards());
@@ -190,7 +190,7 @@ async fn a_scan_meets_every_row_once_and_the_rows_of_a_key_together(env: &Env) {
     assert_eq!(met, expected);
 }
 
-async fn a_marker_is_no_like_and_weighs_nothing(env: &Env) {
+async fn a_marker_is_not_a_like_and_weighs_nothing(env: &Env) {
     let key: RowKey = "marked#1".parse().unwrap();
     mark(env, &key).await;
     assert_eq!(env.rows.users(&key, None).await.unwrap().items, []);
@@ -198,7 +198,7 @@ async fn a_marker_is_no_like_and_weighs_nothing(env: &Env) {
     assert_eq!(env.rows.weights(&key, None).await.unwrap().items, []);
 }
 
-/// Puts a recount's marker beside rows.
+/// Puts a recount's marker among the rows.
 async fn mark(env: &Env, key: &RowKey) {
     env.markers.mark(&[(key.clone(), Nonce(1))]).await.unwrap();
 }

@@ -1,5 +1,5 @@
-//! What every engine has to do: one suite for each store, run over the emulator in this process and over HTTP, and over any endpoint that `TALLY_CONTRACT_ENDPOINT` names. The
-//! log's ports and the cache have suites and engines of their own.
+//! The contract of every engine: one suite per store, over the in-process emulator, over HTTP, and over the endpoint in
+//! `TALLY_CONTRACT_ENDPOINT`, if there is one. The log's ports and the cache have their own suites and engines.
 
 #[cfg(test)]
 mod config;
@@ -22,7 +22,7 @@ mod streams;
 #[cfg(test)]
 mod tables;
 
-/// Each suite on each engine, as a test of its own.
+/// Defines a test for each suite and engine.
 macro_rules! contract {
     ($($engine:ident),* => $suites:tt) => { $(contract!(@engine $engine $suites);)* };
     (@engine elsewhere [$($suite:ident),*]) => {

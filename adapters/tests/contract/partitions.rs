@@ -10,17 +10,17 @@ use tally_core::time::UnixMillis;
 
 use crate::likes::post;
 
-/// Works with any cache: `partition` and the few behind it are empty.
+/// Works with any cache in which `partition` and the next few are empty.
 pub(crate) async fn contract(cache: &dyn Cache, partition: u32) {
-    without_a_standing_there_are_neither_values_nor_fills(cache, partition).await;
-    a_value_is_filled_under_a_token(cache, partition + 1).await;
-    a_fold_replaces_older_values_and_fills_under_way_alone(cache, partition + 2).await;
-    a_take_over_makes_the_partition_empty(cache, partition + 3).await;
-    a_standing_of_a_later_place_is_not_taken_over(cache, partition + 4).await;
-    a_write_without_an_answer_stops_nobody(cache, partition + 5).await;
+    without_a_standing_there_are_no_values_and_no_fills(cache, partition).await;
+    a_value_is_filled_with_a_token(cache, partition + 1).await;
+    a_fold_only_replaces_older_values_and_fills_under_way(cache, partition + 2).await;
+    a_take_over_empties_the_partition(cache, partition + 3).await;
+    a_partition_with_a_later_standing_is_not_taken_over(cache, partition + 4).await;
+    a_write_without_an_answer_does_not_stop_the_fold(cache, partition + 5).await;
     copies_and_late_writes_change_nothing(cache, partition + 6).await;
-    many_values_are_told_before_the_standing(cache, partition + 7).await;
-    what_is_read_is_what_was_written(cache, partition + 8).await;
+    many_values_are_written_before_the_standing(cache, partition + 7).await;
+    values_are_read_as_they_were_written(cache, partition + 8).await;
     versions_are_compared_as_numbers(cache, partition + 9).await;
 }
 
@@ -52,14 +52,14 @@ async fn tell(cache: &dyn Cache, partition: u32, hold: &mut TakeOver, told: &[(&
     cache.tell(partition, hold, &values, None).await.unwrap()
 }
 
-async fn without_a_standing_there_are_neither_values_nor_fills(cache: &dyn Cache, partition: u32) {
+async fn without_a_standing_there_are_no_values_and_no_fills(cache: &dyn Cache, partition: u32) {
     let post = post("p");
     assert_eq!(cache.get(partition, &[]).await, Ok(Got::default()));
     assert_eq!(got(cache, partition, &post).await, (None, None));
     assert_eq!(cache.begin_fill(partition, &post).await, Ok(None));
 }
 
-async fn a_value_is_filled_under_a_token(cache: &dyn Cache, partition: u32) {
+async fn a_value_is_filled_with_a_token(cache: &dyn Cache, partition: u32) {
     let (post, other) = (post("filled"), post("never filled"));
     take_over(cache, partition, 3).await;
     let token = cache.begin_fill(partition, &post).await.unwrap().unwrap();
@@ -73,7 +73,7 @@ async fn a_value_is_filled_under_a_token(cache: &dyn Cache, partition: u32) {
     assert_eq!(found, Ok(Got { stated: Some(at(3)), values: vec![None, Some(value(4))] }));
 }
 
-async fn a_fold_replaces_older_values_and_fills_under_way_alone(cache: &dyn Cache, partition: u32) {
+async fn a_fold_only_replaces_older_values_and_fills_under_way(cache: &dyn Cache, partition: u32) {
     let [there, filling, absent] = ["there", "filling", "absent"].map(post);
     let mut hold = take_over(cache, partition, 3).await;
     fill(cache, partition, &there, value(5)).await;
@@ -89,7 +89,7 @@ async fn a_fold_replaces_older_values_and_fills_under_way_alone(cache: &dyn Cach
     assert_eq!(found, Ok(Got { stated: Some(at(6)), values: vec![Some(value(6)), Some(value(6)), None] }));
 }
 
-async fn a_take_over_makes_the_partition_empty(cache: &dyn Cache, partition: u32) {
+async fn a_take_over_empties_the_partition(cache: &dyn Cache, partition: u32) {
     let [filled, filling] = ["filled", "filling"].map(post);
     let mut before = take_over(cache, partition, 3).await;
     fill(cache, partition, &filled, value(5)).await;
@@ -106,7 +106,7 @@ async fn a_take_over_makes_the_partition_empty(cache: &dyn Cache, partition: u32
     }
 }
 
-async fn a_standing_of_a_later_place_is_not_taken_over(cache: &dyn Cache, partition: u32) {
+async fn a_partition_with_a_later_standing_is_not_taken_over(cache: &dyn Cache, partition: u32) {
     let mut hold = take_over(cache, partition, 10).await;
     assert_eq!(cache.take_over(partition, &at(9)).await, Ok(None));
     assert_eq!(
@@ -119,14 +119,14 @@ async fn a_standing_of_a_later_place_is_not_taken_over(cache: &dyn Cache, partit
     assert_eq!(tell(cache, partition, &mut other, &[]).await, Told::Written(0));
 }
 
-async fn a_write_without_an_answer_stops_nobody(cache: &dyn Cache, partition: u32) {
+async fn a_write_without_an_answer_does_not_stop_the_fold(cache: &dyn Cache, partition: u32) {
     let post = post("p");
     let mut hold = take_over(cache, partition, 3).await;
     fill(cache, partition, &post, value(3)).await;
-    // It never arrived.
+    // The write did not arrive.
     hold.stamp();
     assert_eq!(tell(cache, partition, &mut hold, &[(&post, 4)]).await, Told::Written(1));
-    // It arrived, and its answer was lost.
+    // The write arrived, and its answer was lost.
     let mut unanswered = hold.clone();
     assert_eq!(tell(cache, partition, &mut unanswered, &[(&post, 5)]).await, Told::Written(1));
     hold.stamp();
@@ -148,7 +148,7 @@ async fn copies_and_late_writes_change_nothing(cache: &dyn Cache, partition: u32
     assert_eq!(got(cache, partition, &post).await, (Some(at(4)), Some(value(5))));
 }
 
-async fn many_values_are_told_before_the_standing(cache: &dyn Cache, partition: u32) {
+async fn many_values_are_written_before_the_standing(cache: &dyn Cache, partition: u32) {
     let posts: Vec<_> = (0..600).map(|n| post(&format!("p-{n}"))).collect();
     let mut hold = take_over(cache, partition, 1).await;
     for post in posts.iter().step_by(2) {
@@ -164,7 +164,7 @@ async fn many_values_are_told_before_the_standing(cache: &dyn Cache, partition: 
     assert_eq!(cache.tell(partition, &mut hold, &[], Some(&at(3))).await, Ok(Told::Written(0)));
 }
 
-async fn what_is_read_is_what_was_written(cache: &dyn Cache, partition: u32) {
+async fn values_are_read_as_they_were_written(cache: &dyn Cache, partition: u32) {
     let open = [LossNumber(5), LossNumber(u64::MAX)].into();
     let full = Standing { as_of: Some(UnixMillis(9)), loss: Some(Place::from_stored(2)), open };
     let last = Place::from_stored(u64::MAX);
@@ -183,7 +183,7 @@ async fn what_is_read_is_what_was_written(cache: &dyn Cache, partition: u32) {
     }
 }
 
-/// Of one length and of several, and past what Lua's numbers hold.
+/// Versions of the same and of different lengths, and beyond the range of Lua's numbers.
 async fn versions_are_compared_as_numbers(cache: &dyn Cache, partition: u32) {
     let post = post("p");
     let mut hold = take_over(cache, partition, 0).await;
@@ -203,7 +203,7 @@ async fn in_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_right_to_fill_ends() {
+async fn a_fill_token_expires() {
     let (cache, post) = (PartitionCache::default(), post("p"));
     take_over(&cache, 0, 3).await;
     let late = cache.begin_fill(0, &post).await.unwrap().unwrap();
@@ -215,7 +215,7 @@ async fn the_right_to_fill_ends() {
 }
 
 #[tokio::test]
-async fn a_full_cache_drops_what_was_asked_for_first() {
+async fn a_full_cache_drops_the_value_that_was_requested_first() {
     let cache = PartitionCache::bounded(3);
     let posts: Vec<_> = (0..5).map(|n| post(&format!("p-{n}"))).collect();
     for (partition, post) in (0..2).cycle().zip(&posts) {
@@ -227,7 +227,7 @@ async fn a_full_cache_drops_what_was_asked_for_first() {
 }
 
 #[tokio::test]
-async fn a_fold_whose_writes_were_forgotten_is_told_so() {
+async fn a_fold_notices_that_its_writes_were_lost() {
     let (cache, post) = (PartitionCache::default(), post("p"));
     let mut hold = take_over(&cache, 0, 3).await;
     fill(&cache, 0, &post, value(3)).await;

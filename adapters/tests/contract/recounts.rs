@@ -1,4 +1,4 @@
-//! Runs, the queue, segments, the ledgers.
+//! Runs, the queue, segments and the ledgers.
 
 use tally_adapters::dynamodb::{Cursor, LedgerEntry, Operation, Queued, Recounts};
 use tally_core::audit::QueueReason;
@@ -9,17 +9,17 @@ use tally_core::time::UnixMillis;
 use crate::engine::Env;
 use crate::likes::post;
 
-/// Far ahead of every engine's clock, so that nothing here expires meanwhile.
+/// Far ahead of every engine's clock, so that nothing expires meanwhile.
 const NOW: UnixMillis = UnixMillis(4_000_000_000_000);
 
 pub(crate) async fn contract(env: &Env) {
     let port = &env.recounts;
     the_latest_runs_come_first(port).await;
-    a_key_is_queued_once_for_the_first_reason(port).await;
-    an_audit_asked_for_since_stays_queued(port).await;
-    an_audits_progress_is_what_was_put_last_and_is_done_for_ever(port).await;
+    a_key_is_queued_once_with_its_first_reason(port).await;
+    an_audit_that_was_requested_again_stays_queued(port).await;
+    the_progress_of_an_audit_is_the_last_one_stored_and_stays_done(port).await;
     a_line_of_the_ledger_is_put_once_and_the_newest_is_read_first(port).await;
-    an_operators_change_is_one_line_and_its_end_takes_the_place_of_its_beginning(port).await;
+    an_operators_change_is_one_line_whose_end_replaces_its_beginning(port).await;
 }
 
 async fn the_latest_runs_come_first(port: &Recounts) {
@@ -46,7 +46,7 @@ async fn the_latest_runs_come_first(port: &Recounts) {
     assert_eq!(port.run(4.into()).await, Ok(Some(other)));
 }
 
-/// A summary of everything a summary can hold.
+/// A summary with all its parts.
 fn found(counters: u64) -> Summary {
     let mut summary = Summary { counters, cost: Cost { read_units: 3, write_units: 4 }, ..Summary::default() };
     summary.corrected(Drift { key: "p\n#0".into(), before: -3, after: 5, cause: Cause::MissingCounter });
@@ -54,7 +54,7 @@ fn found(counters: u64) -> Summary {
     summary
 }
 
-async fn a_key_is_queued_once_for_the_first_reason(port: &Recounts) {
+async fn a_key_is_queued_once_with_its_first_reason(port: &Recounts) {
     let key: RowKey = "queued#3#1".parse().unwrap();
     let other: RowKey = "queued#0".parse().unwrap();
     for reason in [QueueReason::Drift, QueueReason::Asked] {
@@ -79,7 +79,7 @@ async fn a_key_is_queued_once_for_the_first_reason(port: &Recounts) {
     assert_eq!(port.queued(None).await.unwrap().items, [first]);
 }
 
-async fn an_audit_asked_for_since_stays_queued(port: &Recounts) {
+async fn an_audit_that_was_requested_again_stays_queued(port: &Recounts) {
     let queued = async || port.audit_queued().await.unwrap().map(|asked| asked.0);
     for (now, asked) in [(100, 100), (300, 300), (200, 301), (301, 302)] {
         port.enqueue_audit(UnixMillis(now)).await.unwrap();
@@ -91,7 +91,7 @@ async fn an_audit_asked_for_since_stays_queued(port: &Recounts) {
     }
 }
 
-async fn an_audits_progress_is_what_was_put_last_and_is_done_for_ever(port: &Recounts) {
+async fn the_progress_of_an_audit_is_the_last_one_stored_and_stays_done(port: &Recounts) {
     let run = AuditRun::from(11);
     for (put, is_done, stands) in [("a", false, "a"), ("b", false, "b"), ("c", true, "c"), ("late", false, "c")] {
         port.put_audit_progress(run, put, 4, is_done, NOW).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_line_of_the_ledger_is_put_once_and_the_newest_is_read_first(port: &Re
     assert_eq!(port.ledger(&post("corrected#3"), 2).await, Ok(newest[..2].to_vec()));
 }
 
-async fn an_operators_change_is_one_line_and_its_end_takes_the_place_of_its_beginning(port: &Recounts) {
+async fn an_operators_change_is_one_line_whose_end_replaces_its_beginning(port: &Recounts) {
     let began = |at: u64, token| Operation {
         at: UnixMillis(at),
         token,

@@ -1,6 +1,6 @@
-//! The cache over a real Redis, started here where it is installed, alone and as a cluster of one and of three, and over the
-//! cluster that `TALLY_TEST_REDIS_CLUSTER` names; what only the real one can show: expiry, a restart, a dead node, a replica that
-//! takes its place, texts of other versions.
+//! The cache over a real Redis, started here if it is installed, alone and as clusters of one and of three, and over the
+//! cluster in `TALLY_TEST_REDIS_CLUSTER`. It also tests what only the real one shows: expiry, a restart, a dead node, a
+//! replica that takes over, and values of other versions.
 
 mod scripts;
 mod server;
@@ -24,10 +24,10 @@ use crate::partitions::{at, contract, fill, got, take_over, value};
 
 use server::{Server, three_nodes};
 
-/// The environment variable that names nodes of a cluster that others use, too: URLs, separated by commas.
+/// The environment variable with the URLs of nodes of a shared cluster, separated by commas.
 const CLUSTER: &str = "TALLY_TEST_REDIS_CLUSTER";
 
-/// Partitions in the slots of every node.
+/// Partitions with slots on every node.
 const PARTITIONS: std::ops::Range<u32> = 100..130;
 
 fn cache_over(nodes: &[Server]) -> PartitionCache {
@@ -59,7 +59,7 @@ async fn a_cluster_elsewhere_keeps_the_contract() {
     contract(&PartitionCache::new(&settings).unwrap(), 0).await;
 }
 
-/// Tells the next value and the standing behind it, and takes over where the cache forgot something.
+/// Writes the next value and the standing after it, and takes the partition over if the cache lost something.
 async fn goes_on(cache: &dyn Cache, partition: u32, hold: &mut TakeOver, post: &CounterId, place: u64) -> Outcome<()> {
     let values = [(post.clone(), value(place))];
     if cache.tell(partition, hold, &values, Some(&at(place))).await? == Told::Lost {
@@ -68,7 +68,7 @@ async fn goes_on(cache: &dyn Cache, partition: u32, hold: &mut TakeOver, post: &
     Ok(())
 }
 
-/// The same until the servers answer.
+/// Repeats that until the servers answer.
 async fn goes_on_at_last(cache: &dyn Cache, partition: u32, hold: &mut TakeOver, post: &CounterId, place: u64) {
     let deadline = Instant::now() + PATIENCE;
     while let Err(fault) = goes_on(cache, partition, hold, post, place).await {
@@ -78,7 +78,7 @@ async fn goes_on_at_last(cache: &dyn Cache, partition: u32, hold: &mut TakeOver,
 
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
-async fn three_nodes_keep_the_contract_and_a_dead_one_takes_only_its_own_along() {
+async fn three_nodes_keep_the_contract_and_a_dead_one_affects_only_its_own_partitions() {
     let mut nodes = three_nodes(false).await;
     let (cache, post) = (cache_over(&nodes), post("p"));
     contract(&cache, 0).await;
@@ -107,7 +107,7 @@ async fn three_nodes_keep_the_contract_and_a_dead_one_takes_only_its_own_along()
 
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
-async fn behind_a_failover_no_value_is_older_than_its_standing() {
+async fn after_a_failover_no_value_is_older_than_its_standing() {
     let mut nodes = three_nodes(true).await;
     let (cache, post) = (cache_over(&nodes), post("p"));
     let mut holds = BTreeMap::new();
@@ -139,7 +139,7 @@ async fn behind_a_failover_no_value_is_older_than_its_standing() {
 
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
-async fn a_server_that_lost_its_scripts_is_taught_them() {
+async fn a_server_that_lost_its_scripts_gets_them_again() {
     let server = Server::start(false).await;
     let (cache, post) = (PartitionCache::new(&server.settings()).unwrap(), post("p"));
     let flush = || redis::cmd("SCRIPT").arg("FLUSH").query::<()>(&mut server.raw()).unwrap();
@@ -155,7 +155,7 @@ async fn a_server_that_lost_its_scripts_is_taught_them() {
 
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
-async fn a_server_that_was_gone_is_used_again() {
+async fn a_server_that_was_unavailable_is_used_again() {
     for cluster in [false, true] {
         let mut server = Server::start(cluster).await;
         let (cache, post) = (PartitionCache::new(&server.settings()).unwrap(), post("p"));
@@ -174,7 +174,7 @@ async fn a_server_that_was_gone_is_used_again() {
 #[expect(clippy::disallowed_methods, reason = "the writers run side by side, and the test waits for each")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs redis-server; .ci/night runs it"]
-async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_replica_takes() {
+async fn a_node_that_dies_under_load_stops_writers_only_until_its_replica_takes_over() {
     let nodes = three_nodes(true).await;
     let cache = PartitionCache::new(&Settings::at(nodes.iter().map(Server::url).collect())).unwrap();
     let (killed, told) = tokio::sync::watch::channel(false);
@@ -185,7 +185,7 @@ async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_repl
         let mut hold = take_over(&cache, partition, 1).await;
         writers.push(tokio::spawn(async move {
             let mut place = 2;
-            // On until the node's death is felt.
+            // Writes until the death of the node is noticed.
             while goes_on(&cache, partition, &mut hold, &post, place).await.is_ok() && !*told.borrow() {
                 place += 1;
                 written.fetch_add(1, Ordering::Relaxed);
@@ -203,7 +203,7 @@ async fn a_node_that_dies_while_many_write_stops_nobody_for_longer_than_its_repl
 
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
-async fn what_is_evicted_is_missed_and_no_fold_brings_it_back() {
+async fn an_evicted_value_is_missing_and_no_fold_restores_it() {
     let server = Server::start(false).await;
     let cache = PartitionCache::new(&server.settings()).unwrap();
     let mut hold = take_over(&cache, 7, 1).await;
@@ -217,7 +217,7 @@ async fn what_is_evicted_is_missed_and_no_fold_brings_it_back() {
         redis::cmd("CONFIG").arg("SET").arg(name).arg(value).query::<()>(&mut server.raw()).unwrap();
     }
     for post in &posts[100..] {
-        // The standing may be evicted as well; then there is no right to fill.
+        // The standing may be evicted as well; then no token is given.
         if let Some(token) = cache.begin_fill(7, post).await.unwrap() {
             cache.fill(7, post, &token, &value(1)).await.unwrap();
         }
@@ -247,7 +247,7 @@ async fn ids_are_arguments_and_never_commands() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_is_refused_without_repeating_it() {
+async fn an_invalid_address_is_refused_without_repeating_it() {
     let error = PartitionCache::new(&Settings::at(vec!["http://:canary@host".to_owned()])).err().unwrap();
     assert!(!error.to_string().contains("canary"), "{error}");
     assert!(!format!("{:?}", Settings::at(vec!["redis://:canary@host".to_owned()])).contains("canary"));
@@ -255,7 +255,7 @@ async fn an_address_that_is_none_is_refused_without_repeating_it() {
 
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
-async fn keys_expire_within_their_times() {
+async fn keys_expire_in_time() {
     let server = Server::start(false).await;
     let settings = Settings { ttl: Duration::from_secs(100), fill: Duration::from_secs(5), ..server.settings() };
     let (cache, filled, filling) = (PartitionCache::new(&settings).unwrap(), post("filled"), post("filling"));
@@ -275,7 +275,7 @@ async fn keys_expire_within_their_times() {
 
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
-async fn deployments_and_partitions_share_a_server_and_no_key() {
+async fn deployments_and_partitions_on_one_server_share_no_key() {
     let server = Server::start(false).await;
     let views = CounterName::new("views", CounterKind::Sum).unwrap();
     let counters = [post("p"), CounterId { name: views, ..post("p") }];
@@ -299,7 +299,7 @@ async fn deployments_and_partitions_share_a_server_and_no_key() {
 
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
-async fn a_text_of_another_form_is_as_good_as_none() {
+async fn a_value_of_an_unknown_version_counts_as_missing() {
     let server = Server::start(false).await;
     let (cache, post) = (PartitionCache::new(&server.settings()).unwrap(), post("p"));
     for text in ["", "1:7:3:1:99", "3:ab:7:1:-:-:", "2:ab", "2:xyz:0:9:-:-:"] {
@@ -313,10 +313,10 @@ async fn a_text_of_another_form_is_as_good_as_none() {
     }
 }
 
-/// So a late copy of the request makes another token once the fold has written.
+/// A late copy of the request therefore makes another token once the fold has written.
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
-async fn a_token_names_the_sequence_number_at_which_it_was_given() {
+async fn a_token_contains_the_sequence_number_at_which_it_was_given() {
     let server = Server::start(false).await;
     let (cache, post) = (PartitionCache::new(&server.settings()).unwrap(), post("p"));
     let mut hold = take_over(&cache, 7, 1).await;

@@ -15,13 +15,13 @@ pub(crate) async fn contract(env: &Env) {
     let info = env.stream.info().await.unwrap();
     assert!(info.created >= info.table_created);
     assert_eq!(env.stream.info().await, Ok(info.clone()), "the same however often it is asked for");
-    every_change_is_one_record_and_no_change_is_none(env, &info.label).await;
-    reading_goes_on_behind_a_position(env, &info.label).await;
-    a_shard_that_is_not_there_is_gone(env, &info.label).await;
-    children_are_found_where_the_engine_can_be_asked(env, &info.label).await;
+    every_change_is_one_record_and_a_write_without_a_change_none(env, &info.label).await;
+    reading_resumes_after_a_position(env, &info.label).await;
+    a_missing_shard_is_reported_as_gone(env, &info.label).await;
+    children_are_found_if_the_engine_supports_the_filter(env, &info.label).await;
 }
 
-/// Everything in one shard behind `position`, until it has nothing more to give.
+/// Everything in one shard after `position`, until there is nothing more.
 async fn drain(env: &Env, label: &StreamLabel, shard: &StreamShardId, position: Position) -> Vec<RawRecord> {
     const EMPTY_PAGES: u32 = 3;
     let mut at = Some(env.stream.iterator(label, shard, position).await.unwrap());
@@ -45,7 +45,7 @@ async fn every_shard(env: &Env, label: &StreamLabel) -> Vec<(StreamShardId, Vec<
     drained
 }
 
-async fn every_change_is_one_record_and_no_change_is_none(env: &Env, label: &StreamLabel) {
+async fn every_change_is_one_record_and_a_write_without_a_change_none(env: &Env, label: &StreamLabel) {
     let row = [(post("streamed"), user("u"))];
     let events =
         [(Direction::Remove, 1), (Direction::Add, 2), (Direction::Add, 2), (Direction::Add, 3), (Direction::Remove, 4)];
@@ -81,7 +81,7 @@ async fn every_change_is_one_record_and_no_change_is_none(env: &Env, label: &Str
     assert_eq!(kinds, [Nonce(7), Nonce(8)]);
 }
 
-async fn reading_goes_on_behind_a_position(env: &Env, label: &StreamLabel) {
+async fn reading_resumes_after_a_position(env: &Env, label: &StreamLabel) {
     let mut seen = 0;
     for (shard, records) in every_shard(env, label).await {
         for (n, record) in records.iter().enumerate() {
@@ -93,16 +93,16 @@ async fn reading_goes_on_behind_a_position(env: &Env, label: &StreamLabel) {
     assert_eq!(seen, if hides_statements() { 2 } else { 6 });
 }
 
-async fn a_shard_that_is_not_there_is_gone(env: &Env, label: &StreamLabel) {
+async fn a_missing_shard_is_reported_as_gone(env: &Env, label: &StreamLabel) {
     let shard = "shardId-00000000000000000000-deadbeef".into();
     assert_eq!(env.stream.iterator(label, &shard, Position::Oldest).await, Err(StreamFault::Gone));
 }
 
-async fn children_are_found_where_the_engine_can_be_asked(env: &Env, label: &StreamLabel) {
+async fn children_are_found_if_the_engine_supports_the_filter(env: &Env, label: &StreamLabel) {
     let shards = env.stream.shards(label).await.unwrap();
     let open = shards.iter().find(|shard| !shard.ended).unwrap();
     let children = env.stream.children(label, &open.id).await.unwrap();
-    // Some emulators do not filter shards by their parent.
+    // Some emulators cannot filter shards by their parent.
     assert!(children.is_some() || is_elsewhere(), "the engine can be asked");
     assert_eq!(children.unwrap_or_default(), [], "an open shard has none yet");
 }

@@ -1,4 +1,4 @@
-//! What a process checks of its tables before it starts.
+//! The checks of the tables when a process starts.
 
 use tally_adapters::dynamodb::{check_tables, ensure_tables};
 use tally_core::fault::Fault;
@@ -17,7 +17,7 @@ async fn tables_are_created_once_and_then_pass_the_check() {
 }
 
 #[tokio::test]
-async fn no_process_creates_or_joins_a_deployment_over_rows_whose_configuration_is_lost() {
+async fn no_process_creates_or_joins_a_deployment_whose_rows_have_no_configuration() {
     use aws_sdk_dynamodb::types::AttributeValue;
     use tally_adapters::Deployment;
     use tally_adapters::dynamodb::Checkpoints;
@@ -41,7 +41,7 @@ async fn no_process_creates_or_joins_a_deployment_over_rows_whose_configuration_
     deployment.create(&host).await.unwrap();
 }
 
-/// A client of any table.
+/// A raw client for any table.
 fn raw(emulator: &tally_emulator::Emulator) -> aws_sdk_dynamodb::Client {
     use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 

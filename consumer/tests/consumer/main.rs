@@ -1,4 +1,4 @@
-//! The consumer as a whole: over in-memory twins under paused time, and as a process of its own.
+//! The whole consumer: over in-memory engines under paused time, and as a process.
 
 #[cfg(test)]
 mod component;

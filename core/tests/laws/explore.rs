@@ -1,7 +1,8 @@
-//! Walks every state a model can reach, breadth first: each state once, the shortest way to a broken law, and whether the
-//! goal can still be reached from everywhere. Each walk prints one line: whose test it is, what came of it, how many states.
+//! Walks every state that a model can reach, breadth first. It finds each state once, the shortest way to a broken law, and
+//! whether the goal can still be reached from everywhere. Each walk prints one line with its test, its result and the number
+//! of states.
 //!
-//! `TALLY_MODELS=large` asks for the larger bounds ([`bounds`]), which take minutes and gigabytes: a nightly run.
+//! `TALLY_MODELS=large` sets the larger bounds ([`bounds`]), which take minutes and gigabytes, for the nightly run.
 
 use std::fmt::{Debug, Write as _};
 use std::hash::{BuildHasher, Hash};
@@ -12,24 +13,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-/// A small world: where it starts, what may happen next, and what must never be.
+/// A small world: its initial states, its possible steps, and its laws.
 pub(crate) trait Model {
     type State: Clone + Eq + Hash + Debug;
     type Step: Copy + Debug;
 
     fn initial(&self) -> Vec<Self::State>;
 
-    /// Everything that may happen in `state`, and what comes of it.
+    /// Everything that may happen in `state`, with the resulting states.
     fn steps(&self, state: &Self::State, next: &mut Vec<(Self::Step, Self::State)>);
 
-    /// The law `state` breaks.
+    /// The law that `state` breaks, if it breaks one.
     fn violation(&self, state: &Self::State) -> Option<String>;
 
-    /// What all of it is for. A law that holds only because nothing is ever finished holds for nothing.
+    /// Whether the purpose of the model is reached. A law that only holds because nothing ever finishes is worthless.
     fn is_goal(&self, state: &Self::State) -> bool;
 }
 
-/// Asserts that no reachable state breaks the law, and that some reach the goal. Answers how many states there are.
+/// Asserts that no reachable state breaks the law and that some reach the goal. Returns the number of states.
 #[track_caller]
 pub(crate) fn holds<M: Model>(model: &M) -> usize {
     let walk = Walk::lawful(model, Edges::Forgotten);
@@ -48,7 +49,7 @@ pub(crate) fn holds_and_ends_well<M: Model>(model: &M) -> usize {
     walk.states.len()
 }
 
-/// Asserts that the walk finds a state that breaks `law`. Answers how many steps lead there.
+/// Asserts that the walk finds a state that breaks `law`. Returns the number of steps that lead to it.
 #[track_caller]
 pub(crate) fn breaks<M: Model>(model: &M, law: &str) -> usize {
     let walk = Walk::of(model, Edges::Forgotten);
@@ -69,7 +70,7 @@ pub(crate) fn strands<M: Model>(model: &M) {
     walk.report("strands as it must");
 }
 
-/// The bounds of a model: `usual` ones for each test run, or `large` ones where the environment asks for them.
+/// The bounds of a model: `usual` ones for each test run, or `large` ones if the environment asks for them.
 #[allow(dead_code, reason = "models take it up one by one")]
 pub(crate) fn bounds<T>(usual: T, large: T) -> T {
     if *LARGE { large } else { usual }
@@ -79,12 +80,12 @@ pub(crate) fn bounds<T>(usual: T, large: T) -> T {
 #[expect(clippy::disallowed_methods, reason = "the core reads no environment; its tests are told how far to walk")]
 static LARGE: LazyLock<bool> = LazyLock::new(|| std::env::var("TALLY_MODELS").is_ok_and(|asked| asked == "large"));
 
-/// More states than a walk may have: bounds have to be chosen smaller.
+/// The limit of states in a walk. Beyond it, the bounds are too large.
 fn most_states() -> usize {
     if *LARGE { 60_000_000 } else { 3_000_000 }
 }
 
-/// Whether transitions are remembered, which only the question of what can still be reached needs.
+/// Whether transitions are stored, which is only needed to find out what can still be reached.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Edges {
     Kept,
@@ -93,7 +94,7 @@ enum Edges {
 
 struct Walk<M: Model> {
     states: Vec<M::State>,
-    /// How each state was first reached: from which, by which step.
+    /// How each state was first reached: the previous state and the step.
     origins: Vec<Option<(u32, M::Step)>>,
     /// Every transition, as (to, from).
     edges: Vec<(u32, u32)>,
@@ -138,7 +139,7 @@ impl<M: Model> Walk<M> {
         walk
     }
 
-    /// The number of `state`, which is kept if it is new; `index` has the hash of each beside its number.
+    /// The number of `state`, which is stored if it is new. `index` contains the hash and the number of each state.
     fn visit(&mut self, index: &mut HashTable<(u64, usize)>, state: M::State, origin: Option<(u32, M::Step)>) -> usize {
         let hash = FixedState::default().hash_one(&state);
         if let Some((_, known)) = index.find(hash, |(its, known)| *its == hash && self.states[*known] == state) {
@@ -151,7 +152,7 @@ impl<M: Model> Walk<M> {
         number
     }
 
-    /// A state from which no goal can be reached.
+    /// A state from which no goal can be reached, if there is one.
     fn stuck(&self, model: &M) -> Option<usize> {
         let mut before: Vec<Vec<u32>> = vec![Vec::new(); self.states.len()];
         for (to, from) in &self.edges {
@@ -177,7 +178,7 @@ impl<M: Model> Walk<M> {
         path
     }
 
-    /// The shortest way to `state`, to be read.
+    /// The shortest way to `state` as text.
     fn trace(&self, state: usize) -> String {
         let mut text = String::new();
         for at in self.path(state) {
@@ -191,8 +192,8 @@ impl<M: Model> Walk<M> {
         text
     }
 
-    /// Prints what came of the walk under the name of the test, past the capture of tests' output, which keeps the macros
-    /// of tests that pass to itself.
+    /// Prints the result of the walk under the name of the test. It writes to standard output directly, since the output of
+    /// the macros is captured in tests that pass.
     fn report(&self, outcome: &str) {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         static STATES: AtomicU64 = AtomicU64::new(0);
@@ -200,7 +201,7 @@ impl<M: Model> Walk<M> {
         let runs = RUNS.fetch_add(1, Ordering::Relaxed) + 1;
         let all = STATES.fetch_add(states, Ordering::Relaxed) + states;
         let thread = std::thread::current();
-        // Tests run in threads of their names, unless one thread runs all of them.
+        // Each test runs in a thread with its name, unless one thread runs all of them.
         let name = thread.name().unwrap_or_else(|| std::any::type_name::<M>());
         let line = format!("run {runs:>3} {name}: {outcome}; {states} states; {all} so far\n");
         std::io::stdout().lock().write_all(line.as_bytes()).expect("a test can print");
@@ -212,11 +213,11 @@ fn short(number: usize) -> u32 {
     u32::try_from(number).expect("a walk has fewer states than that")
 }
 
-/// The explorer itself: a counter that two processes read and write back.
+/// Tests the explorer with a counter that two processes read and write back.
 mod tests {
     use super::{Edges, Model, Walk, breaks, holds, holds_and_ends_well};
 
-    /// Two processes add one each; `atomic` or in two steps.
+    /// Two processes add one each, in one step if `atomic` and in two otherwise.
     struct Adders {
         atomic: bool,
         may_stop: bool,
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_is_found_once_and_a_law_that_holds_is_seen_to_hold() {
+    fn every_state_is_found_once_and_a_law_that_holds_is_confirmed() {
         assert_eq!(holds_and_ends_well(&Adders { atomic: true, may_stop: false }), 4);
     }
 

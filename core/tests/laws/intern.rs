@@ -1,4 +1,4 @@
-//! What many states of a model share: values are kept once, and states hold their numbers; what was calculated is remembered.
+//! Shares values between the states of a model: each value is stored once, and states contain its number. Results are memoised.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hash};
@@ -8,16 +8,16 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use tally_core::Map;
 
-/// The number of a value; of one [`Interned`] only.
+/// The number of a value in one [`Interned`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Number(u32);
 
-/// Values by number. Equal values have one number.
+/// Numbered values. Equal values have the same number.
 pub(crate) struct Interned<T>(RefCell<Kept<T>>);
 
 struct Kept<T> {
     values: Vec<Rc<T>>,
-    /// The hash of each value beside its number.
+    /// The hash and the number of each value.
     index: HashTable<(u64, u32)>,
 }
 
@@ -45,7 +45,7 @@ impl<T: Eq + Hash> Interned<T> {
     }
 }
 
-/// What was calculated already.
+/// Memoised results.
 pub(crate) struct Memo<K, V>(RefCell<Map<K, V>>);
 
 impl<K, V> Default for Memo<K, V> {

@@ -1,4 +1,4 @@
-//! The laws of the core: exhaustive models over its real decision functions, and properties of its pure parts.
+//! The laws of the core: exhaustive models of its real decision functions, and properties of its pure parts.
 
 #[cfg(test)]
 mod explore;

@@ -1,4 +1,4 @@
-//! The campaigns: what is done to the pipeline while it works, and how it went.
+//! The campaigns: what is done to the running pipeline, and the report.
 
 mod drift;
 mod losses;
@@ -18,40 +18,39 @@ use tokio::time::Instant;
 
 use crate::attack::engines::Roles;
 use crate::attack::fleet::Service;
-use crate::attack::laws::Attempts;
-use crate::attack::stage::{Ground, Judgement, Recoveries, Stage, Table, Under};
+use crate::attack::recoveries::{Recoveries, Table};
+use crate::attack::stage::{Ground, Judgement, Stage, Under};
 use crate::simulation::honest::Count;
 
-/// How long bad weather may last with the in-process Kafka. Clients give up what they wait for and ask again, and when all
-/// that a black hole held for minutes arrives at once, a second wish of one member to join ends that Kafka by an assertion,
-/// and with it this process.
+/// The longest outage with the in-process Kafka. Clients give up and ask again. When a black hole then delivers the requests of
+/// minutes at once, a second request of one member to join a group fails an assertion in that Kafka and ends this process.
 const EMBEDDED: Duration = Duration::from_secs(60);
 
-/// A way to attack.
+/// A kind of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Campaign {
-    /// Each process is killed without a word, again and again
+    /// Processes are killed repeatedly
     Kills,
-    /// Consumers and streamers stand still for so long that others take over, and then go on
+    /// Consumers and streamers are stopped for so long that others take over, and then resume
     Zombies,
-    /// Each process is stopped in order and replaced, one after the other
+    /// Each process is stopped gracefully and replaced, one after the other
     Rolling,
-    /// Each dependency behind each kind of bad network
+    /// Each dependency has each kind of network fault
     Network,
-    /// Each dependency away for long
+    /// Each dependency is unavailable for long
     Outages,
-    /// All processes are stopped while a dependency is silent
+    /// All processes are stopped gracefully while a dependency is silent
     Departures,
-    /// The primary of Redis is killed under load, and a replica takes over that lacks its last commands
+    /// The primary of Redis is killed under load, and a replica without its last commands takes over
     Failovers,
     /// Counts are changed by hand under load, and `tally recount` corrects them
     Drift,
-    /// Pieces of the stream are lost while the API is asked, stands still, and has a slow store
+    /// Parts of the stream are lost while the API is queried, stopped, and has a slow store
     Losses,
 }
 
 impl Campaign {
-    /// How much of it fits a change's checks.
+    /// The extent that fits into the checks of a change.
     pub fn short(self) -> Extent {
         let (rounds, seconds) = match self {
             Self::Kills | Self::Rolling | Self::Drift => (1, 0),
@@ -60,16 +59,16 @@ impl Campaign {
             Self::Outages => (1, 3),
             Self::Departures => (1, 5),
         };
-        // The short form runs with the tests, on machines that do other work as well; the long form holds the 30 s.
+        // The short form runs among other tests on busy machines, so it only requires 120 s; the long form requires 30 s.
         Extent { rounds, span: Duration::from_secs(seconds), recovery: Duration::from_secs(120) }
     }
 
-    /// Consumers, and streamers: where many sleep, enough that several do while one is awake.
+    /// The number of consumers, and of streamers. If many sleep, there are enough that one is awake while several sleep.
     fn members(self, extent: Extent) -> usize {
         if self == Self::Zombies && extent.rounds > 4 { 3 } else { 2 }
     }
 
-    async fn run(self, stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+    async fn run(self, stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
         match self {
             Self::Kills => Box::pin(processes::kills(stage, extent)).await,
             Self::Zombies => processes::zombies(stage, extent).await,
@@ -90,33 +89,33 @@ impl fmt::Display for Campaign {
     }
 }
 
-/// How much of a campaign.
+/// The extent of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// How often each thing is done.
+    /// How often each action is repeated.
     pub rounds: usize,
-    /// How long bad weather lasts.
+    /// How long each network fault lasts.
     pub span: Duration,
-    /// How long a recovery from it may take.
+    /// How long a recovery may take.
     pub recovery: Duration,
 }
 
-/// What a campaign did, apart from what became of it.
+/// What a campaign did, without its result.
 #[derive(Default)]
-struct Deeds {
+struct Actions {
     table: Table,
-    /// In words, a line each.
+    /// One line of text each.
     notes: Vec<String>,
 }
 
-impl Deeds {
+impl Actions {
     fn recovered(&mut self, from: impl Into<String>, took: Duration) {
         self.table.entry(from.into()).or_default().add(took);
     }
 
-    fn attempts(&mut self, attempts: Attempts) {
+    fn attempts(&mut self, attempts: processes::Attempts) {
         self.all("recount under attack", attempts.done);
-        self.notes.push(format!("recounts that came to no end {:>5}", attempts.unfinished));
+        self.notes.push(format!("unfinished recounts          {:>5}", attempts.unfinished));
     }
 
     fn add(&mut self, others: Self) {
@@ -129,10 +128,11 @@ impl Deeds {
     }
 }
 
-/// Fights campaigns one after the other over one pipeline, with processes of `program`; the report. Everything drawn follows from its seed; when things happen to processes does not.
+/// Runs a campaign over a pipeline whose processes run `program`, and returns the report. All random choices follow from the
+/// seed; the timing of the processes does not.
 ///
 /// # Errors
-/// A law was broken, a process died that was not killed, or something that was to be done was not felt.
+/// A law was broken, a process died that was not killed, or a fault had no effect.
 pub async fn fight(
     program: &Path,
     ground: Ground,
@@ -148,63 +148,66 @@ pub async fn fight(
     );
     let members = campaigns.iter().map(|(campaign, extent)| campaign.members(*extent)).max().unwrap_or(2);
     let stage = Stage::set(program, ground, (members, Roles::Kept), under).await?;
-    let mut deeds = Deeds::default();
+    let mut actions = Actions::default();
     let mut names = Vec::new();
     for (campaign, extent) in campaigns {
         let fought = campaign.run(&stage, *extent).await.with_context(|| stage.fleet.tails(&campaign.to_string()))?;
-        deeds.add(fought);
+        actions.add(fought);
         names.push(campaign.to_string());
         stage.engines.calm();
     }
     let cached = stage.engines.redis().is_some();
     let judgement = stage.judge().await?;
     let head = format!("{}: seed {}, {:.0} s", names.join(", "), ground.seed, began.elapsed().as_secs_f64());
-    Ok(report(&head, &deeds, &judgement, cached))
+    Ok(report(&head, &actions, &judgement, cached))
 }
 
-fn report(head: &str, deeds: &Deeds, judgement: &Judgement, cached: bool) -> String {
+fn report(head: &str, actions: &Actions, judgement: &Judgement, cached: bool) -> String {
     let Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared } = judgement;
     let mut text = format!("{head}\n");
-    for (what, recoveries) in &deeds.table {
+    for (what, recoveries) in &actions.table {
         let _ = writeln!(text, "  {what:<28} {recoveries}");
     }
-    for note in &deeds.notes {
+    for note in &actions.notes {
         let _ = writeln!(text, "  {note}");
     }
     for service in Service::ALL {
         let (Some(before), Some(during)) = (before.get(&service), during.get(&service)) else { continue };
         let [before, during] = [before >> 20, during >> 20];
-        let _ = writeln!(text, "  memory of a {service:<10} {before} MiB before, {during} MiB at most");
+        let _ = writeln!(text, "  memory of a {service:<10} {before} MiB before, peak {during} MiB");
     }
     let _ = writeln!(text, "  answers of the api          {answers}");
     let Count { answers, exact, lies } = honest;
-    let _ = writeln!(text, "  counts answered             {answers}, {exact} of them said exact, {lies} lies");
-    let _ = writeln!(text, "  events said                 {said}, {doubtful} amounts of unknown outcome");
-    let _ = writeln!(text, "  rows == what was said       {}, {} of them cells", compared.rows, compared.cells);
+    let _ = writeln!(text, "  counts answered             {answers}, {exact} exact, {lies} wrong");
+    let _ = writeln!(text, "  events produced             {said}, {doubtful} amounts without acknowledgement");
+    let _ = writeln!(text, "  rows equal the events       {} rows, {} of them cells", compared.rows, compared.cells);
     let _ = writeln!(
         text,
-        "  counts == rows              {} counters; so does the api answer, all exact",
+        "  counts equal the rows       {} counters, also in the api's answers, all exact",
         compared.counters
     );
-    let cache =
-        if cached { format!("{} counters, none stale", compared.cached) } else { "no redis-server here".to_owned() };
+    let cache = if cached {
+        format!("{} counters, none stale", compared.cached)
+    } else {
+        "not tested: redis-server is not installed".to_owned()
+    };
     let _ = writeln!(text, "  cached                      {cache}");
     let took = recount.took.as_secs_f64();
-    let _ = writeln!(text, "  a recount found nothing     {} rows, {took:.1} s", recount.rows);
+    let _ = writeln!(text, "  a recount found no drift    {} rows, {took:.1} s", recount.rows);
     let _ = writeln!(
         text,
-        "  ended in order              all 0, {:.1} s at most of {} s",
+        "  stopped gracefully          all with exit code 0, in at most {:.1} s of {} s",
         drained.as_secs_f64(),
         GRACE.as_secs()
     );
-    let _ = writeln!(text, "  under infra/roles.yaml      0 refused; granted and not come to: {}", spared.len());
+    let _ = writeln!(text, "  roles (infra/roles.yaml)    0 refused, {} grants unused", spared.len());
     for grant in spared {
         let _ = writeln!(text, "    {grant}");
     }
     text
 }
 
-/// How long a recovery from bad weather may take on a machine that does nothing else.
+/// How long a recovery may take on a machine that does nothing else.
 const RECOVERY: Duration = Duration::from_secs(30);
 
 /// Attack real processes of every service with signals and a bad network
@@ -212,10 +215,10 @@ const RECOVERY: Duration = Duration::from_secs(30);
 pub struct Attack {
     /// Which campaign
     campaign: Campaign,
-    /// How often each thing is done; few unless said otherwise
+    /// How often each action is repeated; by default a few times
     #[arg(long)]
     rounds: Option<usize>,
-    /// How many seconds each kind of bad weather lasts; few unless said otherwise
+    /// How many seconds each network fault lasts; by default a few
     #[arg(long)]
     seconds: Option<u64>,
     #[command(flatten)]
@@ -225,10 +228,10 @@ pub struct Attack {
 }
 
 impl Attack {
-    /// Fights it and prints its report.
+    /// Runs the campaign and prints its report.
     ///
     /// # Errors
-    /// A law was broken, or the attack did not bite.
+    /// A law was broken, or a fault had no effect.
     pub fn run(self) -> anyhow::Result<()> {
         let Self { campaign, rounds, seconds, ground, mut under } = self;
         under.redis |= matches!(campaign, Campaign::Failovers | Campaign::Drift);
@@ -242,17 +245,17 @@ impl Attack {
     }
 }
 
-/// Prints what a campaign over this program's own processes reports.
+/// Runs a campaign over processes of this program, and prints its report.
 pub(crate) fn reported(campaign: impl AsyncFnOnce(&Path) -> anyhow::Result<String>) -> anyhow::Result<()> {
-    let program = std::env::current_exe().context("cannot tell which program this is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
     let report = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
-        // Left half-way, a campaign takes its processes with it.
+        // Dropping the campaign ends its processes.
         tokio::select! {
             report = Box::pin(campaign(&program)) => report,
-            _ = terminate.recv() => bail!("ended by a signal"),
-            _ = tokio::signal::ctrl_c() => bail!("ended by a signal"),
+            _ = terminate.recv() => bail!("stopped by a signal"),
+            _ = tokio::signal::ctrl_c() => bail!("stopped by a signal"),
         }
     })?;
     write!(std::io::stdout().lock(), "{report}").context("cannot print")

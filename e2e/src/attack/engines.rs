@@ -1,5 +1,5 @@
-//! What the services depend on, each behind a proxy of its own: Kafka, the tables, the cache. Ports that go by no proxy
-//! and see no fault of the network are for the judgement.
+//! The dependencies of the services, each behind its own proxy: Kafka, the tables and the cache. The judgement uses ports
+//! without a proxy and without faults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,20 +26,20 @@ use tokio::net::TcpListener;
 
 use crate::attack::ledger::definitions;
 use crate::attack::proxy::{Mode, Protocol, Proxy};
+use crate::simulation::events::TOPIC;
 use crate::simulation::history::History;
 use crate::undisturbed;
 
-pub(crate) const TOPIC: &str = "likes";
 const PARTITIONS: u32 = 12;
 /// The log of changes.
 const CHANGES: &str = "changes";
 const CHANGES_PARTITIONS: u32 = 6;
-/// Another topic for the log, of tables that were restored or adopted.
+/// Another topic for the log of changes, for tables that were restored or adopted.
 pub(crate) const ANEW: &str = "changes.anew";
 
 const ROLES: &str = include_str!("../../../infra/roles.yaml");
 
-/// What a service depends on.
+/// A dependency of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Dependency {
     Kafka,
@@ -57,28 +57,28 @@ impl Dependency {
     }
 }
 
-/// The engines, their proxies, and ports for the judgement.
+/// The engines, their proxies, and the ports of the judgement.
 pub(crate) struct Engines {
     pub(crate) emulator: Emulator,
-    /// By no proxy, as all below.
+    /// Without a proxy, like everything below.
     pub(crate) broker: SocketAddr,
     redis: Mutex<Option<Arc<Redis>>>,
     pub(crate) proxies: BTreeMap<Dependency, Proxy>,
-    /// Before the tables' proxy, for the API alone.
+    /// The proxy between the API and the tables.
     pub(crate) api_tables: Proxy,
-    /// The rows of every post over time.
+    /// The history of the rows of every post.
     pub(crate) history: History,
     ports: Mutex<Arc<Ports>>,
     _cluster: Option<kafka::Embedded>,
 }
 
-/// The tables of a deployment, by no proxy.
+/// The tables of a deployment, without a proxy.
 pub(crate) struct Ports {
     pub(crate) prefix: String,
     claims: Claims,
     pub(crate) rows: Rows,
     pub(crate) counters: Counters,
-    /// What is stored of the log of changes.
+    /// What is stored about the log of changes.
     pub(crate) log: Changes,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) stream: Streams,
@@ -98,7 +98,7 @@ impl Ports {
     }
 }
 
-/// Whether each process may do what its role on AWS may, and no more.
+/// Whether the emulator enforces the IAM roles of the services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Roles {
     Kept,
@@ -115,11 +115,11 @@ impl Roles {
     }
 }
 
-/// A Kafka in this process.
+/// Starts a Kafka in this process.
 fn embedded() -> anyhow::Result<(SocketAddr, kafka::Embedded)> {
     let logs = [CHANGES, ANEW].map(|topic| (topic, CHANGES_PARTITIONS));
     let cluster = kafka::Embedded::start(&[&[(TOPIC, PARTITIONS), ("likes.dlq", 2)], &logs[..]].concat())?;
-    let broker = cluster.bootstrap().parse().context("the in-process broker is at an odd place")?;
+    let broker = cluster.bootstrap().parse().context("cannot parse the address of the in-process broker")?;
     Ok((broker, cluster))
 }
 
@@ -138,7 +138,7 @@ impl Engines {
         let policies = roles.policies()?;
         let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, policies, ..Config::default() };
         let emulator = Emulator::new(config);
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the tables")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on a port for the tables")?;
         let tables = listener.local_addr()?;
         let served = emulator.clone();
         host.worker(Stage::Support, "emulator", move |stop: Stop| async move {
@@ -147,7 +147,7 @@ impl Engines {
         });
         ensure!(
             Redis::is_installed() || !needs_redis,
-            "there is no redis-server here: install one, or name it by TALLY_REDIS_SERVER"
+            "redis-server is not installed: install it, or set TALLY_REDIS_SERVER"
         );
         let redis = if Redis::is_installed() { Some(Redis::start(&[]).await?) } else { None };
         let mut proxies = BTreeMap::new();
@@ -161,7 +161,7 @@ impl Engines {
         let checkpoints = Checkpoints::new(&connection);
         checkpoints.config(Some(ShardCount::DEFAULT)).await?;
         let defined = checkpoints.define(&Definitions::likes_alone(), &definitions()).await?;
-        ensure!(defined, "the counters are defined by another");
+        ensure!(defined, "the counters are already defined");
         let tables = proxies.get(&Dependency::DynamoDb).map(Proxy::address).context("the tables have a proxy")?;
         let api_tables = Proxy::start(host, tables, Protocol::Any).await?;
         let history = History::of(&emulator)?;
@@ -177,12 +177,12 @@ impl Engines {
         })
     }
 
-    /// The Redis that is in use, where one is installed.
+    /// The current Redis, if one is installed.
     pub(crate) fn redis(&self) -> Option<Arc<Redis>> {
         self.redis.lock().clone()
     }
 
-    /// Kills the Redis that is in use, and puts its replica in its place.
+    /// Kills the current Redis, and replaces it by its replica.
     pub(crate) async fn fail_over(&self, primary: Arc<Redis>, replica: Redis) -> anyhow::Result<()> {
         let proxy = self.proxies.get(&Dependency::Redis).context("Redis has a proxy")?;
         primary.kill();
@@ -194,31 +194,31 @@ impl Engines {
         Ok(())
     }
 
-    /// The tables of the deployment as it is now.
+    /// The tables of the current deployment.
     pub(crate) fn ports(&self) -> Arc<Ports> {
         Arc::clone(&self.ports.lock())
     }
 
-    /// The deployment is under another prefix from now on.
+    /// Switches to another table prefix.
     pub(crate) fn move_to(&self, prefix: &str, clock: Clock) {
         let connection = Connection::in_process(&Settings::local(prefix), self.emulator.http_client(), clock.now());
         let ports = Arc::new(Ports::over(&connection, clock, prefix));
         *self.ports.lock() = ports;
     }
 
-    /// Where services find a dependency.
+    /// The address of a dependency for the services.
     pub(crate) fn address(&self, dependency: Dependency) -> Option<SocketAddr> {
         self.proxies.get(&dependency).map(Proxy::address)
     }
 
-    /// Everything passes, and no request goes wrong any more.
+    /// Removes every fault of the network and the store.
     pub(crate) fn calm(&self) {
         self.emulator.set_faults(Vec::new());
         self.proxies.values().for_each(Proxy::calm);
         self.api_tables.calm();
     }
 
-    /// Now and then a request is late, lost after it was done, or done long after its client has given up.
+    /// Makes some requests late, loses some answers, and carries some out long after the client has given up.
     pub(crate) fn storm(&self) {
         let on = |operation: &'static str| move |fault: Fault, chance| Rule::new(fault).on(operation).chance(chance);
         let (statements, items) = (on("BatchExecuteStatement"), on("UpdateItem"));
@@ -233,7 +233,7 @@ impl Engines {
         ]);
     }
 
-    /// Up to where the records of each partition are finished.
+    /// The finished offset of each partition.
     pub(crate) async fn finished(&self) -> BTreeMap<u32, u64> {
         let (ports, mut finished) = (self.ports(), BTreeMap::new());
         for index in 0..PARTITIONS {
@@ -244,7 +244,7 @@ impl Engines {
         finished
     }
 
-    /// Whether every partition of the log was folded past `since`: all rows of before are counted.
+    /// Whether every partition of the log was folded past `since`, so that all earlier rows are counted.
     pub(crate) async fn counted_past(&self, since: UnixMillis) -> anyhow::Result<bool> {
         let log = &self.ports().log;
         let Some(config) = log.config().await? else { return Ok(false) };
@@ -253,15 +253,15 @@ impl Engines {
         Ok((0..config.partitions).all(is_past))
     }
 
-    /// Waits out requests that are done after their clients have given up.
+    /// Waits until all requests whose clients have given up are carried out.
     pub(crate) async fn without_ghosts(&self) -> anyhow::Result<()> {
         let landed = async || self.emulator.stats().ghosts_pending == 0;
         tally_testkit::until("every late request to land", Duration::from_secs(330), landed).await?;
         Ok(())
     }
 
-    /// Drops every record of the stream shards of which some is in the log; returns how many there were. The service trims
-    /// nothing that is younger than a day, and of a shard of that age there is.
+    /// Removes all records of the stream shards that appear in the log, and returns their number. DynamoDB trims no record
+    /// younger than a day, and a shard may be that old.
     pub(crate) async fn trim(&self) -> anyhow::Result<usize> {
         let ports = self.ports();
         let label = ports.stream.info().await?.label;
@@ -281,7 +281,7 @@ impl Engines {
         Ok(())
     }
 
-    /// How many losses no audit has closed.
+    /// The number of losses that no audit has closed.
     pub(crate) async fn open_losses(&self) -> anyhow::Result<usize> {
         Ok(self.ports().log.losses().await?.open().count())
     }
@@ -290,7 +290,7 @@ impl Engines {
 /// How long a server may take to follow another.
 const FOLLOW: Duration = Duration::from_secs(20);
 
-/// Another server that has all of `primary`'s and follows it.
+/// Starts another server that replicates `primary`.
 pub(crate) async fn replica(primary: &Redis) -> anyhow::Result<Redis> {
     let replica = Redis::start(&["--replicaof", "127.0.0.1", &primary.address().port().to_string()]).await?;
     let follows =
@@ -299,14 +299,14 @@ pub(crate) async fn replica(primary: &Redis) -> anyhow::Result<Redis> {
     Ok(replica)
 }
 
-/// A replica follows no other server any more.
+/// Stops the replication.
 pub(crate) async fn detach(replica: &Redis) -> anyhow::Result<()> {
     let answer = replica.ask("REPLICAOF NO ONE").await?;
     ensure!(answer.starts_with("+OK"), "Redis answered {answer:?}");
     Ok(())
 }
 
-/// What the deployment of tables under `prefix` has cached there, by no proxy.
+/// The cache of the deployment under `prefix`, without a proxy.
 pub(crate) fn cache(server: &Redis, prefix: &str) -> anyhow::Result<PartitionCache> {
     let prefix = CachePrefix::of_tables(prefix);
     let at = redis::Settings::at(vec![server.url()]);

@@ -1,6 +1,6 @@
-//! The processes of the pipeline: two or more consumers and streamers, an API, recounts now and then, and the operators' command.
-//! Each place is filled again by the campaign that empties it. Cargo builds no other package's binaries for a test, so this
-//! program is each of them when it is called by its name.
+//! The processes of the pipeline: two or more consumers and streamers, an API, recounts from time to time, and the operators'
+//! command. Cargo builds no binaries of other packages for a test, so this program acts as each of them when it is called by
+//! its name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,13 +20,13 @@ use crate::attack::engines::{Dependency, Engines};
 /// A service of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Service {
-    /// Kafka to rows.
+    /// Reads events from Kafka and writes rows.
     Consumer,
-    /// Rows to counts.
+    /// Copies changes of rows into the log, and folds them into counts.
     Streamer,
-    /// Counts held against rows.
+    /// Compares counts with rows.
     Recount,
-    /// Counts to people.
+    /// Serves counts.
     Api,
 }
 
@@ -54,14 +54,14 @@ impl Service {
         }
     }
 
-    /// The service by whose name this program was called.
+    /// The service whose name this program was called by.
     pub fn called() -> Option<Self> {
         let name = std::env::args_os().next()?;
         let name = Path::new(&name).file_name()?;
         Self::ALL.into_iter().find(|service| name == service.binary())
     }
 
-    /// What the service's own `main` does.
+    /// Runs what the service's own `main` runs.
     pub fn run(self) -> ExitCode {
         match self {
             Self::Consumer => tally_service::run::<tally_consumer::App>(),
@@ -83,21 +83,21 @@ impl fmt::Display for Service {
     }
 }
 
-/// How a process is started.
+/// Starts processes.
 #[derive(Clone, Debug)]
 pub(crate) struct Launcher {
     program: PathBuf,
     endpoint: String,
-    /// Where the API finds the tables.
+    /// The tables' endpoint for the API.
     api_endpoint: String,
     brokers: String,
     redis: String,
-    /// What each process is told besides, by variables.
+    /// Additional environment variables of each process.
     settings: Arc<Mutex<BTreeMap<&'static str, String>>>,
 }
 
 impl Launcher {
-    /// Of processes that find the engines behind their proxies.
+    /// Starts processes that use the engines through their proxies.
     pub(crate) fn new(program: PathBuf, engines: &Engines) -> anyhow::Result<Self> {
         let address = |dependency| engines.address(dependency).context("every engine has a proxy");
         let redis = engines.address(Dependency::Redis).map_or_else(|| "off".to_owned(), |at| format!("redis://{at}"));
@@ -107,29 +107,29 @@ impl Launcher {
         Ok(Self { program, endpoint, api_endpoint, brokers, redis, settings: Arc::default() })
     }
 
-    /// From now on processes are told so by a variable.
+    /// Sets an environment variable of the processes started from now on.
     pub(crate) fn tell(&self, variable: &'static str, value: &str) {
         self.settings.lock().insert(variable, value.to_owned());
     }
 
-    /// Of processes that have no cache.
+    /// The same without a cache.
     pub(crate) fn without_redis(&self) -> Self {
         Self { redis: "off".to_owned(), ..self.clone() }
     }
 
-    /// An operator's command over the same engines.
+    /// The operators' command over the same engines.
     pub(crate) fn operator(&self) -> Operator {
         Operator(self.clone())
     }
 
-    /// Starts a process of `service`, with `more` arguments.
+    /// Starts a process of `service`, with the additional arguments `more`.
     pub(crate) fn start(&self, service: Service, more: &[&str]) -> anyhow::Result<Process> {
         let mut args = vec!["--log-format", "json", "--admin-listen", "127.0.0.1:0"];
         args.extend(match service {
             Service::Consumer => vec!["--brokers", &self.brokers],
             Service::Streamer => vec!["--brokers", &self.brokers, "--redis", &self.redis, "--poll-idle", "200ms"],
             Service::Recount => vec!["--brokers", &self.brokers],
-            // Processors that are busy are no store that is down.
+            // A busy processor should not look like an unavailable store.
             Service::Api => vec!["--redis", &self.redis, "--listen", "127.0.0.1:0", "--table-budget", "8s"],
         });
         args.extend(more);
@@ -142,7 +142,7 @@ impl Launcher {
     }
 }
 
-/// A place in the fleet, and the process that fills it.
+/// A place in the fleet, and the process in it.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) service: Service,
@@ -159,12 +159,12 @@ impl Slot {
 pub(crate) struct Fleet {
     pub(crate) launcher: Launcher,
     slots: Vec<Slot>,
-    /// The most memory that processes of each service had, in bytes.
+    /// The peak memory of the processes of each service, in bytes.
     memory: Mutex<BTreeMap<Service, u64>>,
 }
 
 impl Fleet {
-    /// So many consumers and streamers, and one API, all of them ready.
+    /// Starts this many consumers and streamers and one API, and waits until all are ready.
     pub(crate) async fn start(launcher: Launcher, members: usize) -> anyhow::Result<Self> {
         let services = std::iter::repeat_n(Service::Consumer, members)
             .chain(std::iter::repeat_n(Service::Streamer, members))
@@ -189,7 +189,7 @@ impl Fleet {
         self.of(Service::Api).next().expect("a fleet has an api").process()
     }
 
-    /// Fills a place anew; the process that was there has to be gone.
+    /// Starts a new process in a place whose process has ended.
     pub(crate) fn refill(&self, slot: &Slot) -> anyhow::Result<Arc<Process>> {
         let fresh = Arc::new(self.launcher.start(slot.service, &[])?);
         *slot.process.lock() = Arc::clone(&fresh);
@@ -204,7 +204,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// No process has ended by itself.
+    /// Fails if a process has ended by itself.
     pub(crate) fn all_running(&self) -> anyhow::Result<()> {
         for slot in &self.slots {
             let process = slot.process();
@@ -213,7 +213,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Notes how much memory each process has had so far; call it before one ends.
+    /// Records the peak memory of each process so far. Call it before one ends.
     pub(crate) fn weigh(&self) {
         for slot in &self.slots {
             let (bytes, mut memory) = (slot.process().peak_memory().unwrap_or(0), self.memory.lock());
@@ -227,12 +227,12 @@ impl Fleet {
         self.memory.lock().clone()
     }
 
-    /// The end of every log, under a heading.
+    /// The last lines of every log, under a heading.
     pub(crate) fn tails(&self, heading: &str) -> String {
         self.slots.iter().fold(heading.to_owned(), |text, slot| text + "\n" + &slot.process().tail())
     }
 
-    /// Stops every process in order; how long the slowest drained.
+    /// Stops every process gracefully, and returns how long the slowest took.
     pub(crate) async fn stop(&self) -> anyhow::Result<Duration> {
         let mut slowest = Duration::ZERO;
         for slot in &self.slots {
@@ -242,21 +242,21 @@ impl Fleet {
     }
 }
 
-/// What the command is called.
+/// The name of the command.
 const NAME: &str = "tally";
 
-/// Whether this program was called by the command's name.
+/// Whether this program was called by the name of the command.
 pub fn is_operator() -> bool {
     let name = std::env::args_os().next();
     name.is_some_and(|name| Path::new(&name).file_name().is_some_and(|name| name == NAME))
 }
 
-/// An operator at a terminal.
+/// The operators' command.
 #[derive(Clone, Debug)]
 pub(crate) struct Operator(Launcher);
 
 impl Operator {
-    /// Runs `tally` with `args`, as a new process that has nothing of this one's settings.
+    /// Runs `tally` with `args` as a new process without this one's settings.
     pub(crate) async fn run(&self, args: &[&str]) -> Done {
         let Launcher { program, endpoint, brokers, .. } = &self.0;
         let mut command = command(program);
@@ -266,7 +266,7 @@ impl Operator {
         run(&mut command).await
     }
 
-    /// Runs it, and it has to end well.
+    /// Runs it, and fails unless it exits with 0.
     pub(crate) async fn must(&self, args: &[&str]) -> anyhow::Result<Done> {
         let done = self.run(args).await;
         ensure!(
@@ -280,7 +280,7 @@ impl Operator {
         Ok(done)
     }
 
-    /// Makes a change, which is asked for in as many words.
+    /// Runs a command that makes a change, with the flag that confirms it.
     pub(crate) async fn change(&self, args: &[&str]) -> anyhow::Result<Done> {
         self.must(&[args, &["--yes", "--why", "a campaign"]].concat()).await
     }
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_has_a_name_of_its_own_and_this_program_was_called_by_none() {
+    fn every_service_has_its_own_name_and_a_test_is_called_by_none() {
         let names: std::collections::BTreeSet<_> = Service::ALL.map(Service::binary).into();
         assert_eq!(names.len(), Service::ALL.len());
         assert_eq!(Service::called(), None);

@@ -1,5 +1,5 @@
-//! What must be true when all is quiet: rows and cells are what was said, counts are what they weigh, the cache and the API say
-//! so, and a recount finds nothing.
+//! The laws that hold once all is quiet: rows and cells equal the events, counts equal the rows, the cache and the API agree,
+//! and a recount finds nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,28 +17,26 @@ use tokio::time::Instant;
 use crate::attack::engines::{self, Engines};
 use crate::attack::fleet::{Fleet, Launcher, Service};
 use crate::attack::ledger::{Truth, Weights, all_counters};
-use crate::attack::stage::{Recoveries, Stage};
-use crate::simulation::Draws;
 use crate::simulation::laws::{Quiet, exact};
 
-/// How long the cache and the API may take to say what the counters say: they follow.
+/// How long the cache and the API may take to agree with the counters.
 const FOLLOW: Duration = Duration::from_secs(20);
 
-/// Counters that the cache is asked for at once.
+/// How many counters are requested from the cache at once.
 const TOGETHER: usize = 1_000;
 
-/// What was compared.
+/// How much was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compared {
     pub(crate) rows: usize,
-    /// Rows besides, which count for nothing.
+    /// The tombstones, which weigh nothing.
     pub(crate) tombstones: usize,
     pub(crate) cells: usize,
     pub(crate) counters: usize,
     pub(crate) cached: usize,
 }
 
-/// Holds everything against everything.
+/// Compares everything with everything.
 pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> anyhow::Result<Compared> {
     let (rows, tombstones) = scanned(engines).await?;
     truth.is_in(&rows, ShardCount::DEFAULT)?;
@@ -51,19 +49,19 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
     exact(&Quiet { rows: &by_key, counters: &counters })?;
     let counted: BTreeSet<&CounterId> = counters.keys().collect();
     let missing = by_key.keys().find(|key| !counted.contains(&key.counter));
-    ensure!(missing.is_none(), "{missing:?} has rows, and no counter");
+    ensure!(missing.is_none(), "{missing:?} has rows but no counter");
     let losses = engines.open_losses().await?;
-    ensure!(losses == 0, "{losses} losses are open, and nothing was lost");
+    ensure!(losses == 0, "{losses} losses are open although nothing was lost");
     let cached = cache(engines, &counters).await?;
     let defined = engines.ports().checkpoints.definitions().await?;
     answers(fleet, all_counters(truth.crowd(), &defined), &counters).await?;
-    // Answering may have filled it.
+    // The answers may have filled the cache.
     let cached = cache(engines, &counters).await?.max(cached);
     let cells = rows.keys().filter(|(_, sort)| sort.starts_with(RESERVED)).count();
     Ok(Compared { rows: rows.len(), tombstones, cells, counters: counters.len(), cached })
 }
 
-/// Every row that counts, and what it weighs; and how many tombstones there are.
+/// Every live row with its weight, and the number of tombstones.
 async fn scanned(engines: &Engines) -> anyhow::Result<(Weights, usize)> {
     let (mut rows, mut tombstones) = (Weights::new(), 0);
     let mut after = None;
@@ -84,7 +82,7 @@ async fn scanned(engines: &Engines) -> anyhow::Result<(Weights, usize)> {
     }
 }
 
-/// Rows of the crowd's posts also say since when, and that is when the last event said.
+/// The rows of the crowd's posts must have the time of the last event.
 async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, truth: &Truth) -> anyhow::Result<()> {
     let posts: BTreeSet<PostId> = truth.crowd().posts().collect();
     let is_said = |key: &&RowKey| key.counter.name.kind() == CounterKind::Set && posts.contains(&key.counter.post);
@@ -95,7 +93,11 @@ async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, trut
             for like in page.items {
                 let place = (key.counter.clone(), like.user.as_str().to_owned());
                 let said = truth.members.get(&place);
-                ensure!(said == Some(&like.liked_at), "{place:?} is since {}, and {said:?} was said", like.liked_at);
+                ensure!(
+                    said == Some(&like.liked_at),
+                    "{place:?} has the time {}, but the last event {said:?}",
+                    like.liked_at
+                );
             }
             after = page.next;
             if after.is_none() {
@@ -121,7 +123,7 @@ async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Count
     }
 }
 
-/// What is cached is the count as it stands; how many are.
+/// Cached counts must equal the counters. Returns the number of cached counts.
 async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<usize> {
     let Some(redis) = engines.redis() else { return Ok(0) };
     let (ports, cache) = (engines.ports(), engines::cache(&redis, &engines.ports().prefix)?);
@@ -149,13 +151,13 @@ async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> an
     Ok(cached)
 }
 
-/// The API says what the counters say, and that it is exact.
+/// The API must answer what the counters contain, and call it exact.
 async fn answers(
     fleet: &Fleet,
     ids: impl Iterator<Item = CounterId>,
     counters: &BTreeMap<CounterId, Counter>,
 ) -> anyhow::Result<()> {
-    let address = fleet.api().public().context("the api listens nowhere")?;
+    let address = fleet.api().public().context("the api has no public address yet")?;
     for id in ids {
         let count = counters.get(&id).map_or(0, |counter| counter.likes);
         let of_post = format!("/v1/posts/{}", id.post);
@@ -169,7 +171,7 @@ async fn answers(
                 let Ok(body) = serde_json::from_str::<Json>(&answer.body) else { return false };
                 body[field] == count && body["exact"] == true
             });
-            right.await.with_context(|| format!("{id} is {count}, and the api says {said:?} to {path}"))?;
+            right.await.with_context(|| format!("{id} is {count}, but the api answers {said:?} to {path}"))?;
         }
     }
     Ok(())
@@ -178,17 +180,17 @@ async fn answers(
 /// How long a full audit may take when all is quiet.
 const QUIET: Duration = Duration::from_secs(300);
 
-/// How long a recount may go on under attack: it waits for streamers that are killed and asleep.
+/// How long a recount may take under attack. It waits for streamers that are killed or stopped.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// What a recount that ran to its end has found.
+/// The result of a recount that has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) took: Duration,
     pub(crate) rows: u64,
 }
 
-/// Runs a full audit to its end.
+/// Runs a full audit until it ends.
 pub(crate) async fn audit(launcher: &Launcher) -> anyhow::Result<Found> {
     let began = Instant::now();
     let process = launcher.start(Service::Recount, &[])?;
@@ -196,16 +198,16 @@ pub(crate) async fn audit(launcher: &Launcher) -> anyhow::Result<Found> {
     finished(&process, code, began.elapsed())
 }
 
-/// Runs a full audit to its end, which may have much to correct and leaves nothing wrong.
+/// Runs a full audit until it ends. It may correct counts, and must leave none wrong.
 pub(crate) async fn repair(launcher: &Launcher) -> anyhow::Result<()> {
     let process = launcher.start(Service::Recount, &[])?;
     let code = process.exit(QUIET).await?;
-    ensure!(code == Some(0), "a recount left counts wrong, and ended with {code:?}\n{}", process.tail());
+    ensure!(code == Some(0), "a recount left wrong counts and ended with {code:?}\n{}", process.tail());
     Ok(())
 }
 
-/// Recounts all of `post` while it changes; `None` if that came to no end. Counts are never wrong, so that it may find
-/// nothing, whatever happens meanwhile.
+/// Recounts all of `post` while it changes, and returns `None` if that did not finish. It must find nothing, since counts are
+/// never wrong.
 pub(crate) async fn attempt(launcher: &Launcher, post: &str) -> anyhow::Result<Option<Found>> {
     let began = Instant::now();
     let process = launcher.start(Service::Recount, &["--post", post])?;
@@ -216,26 +218,7 @@ pub(crate) async fn attempt(launcher: &Launcher, post: &str) -> anyhow::Result<O
     finished(&process, code, began.elapsed()).map(Some)
 }
 
-/// Recounts under attack.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Attempts {
-    pub(crate) done: Recoveries,
-    pub(crate) unfinished: usize,
-}
-
-impl Attempts {
-    /// Makes one more, of a post that is chosen.
-    pub(crate) async fn make(&mut self, stage: &Stage) -> anyhow::Result<()> {
-        let post = format!("p-{}", stage.chance.below(stage.crowd.posts));
-        match attempt(&stage.fleet.launcher, &post).await? {
-            Some(found) => self.done.add(found.took),
-            None => self.unfinished += 1,
-        }
-        Ok(())
-    }
-}
-
-/// What a recount that ended with `code` has found, which has to be nothing.
+/// The result of a recount that ended with `code`. It must have found nothing.
 fn finished(process: &Process, code: Option<i32>, took: Duration) -> anyhow::Result<Found> {
     let printed = process.printed();
     let summary = printed.lines().rev().find_map(summary).with_context(|| process.tail())?;

@@ -1,4 +1,4 @@
-//! The ledger of truth: who says what, and what must have become of all of it.
+//! The ledger: all events that were produced, and the rows and sums that they must result in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,29 +9,28 @@ use tally_core::ids::{CounterId, CounterName, PostId, ReservedKey, RowKey, Shard
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
 
-use crate::attack::engines::TOPIC;
 use crate::simulation::Draws;
-use crate::simulation::events::Crowd;
+use crate::simulation::events::{Crowd, TOPIC};
 
-/// When the first event is said to have happened; each later one a millisecond after.
+/// The time of the first event; each later one happens a millisecond later.
 const FIRST: u64 = 1_700_000_000_000;
 
-/// Few posts and few users, so that most events change what earlier ones did, and a recount has few row keys to prove.
+/// Few posts and few users, so that most events change the result of earlier ones and a recount has few row keys to read.
 pub(crate) const CROWD: Crowd = Crowd { posts: 5, users: 120, hot: 15, unlikes: 35 };
 
-/// The share of events that add to a sum, in percent, unless it is told another.
+/// The default share of events that add to a sum, in percent.
 pub(crate) const AMOUNTS: u64 = 50;
 
 const SETS: [&str; 3] = ["likes", "retweets", "replies"];
 const SUM: &str = "views";
 
-/// Rows by their key and their sort key, and what each weighs.
+/// The weight of each row, by its partition key and sort key.
 pub(crate) type Weights = BTreeMap<(String, String), i64>;
 
 /// A member of a set.
 pub(crate) type Place = (CounterId, String);
 
-/// What every post has: likes, retweets, replies and views.
+/// The counters of every post: likes, retweets, replies and views.
 pub(crate) fn definitions() -> Definitions {
     let replies = Entry { member: Some("reply_id".to_owned()), ..Entry::set("replies", "reply", Some("unreply")) };
     let entries = [Entry::set("retweets", "retweet", Some("unretweet")), replies, Entry::sum(SUM, "view", None)];
@@ -40,22 +39,22 @@ pub(crate) fn definitions() -> Definitions {
 
 /// An event on its way to the log.
 #[derive(Clone, Debug)]
-pub(crate) struct Saying {
-    /// None of an amount: it may go to any partition.
+pub(crate) struct Unsent {
+    /// The Kafka key. An amount has none and may go to any partition.
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) value: Vec<u8>,
-    /// What it adds to which sum; an event of a set may be said again, and one of these may not.
+    /// The amount that it adds to a sum. Such an event must not be repeated, while one of a set may be.
     amount: Option<(CounterId, i64)>,
 }
 
-impl Saying {
-    /// Whether the log may have it twice.
+impl Unsent {
+    /// Whether the log may contain it twice.
     pub(crate) fn may_be_repeated(&self) -> bool {
         self.amount.is_none()
     }
 }
 
-/// Everything said: the last word of each member, what each partition has of each sum, and how far the log goes.
+/// All events: the last one of each member, the sum in each partition, and the end of each partition's log.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     crowd: Crowd,
@@ -65,15 +64,15 @@ pub(crate) struct Ledger {
     definitions: Definitions,
     said: u64,
     last: BTreeMap<Place, Option<UnixMillis>>,
-    /// What was acknowledged of each sum, by partition.
+    /// The acknowledged amounts of each sum, by partition.
     sums: BTreeMap<(CounterId, u32), i64>,
-    /// Amounts that were not acknowledged: each may be in the log or not, and is not said again.
+    /// Amounts without an acknowledgement. Each may or may not be in the log, and is not sent again.
     doubtful: BTreeMap<CounterId, Vec<i64>>,
     ends: BTreeMap<u32, u64>,
 }
 
 impl Ledger {
-    /// Nothing was said yet, of some of the [definitions].
+    /// An empty ledger for events of the [definitions].
     pub(crate) fn new(crowd: Crowd, amounts: u64, chance: Chance, definitions: Definitions) -> Self {
         Self {
             crowd,
@@ -88,8 +87,8 @@ impl Ledger {
         }
     }
 
-    /// The next event. One of a set is taken for said, one of a sum once it is acknowledged.
-    pub(crate) fn say(&mut self) -> Saying {
+    /// Creates the next event. One of a set counts from now on, and one of a sum once it is acknowledged.
+    pub(crate) fn next_event(&mut self) -> Unsent {
         let Self { crowd, amounts, chance, definitions, .. } = self;
         let (post, user, direction) = crowd.draw(chance);
         let at = UnixMillis(FIRST + self.said);
@@ -104,64 +103,64 @@ impl Ledger {
         let said = if is_sum { Said::Amount(n) } else { Said::Member(&user) };
         let value = encode(definition, &counter.post, direction, said, None, at).expect("it has that action");
         if is_sum {
-            return Saying { key: None, value, amount: Some((counter, i64::from(n))) };
+            return Unsent { key: None, value, amount: Some((counter, i64::from(n))) };
         }
         let key = Some(counter.post.as_bytes().to_vec());
         let since = (direction == Direction::Add).then_some(at);
         self.last.insert((counter, user.as_str().to_owned()), since);
-        Saying { key, value, amount: None }
+        Unsent { key, value, amount: None }
     }
 
-    /// A like of a post that the crowd does not know.
-    pub(crate) fn like(&mut self, post: &PostId, user: &UserId) -> Saying {
+    /// Creates a like of a post outside of the crowd.
+    pub(crate) fn like(&mut self, post: &PostId, user: &UserId) -> Unsent {
         let counter = CounterId::likes(post.clone());
         let at = UnixMillis(FIRST + self.said);
         self.said += 1;
         let definition = self.definitions.named("likes").expect("every deployment has likes");
         let value = encode(definition, post, Direction::Add, Said::Member(user), None, at).expect("it has that action");
         self.put(counter, user, at);
-        Saying { key: Some(post.as_bytes().to_vec()), value, amount: None }
+        Unsent { key: Some(post.as_bytes().to_vec()), value, amount: None }
     }
 
-    /// A member's row was put by hand.
+    /// A row was put by hand.
     pub(crate) fn put(&mut self, counter: CounterId, user: &UserId, since: UnixMillis) {
         self.last.insert((counter, user.as_str().to_owned()), Some(since));
     }
 
-    /// The log has a record of it at this place.
-    pub(crate) fn written(&mut self, saying: &Saying, partition: u32, offset: u64) {
+    /// The event was acknowledged at this position of the log.
+    pub(crate) fn written(&mut self, unsent: &Unsent, partition: u32, offset: u64) {
         let end = self.ends.entry(partition).or_default();
         *end = (*end).max(offset + 1);
-        if let Some((counter, n)) = &saying.amount {
+        if let Some((counter, n)) = &unsent.amount {
             *self.sums.entry((counter.clone(), partition)).or_default() += n;
         }
     }
 
-    /// Whether the log has it is not known.
-    pub(crate) fn unacknowledged(&mut self, saying: &Saying) {
-        if let Some((counter, n)) = &saying.amount {
+    /// It is not known whether the log has the event.
+    pub(crate) fn unacknowledged(&mut self, unsent: &Unsent) {
+        if let Some((counter, n)) = &unsent.amount {
             self.doubtful.entry(counter.clone()).or_default().push(*n);
         }
     }
 
-    /// How many events were said.
+    /// The number of events.
     pub(crate) fn said(&self) -> u64 {
         self.said
     }
 
-    /// Where the log of each partition ends.
+    /// The end of each partition's log.
     pub(crate) fn ends(&self) -> &BTreeMap<u32, u64> {
         &self.ends
     }
 
-    /// What must have become of it.
+    /// The expected result of all events.
     pub(crate) fn truth(&self) -> Truth {
         let members = self.last.iter().filter_map(|(place, since)| Some((place.clone(), (*since)?))).collect();
         Truth { crowd: self.crowd, members, sums: self.sums.clone(), doubtful: self.doubtful.clone() }
     }
 }
 
-/// What was said, at the end: who is a member since when, and what each partition has added to each sum.
+/// The expected result of all events: the members with their times, and the sums of each partition.
 #[derive(Clone, Debug)]
 pub(crate) struct Truth {
     crowd: Crowd,
@@ -171,18 +170,18 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
-    /// Whose events they are.
+    /// The posts and users of the events.
     pub(crate) fn crowd(&self) -> Crowd {
         self.crowd
     }
 
-    /// How many amounts may be in the log or not.
+    /// The number of amounts that may or may not be in the log.
     pub(crate) fn doubtful(&self) -> usize {
         self.doubtful.values().map(Vec::len).sum()
     }
 
-    /// The rows are what was said: each member's stands in its own shard, and each cell has what its partition was
-    /// acknowledged. What a sum has besides is some of the amounts of which that is not known.
+    /// Checks the rows: each member's is in its shard, and each cell has the acknowledged amounts of its partition. A sum may
+    /// include some of its unacknowledged amounts.
     pub(crate) fn is_in(&self, found: &Weights, shards: ShardCount) -> anyhow::Result<()> {
         let row = |(counter, member): &Place| (RowKey::of(counter, member, shards).to_string(), member.clone());
         let mut expected: Weights = self.members.keys().map(|place| (row(place), 1)).collect();
@@ -192,7 +191,7 @@ impl Truth {
             let said = expected.remove(row).unwrap_or(0);
             let counter = row.0.parse::<RowKey>()?.counter;
             let doubted = self.doubtful.contains_key(&counter);
-            ensure!(*weight == said || doubted, "{row:?} weighs {weight}, and {said} was said");
+            ensure!(*weight == said || doubted, "{row:?} weighs {weight} instead of {said}");
             *spare.entry(counter).or_default() += weight - said;
         }
         ensure!(expected.is_empty(), "a row is missing: {:?}", expected.first_key_value());
@@ -200,27 +199,27 @@ impl Truth {
             let doubtful = self.doubtful.get(&counter).map_or(&[][..], Vec::as_slice);
             ensure!(
                 totals(doubtful).contains(&n),
-                "{counter} has {n} more than was said, and of {doubtful:?} it is not known"
+                "{counter} has {n} more than expected, which no subset of the unacknowledged {doubtful:?} explains"
             );
         }
         Ok(())
     }
 }
 
-/// Where the cell of a partition stands.
+/// The key of a partition's cell.
 fn cell(counter: &CounterId, partition: u32, shards: ShardCount) -> (String, String) {
     let sort = ReservedKey::Cell { topic: TOPIC, partition }.to_string();
     (RowKey::of_cell(counter, partition, shards).to_string(), sort)
 }
 
-/// What any of `amounts` can come to together.
+/// Every sum that a subset of `amounts` can have.
 fn totals(amounts: &[i64]) -> BTreeSet<i64> {
     amounts
         .iter()
         .fold([0].into(), |totals: BTreeSet<i64>, n| totals.iter().flat_map(|total| [*total, total + n]).collect())
 }
 
-/// Every counter of these that there can be.
+/// Every counter that can exist for these posts.
 pub(crate) fn all_counters(crowd: Crowd, of: &Definitions) -> impl Iterator<Item = CounterId> + use<> {
     let names: Vec<CounterName> = of.iter().map(|definition| definition.name.clone()).collect();
     crowd
@@ -228,7 +227,7 @@ pub(crate) fn all_counters(crowd: Crowd, of: &Definitions) -> impl Iterator<Item
         .flat_map(move |likes| names.clone().into_iter().map(move |name| CounterId { post: likes.post.clone(), name }))
 }
 
-/// How many records before `ends` are not finished.
+/// The number of records before `ends` that are not finished.
 pub(crate) fn behind(ends: &BTreeMap<u32, u64>, finished: &BTreeMap<u32, u64>) -> u64 {
     ends.iter().map(|(partition, end)| end.saturating_sub(finished.get(partition).copied().unwrap_or(0))).sum()
 }
@@ -243,11 +242,11 @@ mod tests {
         Ledger::new(Crowd { posts: 3, users: 5, hot: 20, unlikes: 40 }, AMOUNTS, Chance::seeded(seed), definitions())
     }
 
-    /// The rows that a fold of the records as they were written leaves, read by the decoder that ships.
-    fn folded(said: &[(Saying, u32)]) -> Weights {
+    /// Folds the records as they were written, with the production decoder.
+    fn folded(said: &[(Unsent, u32)]) -> Weights {
         let (definitions, mut rows) = (definitions(), Weights::new());
-        for (saying, partition) in said {
-            let event = tally_core::event::decode_value(Some(&saying.value), UnixMillis(0), &definitions).unwrap();
+        for (unsent, partition) in said {
+            let event = tally_core::event::decode_value(Some(&unsent.value), UnixMillis(0), &definitions).unwrap();
             let counter = CounterId { post: event.subject().parse().unwrap(), name: event.counter.clone() };
             match &event.deed {
                 tally_core::event::Deed::Amount(n) => {
@@ -267,11 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn the_truth_is_the_fold_of_the_events_as_they_were_written_and_nothing_else() {
+    fn the_truth_equals_a_fold_of_the_written_events() {
         let mut ledger = ledger(1);
-        let said: Vec<_> = (0..600).map(|n| (ledger.say(), n % 12)).collect();
-        for (saying, partition) in &said {
-            ledger.written(saying, *partition, 0);
+        let said: Vec<_> = (0..600).map(|n| (ledger.next_event(), n % 12)).collect();
+        for (unsent, partition) in &said {
+            ledger.written(unsent, *partition, 0);
         }
         let rows = folded(&said);
         let names: BTreeSet<String> =
@@ -290,14 +289,15 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_of_unknown_outcome_may_be_there_or_not_and_no_other_may() {
+    fn only_amounts_without_an_acknowledgement_may_be_missing() {
         let mut ledger = ledger(2);
-        let amounts: Vec<Saying> = (0..40).map(|_| ledger.say()).filter(|saying| !saying.may_be_repeated()).collect();
+        let amounts: Vec<Unsent> =
+            (0..40).map(|_| ledger.next_event()).filter(|unsent| !unsent.may_be_repeated()).collect();
         let mut empty = Ledger { last: BTreeMap::new(), ..ledger };
         let (known, doubtful) = amounts.split_first().unwrap();
         empty.written(known, 3, 0);
         let doubtful =
-            doubtful.iter().find(|saying| saying.amount.as_ref().unwrap().0 == known.amount.as_ref().unwrap().0);
+            doubtful.iter().find(|unsent| unsent.amount.as_ref().unwrap().0 == known.amount.as_ref().unwrap().0);
         let doubtful = doubtful.expect("one post has two of them");
         empty.unacknowledged(doubtful);
         let truth = empty.truth();
@@ -311,11 +311,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_is_what_is_not_finished() {
+    fn the_lag_is_the_number_of_unfinished_records() {
         let mut ledger = ledger(1);
-        let saying = ledger.say();
+        let unsent = ledger.next_event();
         for (partition, offset) in [(0, 0), (1, 4), (0, 1), (1, 3)] {
-            ledger.written(&saying, partition, offset);
+            ledger.written(&unsent, partition, offset);
         }
         assert_eq!(*ledger.ends(), BTreeMap::from([(0, 2), (1, 5)]));
         assert_eq!(behind(ledger.ends(), &BTreeMap::new()), 7);

@@ -1,4 +1,4 @@
-//! The load while the pipeline is attacked: one producer of events, readers of counts, and what they were answered.
+//! The load during an attack: one producer of events, and readers that check the answers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,68 +16,68 @@ use tally_testkit::http;
 use tally_testkit::http::Answer;
 use tokio::time::sleep;
 
-use crate::attack::engines::{Engines, TOPIC};
+use crate::attack::engines::Engines;
 use crate::attack::fleet::Fleet;
-use crate::attack::ledger::{Ledger, Saying, behind};
+use crate::attack::ledger::{Ledger, Unsent, behind};
 use crate::simulation::Draws;
-use crate::simulation::events::Crowd;
+use crate::simulation::events::{Crowd, TOPIC};
 use crate::simulation::honest::Honesty;
 
-/// Between two breaths of the speaker.
-const BREATH: Duration = Duration::from_millis(100);
+/// The period of the producer.
+const PERIOD: Duration = Duration::from_millis(100);
 
-/// Breaths in a second.
-const BREATHS: u64 = 10;
+/// Periods per second.
+const PERIODS: u64 = 10;
 
-/// The longest that a question may wait for its answer: no process stands still for longer.
+/// How long a request may wait for its answer: no process is stopped for longer.
 const STANDSTILL: Duration = Duration::from_secs(60);
 
-/// Events that may wait. The in-process cluster keeps 5 MiB of a partition, and forgets what is older without a word;
-/// this many events are less than that, all of them about one post.
+/// The maximum number of unfinished events. The in-process cluster keeps 5 MiB per partition and silently drops older records;
+/// this many events of one post are less than that.
 const ROOM: u64 = 20_000;
 
 /// The ledger, shared by the producer and the judgement.
 pub(crate) type Shared = Arc<Mutex<Ledger>>;
 
-/// Says so many events a second until it is stopped, straight to the broker.
-pub(crate) async fn speak(engines: Arc<Engines>, ledger: Shared, rate: u64, stop: Stop) -> anyhow::Result<()> {
+/// Produces this many events per second until it is stopped, directly to the broker.
+pub(crate) async fn produce(engines: Arc<Engines>, ledger: Shared, rate: u64, stop: Stop) -> anyhow::Result<()> {
     let producer = kafka::Producer::new(&kafka::Settings::plaintext(&engines.broker.to_string()))?;
     while !stop.is_requested() {
         let ends = ledger.lock().ends().clone();
         if behind(&ends, &engines.finished().await) < ROOM {
-            let mut sayings: Vec<_> = {
+            let mut events: Vec<_> = {
                 let mut ledger = ledger.lock();
-                (0..rate.div_ceil(BREATHS)).map(|_| ledger.say()).collect()
+                (0..rate.div_ceil(PERIODS)).map(|_| ledger.next_event()).collect()
             };
-            // What was not acknowledged may be in the log all the same. Said again from the first word to the last, the
-            // last word is the last. What adds to a sum is not said again: it would count again.
-            while let Err(fault) = utter(producer.clone(), ledger.clone(), sayings.clone()).await {
-                ensure!(fault.is_retryable(), "kafka takes no events: {fault}");
-                sayings.retain(Saying::may_be_repeated);
+            // An event without an acknowledgement may be in the log nevertheless. All events are sent again in order, so that
+            // the last one stays the last. Amounts are not sent again, since they would count twice.
+            while let Err(fault) = send_all(producer.clone(), ledger.clone(), events.clone()).await {
+                ensure!(fault.is_retryable(), "cannot produce events: {fault}");
+                events.retain(Unsent::may_be_repeated);
             }
         }
-        sleep(BREATH).await;
+        sleep(PERIOD).await;
     }
     Ok(())
 }
 
-/// Writes events in their order, and waits until each is acknowledged or given up.
-pub(crate) async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Vec<Saying>) -> Outcome<()> {
-    let sent = stream::iter(sayings).map(move |saying| {
+/// Produces events in order, and waits until each is acknowledged or given up.
+pub(crate) async fn send_all(producer: kafka::Producer, ledger: Shared, events: Vec<Unsent>) -> Outcome<()> {
+    let sent = stream::iter(events).map(move |unsent| {
         let producer = producer.clone();
         async move {
-            let (key, value) = (saying.key.as_deref(), Some(&saying.value[..]));
+            let (key, value) = (unsent.key.as_deref(), Some(&unsent.value[..]));
             let sent = producer.send(Outgoing { topic: TOPIC, partition: None, key, value, headers: &[] }).await;
-            (saying, sent)
+            (unsent, sent)
         }
     });
     let mut sent = sent.buffered(500);
     let mut outcome = Ok(());
-    while let Some((saying, sent)) = sent.next().await {
+    while let Some((unsent, sent)) = sent.next().await {
         match sent {
-            Ok(written) => ledger.lock().written(&saying, written.partition, written.offset.0),
+            Ok(written) => ledger.lock().written(&unsent, written.partition, written.offset.0),
             Err(fault) => {
-                ledger.lock().unacknowledged(&saying);
+                ledger.lock().unacknowledged(&unsent);
                 outcome = Err(fault);
             }
         }
@@ -85,11 +85,11 @@ pub(crate) async fn utter(producer: kafka::Producer, ledger: Shared, sayings: Ve
     outcome
 }
 
-/// Between two questions of one reader.
+/// The pause between two requests of one reader.
 const QUESTIONS: Duration = Duration::from_millis(50);
 
-/// Asks the API for one post's likes after another until it is stopped, and has each judged; in between
-/// for all counters of a post.
+/// Requests the likes of one post after another, and sometimes all counters of a post, until it is stopped. Each answer is
+/// judged.
 pub(crate) async fn read(
     fleet: Arc<Fleet>,
     answers: Arc<Answers>,
@@ -100,19 +100,19 @@ pub(crate) async fn read(
 ) -> anyhow::Result<()> {
     let posts: Vec<String> = crowd.all_counters().map(|id| format!("/v1/posts/{}", id.post)).collect();
     while !stop.is_requested() {
-        // A process that is only just starting has no address to be asked at.
+        // A process that is still starting has no address yet.
         if let Some(address) = fleet.api().public() {
-            // A process that stands still answers when it goes on.
+            // A stopped process answers when it continues.
             let of_likes = chance.happens(75);
             let route = if of_likes { "likes" } else { "counters" };
             let path = format!("{}/{route}", posts[chance.place(posts.len())]);
             let asked = http::get_within(address, &path, STANDSTILL);
-            // A reader that is stopped does not wait for a process that stands still.
+            // A reader that is stopped does not wait for a stopped process.
             let Ok(answer) = stop.unless_requested(asked).await else { return Ok(()) };
             if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200 && of_likes) {
                 let count = serde_json::from_str(&answer.body);
-                // Lies are counted: how many there are says more than the first.
-                let _ = honesty.lie(&count.with_context(|| format!("an answer that is no count: {answer:?}"))?);
+                // Wrong answers are counted, since their number says more than the first one.
+                let _ = honesty.lie(&count.with_context(|| format!("the answer is not a count: {answer:?}"))?);
             }
             answers.hear(answer);
         }
@@ -121,7 +121,7 @@ pub(crate) async fn read(
     Ok(())
 }
 
-/// Answers by status, and the first of those that no client may ever be given.
+/// The answers by status, and the first one that no client may ever get.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Mutex<Received>);
 
@@ -134,7 +134,7 @@ struct Received {
 }
 
 impl Answers {
-    /// Takes one in; `None` is a connection that was refused or broken.
+    /// Records an answer; `None` means that there was none.
     pub(crate) fn hear(&self, answer: Option<Answer>) {
         let mut received = self.0.lock();
         let Some(answer) = answer else {
@@ -149,17 +149,17 @@ impl Answers {
         }
     }
 
-    /// How many had this status.
+    /// The number of answers with this status.
     pub(crate) fn with(&self, status: u16) -> u64 {
         self.0.lock().by_status.get(&status).copied().unwrap_or(0)
     }
 
-    /// The last answer that was none but a request to come back.
+    /// The last answer with status 503.
     pub(crate) fn busy(&self) -> Option<Answer> {
         self.0.lock().busy.clone()
     }
 
-    /// Counts, or 503: the API has nothing else to say of a post.
+    /// The API may answer a request for a post only with counts or 503.
     pub(crate) fn judge(&self) -> anyhow::Result<()> {
         let received = self.0.lock();
         ensure!(received.wrong.is_none(), "the api answered {:?}", received.wrong);
@@ -181,11 +181,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_busy_api_is_in_order_and_any_other_failure_is_not() {
+    fn a_busy_api_is_accepted_and_any_other_failure_is_not() {
         let answer = |status| Some(Answer { status, head: String::new(), body: String::new() });
         let answers = Answers::default();
         answers.hear(answer(503));
-        assert!(answers.judge().is_err(), "not one count was given");
+        assert!(answers.judge().is_err(), "no count was answered");
         answers.hear(answer(200));
         answers.hear(None);
         assert!(answers.judge().is_ok());

@@ -1,4 +1,4 @@
-//! A TCP proxy before one dependency: it passes everything on, or does what bad networks do, and counts what it did.
+//! A TCP proxy for one dependency. It forwards everything or simulates a network fault, and counts the effects.
 
 mod kafka;
 
@@ -19,49 +19,49 @@ use tokio::time::sleep;
 
 use crate::attack::proxy::kafka::Advertised;
 
-/// What a proxy does with what it is given.
+/// What a proxy does with the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Passes it on.
+    /// Forwards everything.
     Pass,
-    /// Resets every connection there is, and each new one.
+    /// Resets every existing connection and each new one.
     Reset,
-    /// Takes everything and answers nothing; connections stay.
+    /// Accepts everything and answers nothing; connections stay open.
     Blackhole,
-    /// Passes it on late, and so many bytes a second in each direction.
+    /// Forwards with a delay and a limited rate in each direction.
     Slow {
-        /// Before every piece.
+        /// The delay of each piece.
         delay: Duration,
-        /// Of one direction of one connection.
+        /// The rate of one direction of one connection.
         bytes_per_second: u64,
     },
-    /// Resets a connection after so many bytes of both directions together.
+    /// Resets a connection after a number of bytes in both directions together.
     Cut {
-        /// That many.
+        /// The number of bytes.
         after: u64,
     },
 }
 
 impl Mode {
-    /// Every exchange of a request and its answer takes about so long.
+    /// Delays every request and its answer by about this much in total.
     pub(crate) fn late(exchange: Duration) -> Self {
         Self::Slow { delay: exchange / 2, bytes_per_second: 1 << 30 }
     }
 }
 
-/// What a proxy has done.
+/// The effects of a proxy's faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bites {
-    /// Connections that did not end in order.
+pub(crate) struct Effects {
+    /// Connections that did not end normally.
     pub(crate) broken: u64,
     /// Bytes that were held in a black hole.
     pub(crate) swallowed: u64,
-    /// Bytes that went slowly.
+    /// Bytes that were slowed down.
     pub(crate) slowed: u64,
 }
 
-impl Bites {
-    /// What was done since.
+impl Effects {
+    /// The effects since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             broken: self.broken - earlier.broken,
@@ -70,7 +70,7 @@ impl Bites {
         }
     }
 
-    /// Whether weather of this kind was felt.
+    /// Whether a fault of this kind had an effect.
     pub(crate) fn felt(self, mode: Mode) -> bool {
         match mode {
             Mode::Pass => true,
@@ -81,7 +81,7 @@ impl Bites {
     }
 }
 
-/// Bites while they are counted.
+/// Counts the effects.
 #[derive(Debug, Default)]
 pub(super) struct Count {
     broken: AtomicU64,
@@ -102,31 +102,31 @@ impl Count {
         self.slowed.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn bites(&self) -> Bites {
+    pub(super) fn effects(&self) -> Effects {
         let [broken, swallowed, slowed] =
             [&self.broken, &self.swallowed, &self.slowed].map(|count| count.load(Ordering::Relaxed));
-        Bites { broken, swallowed, slowed }
+        Effects { broken, swallowed, slowed }
     }
 }
 
-/// How many bytes may go within `span`, at least one.
+/// The number of bytes that may be sent within `span`, at least one.
 pub(super) fn room(bytes_per_second: u64, span: Duration) -> usize {
     let bytes = u128::from(bytes_per_second) * span.as_millis() / 1_000;
     usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
 }
 
-/// Bytes that are read at once.
+/// The size of one read in bytes.
 const PIECE: usize = 16 << 10;
 
 /// How often slow bytes are sent.
 const TRICKLE: Duration = Duration::from_millis(50);
 
-/// What is spoken through a proxy.
+/// The protocol of a proxy's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// Something that names no addresses.
+    /// A protocol whose messages contain no addresses.
     Any,
-    /// Kafka's, in whose answers the broker says where it is.
+    /// Kafka's, whose answers contain the broker's address.
     Kafka,
 }
 
@@ -146,9 +146,9 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Listens on a free port of the loopback, in the place of `target`.
+    /// Listens on a free loopback port and forwards to `target`.
     pub(crate) async fn start(host: &Host, target: SocketAddr, protocol: Protocol) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for a proxy")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on a port for a proxy")?;
         let address = listener.local_addr()?;
         let advertised = (protocol == Protocol::Kafka).then(|| Advertised::new(target.port(), address.port()));
         let mode = watch::Sender::new(Mode::Pass);
@@ -158,7 +158,7 @@ impl Proxy {
             let mut connections = JoinSet::new();
             while let Ok(accepted) = stop.unless_requested(listener.accept()).await {
                 while connections.try_join_next().is_some() {}
-                // Its client gave up before it was accepted.
+                // The client gave up before its connection was accepted.
                 let Ok((client, _)) = accepted else { continue };
                 connections.spawn(Arc::clone(&serving).serve(client));
             }
@@ -167,33 +167,33 @@ impl Proxy {
         Ok(Self { address, shared })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on.
+    /// Changes the mode from now on.
     pub(crate) fn set(&self, mode: Mode) {
         self.shared.mode.send_replace(mode);
     }
 
-    /// New connections lead to another server from now on.
+    /// Forwards new connections to another server.
     pub(crate) fn lead_to(&self, target: SocketAddr) {
         *self.shared.target.lock() = target;
     }
 
-    /// Everything passes.
+    /// Forwards everything from now on.
     pub(crate) fn calm(&self) {
         self.set(Mode::Pass);
     }
 
-    /// What it has done so far.
-    pub(crate) fn bites(&self) -> Bites {
-        self.shared.count.bites()
+    /// The effects so far.
+    pub(crate) fn effects(&self) -> Effects {
+        self.shared.count.effects()
     }
 }
 
-/// A connection that did not end in order.
+/// A connection that did not end normally.
 #[derive(Debug)]
 struct Broken;
 
@@ -208,12 +208,12 @@ impl Shared {
         let down = self.pump(from_server, to_client, self.advertised.as_ref(), &passed);
         if tokio::try_join!(up, down).is_err() {
             self.count.broke();
-            // Closed so, a connection ends by a reset instead of in order.
+            // Closing with zero linger resets the connection.
             let _ = (client.set_zero_linger(), server.set_zero_linger());
         }
     }
 
-    /// Carries one direction to its end.
+    /// Forwards one direction until it ends.
     async fn pump(
         &self,
         mut from: impl AsyncRead + Unpin,
@@ -227,7 +227,7 @@ impl Shared {
         loop {
             let read = unless_reset(&mut mode, from.read(&mut piece)).await?.map_err(|_| Broken)?;
             if read == 0 {
-                // The other direction may still have something to say.
+                // The other direction may still have data.
                 let _ = to.shutdown().await;
                 return Ok(());
             }
@@ -238,8 +238,8 @@ impl Shared {
         }
     }
 
-    /// Sends `bytes` on as the weather has it. What was held in a black hole goes on when the hole is gone, late, as
-    /// after a partition: for a client that has given up, its request is done all the same.
+    /// Forwards `bytes` according to the mode. Bytes held in a black hole are forwarded when the hole ends, as after a network
+    /// partition: the request of a client that has given up is carried out nevertheless.
     async fn deliver(
         &self,
         mut bytes: &[u8],
@@ -282,7 +282,7 @@ impl Shared {
     }
 }
 
-/// What `work` comes to, unless connections are reset meanwhile.
+/// Returns the result of `work`, unless connections are reset meanwhile.
 async fn unless_reset<T>(mode: &mut watch::Receiver<Mode>, work: impl Future<Output = T>) -> Result<T, Broken> {
     tokio::select! {
         biased;

@@ -1,8 +1,6 @@
-//! Where a campaign is fought: the engines, the fleet over them, the load meanwhile, and the judgement at
-//! the end.
+//! The stage of a campaign: the engines, the fleet, the load, and the judgement at the end.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -19,27 +17,27 @@ use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Service};
 use crate::attack::laws::{self, Compared, Found};
 use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
-use crate::attack::load::{Answers, Shared, read, speak};
+use crate::attack::load::{Answers, Shared, produce, read};
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::{Count, Honesty};
 
-/// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session at each step
-/// of a rebalance, and a member that was killed costs several, after the session in which the group does not know it.
+/// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session timeout at each
+/// step of a rebalance, and a killed member costs several steps after its own session has timed out.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How long the pipeline is under load before the attack begins: what it needs then is what it needs.
+/// How long the pipeline runs under load before the attack begins, to measure its normal memory.
 const WARM: Duration = Duration::from_secs(4);
 
-/// Events a second, unless it is told another number.
+/// The default number of events per second.
 const RATE: u64 = 200;
 
-/// Readers of counts.
+/// The number of readers of counts.
 const READERS: usize = 8;
 
-/// How much a process's clock and the tables' may differ: both are this machine's, in milliseconds.
+/// The most that the clocks of a process and of the tables may differ. Both are this machine's, in milliseconds.
 pub(crate) const SETTLES: Duration = Duration::from_millis(10);
 
-/// Everything a campaign needs.
+/// Everything that a campaign needs.
 pub(crate) struct Stage {
     pub(crate) engines: Arc<Engines>,
     pub(crate) fleet: Arc<Fleet>,
@@ -51,44 +49,44 @@ pub(crate) struct Stage {
     pub(crate) crowd: Crowd,
     pub(crate) ledger: Shared,
     before: BTreeMap<Service, u64>,
-    speaker: Follower,
+    producer: Follower,
     rate: u64,
     readers: Vec<Follower>,
     host: Host,
 }
 
-/// What a stage stands on, and what everything drawn follows from.
+/// What a run is based on.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(about = None, long_about = None)]
 pub struct Ground {
-    /// What everything drawn follows from
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1, global = true)]
     pub seed: u64,
-    /// A Kafka of one broker on this machine, IP:PORT, that has `likes`, `likes.dlq`, `changes` and `changes.anew`, all empty; one in this
-    /// process unless said otherwise
+    /// Kafka with one broker on this machine, IP:PORT, and the empty topics `likes`, `likes.dlq`, `changes` and `changes.anew`; by
+    /// default one in this process
     #[arg(long, global = true)]
     pub broker: Option<SocketAddr>,
 }
 
-/// What goes on while the pipeline is attacked.
+/// The conditions of a campaign.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(about = None, long_about = None)]
 pub struct Under {
-    /// With a Redis, which has to be installed; without this there is one where it is
+    /// Require Redis; by default it is used if it is installed
     #[arg(long)]
     pub(crate) redis: bool,
-    /// The share of events that add to a sum, in percent; half of them unless said otherwise
+    /// Percentage of events that add to a sum; by default 50
     #[arg(long, value_name = "SHARE", value_parser = clap::value_parser!(u64).range(0..=100))]
     sums: Option<u64>,
-    /// How many posts the events are about; few unless said otherwise
+    /// Number of posts; by default a few
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     posts: Option<u64>,
-    /// Events a second; 200 unless said otherwise
+    /// Events per second; by default 200
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     rate: Option<u64>,
 }
 
-/// How a campaign went.
+/// The result of a campaign.
 pub(crate) struct Judgement {
     pub(crate) said: u64,
     pub(crate) doubtful: usize,
@@ -99,12 +97,12 @@ pub(crate) struct Judgement {
     pub(crate) answers: String,
     pub(crate) honest: Count,
     pub(crate) drained: Duration,
-    /// What the services' roles are granted and the attack did not come to.
+    /// Permissions of the services' roles that were not used.
     pub(crate) spared: Vec<String>,
 }
 
 impl Stage {
-    /// With so many consumers and streamers, warm and under load.
+    /// Starts this many consumers and streamers, under load and warmed up.
     pub(crate) async fn set(
         program: &Path,
         Ground { seed, broker }: Ground,
@@ -118,7 +116,7 @@ impl Stage {
         let ledger = Ledger::new(crowd, under.sums.unwrap_or(AMOUNTS), chance.fork(), definitions());
         let (ledger, answers) = (Arc::new(Mutex::new(ledger)), Arc::<Answers>::default());
         let rate = under.rate.unwrap_or(RATE);
-        let speaker = speaker(&host, &engines, &ledger, rate);
+        let producer = producer(&host, &engines, &ledger, rate);
         let honesty = Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO);
         let reader = |nth| {
             let (fleet, answers, honesty) = (Arc::clone(&fleet), Arc::clone(&answers), honesty.clone());
@@ -138,7 +136,7 @@ impl Stage {
             crowd,
             ledger,
             before: BTreeMap::new(),
-            speaker,
+            producer,
             rate,
             readers,
             host,
@@ -150,7 +148,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Waits until what was said so far is written, counted or answered, whichever this service does; how long it took.
+    /// Waits until this service has written, counted or answered everything produced so far, and returns how long that took.
     pub(crate) async fn caught_up(&self, service: Service) -> anyhow::Result<Duration> {
         match service {
             Service::Consumer => {
@@ -167,44 +165,44 @@ impl Stage {
         }
     }
 
-    /// Waits until so many rows have come or gone from now on.
+    /// Waits until this many more rows have been added or removed.
     pub(crate) async fn changed(&self, rows: u64) -> anyhow::Result<()> {
         let enough = self.engines.history.changes() + rows;
         until("rows to change", PATIENCE, async || self.engines.history.changes() >= enough).await?;
         Ok(())
     }
 
-    /// Nothing more is said, until [`go_on`](Self::go_on).
+    /// Pauses the producer until [`go_on`](Self::go_on).
     pub(crate) async fn fall_silent(&self) {
-        self.speaker.stop().await;
+        self.producer.stop().await;
     }
 
-    /// As much is said as before.
+    /// Resumes the producer.
     pub(crate) fn go_on(&mut self) {
-        self.speaker = speaker(&self.host, &self.engines, &self.ledger, self.rate);
+        self.producer = producer(&self.host, &self.engines, &self.ledger, self.rate);
     }
 
-    /// Readers ask no more: what they know of rows is about tables that are left behind.
-    pub(crate) async fn hush(&self) {
+    /// Stops the readers: what they know about rows belongs to tables that are no longer used.
+    pub(crate) async fn stop_readers(&self) {
         for reader in &self.readers {
             reader.stop().await;
         }
     }
 
-    /// No process has died that was not killed, and neither the producer nor a reader has given up.
+    /// Fails if a process died that was not killed, or if the producer or a reader has failed.
     pub(crate) fn all_well(&self) -> anyhow::Result<()> {
         self.fleet.all_running()?;
-        self.speaker.well()?;
+        self.producer.well()?;
         self.readers.iter().try_for_each(Follower::well)?;
         self.answers.judge()
     }
 
-    /// Ends the attack: everything passes, the producer stops, all becomes quiet; then the laws, a recount that has to
-    /// find nothing, and an end in order.
+    /// Ends the attack: all faults and the producer stop, and the pipeline becomes quiet. Then come the laws, a recount that
+    /// has to find nothing, and a graceful stop.
     pub(crate) async fn judge(self) -> anyhow::Result<Judgement> {
         self.engines.calm();
         self.all_well()?;
-        self.speaker.stop().await;
+        self.producer.stop().await;
         self.fleet.ready().await?;
         self.engines.without_ghosts().await?;
         self.caught_up(Service::Consumer).await?;
@@ -216,17 +214,17 @@ impl Stage {
         let compared = laws::judge(&self.engines, &self.fleet, &truth).await?;
         let recount = laws::audit(&self.fleet.launcher).await?;
         let all = compared.rows + compared.tombstones;
-        ensure!(recount.rows == all as u64, "the recount saw {} of {compared:?}", recount.rows);
+        ensure!(recount.rows == all as u64, "the recount read {} rows, expected {compared:?}", recount.rows);
         laws::judge(&self.engines, &self.fleet, &truth).await.context("after the recount")?;
-        self.hush().await;
+        self.stop_readers().await;
         self.fleet.all_running()?;
         self.answers.judge()?;
         let during = self.fleet.memory();
         let drained = self.fleet.stop().await?;
-        ensure!(drained < GRACE, "a process drained for {drained:?}");
+        ensure!(drained < GRACE, "a process took {drained:?} to stop");
         ensure!(self.engines.emulator.stats().panics == 0, "the emulator panicked");
         let refused = self.engines.emulator.refused();
-        ensure!(refused.is_empty(), "infra/roles.yaml does not allow what a service does: {refused:?}");
+        ensure!(refused.is_empty(), "infra/roles.yaml does not allow actions of a service: {refused:?}");
         let ours = |grant: &String| Service::ALL.iter().any(|service| grant.starts_with(service.role()));
         let spared = self.engines.emulator.unused_grants().into_iter().filter(ours).collect();
         let ended = self.host.stop();
@@ -239,10 +237,7 @@ impl Stage {
     }
 }
 
-/// Recoveries by what they were from.
-pub(crate) type Table = BTreeMap<String, Recoveries>;
-
-/// Something that goes on beside the attack, and why it no longer does.
+/// A task beside the attack, and why it has ended.
 struct Follower {
     worker: Worker,
     trouble: Arc<OnceLock<anyhow::Error>>,
@@ -262,10 +257,10 @@ impl Follower {
     }
 }
 
-/// Says so many events a second.
-fn speaker(host: &Host, engines: &Arc<Engines>, ledger: &Shared, rate: u64) -> Follower {
+/// Starts a producer of this many events per second.
+fn producer(host: &Host, engines: &Arc<Engines>, ledger: &Shared, rate: u64) -> Follower {
     let (engines, ledger) = (Arc::clone(engines), ledger.clone());
-    follow(host, "speaker", move |stop| speak(engines, ledger, rate, stop))
+    follow(host, "producer", move |stop| produce(engines, ledger, rate, stop))
 }
 
 fn follow<F>(host: &Host, name: &str, task: impl FnOnce(Stop) -> F + Send + 'static) -> Follower
@@ -282,57 +277,4 @@ where
         Ok(())
     });
     Follower { worker, trouble }
-}
-
-/// Recoveries of one kind.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Recoveries(Vec<Duration>);
-
-impl Recoveries {
-    pub(crate) fn add(&mut self, took: Duration) {
-        self.0.push(took);
-    }
-
-    pub(crate) fn merge(&mut self, others: Self) {
-        self.0.extend(others.0);
-    }
-
-    /// How many there were.
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The span that `percent` of a hundred did not exceed.
-    pub(crate) fn percentile(&self, percent: usize) -> Duration {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        let rank = (sorted.len() * percent).div_ceil(100).max(1);
-        sorted.get(rank - 1).copied().unwrap_or_default()
-    }
-}
-
-impl fmt::Display for Recoveries {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [p50, p99, most] = [50, 99, 100].map(|percent| self.percentile(percent).as_secs_f64());
-        write!(f, "{:>5}   p50 {p50:>6.2} s   p99 {p99:>6.2} s   max {most:>6.2} s", self.count())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_percentile_is_a_span_that_was_measured() {
-        let mut recoveries = Recoveries::default();
-        assert_eq!(recoveries.percentile(99), Duration::ZERO);
-        (1..=100).rev().for_each(|seconds| recoveries.add(Duration::from_secs(seconds)));
-        assert_eq!([50, 99, 100].map(|percent| recoveries.percentile(percent).as_secs()), [50, 99, 100]);
-        let mut few = Recoveries::default();
-        few.add(Duration::from_secs(3));
-        few.add(Duration::from_secs(1));
-        assert_eq!([50, 99].map(|percent| few.percentile(percent).as_secs()), [1, 3]);
-        few.merge(recoveries);
-        assert_eq!(few.count(), 102);
-    }
 }

@@ -1,5 +1,4 @@
-//! What comes out of the tables and the stream, as any writer may have left it: real adapters over an emulator that is given
-//! any bytes.
+//! Reads tables and streams with any contents: real adapters over an emulator that is given any bytes.
 
 use std::cell::RefCell;
 
@@ -19,10 +18,10 @@ use tokio::runtime::Runtime;
 
 const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 
-/// Inputs after which a world is given up for a new one, so that none grows without bound.
+/// The number of inputs after which an emulator is replaced, so that none grows without bound.
 const LIFE: u32 = 500;
 
-/// An emulator with the four tables, and what reads them.
+/// An emulator with the four tables, and their readers.
 struct World {
     runtime: Runtime,
     emulator: Emulator,
@@ -36,7 +35,7 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Runs `law` in this thread's world, and checks that the emulator got through it.
+/// Runs `law` in this thread's world, and checks that the emulator did not panic.
 fn within(law: impl AsyncFnOnce(&World)) {
     WORLD.with_borrow_mut(|slot| {
         let mut world = slot.take().filter(|world| world.age < LIFE).unwrap_or_else(World::new);
@@ -64,7 +63,7 @@ impl World {
         Self { runtime, emulator, connection, stream, label, age: 0 }
     }
 
-    /// Sends a request's bytes; the status and the body of the answer.
+    /// Sends a request, and returns the status and the body of the answer.
     async fn send(&self, operation: &str, body: Vec<u8>) -> (u16, Bytes) {
         let streams = ["ListStreams", "DescribeStream", "GetShardIterator", "GetRecords"];
         let api = if streams.contains(&operation) { "DynamoDBStreams" } else { "DynamoDB" };
@@ -107,7 +106,7 @@ impl World {
     }
 }
 
-/// Any items in the likes table, one a line, are read, and their records are read and folded.
+/// Any items in the likes table, one per line, can be read, and their stream records folded.
 pub(super) fn stream_record(data: &[u8]) {
     within(async |world| {
         let mut is_any = false;
@@ -128,7 +127,7 @@ pub(super) fn stream_record(data: &[u8]) {
     });
 }
 
-/// Any item in the counts table is read or refused, and an update adds what it says or nothing.
+/// Any item in the counts table is read or refused, and an update adds its whole amount or nothing.
 pub(super) fn counter(data: &[u8]) {
     const GAINED: i64 = 5;
     const SHARD: Shard = Shard::FIRST;
@@ -154,7 +153,7 @@ pub(super) fn counter(data: &[u8]) {
             let written = counters.write(std::slice::from_ref(&update)).await.expect("the request is taken");
             match &written[0] {
                 Written::Stored => assert_eq!(read().await, Some(Ok(after))),
-                // A value that cannot be written as it was read is refused for ever, and named.
+                // A value that cannot be written as it was read is refused permanently and named.
                 other => assert!(matches!(other, Written::Refused(_) | Written::Failed(_)), "{other:?}"),
             }
         }
@@ -163,7 +162,7 @@ pub(super) fn counter(data: &[u8]) {
     });
 }
 
-/// An item of the key attribute `key` and what else `data` has.
+/// An item with the key attribute `key` and the attributes in `data`.
 fn with_key(key: &str, data: &[u8]) -> Vec<u8> {
     let members = data.trim_ascii().strip_prefix(b"{").unwrap_or(data);
     let comma: &[u8] = if members.trim_ascii() == b"}" { b"" } else { b"," };
@@ -189,7 +188,7 @@ pub(super) fn checkpoint(data: &[u8]) {
             return;
         }
         let checkpoints = Checkpoints::new(&world.connection);
-        // Each may refuse what it finds; none may panic.
+        // Each call may refuse what it finds, but none may panic.
         let _ = checkpoints.deployed().await;
         let changes = Changes::new(&world.connection);
         let _ = changes.config().await;
@@ -205,7 +204,7 @@ pub(super) fn checkpoint(data: &[u8]) {
     });
 }
 
-/// Any text in the place of any expression: carried out, or refused in DynamoDB's words.
+/// Any text in the place of any expression is executed, or refused with DynamoDB's message.
 pub(super) fn expression(data: &[u8]) {
     within(async |world| {
         let text = String::from_utf8_lossy(data);
@@ -232,7 +231,7 @@ pub(super) fn expression(data: &[u8]) {
     });
 }
 
-/// Any bytes as any request.
+/// Any bytes as the body of any request.
 pub(super) fn emulator_json(data: &[u8]) {
     const OPERATIONS: [&str; 21] = [
         "PutItem",
@@ -260,7 +259,7 @@ pub(super) fn emulator_json(data: &[u8]) {
     within(async |world| {
         let (which, body) = data.split_first().unwrap_or((&0, b"{}"));
         let operation = OPERATIONS[usize::from(*which) % OPERATIONS.len()];
-        // The world's own tables have to be there for the next input.
+        // The next input needs the world's own tables.
         if operation != "DeleteTable" && operation != "UpdateTable" {
             world.send(operation, body.to_vec()).await;
         }

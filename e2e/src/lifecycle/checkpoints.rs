@@ -1,6 +1,6 @@
-//! The checkpoints are lost with the configuration: nothing starts, `tally adopt tables` writes a new one, and a recount makes
-//! every count exact again. The deployment has definitions and sums. Producers are stopped meanwhile: what is in the topic and adds to
-//! a sum was counted before, and is left out.
+//! The checkpoints are lost with the configuration. No process starts, `tally adopt tables` writes a new configuration, and a
+//! recount makes every count exact again. The deployment has definitions and sums. Producers are stopped meanwhile: amounts
+//! that are already in the topic were counted before, and are skipped.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::attack::laws;
 use crate::attack::stage::Stage;
 use crate::lifecycle::{Story, lose};
 
-/// How long a process may take to see that it must not start.
+/// How long a process may take to find out that it must not start.
 const REFUSED: Duration = Duration::from_secs(120);
 
-/// The group of consumers from then on where Kafka is the one in this process: it lets members alone set what a group has committed,
-/// also when there are none.
+/// The new consumer group if Kafka is in this process. That Kafka lets only members commit offsets, even if the group has
+/// none.
 const GROUP: &str = "consumers-anew";
 
-/// Loses the checkpoints; the file of counters is gone then.
+/// Loses the checkpoints, and also the file that defines the counters.
 pub(super) async fn relive(stage: &mut Stage, story: &mut Story, is_own_kafka: bool) -> anyhow::Result<()> {
     let file = std::env::temp_dir().join(format!("tally-lifecycle-{}-{}.toml", std::process::id(), stage.seed));
     let lived = adopt_anew(stage, story, &file, is_own_kafka).await;
@@ -50,11 +50,11 @@ async fn adopt_anew(stage: &mut Stage, story: &mut Story, file: &Path, is_own_ka
     for service in [Service::Consumer, Service::Streamer, Service::Api] {
         refuses(stage, service).await?;
     }
-    story.tell("consumer, streamer and api start over none of it, and say `tally adopt tables`");
+    story.tell("consumer, streamer and api refuse to start, and name `tally adopt tables`");
 
-    // What is in the log of before has places that nobody knows any more.
+    // Positions in the old log are lost, so a new topic is used.
     stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);
-    let (path, shards) = (file.to_str().context("an odd path")?, ShardCount::DEFAULT.to_string());
+    let (path, shards) = (file.to_str().context("the path is not valid Unicode")?, ShardCount::DEFAULT.to_string());
     let adopt = ["adopt", "tables", "--shards", &shards, "--counters", path, "--sums", "skip", "--settle", "1s"];
     let mut adopt = [&adopt[..], &["--changes-topic", ANEW]].concat();
     if is_own_kafka {
@@ -73,15 +73,15 @@ async fn adopt_anew(stage: &mut Stage, story: &mut Story, file: &Path, is_own_ka
     stage.fleet.ready().await?;
     stage.caught_up(Service::Consumer).await?;
     stage.caught_up(Service::Streamer).await?;
-    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
+    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
     laws::repair(&stage.fleet.launcher).await?;
     stage.changed(200).await?;
     stage.all_well()
 }
 
-/// Adopts the tables once the group of the killed consumers has no members any more: before, Kafka does not let it be set.
+/// Adopts the tables once the group of the killed consumers has no members: Kafka does not accept new offsets before.
 async fn adopted(operator: &Operator, adopt: &[&str]) -> anyhow::Result<Done> {
-    let mut last = Err(anyhow!("it was not tried"));
+    let mut last = Err(anyhow!("no attempt was made"));
     let done = until("the group to have no members", REFUSED, async || {
         last = operator.change(adopt).await;
         last.is_ok()
@@ -90,7 +90,7 @@ async fn adopted(operator: &Operator, adopt: &[&str]) -> anyhow::Result<Done> {
     last
 }
 
-/// The file that defines these counters, beside likes.
+/// The contents of a file that defines these counters in addition to likes.
 fn listed(counters: &Value) -> String {
     let others = counters.as_array().into_iter().flatten().filter_map(Value::as_object);
     let others = others.filter(|entry| entry["name"] != "likes");
@@ -101,7 +101,7 @@ fn listed(counters: &Value) -> String {
     })
 }
 
-/// A process does not start, and names what is wrong and what mends it, in one line.
+/// A process must not start, and must say in one line what is wrong and how to fix it.
 async fn refuses(stage: &Stage, service: Service) -> anyhow::Result<()> {
     let process = stage.fleet.launcher.start(service, &[])?;
     let code = process.exit(REFUSED).await?;

@@ -1,4 +1,5 @@
-//! Tables restored to a moment under another prefix, by the steps that `tally restore plan` says, while producers go on.
+//! Tables are restored to a point in time under another prefix, following the steps of `tally restore plan`, while producers
+//! go on.
 
 use std::time::Duration;
 
@@ -12,16 +13,15 @@ use tally_core::time::UnixMillis;
 use crate::attack::engines::ANEW;
 use crate::attack::fleet::Service;
 use crate::attack::laws;
-use crate::attack::ledger::{all_counters, definitions};
 use crate::attack::stage::Stage;
-use crate::lifecycle::{Story, TABLES, by_hand, keep};
+use crate::lifecycle::{Story, TABLES, by_hand, keep, none_is_exact};
 
 const PREFIX: &str = "restored-";
 
-/// How long a pause waits for what was sent before it: no request is late here.
+/// How long a pause waits for requests sent before it. No request is late here.
 const SETTLE: &str = "2s";
 
-/// Restores what was `lose` ago.
+/// Restores the tables to a time that is `lose` ago.
 pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duration) -> anyhow::Result<()> {
     for table in TABLES {
         keep(&stage.engines, table).await?;
@@ -33,12 +33,12 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
     let to = UnixMillis(stage.clock.now().0.next_multiple_of(1_000));
     stage.clock.sleep(lose.max(Duration::from_secs(3))).await;
     stage.all_well()?;
-    stage.hush().await;
+    stage.stop_readers().await;
 
     let moment = to.0.to_string();
     let plan = operator.must(&["restore", "plan", "--to-time", &moment, "--to-prefix", PREFIX, "-o", "json"]).await?;
-    let steps: Vec<String> = serde_json::from_value(plan.json()["steps"].clone()).context("a plan without steps")?;
-    // What is restored of the checkpoints is from before the pause.
+    let steps: Vec<String> = serde_json::from_value(plan.json()["steps"].clone()).context("the plan has no steps")?;
+    // The restored checkpoints are from before the pause.
     stage.clock.sleep(Duration::from_secs(2)).await;
     let before = stage.engines.history.changes();
     story.tell(format!("the plan has {} steps; {} changes of rows so far", steps.len(), before));
@@ -57,15 +57,15 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
 
     stage.engines.move_to(PREFIX, stage.clock);
     stage.fleet.launcher.tell("TALLY_TABLE_PREFIX", PREFIX);
-    // What the log of before says of what came after the moment is not so any more.
+    // The old log has changes that the restored tables do not have, so a new topic is used.
     stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);
     let check = ["restore", "check", "--to-time", &moment, "--table-prefix", PREFIX];
     let refused = operator.run(&check).await;
-    ensure!(refused.code == Some(1), "a restore was called good before the group was set: {refused:?}");
+    ensure!(refused.code == Some(1), "restore check passed before the group was set back: {refused:?}");
     operator.change(&["adopt", "tables", "--table-prefix", PREFIX]).await?;
     set_back(stage, &steps, has_times).await?;
     let good = operator.must(&check).await?;
-    story.tell(format!("the group is set back; restore check says good of {} points", good.out.lines().count() - 1));
+    story.tell(format!("the group is set back; restore check passed {} points", good.out.lines().count() - 1));
 
     for slot in stage.fleet.slots() {
         stage.fleet.refill(slot)?;
@@ -74,19 +74,21 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
     let asked = none_is_exact(stage).await?;
     stage.caught_up(Service::Consumer).await?;
     stage.caught_up(Service::Streamer).await?;
-    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, and counts would be called exact");
+    ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
     story.tell(format!("started again; {asked} answers before the audit, none of them exact"));
     operator.change(&["audit", "start", "--table-prefix", PREFIX]).await?;
     laws::repair(&stage.fleet.launcher).await?;
     ensure!(stage.engines.open_losses().await? == 0, "a loss is open after the audit");
-    story.tell("the audit has gone through");
+    story.tell("the audit has finished");
     Ok(())
 }
 
-/// Sets the group back by the plan's own words. A broker that finds no offset of a time reads from its start, which is earlier.
+/// Sets the group's offsets back with the plan's own command. A broker that cannot search by time starts at the beginning.
 async fn set_back(stage: &Stage, steps: &[String], has_times: bool) -> anyhow::Result<()> {
-    let step =
-        steps.iter().find(|step| step.starts_with("kafka-consumer-groups.sh")).context("the plan sets no group")?;
+    let step = steps
+        .iter()
+        .find(|step| step.starts_with("kafka-consumer-groups.sh"))
+        .context("the plan does not set the group back")?;
     let from = DateTime::from_str(&format!("{}Z", value(step, "--to-datetime")?), Format::DateTime)?;
     let from = UnixMillis(u64::try_from(from.to_millis()?)?);
     let kafka = kafka::Settings::plaintext(&stage.engines.broker.to_string());
@@ -98,26 +100,12 @@ async fn set_back(stage: &Stage, steps: &[String], has_times: bool) -> anyhow::R
     Ok(())
 }
 
-/// Every answer until an audit has gone through says that it is not exact; how many there were.
-pub(super) async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
-    let address = stage.fleet.api().public().context("the api listens nowhere")?;
-    let mut asked = 0;
-    for id in all_counters(stage.crowd, &definitions()) {
-        let path = format!("/v1/posts/{}/counters/{}", id.post, id.name);
-        let answer = tally_testkit::http::get(address, &path).await.with_context(|| format!("no answer to {path}"))?;
-        let body: Value = serde_json::from_str(&answer.body).with_context(|| format!("{path}: {answer:?}"))?;
-        ensure!(body["exact"] == false, "{path} is called exact before an audit: {answer:?}");
-        asked += 1;
-    }
-    Ok(asked)
-}
-
-/// Carries out a line of the AWS command that a plan says.
+/// Carries out a command line of the AWS CLI from a plan.
 async fn by_aws(stage: &Stage, line: &str) -> anyhow::Result<()> {
     let value = |flag| value(line, flag);
     let (operation, body) = match line.split_whitespace().nth(2) {
         Some("restore-table-to-point-in-time") => {
-            let at: u64 = value("--restore-date-time")?.parse().context("no time in seconds")?;
+            let at: u64 = value("--restore-date-time")?.parse().context("the time is not in seconds")?;
             let (source, target) = (value("--source-table-name")?, value("--target-table-name")?);
             let body = json!({"SourceTableName": source, "TargetTableName": target, "RestoreDateTime": at});
             ("RestoreTableToPointInTime", body)
@@ -130,19 +118,19 @@ async fn by_aws(stage: &Stage, line: &str) -> anyhow::Result<()> {
             let specification = fields(value("--time-to-live-specification")?);
             ("UpdateTimeToLive", json!({"TableName": value("--table-name")?, "TimeToLiveSpecification": specification}))
         }
-        other => bail!("no such call: {other:?}"),
+        other => bail!("unknown AWS command: {other:?}"),
     };
     by_hand(&stage.engines, operation, body).await
 }
 
-/// What a flag of a command line says.
+/// The value of a flag in a command line.
 fn value<'a>(line: &'a str, flag: &str) -> anyhow::Result<&'a str> {
     let mut words = line.split_whitespace().skip_while(|word| *word != flag);
     words.next().with_context(|| format!("{flag} is missing"))?;
     words.next().with_context(|| format!("{flag} has no value"))
 }
 
-/// `A=b,C=true`, as the command line of AWS has it.
+/// Parses the AWS CLI's shorthand `A=b,C=true`.
 fn fields(text: &str) -> Value {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
     pairs.map(|(name, value)| (name.to_owned(), value.parse().map_or_else(|_| json!(value), Value::Bool))).collect()

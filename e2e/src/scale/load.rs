@@ -1,5 +1,5 @@
-//! Likes that come at a rate, each of another user: a fifth of one post, the rest by Zipf; and which of them are rows by now, and
-//! how many are counted, as the store tells it.
+//! Produces likes at a fixed rate, each of another user: a fifth of them for one post, the rest by Zipf. It also observes in
+//! the store which likes are rows already, and how many are counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use tally_service::Chance;
 
 use crate::pipeline::TOPIC;
 
-/// Every so manieth like is of the busy post.
+/// One like in this many is for the busy post.
 const BUSY: u64 = 5;
 
-/// The posts whose counts are looked at, by their place in popularity.
+/// The posts whose counts are sampled, by rank.
 const LOOKED_AT: [usize; 10] = [0, 1, 2, 5, 10, 20, 50, 100, 300, 1_000];
 
-/// Which post each like was of, in order; clones are the same.
+/// The post of each like, in order. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Said(Arc<Mutex<Vec<u32>>>);
+pub(super) struct Posts(Arc<Mutex<Vec<u32>>>);
 
-impl Said {
+impl Posts {
     /// The post of a like.
     pub(super) fn post_of(&self, nth: usize) -> Option<u32> {
         self.0.lock().get(nth).copied()
@@ -38,12 +38,12 @@ pub(super) struct Load {
     rate: u64,
     partitions: u32,
     chance: Chance,
-    /// Up to where a fraction falls to each post but the busy one.
+    /// The cumulative share of each post but the busy one.
     upper: Vec<f64>,
-    said: Said,
-    /// Likes of each post.
+    said: Posts,
+    /// The number of likes of each post.
     counts: Vec<i64>,
-    /// When each like of the posts looked at was said.
+    /// The time of each like of the sampled posts.
     times: Vec<(usize, Vec<UnixMillis>)>,
 }
 
@@ -62,7 +62,7 @@ impl Load {
             partitions,
             chance: Chance::seeded(7),
             upper: weights.into_iter().map(|upper| upper / total).collect(),
-            said: Said::default(),
+            said: Posts::default(),
             counts: vec![0; posts as usize],
             times: looked_at.map(|post| (post, Vec::new())).collect(),
         }
@@ -72,8 +72,8 @@ impl Load {
         self.said.0.lock().len() as u64
     }
 
-    /// Says what one tick of a second has.
-    pub(super) fn say(&mut self, broker: &Broker, now: UnixMillis, tick: u64, ticks: u64) -> anyhow::Result<()> {
+    /// Produces the likes of one period.
+    pub(super) fn produce(&mut self, broker: &Broker, now: UnixMillis, tick: u64, ticks: u64) -> anyhow::Result<()> {
         for _ in self.rate * tick / ticks..self.rate * (tick + 1) / ticks {
             let nth = self.said();
             let post = if nth.is_multiple_of(BUSY) { 0 } else { self.other() };
@@ -82,7 +82,7 @@ impl Load {
             let partition = Some(partition_of(key.as_bytes(), self.partitions));
             let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
             let record = Outgoing { topic: TOPIC, partition, key, value, headers: &[] };
-            broker.append(record, now).context("the log takes no like")?;
+            broker.append(record, now).context("cannot append a like")?;
             self.said.0.lock().push(u32::try_from(post).unwrap_or(u32::MAX));
             self.counts[post] += 1;
             if let Some((_, times)) = self.times.iter_mut().find(|(looked_at, _)| *looked_at == post) {
@@ -97,17 +97,17 @@ impl Load {
         1 + self.upper.partition_point(|upper| *upper < drawn).min(self.upper.len().saturating_sub(1))
     }
 
-    /// What was said so far, as it grows.
-    pub(super) fn shared(&self) -> Said {
+    /// A view of the likes so far.
+    pub(super) fn shared(&self) -> Posts {
         self.said.clone()
     }
 
-    /// The counters whose age is looked at.
+    /// The sampled counters.
     pub(super) fn looked_at(&self) -> Vec<CounterId> {
         self.times.iter().map(|(post, _)| likes(*post)).collect()
     }
 
-    /// How old each count is: since when it lacks a like.
+    /// The staleness of each count: the age of its first missing like.
     pub(super) fn ages(&self, counted: impl Iterator<Item = i64>, now: UnixMillis) -> Vec<Duration> {
         let lacks = |((_, times), counted): (&(usize, Vec<UnixMillis>), i64)| {
             let first = usize::try_from(counted).ok().and_then(|counted| times.get(counted));
@@ -116,7 +116,7 @@ impl Load {
         self.times.iter().zip(counted).map(lacks).collect()
     }
 
-    /// What each post's count has to be.
+    /// The expected count of each post.
     pub(super) fn counts(&self) -> Vec<(CounterId, i64)> {
         self.counts.iter().enumerate().map(|(post, count)| (likes(post), *count)).collect()
     }
@@ -126,7 +126,7 @@ fn likes(post: usize) -> CounterId {
     CounterId::likes(PostId::new(&format!("p-{post}")).expect("a letter and digits are an id"))
 }
 
-/// The rows and the counts; clones are the same.
+/// The rows and the counts. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Rows(Arc<Mutex<Found>>);
 
@@ -135,14 +135,14 @@ struct Found {
     /// Whether each like is a row.
     is_there: Vec<bool>,
     there: u64,
-    /// What all counts come to.
+    /// The sum of all counts.
     counted: i64,
-    /// Changes that no like makes.
+    /// The number of changes that no like makes.
     wrong: u64,
 }
 
 impl Rows {
-    /// Those in `emulator` from now on.
+    /// Observes the rows and counts in `emulator` from now on.
     pub(super) fn of(emulator: &Emulator, load: &Load) -> Result<Self, ControlError> {
         let rows = Self::default();
         let (kept, said) = (rows.clone(), load.shared());
@@ -150,7 +150,7 @@ impl Rows {
             let Some(user) = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("user_id")) else {
                 return;
             };
-            // What stands beside the rows: maps, and the marks of recounts.
+            // Other items of the table, such as the markers of recounts.
             let Some(nth) = user.strip_prefix("u-").and_then(|nth| nth.parse().ok()) else { return };
             let is_new = changed.old.is_none();
             kept.0.lock().note(nth, changed.new.filter(|_| is_new).as_ref(), &said);
@@ -177,8 +177,8 @@ impl Rows {
 }
 
 impl Found {
-    /// Takes note of a row that is new, of the user who said the `nth` like; `None` is any other change.
-    fn note(&mut self, nth: usize, row: Option<&Item>, said: &Said) {
+    /// Records a new row of the user of the `nth` like; `None` stands for any other change.
+    fn note(&mut self, nth: usize, row: Option<&Item>, said: &Posts) {
         if self.is_there.len() <= nth {
             self.is_there.resize(nth + 1, false);
         }

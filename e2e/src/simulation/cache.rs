@@ -1,5 +1,5 @@
-//! The cache's twin as a process has it: it fails, it is watched for a version that goes back, and in a mutant's hands it is
-//! told in another order, or without what a loss needs.
+//! The in-memory cache as seen by one process. It fails, it is watched for versions that go back, and for a mutant it is
+//! written in another order or without what a loss needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,33 +17,33 @@ use crate::simulation::Draws;
 use crate::simulation::instance::Process;
 use crate::simulation::mutant::Mutant;
 
-/// How long after its standing a mutant tells the cache what lies before it.
+/// How long after its standing a mutant writes the earlier values to the cache.
 const BEHIND: Duration = Duration::from_millis(400);
 
-/// Laws found broken on the way; clones are the same list.
+/// The laws found broken during the run. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Breaches(Arc<Mutex<Vec<String>>>);
 
 impl Breaches {
-    /// One more.
+    /// Adds a broken law.
     pub(crate) fn add(&self, breach: String) {
         self.0.lock().push(breach);
     }
 
-    /// The first of them.
+    /// The first broken law.
     pub(crate) fn first(&self) -> Option<String> {
         self.0.lock().first().cloned()
     }
 }
 
-/// The cache behind a gate.
+/// A cache behind a gate.
 #[derive(Clone)]
 pub(crate) struct WatchedCache {
     pub(crate) process: Process,
     pub(crate) chance: Chance,
-    /// Calls that fail, in a hundred.
+    /// The share of calls that fail, in percent.
     pub(crate) failing: u64,
-    /// What breaks a rule here.
+    /// The rule that is broken here.
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -56,7 +56,7 @@ impl WatchedCache {
         Ok(())
     }
 
-    /// What a reader that breaks a rule makes of what it got.
+    /// Changes what was read as a mutant does.
     fn misread(&self, partition: u32, counters: &[CounterId], got: &mut Got) {
         let values = counters.iter().zip(&mut got.values).filter_map(|(id, value)| Some((id, value.as_mut()?)));
         match self.mutant {
@@ -136,7 +136,7 @@ impl Cache for WatchedCache {
                     .add(format!("the cached value of {id} went back from {before:?} to {after:?}"));
             }
         }
-        // The answer is lost; it was told all the same.
+        // The values are written, but the answer is lost.
         self.fails()?;
         Ok(told)
     }

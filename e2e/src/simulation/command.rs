@@ -1,5 +1,5 @@
-//! `simulate`: many schedules, each in a process of its own, so that nothing outside of its seed reaches it; what they
-//! did, and the first that broke a law, made as small as it gets.
+//! `simulate`: runs many schedules, each in its own process so that only its seed influences it. It reports what they did, and
+//! reduces the first one that broke a law.
 
 mod pool;
 
@@ -16,45 +16,46 @@ use tokio::time::Instant;
 
 use crate::simulation::faults::{kinds, kinds_of_lists};
 use crate::simulation::mutant::Mutant;
-use crate::simulation::schedule::{Order, Outcome, run};
+use crate::simulation::outcome::Outcome;
+use crate::simulation::schedule::{Order, run};
 
 pub use pool::Pool;
 
-/// How many seconds one schedule may take; those for which its process is stopped are not counted.
+/// How many seconds one schedule may take, not counting those for which its process is stopped.
 const LIMIT: u32 = 600;
 
-/// Events of a schedule that is to find a mutant.
+/// The number of events in a schedule that has to find a mutant.
 const MUTANT_EVENTS: u64 = 1_200;
 
-/// How often each mutant is to be found, and how often within a given time.
+/// How often each mutant has to be found, without and with a time limit.
 const FINDS: usize = 5;
 const FINDS_IN_TIME: usize = 1;
 
-/// Schedules, where neither their number nor a time is given.
+/// The default number of schedules.
 const SEEDS: u64 = 100;
 
-/// Schedules between two words on how far it is.
+/// The number of schedules after which progress is printed.
 const PROGRESS: u64 = 50;
 
-/// Characters of how a mutant was found that are printed.
+/// The number of characters of a mutant's finding that are printed.
 const HOW: usize = 200;
 
-/// Run seeded schedules of the whole pipeline in one process each, under virtual time
+/// Run random schedules of the whole pipeline under virtual time, each in its own process
 #[derive(Args, Clone, Debug)]
 pub struct Simulate {
-    /// How many schedules, 100 unless said otherwise; of mutants, how many at most for each
+    /// Number of schedules, by default 100; for mutants, the maximum for each
     #[arg(long)]
     seeds: Option<u64>,
-    /// Start schedules for this long instead; mutants are then found once each, and those not reached are named
+    /// Start schedules for this long instead; each mutant is then found once, and those without a turn are named
     #[arg(long = "for", value_parser = parse_duration, value_name = "SPAN")]
     span: Option<Duration>,
-    /// The first one's seed
+    /// Seed of the first schedule
     #[arg(long, default_value_t = 1)]
     first_seed: u64,
-    /// Events said in each
+    /// Number of events in each
     #[arg(long, default_value_t = 10_000)]
     events: u64,
-    /// Find every mutant, in at most so many schedules each
+    /// Find every mutant
     #[arg(long)]
     mutants: bool,
     /// Find this mutant
@@ -63,7 +64,7 @@ pub struct Simulate {
     /// Record who reaches these totals first: `50`, `10,100`, or `every:50`
     #[arg(long, value_name = "LADDER")]
     milestones: Option<Ladder>,
-    /// List what is trending from the log of changes, and hold every list against the rows
+    /// List what is trending from the log of changes, and compare every list with the rows
     #[arg(long)]
     trends: bool,
     /// Raise a claim, replace a consumer, or set the group back every second
@@ -72,22 +73,22 @@ pub struct Simulate {
     /// Run each schedule twice and compare the traces
     #[arg(long)]
     twice: bool,
-    /// Schedules at once; as many as there are processors unless said otherwise
+    /// Number of concurrent schedules; by default the number of processors
     #[arg(long)]
     jobs: Option<usize>,
 }
 
 impl Order {
-    /// Runs it; a schedule that comes to no end is an outcome, too.
+    /// Runs the schedule. If it does not end in time, that is an outcome, too.
     ///
     /// # Errors
-    /// No thread or runtime could be had, or nothing could be printed.
+    /// No thread or runtime can be started, or nothing can be printed.
     pub fn run(self) -> anyhow::Result<()> {
         let seed = self.seed;
         let (sender, ended) = mpsc::channel();
-        // A thread of its own: the keys of its maps are drawn once the seed is set.
+        // A new thread draws the keys of its hash maps after the seed is set.
         let thread = std::thread::Builder::new().name("schedule".to_owned()).stack_size(16 << 20);
-        crate::simulation::wind(seed);
+        crate::simulation::seed_randomness(seed);
         thread.spawn(move || sender.send(run(&self)).is_ok()).context("cannot start a thread")?;
         let mut heard = (0..LIMIT).map(|_| ended.recv_timeout(Duration::from_secs(1)));
         let outcome = match heard.find(|heard| !matches!(heard, Err(mpsc::RecvTimeoutError::Timeout))) {
@@ -100,16 +101,16 @@ impl Order {
 }
 
 impl Simulate {
-    /// Runs them.
+    /// Runs the schedules or finds the mutants.
     ///
     /// # Errors
     /// A law was broken, or a mutant was not found.
     pub fn run(self) -> anyhow::Result<()> {
-        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let pool = Pool::of(program, self.jobs);
         let mut mutants = if self.mutants { Mutant::value_variants().to_vec() } else { self.mutant.clone() };
         if self.span.is_some() && !mutants.is_empty() {
-            // Start with another mutant for another seed, so that the last ones are not always cut.
+            // Each first seed begins with another mutant, so that a time limit does not always cut the same ones.
             let first = usize::try_from(self.first_seed)? % mutants.len();
             mutants.rotate_left(first);
         }
@@ -117,7 +118,7 @@ impl Simulate {
         if mutants.is_empty() { self.schedules(&pool, until) } else { self.find(&pool, &mutants, until) }
     }
 
-    /// The seeds of schedules; there are no more of them once it is `until`.
+    /// The seeds of the schedules, which end at `until`.
     fn seeds(&self, until: Option<Instant>, default: u64) -> impl Iterator<Item = u64> + Send + use<> {
         let seeds = self.first_seed..self.first_seed.saturating_add(self.seeds.unwrap_or(default));
         seeds.take_while(move |_| !is_over(until))
@@ -169,7 +170,7 @@ impl Simulate {
                 }
                 found.len() < finds
             })?;
-            // Else it was not the mutant that was found.
+            // Otherwise it was not the mutant that broke the law.
             for seed in found.keys() {
                 if let Some(how) = pool.one(&Order { spared: true, ..order(*seed) })?.broken {
                     bail!("schedule {seed} of {} breaks a law without it, too: {how}", mutant.name());
@@ -199,13 +200,13 @@ impl Simulate {
     }
 }
 
-/// Whether it is later than `until`.
+/// Whether `until` has passed.
 fn is_over(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
 }
 
-/// How many schedules it took to find what was `found`, each time, in the median; those after the last count as one time
-/// more where they were many.
+/// The median number of schedules that it took to find a mutant. Schedules after the last finding count as one more if they are
+/// many.
 fn median(found: &BTreeMap<u64, String>, ran: &BTreeSet<u64>) -> Option<usize> {
     let mut spans = Vec::new();
     let mut span = 0;
@@ -222,12 +223,12 @@ fn median(found: &BTreeMap<u64, String>, ran: &BTreeSet<u64>) -> Option<usize> {
     spans.get(spans.len() / 2).copied()
 }
 
-/// What many schedules came to.
+/// The results of many schedules.
 #[derive(Debug, Default)]
 struct Tally {
     schedules: u64,
     broken: u64,
-    /// The sums of what each came to.
+    /// The sums over all outcomes.
     all: Outcome,
 }
 
@@ -256,17 +257,19 @@ impl Tally {
         let Outcome { events, verdicts, milestones, rows, answers, exact, lists, lists_exact, lists_bounded, .. } = all;
         let hours = all.virtual_ms / 3_600_000;
         line(&format!(
-            "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts and {milestones} milestones checked, {answers} answers judged of which {exact} said exact, {hours} virtual hours"
+            "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts and {milestones} milestones checked, {answers} answers judged, {exact} of them exact, {hours} virtual hours"
         ))?;
         if *lists > 0 {
-            line(&format!(
-                "{lists} lists judged of which {lists_exact} said exact and {lists_bounded} stated a bound"
-            ))?;
+            line(&format!("{lists} lists judged, {lists_exact} of them exact and {lists_bounded} with a bound"))?;
         }
         all.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
         let of_lists = kinds_of_lists().filter(|_| *lists > 0);
         let missing: Vec<String> = kinds().chain(of_lists).filter(|kind| !all.faults.contains_key(kind)).collect();
-        if missing.is_empty() { line("every kind of fault fired") } else { line(&format!("never fired: {missing:?}")) }
+        if missing.is_empty() {
+            line("every kind of fault occurred")
+        } else {
+            line(&format!("faults that never occurred: {missing:?}"))
+        }
     }
 }
 

@@ -1,5 +1,4 @@
-//! One schedule's course: what is said and done step by step, the rest after it, and what is held against it on the way
-//! and then.
+//! The course of one schedule: its steps, the final rest, and the checks of the laws during and after it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,25 +19,25 @@ use crate::simulation::fold::Fold;
 use crate::simulation::instance::{Role, Slot};
 use crate::simulation::laws::{Quiet, Steps, exact, held, said, weights};
 use crate::simulation::lists::{Lists, windows};
+use crate::simulation::outcome::Outcome;
 use crate::simulation::profile::Profile;
 use crate::simulation::profile::targets::Listing;
-use crate::simulation::schedule::Outcome;
 
-/// How long the pipeline may take to come to rest, and how long recounts may take then.
+/// How long the pipeline may take to come to rest, and how long recounts may take afterwards.
 const REST: Duration = Duration::from_secs(1_800);
 const RECOUNT: Duration = Duration::from_secs(3600);
 
-/// Steps between two looks at the laws.
+/// The number of steps between two checks of the laws.
 const LOOK: u64 = 8;
 
-/// How old a position may be that a recount begins at, and a little more: it does not know what became of a row that was not
-/// readable behind that.
+/// The greatest age of a position at which a recount may begin, with a margin. It does not know about a row that was unreadable
+/// only before that.
 const POSITION: Duration = Duration::from_secs(40);
 
-/// How far apart the clocks of processes and of the store may be, and a little more.
+/// The greatest difference between the clocks of processes and of the store, with a margin.
 const CLOCKS: Duration = Duration::from_secs(4);
 
-/// A schedule under way, with what is held against it.
+/// A running schedule, with everything that checks it.
 pub(super) struct Course {
     pub(super) driver: Driver,
     pub(super) events: Events,
@@ -48,7 +47,7 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// Nothing has happened yet.
+    /// A schedule that has not begun.
     pub(super) fn of(driver: Driver) -> Self {
         let Profile { partitions, shards, consuming, .. } = driver.profile;
         let (events, steps) = (Events::default(), Steps::default());
@@ -57,23 +56,23 @@ impl Course {
         Self { driver, events, fold, lists, steps }
     }
 
-    /// All of it.
+    /// Runs the whole schedule.
     pub(super) async fn whole(&mut self, outcome: &mut Outcome) -> anyhow::Result<()> {
         self.disturbed().await?;
         self.rest().await?;
         self.quiet(outcome).await?;
-        // Until a recount has passed, something may be lost.
+        // Until a recount has finished, something may be lost.
         let rested = self.driver.world.clock.now();
         self.listed(rested).await
     }
 
-    /// Sends events and does deeds, and looks now and then.
+    /// Produces events and causes faults, and checks the laws from time to time.
     async fn disturbed(&mut self) -> anyhow::Result<()> {
         let steps = self.driver.profile.steps;
         for step in 0..steps {
             let due = self.driver.profile.events * (step + 1) / steps;
             while self.events.len() < due {
-                self.say();
+                self.produce();
             }
             self.driver.world.pulse.beat();
             self.driver.tick();
@@ -90,24 +89,24 @@ impl Course {
         Ok(())
     }
 
-    fn say(&mut self) {
+    fn produce(&mut self) {
         let Driver { world, profile, chance, other, defined, .. } = &self.driver;
         let (crowd, now) = (self.driver.crowd(), world.clock.now());
         let region = profile.listing.as_ref().and_then(Listing::region);
         let strays = other.happens(profile.consuming.misrouted).then_some(profile.partitions);
         let (broker, from) = (&world.broker, (region, strays));
-        match profile.mix.speak(other, crowd, defined, profile.partitions) {
+        match profile.mix.next_event(other, crowd, defined, profile.partitions) {
             Some(spoken) => {
-                let place = self.events.say_other(broker, other, &spoken, from, now);
+                let place = self.events.produce_other(broker, other, &spoken, from, now);
                 if spoken.early {
                     world.history.said_early(place);
                 }
             }
-            None => self.events.say(broker, chance, crowd, from, now),
+            None => self.events.produce(broker, chance, crowd, from, now),
         }
     }
 
-    /// No process has ended by itself, and nothing was seen to break on the way.
+    /// Fails if a process has ended by itself, or if a law was found broken during the run.
     fn unbroken(&mut self) -> anyhow::Result<()> {
         for slot in &mut self.driver.slots {
             if let Some(end) = slot.ended() {
@@ -120,11 +119,11 @@ impl Course {
         Ok(())
     }
 
-    /// Holds what can be seen against the laws of every moment.
+    /// Checks the laws that hold at every moment.
     async fn look(&mut self) -> anyhow::Result<()> {
         self.driver.keep().await?;
         if let Some(lists) = &mut self.lists {
-            lists.look(&self.driver.world.history).await.context("what is trending")?;
+            lists.look(&self.driver.world.history).await.context("lists of what is trending")?;
         }
         let Driver { world, profile, .. } = &self.driver;
         self.fold.follow(&self.events, &world.registers).context("rows are not the fold of their events")?;
@@ -133,16 +132,16 @@ impl Course {
         let losses = world.calmly(world.losses()).await?;
         self.steps.follow(world.writes.take(), &world.journal, profile.lossy)?;
         if !profile.lossy {
-            // Events that are read again long after are one, whatever becomes of them.
+            // Events that are read again much later are the exception: they count as a loss in any case.
             let lost = losses.iter().find(|loss| !loss.contains(" replay "));
-            ensure!(lost.is_none(), "nothing was lost, and there are losses: {losses:?}");
+            ensure!(lost.is_none(), "there are losses although nothing was lost: {losses:?}");
             self.doubted().await?;
         }
         world.trace.figures("look", &[rows.len() as u64, self.events.len()]);
         Ok(())
     }
 
-    /// A counter with a row that is not readable says so, once it is so far.
+    /// A counter with an unreadable row must produce so once it has reached that row.
     async fn doubted(&self) -> anyhow::Result<()> {
         let Driver { world, profile, garbled, .. } = &self.driver;
         if garbled.is_empty() {
@@ -159,13 +158,13 @@ impl Course {
             let counter = counters.get(&key.counter);
             ensure!(
                 counter.is_some_and(|counter| counter.doubt.contains(&key.shard)),
-                "{key} has a row since {at} that is not readable: {counter:?}"
+                "{key} has had an unreadable row since {at}: {counter:?}"
             );
         }
         Ok(())
     }
 
-    /// Ends all faults and waits until nothing is on its way any more.
+    /// Ends all faults, and waits until nothing is under way any more.
     async fn rest(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let driver = &mut self.driver;
@@ -187,25 +186,25 @@ impl Course {
             self.unbroken()?;
             self.driver.tick();
             self.driver.tend().await?;
-            ensure!(Instant::now() < deadline, "no rest: {}", self.unrest().await?);
+            ensure!(Instant::now() < deadline, "the pipeline does not come to rest: {}", self.unrest().await?);
             let world = &self.driver.world;
             if since.is_none() && self.is_written().await? {
                 since = Some(world.clock.now());
             }
-            // Clocks of processes may be behind, and the stream late.
+            // The clocks of processes may be behind, and the stream late.
             let engine = &self.driver.profile.engine;
             let late = CLOCKS + engine.stream_delay + engine.stream_reorder;
             if let Some(since) = since
                 && self.is_counted(since.plus(late)).await?
             {
                 self.look().await?;
-                ensure!(self.steps.is_through(), "counters have places that are not in the log");
+                ensure!(self.steps.is_through(), "counters have positions that are not in the log");
                 return Ok(());
             }
         }
     }
 
-    /// Whether everything that was in the rows by then is in the counters.
+    /// Whether everything that was in the rows at that time is in the counters.
     async fn is_counted(&self, by: UnixMillis) -> anyhow::Result<bool> {
         let world = &self.driver.world;
         let standings = world.calmly(world.standings()).await?;
@@ -213,7 +212,7 @@ impl Course {
         Ok(counted == world.partitions() as usize)
     }
 
-    /// Whether every event is in the rows and no ghost is left.
+    /// Whether every event is in the rows and no late request is left.
     async fn is_written(&self) -> anyhow::Result<bool> {
         let Driver { world, profile, .. } = &self.driver;
         let written = |partition| world.registers.claim(partition).safe >= self.events.end(partition);
@@ -231,11 +230,11 @@ impl Course {
         Ok(format!("claims and ends {claims:?}, left to see to {left:?}, standings {standings:?}"))
     }
 
-    /// Holds everything against the laws of quiet, before and after recounts have done what is left.
+    /// Checks the laws of the state at rest, before and after recounts have repaired the rest.
     async fn quiet(&mut self, outcome: &mut Outcome) -> anyhow::Result<()> {
         self.lettered().await?;
         let rows = weights(&self.rows().await?);
-        // What is lost is said to be, until an audit has repaired it.
+        // A loss must be announced until an audit has repaired it.
         let world = &self.driver.world;
         if world.calmly(world.losses()).await?.is_empty() {
             let is_edited = |key: &RowKey| self.steps.is_edited(key);
@@ -257,16 +256,17 @@ impl Course {
         Ok(())
     }
 
-    /// What has a dead letter is no event, or was not known to be one, or a routed one was before it; and all of that has one.
+    /// Every record that is not an event has a dead letter. Other records have one only if their action was not defined yet,
+    /// or if a routed event of the same row came before a misrouted one.
     async fn lettered(&mut self) -> anyhow::Result<()> {
         let letters = self.driver.world.letters().await?;
         let [required, lawful] = self.fold.letters(&self.events);
         if let Some((partition, offset)) = required.difference(&letters).next() {
             let told = self.fold.told(&self.events, *partition, *offset);
-            bail!("{partition}:{offset} became nothing, and has no dead letter: {told}");
+            bail!("{partition}:{offset} has neither an effect nor a dead letter: {told}");
         }
         let spare = letters.difference(&lawful).next();
-        ensure!(spare.is_none(), "{spare:?} is an event, and has a dead letter");
+        ensure!(spare.is_none(), "{spare:?} is a valid event but has a dead letter");
         self.fold.happened.refused = self.events.refused(&letters);
         Ok(())
     }
@@ -286,7 +286,7 @@ impl Course {
         law(&Quiet { rows, counters: &counters })
     }
 
-    /// Has everything recounted that is left to recount.
+    /// Runs recounts until nothing is left to recount.
     async fn recounted(&mut self) -> anyhow::Result<()> {
         if self.driver.slots.iter().all(|slot| slot.role != Role::Recounter) {
             self.driver.slots.push(Slot::new(Role::Recounter, 9));
@@ -305,12 +305,13 @@ impl Course {
                 return self.look().await;
             }
             if Instant::now() >= deadline {
-                bail!("recounts come to no end: {:?}", world.calmly(world.losses()).await?);
+                bail!("recounts do not finish: {:?}", world.calmly(world.losses()).await?);
             }
         }
     }
 
-    /// Each counter that reached a threshold has the record of what the log says reached it first, and no other. How many.
+    /// Each counter that reached a threshold must have exactly the record that follows from the log. Returns the number of
+    /// records.
     async fn milestones(&mut self) -> anyhow::Result<u64> {
         let Driver { world, profile, .. } = &self.driver;
         if profile.milestones.is_empty() {
@@ -321,14 +322,14 @@ impl Course {
         for counter in profile.counters() {
             let recorded = world.calmly(world.calm.recounts.milestones(&counter, 100_000)).await?;
             let altered = recorded.iter().find(|recorded| recorded.digest != recorded.milestone.digest(&counter));
-            ensure!(altered.is_none(), "{altered:?} of {counter} is not as it was written");
+            ensure!(altered.is_none(), "{altered:?} of {counter} was changed after it was recorded");
             let recorded: Vec<_> = recorded.into_iter().map(|recorded| recorded.milestone).collect();
             checked += self.steps.milestones(&counter, &recorded, lossy)?;
         }
         Ok(checked)
     }
 
-    /// What is cached is the table's, or older.
+    /// Every cached count must be the table's, or older.
     async fn cached(&self) -> anyhow::Result<()> {
         let Driver { world, profile, .. } = &self.driver;
         let counters = world.calmly(world.counters(profile.counters())).await?;
@@ -346,19 +347,19 @@ impl Course {
     }
 }
 
-/// How often something is said in the end, and how long the waits between are.
+/// How many more events are produced at the end, and the pause between them.
 const SAID: u64 = 20;
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// How far a loss reaches beyond what is lost: by so much the clocks of the log and of the table may differ, and a clock may be
-/// a second wrong.
+/// How long a loss affects lists beyond the lost changes: the clocks of the log and the table may differ, and a clock may be a
+/// second wrong.
 const FURTHER: Duration = Duration::from_secs(64);
 
-/// How long lists may take to be exact.
+/// How long lists may take to become exact.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
 impl Course {
-    /// Something more is said, and nothing goes wrong: from `rested` on nothing was lost.
+    /// Produces more events without faults: nothing was lost since `rested`, so lists have to become exact.
     pub(super) async fn listed(&mut self, rested: UnixMillis) -> anyhow::Result<()> {
         let Some(limited) = self.driver.profile.listing.as_ref().map(Listing::is_limited) else { return Ok(()) };
         for slot in self.driver.slots.iter_mut().filter(|slot| matches!(slot.role, Role::Recounter | Role::Api)) {
@@ -366,7 +367,7 @@ impl Course {
             slot.due = None;
         }
         for _ in 0..SAID {
-            self.say();
+            self.produce();
             tokio::time::sleep(PAUSE).await;
             self.unbroken()?;
         }
@@ -377,7 +378,7 @@ impl Course {
             tokio::time::sleep(PAUSE).await;
             self.unbroken()?;
             let lists = self.lists.as_mut().context("lists are read where there are some")?;
-            lists.look(&self.driver.world.history).await.context("what is trending, in the end")?;
+            lists.look(&self.driver.world.history).await.context("lists of what is trending, at the end")?;
             let moment = lists.moment();
             if moment >= said && longest.from(moment) * 1000 > rested.plus(FURTHER).0 {
                 match lists.unsure(limited)? {
@@ -385,12 +386,12 @@ impl Course {
                         self.driver.world.trace.figures("lists", &[moment, lists.judged.lists, lists.judged.exact]);
                         return Ok(());
                     }
-                    // A partition makes up for a day, and the others went on.
+                    // A partition may have to catch up on a day, while the others went on.
                     Some(Claim::Unknown(Reason::Missing)) => {}
-                    Some(claim) => bail!("nothing was lost for a window, and a list of {moment} is {claim:?}"),
+                    Some(claim) => bail!("a list of {moment} is {claim:?} although nothing was lost for a window"),
                 }
             }
-            ensure!(Instant::now() < deadline, "lists are of {moment}, and not all are exact");
+            ensure!(Instant::now() < deadline, "not all lists are exact, at {moment}");
         }
     }
 }

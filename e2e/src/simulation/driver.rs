@@ -21,137 +21,137 @@ use crate::simulation::driver::claims::Forward;
 use crate::simulation::driver::counters::Garbled;
 use crate::simulation::driver::log::{Replica, Unread};
 use crate::simulation::events::{Crowd, LETTERS};
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::instance::{FOLDS, GROUP, Role, Slot};
 use crate::simulation::mutant::Mutant;
 use crate::simulation::profile::Profile;
 use crate::simulation::world::World;
 use crate::simulation::{Draws, lists};
 
-/// How wrong a clock is at most where what is trending is listed.
+/// The largest error of a clock while lists are made.
 const SKEW: Duration = Duration::from_secs(1);
 
-/// The table whose stream is followed.
+/// The table whose stream is read.
 const LIKES: &str = "likes";
 
-/// A schedule under way.
+/// A running schedule.
 pub(crate) struct Driver {
     pub(crate) world: Arc<World>,
     pub(crate) profile: Profile,
     pub(crate) mutant: Option<Mutant>,
     pub(crate) chance: Chance,
-    /// What draws what is about other counters than likes.
+    /// The random numbers for everything about counters other than likes.
     pub(crate) other: Chance,
     pub(crate) slots: Vec<Slot>,
-    /// The counters that are defined by now.
+    /// The counters that are defined so far.
     pub(crate) defined: Definitions,
     pub(crate) garbled: Vec<Garbled>,
-    /// Partitions of which the group was set forward, and those of which it ever was.
+    /// The partitions whose group offset is set forward, and all for which it ever was.
     pub(crate) forwards: Vec<Forward>,
     pub(crate) forwarded: BTreeSet<u32>,
-    /// When the topic that an operator has paused goes on.
+    /// When the paused topic is resumed.
     pub(crate) resumes: Option<Instant>,
-    /// When an operator adopts the table of counters that is another one.
+    /// When an operator adopts the new table of counters.
     pub(crate) adopting: Option<Instant>,
-    /// What a replica of the cache has.
+    /// The contents of a replica of the cache.
     pub(crate) replica: Replica,
-    /// When what streamers have not read is trimmed.
+    /// When the unread part of the stream is trimmed.
     pub(crate) lapse: Option<Instant>,
-    /// Folds stand still, and lose what they have not read.
+    /// A loss of messages that stopped folds have not read.
     pub(crate) unread: Option<Unread>,
-    /// When the broker, dead letters and the store are well again.
+    /// When the broker, dead letters and the store work again.
     pub(crate) broker_back: Option<Instant>,
     pub(crate) letters_back: Option<Instant>,
     pub(crate) store_back: Option<Instant>,
-    /// When stream shards are rolled next.
+    /// When stream shards are closed next.
     pub(crate) roll: Option<Instant>,
-    /// When something is done to an owner next, in a restless schedule.
+    /// When an owner of a partition is disturbed next, in a restless schedule.
     pub(crate) stir: Option<Instant>,
 }
 
 impl Driver {
-    /// One deed, drawn.
+    /// Performs one random action.
     pub(crate) async fn act(&mut self) -> anyhow::Result<()> {
         self.end_lapse().await?;
         self.lose_unread().await?;
         self.stir().await?;
         self.replicate();
-        let total: u64 = self.profile.deeds.iter().map(|(_, weight)| weight).sum();
+        let total: u64 = self.profile.actions.iter().map(|(_, weight)| weight).sum();
         let mut drawn = self.chance.below(total);
-        let mut deed = Deed::Nothing;
-        for (candidate, weight) in &self.profile.deeds {
+        let mut action = Action::Nothing;
+        for (candidate, weight) in &self.profile.actions {
             if drawn < *weight {
-                deed = *candidate;
+                action = *candidate;
                 break;
             }
             drawn -= weight;
         }
-        if self.perform(deed).await? && deed != Deed::Nothing {
-            self.world.coverage.fired(&deed.name());
-            self.world.trace.note(&deed.name());
+        if self.perform(action).await? && action != Action::Nothing {
+            self.world.coverage.fired(&action.name());
+            self.world.trace.note(&action.name());
         }
         Ok(())
     }
 
-    async fn perform(&mut self, deed: Deed) -> anyhow::Result<bool> {
+    async fn perform(&mut self, action: Action) -> anyhow::Result<bool> {
         let soon = Instant::now() + self.chance.millis(0, self.profile.pace * 5);
-        Ok(match deed {
-            Deed::Nothing => true,
-            Deed::Crash | Deed::Stop => self.end(deed == Deed::Crash, soon).await?,
-            Deed::Freeze => self.freeze(),
-            Deed::Rebalance => self.rebalance(soon).await,
-            Deed::GroupExpired => {
+        Ok(match action {
+            Action::Nothing => true,
+            Action::Crash | Action::Stop => self.end(action == Action::Crash, soon).await?,
+            Action::Freeze => self.freeze(),
+            Action::Rebalance => self.rebalance(soon).await,
+            Action::GroupExpired => {
                 self.world.broker.expire(GROUP);
                 true
             }
-            Deed::ShardSplit => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
-            Deed::ShardRoll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
-            Deed::Trim => self.trim().await?,
-            Deed::TrimUnread => {
-                // One that is to make up for something waits until a mutant has seen that.
+            Action::ShardSplit => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
+            Action::ShardRoll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
+            Action::Trim => self.trim().await?,
+            Action::TrimUnread => {
+                // A mutant has to see a loss that repairs an edit before it is caused.
                 let is_seen = self.mutant.is_none() || self.world.corrections.is_any();
                 if !self.profile.hidden || self.lapse.is_none() && is_seen {
                     self.begin_lapse();
                 }
                 false
             }
-            Deed::StreamSwitched => self.switch().await?,
-            Deed::Pause => self.pause().await?,
-            Deed::BrokerDown => {
+            Action::StreamSwitched => self.switch().await?,
+            Action::Pause => self.pause().await?,
+            Action::BrokerDown => {
                 self.world.broker.set_down(true);
                 self.broker_back = Some(soon);
                 true
             }
-            Deed::DeadLettersRefused => {
+            Action::DeadLettersRefused => {
                 self.world.broker.refuse_writes(LETTERS, Some(Fault::Transient("refused".to_owned())));
                 self.letters_back = Some(soon);
                 true
             }
-            Deed::CacheEvicted => {
+            Action::CacheEvicted => {
                 self.profile.counters().for_each(|id| self.world.cache.evict(self.world.partition_of(&id), &id));
                 true
             }
-            Deed::CacheFilledLate => self.fill().await?,
-            Deed::StoreOutage => {
+            Action::CacheFilledLate => self.fill().await?,
+            Action::StoreOutage => {
                 self.world.set_rules(&[Rule::new(tally_emulator::Fault::Outage)]);
                 self.store_back = Some(soon);
                 true
             }
-            Deed::StoreSlow => {
+            Action::StoreSlow => {
                 let (least, most) = (self.chance.between(200, 2_000), self.chance.between(2_000, 3_000));
                 let slow = Rule::new(tally_emulator::Fault::Latency { min_ms: least, max_ms: most });
                 self.world.set_rules(&[slow]);
                 self.store_back = Some(Instant::now() + self.chance.millis(1_000, 30_000));
                 true
             }
-            Deed::ClockJump => self.skew().await,
-            Deed::RecountAsked => self.ask().await?,
-            Deed::DriftInjected => self.inject().await?,
+            Action::ClockJump => self.skew().await,
+            Action::RecountAsked => self.ask().await?,
+            Action::DriftInjected => self.inject().await?,
             other => self.perform_on_counters(other).await?,
         })
     }
 
-    /// What was due by now: processes start and thaw, the broker and the store come back.
+    /// Does what is due: starts and resumes processes, and ends outages.
     pub(crate) fn tick(&mut self) {
         let now = Instant::now();
         let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
@@ -189,7 +189,7 @@ impl Driver {
         if crash {
             slot.kill().await;
         } else {
-            anyhow::ensure!(slot.stop().await, "{} did not stop well", slot.name);
+            anyhow::ensure!(slot.stop().await, "{} did not stop cleanly", slot.name);
         }
         slot.due = Some(back);
         Ok(true)
@@ -230,14 +230,14 @@ impl Driver {
         true
     }
 
-    /// Keeps what the log has, before any of it is lost.
+    /// Saves the log before any of it is lost.
     pub(crate) async fn keep(&mut self) -> anyhow::Result<()> {
         let World { calm, journal, .. } = &*self.world;
         self.world.calmly(journal.learn(&calm.changes)).await?;
         journal.follow().await
     }
 
-    /// Who says what now.
+    /// The current posts and users.
     pub(crate) fn crowd(&self) -> Crowd {
         let crowd = self.profile.crowd;
         match (self.profile.ebb, self.lapse) {
@@ -255,7 +255,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// A reader misses, reads the table, and takes its time before it fills the cache.
+    /// A reader misses the cache, reads the table, and waits before it fills the cache.
     async fn fill(&mut self) -> anyhow::Result<bool> {
         let id = self.counter();
         let partition = self.world.partition_of(&id);
@@ -267,12 +267,12 @@ impl Driver {
         Ok(true)
     }
 
-    /// A process comes back with a clock that is off: a little, or so much that nobody may believe it.
+    /// Restarts a process with a wrong clock: slightly wrong, or so much that it must not be used.
     async fn skew(&mut self) -> bool {
         let Some(slot) = self.alive(self.profile.victims) else { return false };
         self.slots[slot].kill().await;
         let by = self.chance.millis(0, 1_500);
-        // Lists rely on clocks that are no further apart from the store's than 2 s, with all by which the stream is late.
+        // Lists rely on clocks within 2 s of the store's, including the delay of the stream.
         let by = if self.profile.listing.is_some() { by.min(SKEW) } else { by };
         let by = if self.chance.happens(self.profile.wrong_clocks) {
             self.world.coverage.fired("clock_wrong");

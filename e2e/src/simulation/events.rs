@@ -1,6 +1,6 @@
-//! What is said: who says it about what, which counters beside likes a schedule defines, and every record of the log.
+//! The events of a schedule: their users and posts, the counters defined in addition to likes, and every record of the log.
 //!
-//! What is about other counters than likes comes from draws of its own, so that it moves none of the others.
+//! Events of other counters use their own random numbers, so that they do not change the rest of the schedule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +19,10 @@ pub(crate) const TOPIC: &str = "likes";
 /// The topic of dead letters.
 pub(crate) const LETTERS: &str = "likes.dlq";
 
-/// Records that are no events, in a thousand.
+/// Records that are not events, per thousand.
 const POISONED: u64 = 10;
 
-/// What no decoder takes.
+/// Values that no decoder accepts.
 const POISON: [&[u8]; 6] = [
     b"",
     b"nonsense",
@@ -32,7 +32,7 @@ const POISON: [&[u8]; 6] = [
     b"\xff\xfe",
 ];
 
-/// What is no event although its action is defined, or may be.
+/// Values that are not events although their action is defined, or may be.
 const POISON_OF_COUNTERS: [&[u8]; 4] = [
     b"{\"post_id\":\"p-1\",\"action\":\"view\",\"n\":0}",
     b"{\"post_id\":\"p-1\",\"action\":\"raise\",\"n\":1.5}",
@@ -40,9 +40,9 @@ const POISON_OF_COUNTERS: [&[u8]; 4] = [
     b"{\"post_id\":\"p-1\",\"action\":\"unview\"}",
 ];
 
-/// What an event does to its counter.
+/// The effect of an event on its counter.
 #[derive(Clone, Debug)]
-pub(crate) enum Deed {
+pub(crate) enum Effect {
     Member { counter: CounterId, member: UserId, present: bool },
     Amount { counter: CounterId, n: i64 },
 }
@@ -50,15 +50,15 @@ pub(crate) enum Deed {
 /// One record of a partition.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// `None` of one that is no event.
-    pub(crate) deed: Option<Deed>,
-    /// Whether it was said before it was defined.
+    /// The effect; `None` if the record is not an event.
+    pub(crate) effect: Option<Effect>,
+    /// Whether it was produced before its action was defined.
     pub(crate) early: bool,
-    /// When it was said.
+    /// When it was produced.
     pub(crate) at: UnixMillis,
 }
 
-/// The event that `value` is, with the region it comes from.
+/// Adds the region to an encoded event.
 fn from(region: Option<&str>, mut value: Vec<u8>) -> Vec<u8> {
     if let Some(region) = region
         && value.pop_if(|last| *last == b'}').is_some()
@@ -68,21 +68,21 @@ fn from(region: Option<&str>, mut value: Vec<u8>) -> Vec<u8> {
     value
 }
 
-/// Where a producer with another partitioner puts what has this key, in one of so many partitions.
+/// The partition that a producer with another partitioner chooses for this key.
 fn stray(key: &PostId, partitions: u32) -> u32 {
     (partition_of(key.as_bytes(), partitions) + 1) % partitions
 }
 
-/// Everything said, by partition and offset.
+/// All records, by partition and offset.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     said: BTreeMap<u32, Vec<Record>>,
 }
 
 impl Events {
-    /// Says one more event about likes, or something that is none now and then. Where it `strays`, it comes from a producer with
-    /// another partitioner, of so many partitions.
-    pub(crate) fn say(
+    /// Produces another event about likes, or now and then a record that is not an event. With `strays`, it comes from a
+    /// producer with another partitioner, for this number of partitions.
+    pub(crate) fn produce(
         &mut self,
         broker: &Broker,
         chance: &Chance,
@@ -97,28 +97,28 @@ impl Events {
         let value = if poison { chance.pick(&POISON).to_vec() } else { value };
         let (counter, present) = (CounterId::likes(post), direction == Direction::Add);
         let key = counter.post.clone();
-        let deed = (!poison).then_some(Deed::Member { counter, member: user, present });
+        let effect = (!poison).then_some(Effect::Member { counter, member: user, present });
         let partition = strays.map(|partitions| stray(&key, partitions));
-        self.append(broker, &key, partition, &value, Record { deed, early: false, at });
+        self.append(broker, &key, partition, &value, Record { effect, early: false, at });
     }
 
-    /// The same about a counter of the mix; where it is.
-    pub(crate) fn say_other(
+    /// Produces an event about another counter, and returns its position.
+    pub(crate) fn produce_other(
         &mut self,
         broker: &Broker,
         chance: &Chance,
-        spoken: &Spoken,
+        spoken: &OtherEvent,
         (region, strays): (Option<&str>, Option<u32>),
         at: UnixMillis,
     ) -> (u32, u64) {
         let poison = chance.below(1_000) < POISONED;
         let value = if poison { chance.pick(&POISON_OF_COUNTERS).to_vec() } else { from(region, spoken.value(at)) };
         let counter = spoken.counter();
-        let deed = match spoken.membership() {
-            Some((member, present)) => Deed::Member { counter, member, present },
-            None => Deed::Amount { counter, n: spoken.amount() },
+        let effect = match spoken.membership() {
+            Some((member, present)) => Effect::Member { counter, member, present },
+            None => Effect::Amount { counter, n: spoken.amount() },
         };
-        let record = Record { deed: (!poison).then_some(deed), early: spoken.early, at };
+        let record = Record { effect: (!poison).then_some(effect), early: spoken.early, at };
         let partition = strays.map(|partitions| stray(spoken.post(), partitions));
         self.append(broker, spoken.post(), spoken.partition.or(partition), &value, record)
     }
@@ -137,42 +137,42 @@ impl Events {
         (written.partition, written.offset.0)
     }
 
-    /// How many were said.
+    /// The number of records.
     pub(crate) fn len(&self) -> u64 {
         self.said.values().map(|said| said.len() as u64).sum()
     }
 
-    /// Where each partition's next record goes.
+    /// The offset of the next record of each partition.
     pub(crate) fn end(&self, partition: u32) -> u64 {
         self.said.get(&partition).map_or(0, |said| said.len() as u64)
     }
 
-    /// The record at a place.
+    /// The record at a position.
     pub(crate) fn record(&self, partition: u32, offset: u64) -> Option<&Record> {
         self.said.get(&partition)?.get(usize::try_from(offset).ok()?)
     }
 
-    /// Every record, with its partition and its offset.
+    /// Every record, with its partition and offset.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, u64, &Record)> {
         self.said
             .iter()
             .flat_map(|(partition, said)| (0..).zip(said).map(move |(offset, record)| (*partition, offset, record)))
     }
 
-    /// How many of these places are of members' events that were known when they were said.
+    /// How many of these positions hold events of members whose action was defined when they were produced.
     pub(crate) fn refused(&self, places: &BTreeSet<(u32, u64)>) -> u64 {
-        let known = |record: &Record| !record.early && matches!(record.deed, Some(Deed::Member { .. }));
+        let known = |record: &Record| !record.early && matches!(record.effect, Some(Effect::Member { .. }));
         places.iter().filter(|(partition, offset)| self.record(*partition, *offset).is_some_and(known)).count() as u64
     }
 
-    /// These records of a partition.
+    /// Events that consist of these records of one partition.
     #[cfg(test)]
     pub(crate) fn of(partition: u32, records: Vec<Record>) -> Self {
         Self { said: BTreeMap::from([(partition, records)]) }
     }
 }
 
-/// A counter's name, kind, the actions that add and remove, and the field of the member.
+/// The name and kind of a counter, the actions that add and remove, and the field of the member.
 type Stated = (&'static str, &'static str, &'static str, Option<&'static str>, Option<&'static str>);
 
 /// Every counter that a schedule may define.
@@ -183,35 +183,35 @@ const COUNTERS: [Stated; 4] = [
     ("score", "sum", "raise", Some("lower"), None),
 ];
 
-/// What a schedule has beside likes.
+/// The counters of a schedule in addition to likes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mix {
-    /// What is defined, in this order, each at a step.
+    /// The definitions in order, each with its step.
     planned: Vec<(u64, Definition)>,
-    /// Whether some actions are said before they are defined.
+    /// Whether some actions are used before they are defined.
     pub(crate) early: bool,
-    /// Events about these counters, in a hundred.
+    /// The share of events about these counters, in percent.
     share: u64,
 }
 
-/// One event about a counter of the mix.
+/// An event about a counter of the mix.
 #[derive(Clone, Debug)]
-pub(crate) struct Spoken {
+pub(crate) struct OtherEvent {
     definition: Definition,
     post: PostId,
     direction: Direction,
-    /// The member of a set.
+    /// The member, for a set.
     member: Option<UserId>,
-    /// The amount of a sum.
+    /// The amount, for a sum.
     amount: u32,
-    /// Where it is said, where not in its post's partition: what adds to a sum may be said in any.
+    /// The partition, if it is not that of the post. An amount may be in any partition.
     pub(crate) partition: Option<u32>,
-    /// Whether it is said before it is defined.
+    /// Whether it is produced before its action is defined.
     pub(crate) early: bool,
 }
 
 impl Mix {
-    /// All of them, in some order, each from the first step on or from a later one.
+    /// All counters in random order, each defined at the first step or a later one.
     pub(crate) fn draw(chance: &Chance, steps: u64) -> Self {
         let mut left: Vec<Definition> = defined().collect();
         let mut planned = Vec::new();
@@ -224,19 +224,19 @@ impl Mix {
         Self { planned, early: chance.happens(40), share: chance.pick(&[40, 60, 80]) }
     }
 
-    /// The same with everything defined at once, and most of it said to sums: for what is about them.
+    /// The same with all definitions at the start and mostly amounts, for tests of sums.
     pub(crate) fn of_sums(self) -> Self {
         let mut planned: Vec<_> = self.planned.into_iter().map(|(_, definition)| (0, definition)).collect();
         planned.sort_by_key(|(_, definition)| definition.kind() == CounterKind::Set);
         Self { planned, early: false, share: 80 }
     }
 
-    /// Whether there are likes alone.
+    /// Whether there are only likes.
     pub(crate) fn is_empty(&self) -> bool {
         self.planned.is_empty()
     }
 
-    /// `stands`, and what is to be defined behind it at `step`; `None` where that is nothing.
+    /// The definitions `stands` with those that are due at `step`, or `None` if none are.
     pub(crate) fn due(&self, step: u64, stands: &Definitions) -> Option<Definitions> {
         let due = self.planned.iter().filter(|(at, _)| *at <= step).map(|(_, definition)| Entry::from(definition));
         let wanted = Definitions::new(&due.collect::<Vec<_>>()).expect("the counters of the mix go together");
@@ -244,20 +244,20 @@ impl Mix {
         (grown != *stands).then_some(grown)
     }
 
-    /// The names of all counters there can be, likes first.
+    /// The names of all possible counters, likes first.
     pub(crate) fn names(&self) -> impl Iterator<Item = CounterName> {
         let others = self.planned.iter().map(|(_, definition)| definition.name.clone());
         std::iter::once(CounterName::LIKES).chain(others)
     }
 
-    /// What is said next where `defined` stands; `None`: something about likes.
-    pub(crate) fn speak(
+    /// Draws the next event, given the definitions `defined`; `None` stands for an event about likes.
+    pub(crate) fn next_event(
         &self,
         chance: &Chance,
         crowd: Crowd,
         defined: &Definitions,
         partitions: u32,
-    ) -> Option<Spoken> {
+    ) -> Option<OtherEvent> {
         if self.is_empty() || !chance.happens(self.share) {
             return None;
         }
@@ -268,7 +268,7 @@ impl Mix {
         let definition = *sayable.get(chance.place(sayable.len()))?;
         let sum = definition.kind() == CounterKind::Sum;
         let removes = definition.remove.is_some() && chance.happens(crowd.unlikes);
-        Some(Spoken {
+        Some(OtherEvent {
             definition: definition.clone(),
             post: crowd.post(chance),
             direction: if removes { Direction::Remove } else { Direction::Add },
@@ -280,37 +280,37 @@ impl Mix {
     }
 }
 
-impl Spoken {
-    /// The record's key.
+impl OtherEvent {
+    /// The key of the record.
     pub(crate) fn post(&self) -> &PostId {
         &self.post
     }
 
-    /// The record's value.
+    /// The value of the record.
     pub(crate) fn value(&self, at: UnixMillis) -> Vec<u8> {
         let said = self.member.as_ref().map_or(Said::Amount(self.amount), Said::Member);
         let value = encode(&self.definition, &self.post, self.direction, said, None, at);
         value.expect("the direction is one of the definition's")
     }
 
-    /// Which counter it is about.
+    /// The counter that it is about.
     pub(crate) fn counter(&self) -> CounterId {
         CounterId { post: self.post.clone(), name: self.definition.name.clone() }
     }
 
-    /// The member of a set, and whether it is to be there.
+    /// The member of a set, and whether it is added.
     pub(crate) fn membership(&self) -> Option<(UserId, bool)> {
         Some((self.member.clone()?, self.direction == Direction::Add))
     }
 
-    /// What a sum gains.
+    /// The gain of a sum.
     pub(crate) fn amount(&self) -> i64 {
         let amount = i64::from(self.amount);
         if self.direction == Direction::Add { amount } else { -amount }
     }
 }
 
-/// The counter of a name, as an answer has it: without its kind.
+/// The counter with this name, without its kind, as answers contain it.
 pub(crate) fn named(name: &str) -> CounterName {
     defined().map(|definition| definition.name).find(|defined| defined.as_str() == name).unwrap_or_default()
 }
@@ -329,7 +329,7 @@ fn defined() -> impl Iterator<Item = Definition> {
     })
 }
 
-/// Replies have ids of their own.
+/// A member's id. Replies have ids of their own.
 fn member(definition: &Definition, nth: u64) -> UserId {
     match definition.member {
         MemberField::Reply => UserId::new(&format!("r-{nth}")).expect("a letter and digits are an id"),
@@ -337,12 +337,12 @@ fn member(definition: &Definition, nth: u64) -> UserId {
     }
 }
 
-/// Users and the posts they like and unlike.
+/// Users, and the posts that they like and unlike.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crowd {
-    /// Posts.
+    /// The number of posts.
     pub(crate) posts: u64,
-    /// Users.
+    /// The number of users.
     pub(crate) users: u64,
     /// The share of events about the first post, in percent.
     pub(crate) hot: u64,
@@ -351,7 +351,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Who says what about which post.
+    /// Draws a post, a user, and whether the user likes or unlikes it.
     pub(crate) fn draw(&self, chance: &Chance) -> (PostId, UserId, Direction) {
         let post = self.post(chance);
         let user = user(chance.below(self.users));
@@ -359,17 +359,17 @@ impl Crowd {
         (post, user, direction)
     }
 
-    /// What something is said about.
+    /// Draws a post.
     pub(crate) fn post(&self, chance: &Chance) -> PostId {
         post(if chance.happens(self.hot) { 0 } else { chance.below(self.posts) })
     }
 
-    /// Every post there can be.
+    /// Every post.
     pub(crate) fn posts(&self) -> impl Iterator<Item = PostId> + use<> {
         (0..self.posts).map(post)
     }
 
-    /// The likes of every post there can be.
+    /// The likes of every post.
     pub(crate) fn all_counters(&self) -> impl Iterator<Item = CounterId> + use<> {
         self.posts().map(CounterId::likes)
     }

@@ -1,4 +1,4 @@
-//! What may be done to a pipeline between two looks at it, and how often each kind of fault was done.
+//! The faults of a schedule, and how often each kind occurred.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,84 +6,84 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use parking_lot::Mutex;
 
-/// Something that happens to the pipeline. Each is counted under its name.
+/// A fault or another action. Each is counted under its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     #[value(skip)]
     Nothing,
     Crash,
     Stop,
     Freeze,
-    /// Another consumer joins, or one leaves.
+    /// A consumer joins or leaves.
     Rebalance,
-    /// The group gives all its members up.
+    /// The group loses all its members.
     GroupExpired,
     ShardSplit,
     ShardRoll,
-    /// All records that there are are trimmed; streamers may have read them.
+    /// All records of the stream are trimmed; streamers may have read them.
     Trim,
-    /// Streamers stand still, and what was written meanwhile is trimmed before they go on.
+    /// Streamers are frozen, and the records written meanwhile are trimmed before they resume.
     TrimUnread,
     /// The stream is switched off, and on again a little later.
     StreamSwitched,
-    /// Every process stands still for longer than an iterator lives.
+    /// Every process is frozen for longer than a shard iterator lives.
     Pause,
-    /// No process works for longer than records are kept.
+    /// No process runs for longer than stream records are kept.
     DayLongOutage,
     BrokerDown,
     DeadLettersRefused,
     CacheEvicted,
-    /// A reader fills the cache, slowly.
+    /// A reader fills the cache slowly.
     CacheFilledLate,
-    /// No request arrives.
+    /// No request reaches the store.
     StoreOutage,
-    /// Every request takes a second or more.
+    /// Every request to the store takes a second or more.
     StoreSlow,
-    /// A process comes back with a wrong clock.
+    /// A process restarts with a wrong clock.
     ClockJump,
     /// Row keys are queued for a recount.
     RecountAsked,
     /// A counter is changed by hand.
     DriftInjected,
-    /// Rows whose weight is not readable are put beside a counter's, and taken away after a while.
+    /// Unreadable rows are added to a counter, and removed after a while.
     WeightUnreadable,
-    /// No process works for longer than a short-lived tombstone.
+    /// No process runs for longer than a short-lived tombstone.
     HoursLongOutage,
-    /// The group is set back.
+    /// The group's offset is set back.
     GroupReset,
-    /// The group is set forward, and an operator sees to it after a while.
+    /// The group's offset is set forward, and an operator repairs it after a while.
     GroupResetForward,
     /// A claim is raised under its owner.
     ClaimRaised,
     /// An operator pauses the topic for a while.
     TopicPaused,
-    /// The group of all folds gives all its members up.
+    /// The group of all folds loses all its members.
     FoldsExpired,
-    /// The log of changes loses messages that it has acknowledged, at its end.
+    /// The log of changes loses acknowledged messages at its end.
     ChangesLost,
-    /// The same of messages that no fold has read.
+    /// The same with messages that no fold has read.
     ChangesLostUnread,
     /// The log of changes loses its beginning.
     ChangesTrimmed,
-    /// The cache forgets the last that it was told, or everything.
+    /// The cache loses its last writes, or everything.
     CacheFailover,
-    /// The table of counters is deleted and created anew, and an operator adopts it after a while.
+    /// The table of counters is deleted and created again, and an operator adopts it after a while.
     TableLost,
-    /// Another process lists what is trending, or one dies, or the group gives all its members up.
+    /// A process that makes lists starts or dies, or the group loses all its members.
     ListersChanged,
-    /// The log of changes takes nothing for many minutes.
+    /// The log of changes is unavailable for many minutes.
     ChangesAway,
 }
 
-impl Deed {
-    /// Its name in the counts of what was done.
+impl Action {
+    /// Its name in the coverage.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
-/// Kinds of faults that are not deeds.
+/// Kinds of faults that are not actions.
 const OTHERS: [&str; 25] = [
     "acknowledgement_lost",
     "cache_failed",
@@ -112,38 +112,38 @@ const OTHERS: [&str; 25] = [
     "unprocessed",
 ];
 
-/// Deeds that there are where what is trending is listed.
-const LISTED: [Deed; 2] = [Deed::ChangesAway, Deed::ListersChanged];
+/// Actions that only occur if lists are made.
+const LISTED: [Action; 2] = [Action::ChangesAway, Action::ListersChanged];
 
-/// Every kind of fault there is beside those of lists.
+/// Every kind of fault, except for those of lists.
 pub fn kinds() -> impl Iterator<Item = String> {
-    let deeds = Deed::value_variants().iter().filter(|deed| !LISTED.contains(deed));
-    deeds.map(|deed| deed.name()).chain(OTHERS.map(str::to_owned))
+    let actions = Action::value_variants().iter().filter(|action| !LISTED.contains(action));
+    actions.map(|action| action.name()).chain(OTHERS.map(str::to_owned))
 }
 
-/// The kinds of faults that there are beside them where what is trending is listed.
+/// The additional kinds of faults if lists are made.
 pub fn kinds_of_lists() -> impl Iterator<Item = String> {
-    LISTED.into_iter().map(Deed::name)
+    LISTED.into_iter().map(Action::name)
 }
 
-/// Counts by kind; clones are the same ones.
+/// Counts by kind of fault. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Coverage(Arc<Mutex<BTreeMap<String, u64>>>);
 
 impl Coverage {
-    /// One more of `kind`.
+    /// Counts one fault of `kind`.
     pub(crate) fn fired(&self, kind: &str) {
         self.add(kind, 1);
     }
 
-    /// Some more of `kind`.
+    /// Counts several faults of `kind`.
     pub(crate) fn add(&self, kind: &str, count: u64) {
         if count > 0 {
             *self.0.lock().entry(kind.to_owned()).or_default() += count;
         }
     }
 
-    /// All of them.
+    /// All counts.
     pub(crate) fn all(&self) -> BTreeMap<String, u64> {
         self.0.lock().clone()
     }

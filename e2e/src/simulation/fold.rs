@@ -1,5 +1,5 @@
-//! The rows as they are, beside what was said: each row is the newest event of its member that is finished, each cell has every
-//! event up to its `to` exactly once, and a claim says no more than is done.
+//! Compares the rows with the events: each row is the newest finished event of its member, each cell contains every event up
+//! to its `to` exactly once, and a claim never states more than is done.
 
 mod letters;
 
@@ -12,31 +12,31 @@ use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey, ShardCount, U
 use tally_core::register::{Cell, Version};
 use tally_core::time::UnixMillis;
 
-use crate::simulation::events::{Deed, Events, TOPIC};
+use crate::simulation::events::{Effect, Events, TOPIC};
 use crate::simulation::registers::{Change, Claim, Registers, Stored, version};
 
-/// How long a statement may be under way: it is signed within a minute of its claim's confirmation, a signature is good for five
-/// minutes, and a removal dates its tombstone a moment before.
+/// How long a statement may be under way. It is signed within a minute of the confirmation of its claim, a signature is valid
+/// for five minutes, and a removal sets the time of its tombstone a moment earlier.
 const UNDER_WAY: Duration = Duration::from_secs(7 * 60);
 
-/// A set, and a member of it.
+/// A set and one of its members.
 type Member = (CounterId, UserId);
 
-/// What is known of one member's row.
+/// The history of one member's row.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// As it is; `None` where it was deleted.
+    /// Its current version and expiry; `None` if it was deleted.
     now: Option<(Version, Option<u64>)>,
-    /// The newest that it ever was; where a tombstone of that has expired, since then.
+    /// Its newest version, since the last tombstone expired if one has.
     newest: Version,
-    /// The newest that it was before an expired tombstone was forgotten over a misrouted event.
+    /// Its newest version before an expired tombstone was forgotten because of a misrouted event.
     forgotten: Option<Version>,
-    /// The newest that it was of a record in another partition than its key says.
+    /// Its newest version from a misrouted record.
     misrouted: Option<Version>,
 }
 
 impl Row {
-    /// The newest that it ever was.
+    /// Its newest version ever.
     fn reached(&self) -> Version {
         self.forgotten.map_or(self.newest, |forgotten| forgotten.max(self.newest))
     }
@@ -53,40 +53,40 @@ pub(crate) struct Fold {
     shards: ShardCount,
     /// How long tombstones are kept.
     tombstones: Duration,
-    /// Changes that are in it.
+    /// The number of changes processed.
     taken: usize,
     rows: BTreeMap<Member, Row>,
     cells: BTreeMap<(CounterId, u32), Cell>,
     claims: BTreeMap<u32, Claim>,
-    /// The partitions of which a replay is an open loss.
+    /// The partitions whose replay is an open loss.
     replays: BTreeSet<u32>,
-    /// Under which claim something was stored last.
+    /// The claim under which something was last stored, by partition.
     owners: BTreeMap<u32, u64>,
-    /// Up to where each partition's records were seen to be finished.
+    /// The offset up to which each partition's records were seen to be finished.
     finished: BTreeMap<u32, u64>,
-    /// Amounts that were said before they were defined, and are in a sum.
+    /// Amounts that were produced before they were defined, and are in a sum.
     counted: BTreeSet<(u32, u64)>,
     pub(crate) happened: Happened,
 }
 
-/// How often something rare has happened.
+/// How often rare events happened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Happened {
-    /// Another process has taken a partition over.
+    /// Another process took over a partition.
     pub(crate) take_overs: u64,
-    /// A partition was begun before what was safe long ago.
+    /// A partition was read again from far before its safe offset.
     pub(crate) replays: u64,
-    /// A replay has brought a removed member back for a while.
+    /// A replay has brought back a removed member for a while.
     pub(crate) resurrections: u64,
     /// A tombstone was deleted.
     pub(crate) expirations: u64,
-    /// A misrouted event became a row, or was put aside beside a routed one.
+    /// A misrouted event became a row, or was rejected beside a routed one.
     pub(crate) misrouted: u64,
     pub(crate) refused: u64,
 }
 
 impl Fold {
-    /// Nothing has happened to a topic of so many partitions.
+    /// An empty fold for a topic with this many partitions.
     pub(crate) fn new(partitions: u32, shards: ShardCount, tombstones: Duration) -> Self {
         Self {
             partitions,
@@ -104,7 +104,7 @@ impl Fold {
         }
     }
 
-    /// Takes in what has changed since.
+    /// Processes the changes since the last call.
     pub(crate) fn follow(&mut self, events: &Events, registers: &Registers) -> anyhow::Result<()> {
         for (at, change) in registers.behind(self.taken) {
             self.taken += 1;
@@ -135,7 +135,7 @@ impl Fold {
         match (ReservedKey::read(sort), old, new) {
             (None, None | Some(Stored::Member { .. }), None | Some(Stored::Member { .. })) => {
                 ensure!(counter.name.kind() == CounterKind::Set, "a sum has a member");
-                ensure!(shard == self.shards.shard_of(sort), "it stands in another shard");
+                ensure!(shard == self.shards.shard_of(sort), "it is in the wrong shard");
                 let member = (counter, UserId::new(sort)?);
                 match (member_of(old), member_of(new)) {
                     (_, Some(new)) => self.put(events, at, member, new),
@@ -145,15 +145,15 @@ impl Fold {
             }
             (Some(ReservedKey::Cell { topic: TOPIC, partition }), _, Some(Stored::Cell(cell))) => {
                 ensure!(counter.name.kind() == CounterKind::Sum, "a set has a cell");
-                ensure!(shard == self.shards.shard_of_cell(partition), "it stands in another shard");
+                ensure!(shard == self.shards.shard_of_cell(partition), "it is in the wrong shard");
                 self.add(events, (counter, partition), cell)
             }
-            _ => bail!("no process does that"),
+            _ => bail!("no process makes this change"),
         }
     }
 
-    /// A row becomes that of an event: a newer one than it ever was. What was removed long ago may come back in a replay, or where
-    /// nothing says yet that its removal is done.
+    /// A row takes the value of a newer event than it ever had. A member that was removed long ago may come back in a replay,
+    /// or if no claim says yet that its removal is done.
     fn put(
         &mut self,
         events: &Events,
@@ -163,15 +163,15 @@ impl Fold {
     ) -> anyhow::Result<()> {
         let said: Vec<bool> = self.places(events, &member, version).map(|(_, is_present)| is_present).collect();
         ensure!(version.generation() == 1 && !said.is_empty(), "no event has this version");
-        ensure!(said.contains(&gone.is_none()), "it is not what that event says");
+        ensure!(said.contains(&gone.is_none()), "it differs from the event of its version");
         if let Some(gone) = gone {
             let kept = UnixMillis(gone * 1_000).since(at) + UNDER_WAY;
-            ensure!(kept >= self.tombstones, "its tombstone is kept too short a time: {kept:?}");
+            ensure!(kept >= self.tombstones, "its tombstone expires too early: {kept:?}");
         }
         self.happened.misrouted += u64::from(!version.is_routed());
         let may_return = !self.is_done(events, &member) || self.is_replayed(events, &member, version);
         let misrouted = (!version.is_routed()).then_some(version);
-        // One that was applied and is not finished is applied again, however long its process was away.
+        // An event that was applied and is not finished is applied again, however long its process was stopped.
         let is_unfinished = self
             .places(events, &member, version)
             .any(|(index, _)| self.finished.get(&index).is_none_or(|finished| *finished <= version.offset().0));
@@ -185,7 +185,7 @@ impl Fold {
             (row.forgotten, row.newest) = (Some(row.newest), version);
         } else if version <= row.newest {
             let of = (&self.claims, &self.replays);
-            ensure!(may_return, "it comes back, and was {:?} before, and nothing is replayed: {of:?}", row.newest);
+            ensure!(may_return, "it comes back after {:?} without a replay: {of:?}", row.newest);
             self.happened.resurrections += 1;
         }
         (row.now, row.newest) = (Some((version, gone)), row.newest.max(version));
@@ -194,41 +194,42 @@ impl Fold {
     }
 
     fn deleted(&mut self, at: UnixMillis, member: &Member, old: (Version, Option<u64>)) -> anyhow::Result<()> {
-        let gone = old.1.context("a member that is there is deleted")?;
-        ensure!(gone * 1_000 <= at.0, "a tombstone is deleted before its time");
+        let gone = old.1.context("a live member is deleted")?;
+        ensure!(gone * 1_000 <= at.0, "a tombstone is deleted before it expires");
         self.happened.expirations += 1;
-        self.rows.get_mut(member).context("a row that was never put is deleted")?.now = None;
+        self.rows.get_mut(member).context("an unknown row is deleted")?.now = None;
         Ok(())
     }
 
-    /// A cell moves on: every event behind its `to` before and up to its `to` now is added once. Those that were said before they
-    /// were defined are passed over up to some one of them, where its process has learnt of the definition.
+    /// A cell advances: every event after its old `to` and up to its new one is added once. Events that were produced before
+    /// their definition are skipped up to a point, at which the process has learned of the definition.
     fn add(&mut self, events: &Events, place: (CounterId, u32), cell: Cell) -> anyhow::Result<()> {
         let (before, from) = match self.cells.get(&place) {
             Some(cell) => (cell.n, cell.to.offset().0 + 1),
             None => (0, 0),
         };
         let to = cell.to.offset().0;
-        ensure!(cell.to == version(true, to) && to >= from, "it does not go on from {from}");
+        ensure!(cell.to == version(true, to) && to >= from, "it does not continue at {from}");
         let (mut sure, mut early) = (0, Vec::new());
         for offset in from..=to {
             let record = events.record(place.1, offset).context("it is past the end of the log")?;
-            match &record.deed {
-                Some(Deed::Amount { counter, n }) if *counter == place.0 && record.early => early.push((offset, *n)),
-                Some(Deed::Amount { counter, n }) if *counter == place.0 => sure += n,
-                _ => ensure!(offset < to, "its last record adds nothing to it"),
+            match &record.effect {
+                Some(Effect::Amount { counter, n }) if *counter == place.0 && record.early => early.push((offset, *n)),
+                Some(Effect::Amount { counter, n }) if *counter == place.0 => sure += n,
+                _ => ensure!(offset < to, "its last record does not add to it"),
             }
         }
         let added = cell.n - before - sure;
         let known = (0..=early.len()).find(|passed| early[*passed..].iter().map(|(_, n)| n).sum::<i64>() == added);
-        let known = known
-            .with_context(|| format!("{added} more is added than was said, with {early:?} before it was defined"))?;
+        let known = known.with_context(|| {
+            format!("{added} more is added than the events explain, with {early:?} produced before the definition")
+        })?;
         self.counted.extend(early[known..].iter().map(|(offset, _)| (place.1, *offset)));
         self.cells.insert(place, cell);
         Ok(())
     }
 
-    /// A claim goes on: a take-over counts one more, and what is stored under it is done.
+    /// A claim advances: a take-over increments its number, and everything stored under it must be done.
     fn claim(
         &mut self,
         events: &Events,
@@ -244,7 +245,7 @@ impl Fold {
         ensure!(new.greatest <= events.end(partition), "it is past the end of the log");
         if let Some(safe_at) = new.safe_at {
             let waits = events.record(partition, new.greatest).filter(|record| record.at < safe_at);
-            ensure!(waits.is_none(), "{waits:?} was acknowledged by then, and is not done");
+            ensure!(waits.is_none(), "{waits:?} was acknowledged by then and is not done");
         }
         self.happened.take_overs += new.n - old.n;
         self.happened.replays += u64::from(new.is_replaying && !old.is_replaying);
@@ -252,23 +253,23 @@ impl Fold {
         self.finish(events, partition, new.greatest)
     }
 
-    /// Every record before an offset is finished: in its row or cell, or put aside, which dead letters show.
+    /// Every record before an offset must be finished: in its row or cell, or rejected with a dead letter.
     fn finish(&mut self, events: &Events, partition: u32, to: u64) -> anyhow::Result<()> {
         let from = self.finished.insert(partition, to).unwrap_or(0);
         for offset in from..to {
             let record = events.record(partition, offset).context("there is no such record")?;
-            let done = match &record.deed {
+            let done = match &record.effect {
                 None => true,
-                Some(Deed::Member { counter, member, .. }) => {
+                Some(Effect::Member { counter, member, .. }) => {
                     let is_routed = self.is_routed(counter, partition);
                     let row = self.rows.get(&(counter.clone(), member.clone()));
                     row.is_some_and(|row| Some(version(is_routed, offset)) <= row.forgotten.max(Some(row.newest)))
                 }
-                Some(Deed::Amount { counter, .. }) => {
+                Some(Effect::Amount { counter, .. }) => {
                     self.cells.get(&(counter.clone(), partition)).is_some_and(|cell| cell.to >= version(true, offset))
                 }
             };
-            ensure!(done || record.early, "{partition}:{offset} is said to be done, and is not: {record:?}");
+            ensure!(done || record.early, "{partition}:{offset} is stored as done and is not: {record:?}");
         }
         Ok(())
     }
@@ -277,14 +278,14 @@ impl Fold {
         partition_of(counter.post.as_bytes(), self.partitions) == partition
     }
 
-    /// Whether a partition that an event of this version may lie in is read once more, as an open loss says.
+    /// Whether an open loss says that a partition that may contain this event is read again.
     fn is_replayed(&self, events: &Events, member: &Member, of: Version) -> bool {
         let replays =
             |index| self.claims.get(&index).is_some_and(|claim| claim.is_replaying) && self.replays.contains(&index);
         self.places(events, member, of).any(|(index, _)| replays(index))
     }
 
-    /// No row is another than its newest event, unless something is replayed.
+    /// Every row must be its newest event, unless something is replayed.
     pub(crate) fn stands(&self, events: &Events) -> anyhow::Result<()> {
         if self.claims.values().any(|claim| claim.is_replaying) {
             return Ok(());
@@ -297,14 +298,14 @@ impl Fold {
         Ok(())
     }
 
-    /// Whether some claim says that the newest event of a row is done.
+    /// Whether a claim says that the newest event of a row is done.
     fn is_done(&self, events: &Events, member: &Member) -> bool {
         let Some(Row { newest, .. }) = self.rows.get(member) else { return false };
         self.places(events, member, *newest)
             .any(|(index, _)| self.claims.get(&index).is_some_and(|claim| newest.offset().0 < claim.greatest))
     }
 
-    /// The partitions in which an event of this version and this member may be, and whether it adds the member.
+    /// The partitions that may contain the event with this version and member, and whether it adds the member.
     fn places<'a>(
         &self,
         events: &'a Events,
@@ -313,8 +314,8 @@ impl Fold {
     ) -> impl Iterator<Item = (u32, bool)> + 'a {
         let home = partition_of(counter.post.as_bytes(), self.partitions);
         (0..self.partitions).filter(move |index| (*index == home) == of.is_routed()).filter_map(move |index| {
-            match events.record(index, of.offset().0)?.deed.as_ref()? {
-                Deed::Member { counter: at, member: who, present } if (at, who) == (counter, member) => {
+            match events.record(index, of.offset().0)?.effect.as_ref()? {
+                Effect::Member { counter: at, member: who, present } if (at, who) == (counter, member) => {
                     Some((index, *present))
                 }
                 _ => None,
@@ -322,16 +323,16 @@ impl Fold {
         })
     }
 
-    /// Whether an event of this version and this member is one that adds it.
+    /// Whether an event with this version and member adds the member.
     fn is_present(&self, events: &Events, member: &Member, of: Version) -> bool {
         self.places(events, member, of).any(|(_, is_present)| is_present)
     }
 
-    /// When everything is done: each row is the newest event of its member that is known, and that is what each counter comes to.
+    /// At the end each row must be the newest known event of its member. Returns the resulting value of each counter.
     pub(crate) fn totals(&self, events: &Events) -> anyhow::Result<BTreeMap<CounterId, i64>> {
         let mut last: BTreeMap<Member, Version> = BTreeMap::new();
         for (partition, offset, record) in events.all() {
-            let Some(Deed::Member { counter, member, .. }) = &record.deed else { continue };
+            let Some(Effect::Member { counter, member, .. }) = &record.effect else { continue };
             let (version, member) =
                 (version(self.is_routed(counter, partition), offset), (counter.clone(), member.clone()));
             let newest = self.rows.get(&member).map(|row| row.newest);
@@ -345,7 +346,7 @@ impl Fold {
         let mut totals = BTreeMap::new();
         for (member, last) in last {
             let newest = self.rows.get(&member).map(|row| row.newest);
-            ensure!(newest == Some(last), "{member:?} was last said at {last:?}, and its row came to {newest:?}");
+            ensure!(newest == Some(last), "the last event of {member:?} is {last:?}, but its row has {newest:?}");
             *totals.entry(member.0.clone()).or_default() += i64::from(self.is_present(events, &member, last));
         }
         for ((counter, _), cell) in &self.cells {

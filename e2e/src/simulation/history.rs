@@ -1,5 +1,5 @@
-//! What the rows of each row key have weighed, and since when. The store tells it of every change, so that it knows also what no
-//! stream shows: rows written while the stream was switched off, records that were trimmed.
+//! The history of the rows' weights by row key. The store reports every change, so it includes changes that no stream shows:
+//! rows written while the stream was off, and trimmed records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,52 +17,54 @@ use tally_emulator::{Changed, ControlError, Emulator};
 /// The table of rows.
 pub(crate) const LIKES: &str = "likes";
 
-/// The rows of every row key over time; clones are the same.
+/// The rows of every row key over time. Clones share the history.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History(Arc<Mutex<Kept>>);
 
-/// For each row key its changes, in the order of time.
+/// The changes of each row key, in order of time.
 type Keys = BTreeMap<CounterId, BTreeMap<Shard, Vec<Step>>>;
 
-/// A change of what the rows of a key weigh.
+/// A change of the total weight of a row key.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     at: UnixMillis,
-    /// What they weigh from then on.
+    /// The new total weight.
     rows: i64,
-    /// When the event was said that it comes from; of a member that is there alone.
+    /// When the event behind it was produced, if the member is present.
     said: Option<UnixMillis>,
 }
 
-/// From when on values are looked at.
+/// The time from which on values count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
-    /// What was changed before that is in them.
+    /// Changes of rows before this time are included.
     pub(crate) rows: UnixMillis,
-    /// What was said before that is in them, too, where it has become a row by now.
+    /// Events produced before this time are included as well, if they are rows by now.
     pub(crate) said: Option<UnixMillis>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     keys: Keys,
-    /// How many rows of a counter are not readable, where some are, and since when.
+    /// The number of unreadable rows of a counter, if there are any, and since when.
     unreadable: BTreeMap<CounterId, (i64, UnixMillis)>,
     /// Every change of a row that was readable before and after it.
     changes: Vec<RowChange>,
-    /// Whether members say by the store's clock when Kafka acknowledged their events, and how many partitions those lie in.
+    /// The number of partitions of the events, if rows have the time by the store's clock at which Kafka acknowledged their
+    /// event.
     dated: Option<u32>,
-    /// Places of events that were said before they were defined: each may be a dead letter, and a row once it is read again.
+    /// The positions of events that were produced before their definition. Each may be a dead letter, and a row once it is
+    /// read again.
     early: BTreeSet<(u32, u64)>,
 }
 
-/// What was done to one row.
+/// A change of one row.
 #[derive(Clone, Debug)]
 pub(crate) struct RowChange {
     pub(crate) counter: CounterId,
-    /// In which second.
+    /// The second of the change.
     pub(crate) second: u64,
-    /// In which region it was counted with which weight, before and after.
+    /// The region and the weight before the change.
     pub(crate) before: (Option<Region>, i64),
     pub(crate) after: (Option<Region>, i64),
 }
@@ -76,19 +78,19 @@ impl History {
         Ok(history)
     }
 
-    /// One of rows that say when Kafka acknowledged their events, of which [`keep`](Self::keep) is told.
+    /// A history of rows with the time of their event's acknowledgement; [`keep`](Self::keep) adds the changes.
     pub(crate) fn dated(partitions: u32) -> Self {
         let history = Self::default();
         history.0.lock().dated = Some(partitions);
         history
     }
 
-    /// The event at this place was said before it was defined.
+    /// The event at this position was produced before its definition.
     pub(crate) fn said_early(&self, place: (u32, u64)) {
         self.0.lock().early.insert(place);
     }
 
-    /// A row has changed.
+    /// Adds a change of a row.
     pub(crate) fn keep(&self, changed: &Changed) {
         let Some((key, is_cell)) = changed.new.as_ref().or(changed.old.as_ref()).and_then(row_key) else { return };
         let at = UnixMillis(changed.at_ms);
@@ -112,7 +114,7 @@ impl History {
         }
     }
 
-    /// The rows of a key have changed at one time, by an event that was said at another.
+    /// Adds a change of a key's rows at one time, by an event that was produced at another.
     pub(crate) fn add(
         &self,
         RowKey { counter, shard }: RowKey,
@@ -125,7 +127,7 @@ impl History {
         changes.push(Step { at, rows: rows + change, said });
     }
 
-    /// So many more rows of `counter` are not readable; less than 0 of them are gone.
+    /// This many more rows of `counter` are unreadable, or fewer if `more` is negative.
     pub(crate) fn unreadable(&self, counter: &CounterId, at: UnixMillis, more: i64) {
         let unreadable = &mut self.0.lock().unreadable;
         let (rows, _) = unreadable.entry(counter.clone()).or_insert((0, at));
@@ -135,14 +137,14 @@ impl History {
         }
     }
 
-    /// Since when some row of `counter` is not readable, if one is.
+    /// Since when a row of `counter` has been unreadable, if one is.
     pub(crate) fn unreadable_since(&self, counter: &CounterId) -> Option<UnixMillis> {
         self.0.lock().unreadable.get(counter).map(|(_, since)| *since)
     }
 
-    /// The sum of the least, and of the greatest, weights that the keys of `counter` have had from `from` on, as a
-    /// stream shows them that may show two changes of one key in the other order if they lie no more than `reorder` apart.
-    /// What was changed at `from` itself counts both as before and as after it.
+    /// The sums of the least and of the greatest weights that the keys of `counter` had since `from`, as seen through a stream
+    /// that may swap two changes of one key if they are at most `reorder` apart. A change at `from` itself counts as before
+    /// and after it.
     pub(crate) fn bounds(&self, counter: &CounterId, from: Since, reorder: Duration) -> (i64, i64) {
         let keys = &self.0.lock().keys;
         let shards = keys.get(counter).into_iter().flat_map(BTreeMap::values);
@@ -152,19 +154,19 @@ impl History {
         })
     }
 
-    /// The changes of rows behind the first `taken`.
+    /// The changes of rows after the first `taken`.
     pub(crate) fn rows_behind(&self, taken: usize) -> Vec<RowChange> {
         self.0.lock().changes[taken..].to_vec()
     }
 
-    /// How often what a row weighs has changed so far.
+    /// How often a row's weight has changed so far.
     pub(crate) fn changes(&self) -> u64 {
         self.0.lock().keys.values().flat_map(BTreeMap::values).map(|changes| changes.len() as u64).sum()
     }
 }
 
-/// The least and the greatest weight of one key's rows. Of the changes no more than `reorder` before the latest that was
-/// shown, any may not have been shown yet; all before them have.
+/// The least and the greatest weight of one key's rows. Changes at most `reorder` before the latest shown one may not have been
+/// shown yet; all earlier ones have.
 fn key_bounds(changes: &[Step], from: Since, reorder: Duration) -> (i64, i64) {
     let rows = |first: usize| first.checked_sub(1).map_or(0, |nth| changes[nth].rows);
     let later = changes.partition_point(|step| step.at < from.rows);
@@ -185,7 +187,7 @@ fn key_bounds(changes: &[Step], from: Since, reorder: Duration) -> (i64, i64) {
     (low, high)
 }
 
-/// The row key of an item and whether it is a cell, unless it is one that does not count.
+/// The row key of an item, and whether it is a cell; `None` if the item does not count.
 fn row_key(item: &Item) -> Option<(RowKey, bool)> {
     let text = |name| match item.get(name) {
         Some(Value::S(text)) => Some(text.as_str()),
@@ -195,7 +197,7 @@ fn row_key(item: &Item) -> Option<(RowKey, bool)> {
     Some((text("pk")?.parse().ok()?, member.is_cell()))
 }
 
-/// What an item says that it counts for. A tombstone counts for nothing.
+/// The weight that an item states. A tombstone weighs nothing.
 fn stated(item: &Item) -> Stated {
     match item.get("n") {
         _ if item.get("gone").is_some() => Stated::Amount(Weight::ABSENT),
@@ -206,8 +208,8 @@ fn stated(item: &Item) -> Stated {
 }
 
 impl Kept {
-    /// When the event of a member that is there was said; unknown where no `as_of` is about it: it lies in another partition than
-    /// its key says, or may have been a dead letter before it was a row.
+    /// When the event of a present member was produced. It is unknown if no `as_of` covers the event: because it is misrouted,
+    /// or may have been a dead letter before it was a row.
     fn said(&self, counter: &CounterId, item: &Item) -> Option<UnixMillis> {
         let (partitions, Some(Value::N(version))) = (self.dated?, item.get("v")) else { return None };
         let version = version.to_string().parse::<Version>().ok().filter(|version| version.is_routed())?;
@@ -217,7 +219,7 @@ impl Kept {
     }
 }
 
-/// Where an item is counted.
+/// The region of an item.
 fn region(item: &Item) -> Option<Region> {
     match item.get("region") {
         Some(Value::S(region)) => Region::new(region),
@@ -232,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bounds_are_sums_over_row_keys_of_what_each_had_since() {
+    fn the_bounds_are_sums_over_row_keys_of_their_values_since_the_given_time() {
         let history = History::default();
         let likes = |post| CounterId::likes(PostId::new(post).expect("an id"));
         for (shard, at, change) in [(0, 10, 1), (0, 20, 1), (0, 30, -1), (1, 20, 1), (1, 40, 1)] {
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_the_stream_may_show_in_the_other_order_widen_the_bounds_and_others_do_not() {
+    fn only_changes_that_the_stream_may_swap_widen_the_bounds() {
         let history = History::default();
         let likes = || CounterId::likes(PostId::new("p").expect("an id"));
         for (at, change) in [(10, 5), (100, -1), (110, 1), (500, -1), (600, 1)] {
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_before_is_in_however_late_it_became_a_row() {
+    fn an_earlier_event_is_included_however_late_it_became_a_row() {
         let history = History::default();
         let likes = CounterId::likes(PostId::new("p").expect("an id"));
         for (at, said) in [(10, 5), (30, 15)] {

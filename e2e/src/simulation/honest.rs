@@ -1,26 +1,25 @@
-//! Honesty: what an answer says of itself has to be true at the moment it is given, not only when all is quiet.
+//! Honesty: the claims in an answer have to be true when it is given, not only when all is quiet.
 //!
-//! An answer with `exact: true` and `as_of` = t says: every change made before t is in this number, and nothing that was
-//! lost is missing from it. A count is a sum over row keys, each of which has been followed up to a moment of its own. So
-//! the number must be a sum of values that its row keys had between t and the answer, and lies between the sum of the
-//! least and the sum of the greatest of them. Answers with `exact: false` claim nothing and are not judged.
+//! An answer with `exact: true` and `as_of` = t says that its number includes every change made before t, and that nothing
+//! lost is missing in it. A count is a sum over row keys, each of which was followed up to its own point in time. So the
+//! number must be a sum of values that its row keys had between t and the answer: it lies between the sums of their least and
+//! greatest values. Answers with `exact: false` claim nothing and are not judged.
 //!
-//! It says as well: every event that Kafka had acknowledged before t is in this number. A member's row says when its event was
-//! said, so a like of before t that is a row by now is among the changes that have to be in. This is judged where the stream is
-//! not later than the margin and no clock is ahead: else the standing may be ahead of what is counted.
+//! The answer also says that the number includes every event that Kafka had acknowledged before t. A member's row has the time
+//! of its event, so a like from before t that is a row by now must be included. This is judged only if the stream is not later
+//! than the margin and no clock is ahead: otherwise the standing may be ahead of the count.
 //!
-//! The law is as strict as is lawful. It makes room for five things alone, each only as far as the schedule has done it:
-//! - a change made at t itself may be in the number or not;
-//! - the stream may show a change late, or behind a later one, by the delay and the reordering it was drawn with. What is
-//!   claimed stays two seconds behind the clock for that, so of these two seconds none are given;
-//! - a local clock is believed while it is no more than two seconds off, so `as_of` may be ahead by as much as the schedule
-//!   has set a streamer's clock ahead within these, and by no more than that;
-//! - the answer ends the span when its reader has it, which is later than when the API made it;
-//! - a counter that was changed by hand says nothing of it: until a recount has undone the change, the number may differ
-//!   by what was put in, and by no more.
+//! The law is as strict as it can be. It makes five allowances, each only as far as the schedule requires:
+//! - A change made at t itself may or may not be included.
+//! - The stream may show a change late, or after a later one, by the delay and reordering drawn for it. Claims stay two seconds
+//!   behind the clock for this reason, so these two seconds are not allowed for.
+//! - A local clock is used while it is at most two seconds wrong, so `as_of` may be ahead by as much as the schedule has set a
+//!   streamer's clock ahead, up to that limit.
+//! - The interval ends when the reader receives the answer, which is later than when the API made it.
+//! - A counter that was changed by hand does not show it. Until a recount has undone the change, the number may differ by that
+//!   amount, and by no more.
 //!
-//! A row whose weight is not readable counts for nothing, and no answer is exact while there is one: from the moment that
-//! `as_of` says on it is known to be there.
+//! An unreadable row weighs nothing, and no answer is exact while there is one whose appearance lies before `as_of`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -49,21 +48,21 @@ pub(crate) struct Answer {
     pub(crate) as_of: u64,
 }
 
-/// What answers are about that name no counter.
+/// The default counter, for answers that do not name one.
 fn likes() -> String {
     CounterName::LIKES.to_string()
 }
 
-/// How far behind the clock a relay stays with what it claims: a stream that is no later is no excuse.
+/// How far a relay's claims stay behind the clock. A stream that is at most this late needs no allowance.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// A stream that may be later than this is a late one.
+/// The delay beyond which a stream counts as late.
 const LATE: Duration = Duration::from_secs(30);
 
-/// How far off a local clock may be and be believed.
+/// The largest error with which a local clock is used.
 const BELIEVED: Duration = Duration::from_secs(2);
 
-/// The law, and what it has judged; clones are the same.
+/// The law and the number of judged answers. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Honesty(Arc<Judged>);
 
@@ -72,11 +71,11 @@ struct Judged {
     history: History,
     /// How late the stream may show a change.
     delay: Duration,
-    /// How far apart two changes may be that it shows in the other order.
+    /// The greatest distance of two changes that the stream may swap.
     reorder: Duration,
-    /// How far ahead of the store's clock a streamer's clock has been, in milliseconds.
+    /// How far a streamer's clock was ahead of the store's, in milliseconds.
     ahead: AtomicU64,
-    /// What was put into counters by hand: the sum of what lowered each, and of what raised it.
+    /// Edits by hand: the sums of negative and of positive changes of each counter.
     injected: Mutex<BTreeMap<String, (i64, i64)>>,
     answers: AtomicU64,
     exact: AtomicU64,
@@ -84,7 +83,7 @@ struct Judged {
     first_lie: OnceLock<String>,
 }
 
-/// How many answers were judged, how many of them said that they were exact, and how many were lies.
+/// The numbers of judged answers, of exact ones, and of lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) answers: u64,
@@ -93,7 +92,8 @@ pub(crate) struct Count {
 }
 
 impl Honesty {
-    /// Of answers about the rows of `history`, whose changes the stream shows after `delay` and `reorder` at most.
+    /// Judges answers about the rows of `history`, whose changes the stream shows at most `delay` late and `reorder` out of
+    /// order.
     pub(crate) fn of(history: History, delay: Duration, reorder: Duration) -> Self {
         let (ahead, injected) = (AtomicU64::new(0), Mutex::default());
         let (answers, exact, lies) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
@@ -101,18 +101,19 @@ impl Honesty {
         Self(Arc::new(Judged { history, delay, reorder, ahead, injected, answers, exact, lies, first_lie }))
     }
 
-    /// From now on `as_of` may be `by` ahead: a streamer has a clock that is, unless it is one that nobody believes.
+    /// From now on `as_of` may be `by` ahead because of a streamer's clock, unless the error is so large that the clock is not
+    /// used.
     pub(crate) fn clock_is_ahead(&self, by: Duration) {
         let by = if by > BELIEVED { 0 } else { by.as_millis() };
         self.0.ahead.fetch_max(u64::try_from(by).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Whether the stream may be later than what is claimed allows for at first.
+    /// Whether the stream may be later than the margin of claims.
     pub(crate) fn is_of_a_late_stream(&self) -> bool {
         self.0.delay > LATE
     }
 
-    /// `counter` was changed by `amount`, which its rows were not.
+    /// `counter` was changed by `amount` without its rows.
     pub(crate) fn injected(&self, counter: &CounterId, amount: i64) {
         let mut injected = self.0.injected.lock();
         let (lowered, raised) = injected.entry(counter.stored().into_owned()).or_default();
@@ -120,7 +121,7 @@ impl Honesty {
         *raised += amount.max(0);
     }
 
-    /// The lie that `answer` is, if it is one; its reader has it now.
+    /// Describes the lie in `answer`, which its reader has just received, if there is one.
     pub(crate) fn lie(&self, answer: &Answer) -> Option<String> {
         let Judged { history, delay, reorder, ahead, injected, answers, exact, lies, first_lie } = &*self.0;
         answers.fetch_add(1, Ordering::Relaxed);
@@ -136,7 +137,7 @@ impl Honesty {
         let (least, greatest) = history.bounds(&id, Since { rows: from, said }, *reorder);
         let injected = injected.lock();
         let (lowered, raised) = injected.get(&*id.stored()).copied().unwrap_or_default();
-        // Fewer than none are answered as none.
+        // Negative counts of sets are answered as 0.
         let least_shown = if id.name.kind() == CounterKind::Set { 0 } else { i64::MIN };
         let lawful = (least + lowered).max(least_shown)..=(greatest + raised).max(least_shown);
         let unreadable = history.unreadable_since(&id).filter(|since| *since < from);
@@ -152,13 +153,13 @@ impl Honesty {
             lawful.end()
         );
         if let Some(since) = unreadable {
-            let _ = write!(lie, ", and one of them is not readable since {since}");
+            let _ = write!(lie, ", and one of its rows has been unreadable since {since}");
         }
         first_lie.get_or_init(|| lie.clone());
         Some(lie)
     }
 
-    /// What was judged, if none of it was a lie.
+    /// The counts, or an error if there was a lie.
     pub(crate) fn verdict(&self) -> anyhow::Result<Count> {
         let count = self.count();
         let first = self.0.first_lie.get();
@@ -166,7 +167,7 @@ impl Honesty {
         Ok(count)
     }
 
-    /// What was judged so far.
+    /// The counts so far.
     pub(crate) fn count(&self) -> Count {
         let [answers, exact, lies] =
             [&self.0.answers, &self.0.exact, &self.0.lies].map(|count| count.load(Ordering::Relaxed));
@@ -184,7 +185,7 @@ mod tests {
         CounterId { post: PostId::new("p").expect("an id"), name }
     }
 
-    /// Rows that go 20, 10 at 1,000 and 13 at 2,000.
+    /// Rows that weigh 20, then 10 at 1,000 and 13 at 2,000.
     fn honesty(settles: u64) -> Honesty {
         let history = History::default();
         let key = RowKey { counter: of_post(CounterName::LIKES), shard: Shard::new(0).expect("a shard") };
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_the_rows_never_had_is_a_lie_and_one_they_had_before_as_of_is_too() {
+    fn a_number_that_the_rows_never_had_or_had_only_before_as_of_is_a_lie() {
         let honesty = honesty(0);
         assert_eq!(honesty.lie(&answer(20, 900)), None);
         assert_eq!(honesty.lie(&answer(12, 1_500)), None, "between what they had");
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_for_a_late_stream_a_clock_ahead_and_what_was_put_in_by_hand() {
+    fn allowances_are_made_for_a_late_stream_a_clock_ahead_and_edits_by_hand() {
         let (strict, late) = (honesty(2_000), honesty(2_400));
         assert!(strict.lie(&answer(20, 1_400)).is_some());
         assert_eq!(late.lie(&answer(20, 1_400)), None);
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_may_be_below_zero_and_likes_and_sums_of_one_post_are_apart() {
+    fn a_sum_may_be_negative_and_likes_and_sums_of_one_post_are_separate() {
         let history = History::default();
         let key = RowKey { counter: of_post(named("score")), shard: Shard::new(0).expect("a shard") };
         history.add(key, (UnixMillis(1), None), -5);
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_is_exact_while_a_row_is_not_readable_that_was_there_before_as_of() {
+    fn no_answer_is_exact_while_a_row_has_been_unreadable_since_before_as_of() {
         let honesty = honesty(0);
         let counter = of_post(CounterName::LIKES);
         honesty.0.history.unreadable(&counter, UnixMillis(2_500), 1);

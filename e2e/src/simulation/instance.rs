@@ -1,4 +1,4 @@
-//! One process of a schedule: a service's `App` with clients, clock and chance of its own, that can be started, killed,
+//! One process of a schedule: a service's `App` with its own clients, clock and random numbers, which can be started, killed,
 //! stopped and frozen.
 
 mod apps;
@@ -22,38 +22,38 @@ use crate::simulation::rewrite::Asked;
 use crate::simulation::wire::{Tampered, Wire};
 use crate::simulation::world::{World, settings};
 
-/// The group of all consumers, and of all folds.
+/// The groups of all consumers and of all folds.
 pub(crate) const GROUP: &str = "tally-consumer";
 pub(crate) const FOLDS: &str = "tally-change-streamer";
 
-/// What a process is.
+/// The service of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Consumer,
     Streamer,
     Recounter,
     Api,
-    /// It lists what is trending.
+    /// Makes lists of what is trending.
     Trends,
 }
 
-/// One life of a process: what it has in common with all that stands between it and the world.
+/// One life of a process, with what its ports share.
 #[derive(Clone)]
 pub(crate) struct Process {
     pub(crate) role: Role,
     pub(crate) world: Arc<World>,
     pub(crate) mutant: Option<Mutant>,
-    /// Whether its clock is behind that of the store.
+    /// Whether its clock is behind the store's.
     pub(crate) is_behind: bool,
-    /// What is under way in it ends with it.
+    /// Its tasks, which end with it.
     pub(crate) host: Host,
-    /// Its gates to the store and to the log.
+    /// Its gate to the store and the log.
     pub(crate) wire: Gate,
     pub(crate) log: Gate,
-    /// What it has on its way to the log, and what it has asked of it.
+    /// Its requests to the log that are under way.
     pub(crate) under_way: UnderWay,
     pub(crate) asked: Asked,
-    /// What it has stored as done that is not.
+    /// What a mutant has stored as done although it is not.
     pub(crate) beyond: Option<Beyond>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Slot {
     pub(crate) life: Option<Life>,
     /// When it is started again.
     pub(crate) due: Option<Instant>,
-    /// Where an API is asked.
+    /// Where requests to an API are sent.
     pub(crate) door: Door,
     nth: u64,
     lives: u64,
@@ -75,14 +75,14 @@ pub(crate) struct Life {
     running: Running,
     wire: Gate,
     log: Gate,
-    /// Stops an API's tasks as well: what it knows grows old unseen.
+    /// Freezes an API's tasks as well, so that its knowledge becomes old.
     tasks: Standstill,
-    /// When the store, and then the log, may be reached again.
+    /// When it can reach the store again, and then the log.
     pub(crate) thaws: Option<(Instant, Instant)>,
 }
 
 impl Slot {
-    /// A place with no process in it yet.
+    /// A place without a process.
     pub(crate) fn new(role: Role, nth: u64) -> Self {
         let name = match role {
             Role::Consumer => format!("consumer-{nth}"),
@@ -95,7 +95,7 @@ impl Slot {
         Self { role, name, life: None, due, door, nth, lives: 0 }
     }
 
-    /// What of a streamer it is.
+    /// The role of a streamer.
     pub(crate) fn part(&self, profile: &Profile) -> streamer::Role {
         match self.nth % 2 {
             _ if !profile.apart => streamer::Role::Both,
@@ -104,7 +104,7 @@ impl Slot {
         }
     }
 
-    /// Starts the process, whose clock says `now`.
+    /// Starts the process with a clock that shows `now`.
     pub(crate) fn start(
         &mut self,
         world: &Arc<World>,
@@ -156,17 +156,17 @@ impl Slot {
         self.life = Some(Life { running, wire, log, tasks, thaws: None });
     }
 
-    /// The end of the process that it was not asked for, if there was one.
+    /// The end of a process that was not stopped, if it has ended.
     pub(crate) fn ended(&self) -> Option<Ended> {
         self.life.as_ref()?.running.ended().now_or_never()
     }
 
-    /// Whether it stands still.
+    /// Whether it is frozen.
     pub(crate) fn is_frozen(&self) -> bool {
         self.life.as_ref().is_some_and(|life| life.thaws.is_some())
     }
 
-    /// The partitions that it leaves alone because their group was set forward.
+    /// The partitions that it does not read because their group offset was set forward.
     pub(crate) fn forward(&self) -> Vec<u32> {
         let conditions = self.life.as_ref().map(|life| life.running.host().readiness().report().conditions);
         let stands = |(name, condition): (String, Condition)| match condition {
@@ -178,7 +178,7 @@ impl Slot {
         conditions.into_iter().flatten().filter_map(stands).collect()
     }
 
-    /// Ends it as a crash does.
+    /// Ends it like a crash.
     pub(crate) async fn kill(&mut self) {
         self.door.close();
         if let Some(life) = self.life.take() {
@@ -186,7 +186,7 @@ impl Slot {
         }
     }
 
-    /// Stops it in order; whether it said that all was well.
+    /// Stops it gracefully, and returns whether it ended without an error.
     pub(crate) async fn stop(&mut self) -> bool {
         match self.life.take() {
             Some(life) => {
@@ -200,7 +200,7 @@ impl Slot {
         }
     }
 
-    /// Freezes it; its store answers again at the first of two moments, its log at the second.
+    /// Freezes it. It can reach the store again at the first of two times, and the log at the second.
     pub(crate) fn freeze(&mut self, thaws: (Instant, Instant)) {
         if let Some(life) = &mut self.life {
             life.wire.shut();
@@ -213,7 +213,7 @@ impl Slot {
         }
     }
 
-    /// Thaws what is due by `now`.
+    /// Resumes what is due at `now`.
     pub(crate) fn thaw(&mut self, now: Instant) {
         let Some(life) = &mut self.life else { return };
         let Some((wire, log)) = life.thaws else { return };

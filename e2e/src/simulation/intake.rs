@@ -1,6 +1,6 @@
-//! How a process reads its topics. It may stand still: then every call that it makes, and every answer that it waits for, is held.
-//! One that wakes up sends what it had under way before it hears what the group decided without it. Of the log `changes` it hears
-//! late that a partition was taken from it; and a mutant reads by other rules.
+//! A process's access to its topics. While the process is frozen, every call and every answer is held back. When it resumes,
+//! it sends its requests under way before it hears what the group has decided meanwhile. It hears late that a partition of the
+//! log `changes` was revoked, and a mutant reads by other rules.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -23,7 +23,7 @@ use crate::simulation::Draws;
 use crate::simulation::instance::Process;
 use crate::simulation::rewrite::Rewriter;
 
-/// A gate; clones are the same one. Those that wait are let through in the order of waiting.
+/// A gate. Clones share it, and waiting calls pass in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate(Arc<Shared>);
 
@@ -34,19 +34,19 @@ struct Shared {
 }
 
 impl Gate {
-    /// Lets nothing through any more.
+    /// Closes the gate.
     pub(crate) fn shut(&self) {
         self.0.shut.store(true, Ordering::Relaxed);
     }
 
-    /// Lets everything through.
+    /// Opens the gate.
     pub(crate) fn open(&self) {
         self.0.shut.store(false, Ordering::Relaxed);
         let waiting = std::mem::take(&mut *self.0.waiting.lock());
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Completes while the gate is open.
+    /// Returns once the gate is open.
     pub(crate) async fn pass(&self) {
         poll_fn(|context| {
             if !self.0.shut.load(Ordering::Relaxed) {
@@ -59,22 +59,22 @@ impl Gate {
     }
 }
 
-/// How long it may be until a process hears that a partition of the log was taken from it, in milliseconds.
+/// How long, in milliseconds, it may take until a process hears that a partition of the log was revoked.
 const UNHEARD: u64 = 800;
 
-/// A membership of a group, behind a gate.
+/// A membership in a group, behind a gate.
 pub(crate) struct ProcessIntake {
     pub(crate) inner: Box<dyn Intake>,
     pub(crate) gate: Gate,
     pub(crate) held: Option<Outcome<Rebalance>>,
-    /// What a mutant commits in the place of what is finished.
+    /// What a mutant commits instead of the finished offset.
     pub(crate) beyond: Option<Beyond>,
-    /// Draws how late the process hears of what was taken from it, where it reads the log `changes`.
+    /// Draws the delay of revocations for a process that reads the log `changes`.
     pub(crate) late: Option<Chance>,
     pub(crate) rewriter: Option<Rewriter>,
 }
 
-/// How far a process has read each partition, and what of that a mutant has stored as done; clones are the same.
+/// How far a process has read each partition, and what a mutant has stored as done. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beyond(Arc<Mutex<BTreeMap<u32, [Offset; 2]>>>);
 
@@ -83,7 +83,7 @@ impl Beyond {
         self.0.lock().entry(partition).or_default()[0] = to;
     }
 
-    /// What of a partition is stored as done, where that was read further than `safe`.
+    /// The offset to store as done, which is beyond `safe` if more was read.
     pub(crate) fn stored(&self, partition: u32, safe: Offset) -> Offset {
         let mut places = self.0.lock();
         let [read, stored] = places.entry(partition).or_default();
@@ -133,7 +133,7 @@ struct ProcessPartition {
     beyond: Option<Beyond>,
     rewriter: Option<Rewriter>,
     unheard: Option<Duration>,
-    /// When the process hears that the partition is taken from it.
+    /// When the process hears of the revocation.
     revoked: OnceLock<Instant>,
 }
 

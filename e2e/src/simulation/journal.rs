@@ -1,5 +1,5 @@
-//! The log `changes` as a reader has it that misses nothing: what every counter is to get, with the place of each item and
-//! the last announcement of a loss before it. What processes do is held against it.
+//! The log `changes` as read by a reader that misses nothing: the items of every counter, their positions, and the last loss
+//! announced before each. The actions of processes are compared with it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use tally_core::topic::Offset;
 /// The topic of the log.
 pub(crate) const CHANGES: &str = "changes";
 
-/// How far apart the places are that are remembered of a partition, and how many of them are.
+/// The distance in time between remembered positions of a partition, and their number.
 const APART: Duration = Duration::from_secs(5);
 const REMEMBERED: usize = 5;
 
-/// The log so far; clones are the same.
+/// The log so far. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     reader: TopicReader,
@@ -38,7 +38,7 @@ pub(crate) struct Journal {
 struct Kept {
     deployment: Option<DeploymentId>,
     generation: u16,
-    /// How many partitions it has.
+    /// The number of partitions.
     count: u32,
     partitions: BTreeMap<u32, Logged>,
 }
@@ -46,30 +46,30 @@ struct Kept {
 /// One partition.
 #[derive(Debug, Default)]
 struct Logged {
-    /// Everything before this place was read.
+    /// Everything before this position was read.
     at: Place,
     filter: Filter,
     ladder: Ladder,
-    /// Some of it was lost, so that not everybody has read the same.
+    /// Part of it was lost, so that not every reader has read the same.
     torn: bool,
     items: BTreeMap<CounterId, Vec<Logs>>,
-    /// What the accepted entries of each row key come to.
+    /// The sum of the accepted entries of each row key.
     gained: BTreeMap<RowKey, i64>,
-    /// The losses, by the places of their announcements.
+    /// The losses, by the positions of their announcements.
     losses: BTreeMap<Place, LossNumber>,
-    /// The last places, and when they were reached.
+    /// The last positions, and when they were reached.
     passed: VecDeque<(UnixMillis, Position)>,
-    /// One of them from before the last announcement of a loss.
+    /// A position from before the last announcement of a loss.
     before_loss: Option<Position>,
 }
 
-/// Something that a counter is to get.
+/// An item for a counter.
 #[derive(Clone, Debug)]
 pub(crate) struct Logs {
     pub(crate) at: Place,
-    /// The last announcement of a loss before it.
+    /// The last loss announced before it.
     pub(crate) loss: Option<Place>,
-    /// The thresholds in force there.
+    /// The thresholds in force at its position.
     pub(crate) ladder: Ladder,
     what: What,
 }
@@ -77,12 +77,12 @@ pub(crate) struct Logs {
 #[derive(Clone, Debug)]
 enum What {
     Entry(Entry),
-    /// A correction, and what the entries before it come to for each of its shards.
+    /// A correction, and the sum of the entries before it for each shard.
     Correction(Correction, BTreeMap<Shard, i64>),
 }
 
 impl Logs {
-    /// What it does to its counter.
+    /// Its effect on the counter.
     pub(crate) fn change(&self) -> Change<'_> {
         match &self.what {
             What::Entry(entry) => Change::Entry(entry),
@@ -90,7 +90,7 @@ impl Logs {
         }
     }
 
-    /// Of a correction: what the entries before it come to for each of its shards.
+    /// For a correction, the sum of the entries before it for each shard.
     pub(crate) fn right(&self) -> Option<&BTreeMap<Shard, i64>> {
         match &self.what {
             What::Entry(_) => None,
@@ -100,13 +100,13 @@ impl Logs {
 }
 
 impl Journal {
-    /// Of the log in `broker`, which has so many partitions and is empty.
+    /// Reads the empty log in `broker`, which has this many partitions.
     pub(crate) fn of(broker: &Broker, count: u32) -> Self {
         let kept = Kept { count, ..Kept::default() };
         Self { reader: broker.reader("observer", CHANGES), kept: Arc::new(Mutex::new(kept)) }
     }
 
-    /// Learns whose log it is, once that is stored.
+    /// Learns the deployment of the log once that is stored.
     pub(crate) async fn learn(&self, changes: &Changes) -> anyhow::Result<()> {
         if self.kept.lock().deployment.is_none()
             && let Some(config) = changes.config().await?
@@ -117,7 +117,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Reads on to where the log ends now; nothing while the broker is away.
+    /// Reads up to the current end of the log; does nothing while the broker is unavailable.
     pub(crate) async fn follow(&self) -> anyhow::Result<()> {
         if self.kept.lock().deployment.is_none() {
             return Ok(());
@@ -135,8 +135,8 @@ impl Journal {
         Ok(())
     }
 
-    /// What a counter is to get from one place of its partition up to another; `None` where the log was not read so far, or
-    /// where some of it was lost.
+    /// The items of a counter between two positions of its partition, or `None` if the log was not read that far or part of it
+    /// was lost.
     pub(crate) fn between(&self, counter: &CounterId, from: Place, to: Place) -> Option<Vec<Logs>> {
         let kept = self.kept.lock();
         let logged = kept.partitions.get(&kept.partition_of(counter))?;
@@ -147,25 +147,25 @@ impl Journal {
         Some(items.iter().filter(|item| item.at >= from && item.at < to).cloned().collect())
     }
 
-    /// Whether some of the partition of a counter was lost.
+    /// Whether part of a counter's partition was lost.
     pub(crate) fn is_torn(&self, counter: &CounterId) -> bool {
         let kept = self.kept.lock();
         kept.partitions.get(&kept.partition_of(counter)).is_some_and(|logged| logged.torn)
     }
 
-    /// From now on not everybody has read the same of a partition.
+    /// From now on, not every reader has read the same in this partition.
     pub(crate) fn tear(&self, partition: u32) {
         self.kept.lock().partitions.entry(partition).or_default().torn = true;
     }
 
-    /// Where a reader of everything goes on in a partition.
+    /// The position of a complete reader in a partition.
     pub(crate) fn end(&self, partition: u32) -> Option<Position> {
         let kept = self.kept.lock();
         let Logged { at, filter, ladder, .. } = kept.partitions.get(&partition)?;
         Some(Position { at: *at, filter: filter.clone(), ladder: *ladder, last: None })
     }
 
-    /// A place before the last announcement of a loss in a partition, with a filter that says that it knows all losses.
+    /// A position before the last announced loss of a partition, with a filter that claims to know all losses.
     pub(crate) fn before_loss(&self, partition: u32) -> Option<Position> {
         let kept = self.kept.lock();
         let logged = kept.partitions.get(&partition)?;
@@ -176,14 +176,14 @@ impl Journal {
         Some(position)
     }
 
-    /// The greatest number of a loss that was announced in a partition up to a place.
+    /// The greatest number of a loss announced in a partition up to a position.
     pub(crate) fn number(&self, partition: u32, up_to: Place) -> Option<LossNumber> {
         let kept = self.kept.lock();
         let logged = kept.partitions.get(&partition)?;
         logged.losses.range(..=up_to).map(|(_, number)| *number).max()
     }
 
-    /// The number of the loss that was announced at a place of the partition of a counter.
+    /// The number of the loss announced at a position in the partition of a counter.
     pub(crate) fn announced(&self, counter: &CounterId, at: Place) -> Option<LossNumber> {
         let kept = self.kept.lock();
         kept.partitions.get(&kept.partition_of(counter))?.losses.get(&at).copied()
@@ -194,7 +194,7 @@ impl Journal {
         self.kept.lock().partitions.values().any(|logged| !logged.losses.is_empty())
     }
 
-    /// How many partitions it has.
+    /// The number of partitions.
     pub(crate) fn partitions(&self) -> u32 {
         self.kept.lock().count
     }
@@ -205,7 +205,7 @@ impl Kept {
         partition_of(&RowKey::first(counter), self.count)
     }
 
-    /// Where reading goes on in a log that begins and ends so.
+    /// Where reading continues in a log with this beginning and end.
     fn goes_on(&mut self, partition: u32, start: Offset, end: Offset) -> Offset {
         let logged = self.partitions.entry(partition).or_default();
         logged.at = logged.at.max(Place::new(self.generation, Offset(0)));
@@ -272,7 +272,7 @@ impl Logged {
         self.at = at.next();
     }
 
-    /// Remembers the place now and then.
+    /// Remembers the position from time to time.
     fn pass(&mut self, at: Place, now: UnixMillis) {
         if self.passed.back().is_some_and(|(last, _)| now.since(*last) < APART) {
             return;

@@ -1,5 +1,6 @@
-//! Laws of counters: when all is quiet counts are their rows, and what was said. Every write of a counter has taken in each item of
-//! an interval of its partition exactly once, a correction has made its shards right, and who reached a threshold first is recorded.
+//! The laws of counters. At rest, counts equal their rows and the events. Every write of a counter has processed each item in
+//! an interval of its partition exactly once, a correction makes its shards right, and the first to reach a threshold is
+//! recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +14,15 @@ use tally_core::milestone::{Milestone, Winner};
 use crate::simulation::journal::{Journal, Logs};
 use crate::simulation::registers::Write;
 
-/// Rows and counters when nothing is on its way.
+/// Rows and counters when nothing is under way.
 pub(crate) struct Quiet<'a> {
-    /// What the rows of each row key weigh.
+    /// The total weight of each row key.
     pub(crate) rows: &'a BTreeMap<RowKey, i64>,
     pub(crate) counters: &'a BTreeMap<CounterId, Counter>,
 }
 
 impl Quiet<'_> {
-    /// Every row key with its rows and what is counted of it.
+    /// Every row key with its weight and its count.
     fn keys(&self) -> impl Iterator<Item = (RowKey, i64, i64)> {
         self.counters.iter().flat_map(move |(id, counter)| {
             ShardCount::MAX.all().map(move |shard| {
@@ -33,7 +34,7 @@ impl Quiet<'_> {
     }
 }
 
-/// Every count is its rows, and nothing in it says otherwise.
+/// Every count must equal its rows, and no counter may say that it is in doubt.
 pub(crate) fn exact(quiet: &Quiet<'_>) -> anyhow::Result<()> {
     for (key, rows, counted) in quiet.keys() {
         ensure!(
@@ -50,31 +51,32 @@ pub(crate) fn exact(quiet: &Quiet<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where nothing was lost, a count is its rows before any recount, too, unless it was changed by hand or says that it is in doubt.
+/// If nothing was lost, a count equals its rows even before a recount, unless it was edited by hand or says that it is in
+/// doubt.
 pub(crate) fn held(quiet: &Quiet<'_>, is_edited: impl Fn(&RowKey) -> bool) -> anyhow::Result<()> {
     let is_doubted = |key: &RowKey| quiet.counters.get(&key.counter).is_some_and(|it| it.doubt.contains(&key.shard));
     for (key, rows, counted) in quiet.keys().filter(|(key, ..)| !is_edited(key) && !is_doubted(key)) {
         ensure!(
             counted == rows,
-            "{key} has {rows} rows, nobody has changed it by hand, and {counted} are counted: {:?}",
+            "{key} has {rows} rows and was not edited, but {counted} are counted: {:?}",
             quiet.counters[&key.counter]
         );
     }
     Ok(())
 }
 
-/// Every count is what was said, without a look at the rows.
+/// Every count must equal the events, independently of the rows.
 pub(crate) fn said(quiet: &Quiet<'_>, totals: &BTreeMap<CounterId, i64>) -> anyhow::Result<()> {
     for (id, counter) in quiet.counters {
         let total = totals.get(id).copied().unwrap_or(0);
-        ensure!(counter.likes == total, "{id} is counted as {}, and what was said comes to {total}", counter.likes);
+        ensure!(counter.likes == total, "{id} is counted as {}, but its events add up to {total}", counter.likes);
     }
     let uncounted = totals.iter().find(|(id, total)| **total != 0 && !quiet.counters.contains_key(id));
-    ensure!(uncounted.is_none(), "{uncounted:?} was said, and there is no such counter");
+    ensure!(uncounted.is_none(), "{uncounted:?} has events but no counter");
     Ok(())
 }
 
-/// What the rows of each row key weigh.
+/// The total weight of each row key.
 pub(crate) fn weights(rows: &[ScannedRow]) -> BTreeMap<RowKey, i64> {
     let mut weighed = BTreeMap::new();
     for row in rows {
@@ -85,22 +87,22 @@ pub(crate) fn weights(rows: &[ScannedRow]) -> BTreeMap<RowKey, i64> {
     weighed
 }
 
-/// The writes that were judged, and those that wait until the log was read so far.
+/// The judged writes, and those that wait until the log is read that far.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     waiting: Vec<Write>,
-    /// What was put into each row key by hand, in order.
+    /// The edits of each row key by hand, in order.
     by_hand: BTreeMap<RowKey, Vec<i64>>,
-    /// Who or what reached each threshold of each counter first.
+    /// The first to reach each threshold of each counter.
     firsts: BTreeMap<CounterId, BTreeMap<i64, Winner>>,
-    /// Counters of which some writes cannot be judged: what the log had is lost.
+    /// Counters whose writes cannot all be judged, since part of their log is lost.
     unknown: BTreeSet<CounterId>,
-    /// Corrections that were judged.
+    /// The number of judged corrections.
     pub(crate) corrections: u64,
 }
 
 impl Steps {
-    /// Judges what was written since. Where pieces of the stream were lost, a correction is not held against what the log has.
+    /// Judges the writes since the last call. If part of the stream was lost, corrections are not compared with the log.
     pub(crate) fn follow(&mut self, writes: Vec<Write>, journal: &Journal, lossy: bool) -> anyhow::Result<()> {
         self.waiting.extend(writes);
         for write in std::mem::take(&mut self.waiting) {
@@ -126,7 +128,7 @@ impl Steps {
         Ok(())
     }
 
-    /// A write that does not move the version is one by hand.
+    /// A write that does not advance the version is an edit by hand.
     fn edited(&mut self, counter: &CounterId, before: &Counter, after: &Counter) {
         for (shard, part) in &after.parts {
             let amount = part - before.part(*shard);
@@ -164,13 +166,13 @@ impl Steps {
         right.updated_at = after.updated_at;
         ensure!(
             right == *after,
-            "the counter of {counter} was written as {after:?}, and by the log from {from} on it is {right:?}"
+            "the counter of {counter} was written as {after:?}, but the log from {from} on makes it {right:?}"
         );
         Ok(())
     }
 
-    /// A correction makes its shards what the entries before it come to. It does not know of what was put in by hand after it
-    /// was calculated.
+    /// A correction sets its shards to the sum of the entries before it. It does not include edits by hand after it was
+    /// calculated.
     fn corrected(
         &self,
         counter: &CounterId,
@@ -186,7 +188,7 @@ impl Steps {
             let is_later = (0..later.len()).any(|nth| later[nth..].iter().sum::<i64>() == part - right);
             ensure!(
                 part == right || is_later,
-                "a correction at {} has made {key} {part}, and its changes come to {right}",
+                "a correction at {} has set {key} to {part}, but its changes add up to {right}",
                 item.at
             );
         }
@@ -203,8 +205,8 @@ impl Steps {
         }
     }
 
-    /// Holds the milestones recorded of a counter against who reached its thresholds first; how many there are. Where pieces
-    /// of the stream were lost, a record need not name who it was.
+    /// Compares the recorded milestones of a counter with those that follow from the log, and returns their number. If part of
+    /// the stream was lost, a record need not name the right winner.
     pub(crate) fn milestones(&self, counter: &CounterId, recorded: &[Milestone], lossy: bool) -> anyhow::Result<u64> {
         let none = BTreeMap::new();
         let firsts = self.firsts.get(counter).unwrap_or(&none);
@@ -216,10 +218,10 @@ impl Steps {
         for (threshold, first) in firsts {
             let by = told.get(threshold).with_context(|| format!("{counter} reached {threshold} unrecorded"))?;
             let lawful = *by == first || lossy && **by == Winner::Unwitnessed;
-            ensure!(lawful, "{counter} reached {threshold} by {first:?}, and {by:?} is recorded");
+            ensure!(lawful, "{counter} reached {threshold} by {first:?}, but {by:?} is recorded");
         }
         let spare = told.keys().find(|threshold| !firsts.contains_key(threshold));
-        ensure!(spare.is_none(), "{counter} has a record of {spare:?}, which nothing reached: {recorded:?}");
+        ensure!(spare.is_none(), "{counter} has a record of {spare:?}, which was not reached: {recorded:?}");
         Ok(told.len() as u64)
     }
 
@@ -228,13 +230,13 @@ impl Steps {
         self.waiting.is_empty()
     }
 
-    /// Whether something was put into a row key by hand.
+    /// Whether a row key was edited by hand.
     pub(crate) fn is_edited(&self, key: &RowKey) -> bool {
         self.by_hand.contains_key(key)
     }
 }
 
-/// What lifted a total, where `nth` was missing to a threshold.
+/// The winner of a threshold that was `nth` away before the change.
 fn winner(change: Change<'_>, nth: i64) -> Winner {
     match change {
         Change::Entry(entry) => Winner::of(entry, nth),
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_gains_what_no_entry_gives_or_goes_back_breaks_the_law_and_an_edit_by_hand_does_not() {
+    fn a_counter_may_only_change_by_log_entries_and_edits_by_hand() {
         let id = CounterId::likes(PostId::new("p").expect("an id"));
         let step =
             |before: &Counter, after: &Counter| Steps::default().step(&id, before.clone(), after, &[], false).is_ok();

@@ -1,5 +1,5 @@
-//! What a reader of the topic of boards is told, moment by moment, held against what rows gained: from the store's own word about
-//! every row, not from the log.
+//! Compares the lists that a reader of the topic of boards gets at each moment with the gains of the rows. The gains come from
+//! the store's changes of rows, not from the log.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
@@ -20,16 +20,16 @@ use crate::simulation::world::World;
 
 /// The topic of boards.
 pub(crate) const BOARDS: &str = "boards";
-/// The group of all who list.
+/// The group of all processes that make lists.
 pub(crate) const GROUP: &str = "tally-trends";
 
-/// The regions that are said.
+/// The regions of events.
 pub(crate) const REGIONS: [&str; 3] = ["us", "eu", "ap"];
 
-/// So short that much leaves them in a schedule.
+/// The windows are so short that many changes leave them during a schedule.
 const WINDOWS: [&str; 2] = ["1m", "2m"];
 
-/// So few that boards are cut and refilled all the time.
+/// The boards are so small that they are cut and refilled all the time.
 pub(crate) const RULES: BoardRules = BoardRules { most: 4, keep: 3, least: 2, list: 2, min_count: 1 };
 
 /// The windows of all lists.
@@ -37,13 +37,13 @@ pub(crate) fn windows() -> Vec<Window> {
     WINDOWS.map(|window| window.parse().expect("it is a window")).to_vec()
 }
 
-/// How many lists were judged.
+/// The numbers of judged lists.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Judged {
     pub(crate) lists: u64,
-    /// Those that said that they were exact,
+    /// Lists that were called exact.
     pub(crate) exact: u64,
-    /// and those that said by how much they may be off.
+    /// Lists with a bound.
     pub(crate) bounded: u64,
 }
 
@@ -55,10 +55,10 @@ pub(crate) struct Lists {
     shelf: Shelf,
     misread: Option<Misread>,
     told: u64,
-    /// The topic as compaction leaves it: by key, when it was written and what it says.
+    /// The topic after compaction: the time and value of each key.
     kept: BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
     messages: u64,
-    /// What rows did, by second, and how many of the changes that makes.
+    /// The changes of rows, by second, and their number.
     seconds: BTreeMap<u64, Vec<RowChange>>,
     taken: usize,
     gained: Vec<Gained>,
@@ -73,7 +73,7 @@ struct Message {
 }
 
 impl Lists {
-    /// Of the counters and regions of `profile`, read as `mutant` reads; `None` where nothing is listed.
+    /// Reads lists of the counters and regions of `profile`, as `mutant` reads them; `None` if there are no lists.
     pub(crate) fn of(world: &World, profile: &Profile, mutant: Option<Mutant>) -> Option<Self> {
         profile.listing.as_ref()?;
         let region = |name: &str| Region::new(name).expect("it is a region");
@@ -97,7 +97,7 @@ impl Lists {
         })
     }
 
-    /// Reads what was written since, and holds every moment that it tells against the rows.
+    /// Reads the new messages, and compares the lists of every published moment with the rows.
     pub(crate) async fn look(&mut self, history: &History) -> anyhow::Result<()> {
         let changes = history.rows_behind(self.taken);
         self.taken += changes.len();
@@ -115,7 +115,7 @@ impl Lists {
         self.begun_anew()
     }
 
-    /// What was written since, in the order of time; nothing while the broker is away.
+    /// The new messages in order of time; none while the broker is unavailable.
     async fn messages(&mut self) -> Vec<Message> {
         let mut messages = Vec::new();
         for (partition, log) in self.boards.logs().await.unwrap_or_default() {
@@ -136,7 +136,7 @@ impl Lists {
     }
 
     fn take(&mut self, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
-        let message = Published::read(key, value).context("a message of the topic of boards is not readable")?;
+        let message = Published::read(key, value).context("cannot read a message of the topic of boards")?;
         let is_tick = matches!(message, Published::Tick(_));
         match &mut self.misread {
             None => self.shelf.take(message),
@@ -149,7 +149,7 @@ impl Lists {
         if is_another { self.judge() } else { Ok(()) }
     }
 
-    /// Holds the lists of the moment that is told now against the rows.
+    /// Compares the lists of the published moment with the rows.
     fn judge(&mut self) -> anyhow::Result<()> {
         let moment = self.told;
         for gained in &mut self.gained {
@@ -167,7 +167,7 @@ impl Lists {
         Ok(())
     }
 
-    /// A reader that begins with what compaction leaves says nothing wrong, either.
+    /// Checks that a new reader of the compacted topic gets no wrong list, either.
     fn begun_anew(&self) -> anyhow::Result<()> {
         let mut left: Vec<_> = self.kept.iter().collect();
         left.sort_unstable_by_key(|(_, (nth, _))| *nth);
@@ -184,19 +184,19 @@ impl Lists {
             for place in &self.places {
                 let top = told(&shelf, place, window)?;
                 listed(&top, gained.of(place), RULES.list).with_context(|| {
-                    format!("to a reader that begins: the list of {place:?} over {window} at {moment}, {:?}", top.claim)
+                    format!("for a new reader: the list of {place:?} over {window} at {moment}, {:?}", top.claim)
                 })?;
             }
         }
         Ok(())
     }
 
-    /// The moment that is told.
+    /// The published moment.
     pub(crate) fn moment(&self) -> u64 {
         self.told
     }
 
-    /// The reason that is told of some list that is not exact; that something was forgotten is none where that is `limited`.
+    /// The reason why some list is not exact, if there is one. If keys are `limited`, forgotten keys do not count.
     pub(crate) fn unsure(&self, limited: bool) -> anyhow::Result<Option<Claim>> {
         for window in windows() {
             for place in &self.places {
@@ -211,34 +211,34 @@ impl Lists {
     }
 }
 
-/// The list of `place`: where there is a moment every place has one.
+/// The list of `place`. Once there is a moment, every place has a list.
 fn told(shelf: &Shelf, place: &Place, window: Window) -> anyhow::Result<Top> {
     let top = shelf.top(place, window, RULES.list);
     top.with_context(|| format!("there is no list of {place:?} over {window} at {:?}", shelf.moment()))
 }
 
-/// What each subject gained.
+/// The gain of each subject.
 pub(crate) type Sums = BTreeMap<PostId, i64>;
 
 static NOTHING: Sums = Sums::new();
 
-/// The sums of all places over one window, which moves on with time.
+/// The gains of all places over one window, which moves with time.
 #[derive(Debug)]
 pub(super) struct Gained {
     pub(super) window: Window,
-    /// The last second before the window, and the last in it.
+    /// The last second before the window, and the last one in it.
     from: u64,
     to: u64,
     sums: BTreeMap<CounterName, BTreeMap<Option<Region>, Sums>>,
 }
 
 impl Gained {
-    /// Nothing yet.
+    /// No gains yet.
     pub(super) fn over(window: Window) -> Self {
         Self { window, from: 0, to: 0, sums: BTreeMap::new() }
     }
 
-    /// The window ends with the second `moment` now, which is no earlier than before.
+    /// Moves the end of the window to `moment`, which is no earlier than before.
     pub(super) fn advance(&mut self, seconds: &BTreeMap<u64, Vec<RowChange>>, moment: u64) {
         let from = self.window.from(moment);
         let between = |from, to| seconds.range((Excluded(from), Included(to))).flat_map(|(_, changes)| changes);
@@ -264,15 +264,15 @@ impl Gained {
         }
     }
 
-    /// What the subjects of `place` gained.
+    /// The gains of the subjects of `place`.
     pub(super) fn of(&self, place: &Place) -> &Sums {
         let places = self.sums.get(&place.counter);
         places.and_then(|places| places.get(&place.region)).unwrap_or(&NOTHING)
     }
 }
 
-/// A list that says that it is exact has the first `k` of `gained`; of one that states a bound no count is off by more, and
-/// nothing that it does not list beats the last one by more.
+/// An exact list must be the first `k` of `gained`. In a list with a bound, no count may be off by more, and no unlisted
+/// subject may beat the last one by more.
 pub(crate) fn listed(top: &Top, gained: &BTreeMap<PostId, i64>, k: usize) -> anyhow::Result<()> {
     let items = &top.list.items;
     let worth = gained.iter().filter(|(_, sum)| **sum >= 1);
@@ -282,12 +282,12 @@ pub(crate) fn listed(top: &Top, gained: &BTreeMap<PostId, i64>, k: usize) -> any
         Claim::Unknown(_) => {}
         Claim::Exact => {
             right.truncate(k);
-            ensure!(*items == right, "{items:?} is listed, and rows gained {right:?}");
+            ensure!(*items == right, "{items:?} is listed, but rows gained {right:?}");
         }
         Claim::Bound(bound) => {
             for item in items {
                 let sum = gained.get(&item.subject).copied().unwrap_or(0);
-                ensure!(item.count().abs_diff(sum) <= bound, "{item:?} is listed, and its rows gained {sum}");
+                ensure!(item.count().abs_diff(sum) <= bound, "{item:?} is listed, but its rows gained {sum}");
             }
             let last = items.get(k.saturating_sub(1)).map_or(0, Ranked::count);
             let bound = i64::try_from(bound).unwrap_or(i64::MAX);

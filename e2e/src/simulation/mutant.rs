@@ -1,35 +1,35 @@
-//! The rules that the models found necessary, each of which the simulation can break: seven about rows, twenty-one about
-//! counts and what an answer says of itself, three about milestones, nine about what is trending.
+//! The rules that the models found necessary and that the simulation can break: seven about rows, twenty-one about counts and
+//! the claims of answers, three about milestones, and nine about what is trending.
 
 use clap::ValueEnum;
 
-/// A pipeline with one rule broken. Every one of them is made at a port or on the wire, out of what the real service
-/// asks for there, so that the services carry no switch.
+/// A pipeline with one rule broken. Each mutant is made at a port or on the wire, by changing what the real service sends or
+/// receives there, so that the services contain no test switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Mutant {
     /// A removal deletes the row.
     NoTombstone,
-    /// A like again leaves the row with the time at which its tombstone expires.
+    /// A like again leaves the expiry of its tombstone on the row.
     KeptGone,
-    /// What was read is committed, whether it is finished or not.
+    /// The offset of the last record read is committed, finished or not.
     CommittedBeyond,
-    /// Statements are sent under a claim of long ago.
+    /// Statements are sent under a claim that is long outdated.
     Sleeper,
-    /// A retry goes on that knows of no newer event of its row.
+    /// A retry continues although a newer event of its row was sent.
     RetryOutlives,
-    /// A cell is written whatever its `to` is.
+    /// A cell is written without comparing its `to`.
     CellUnguarded,
-    /// The loss of a replay is closed before the replay has passed.
+    /// The loss of a replay is closed before the replay has finished.
     ReplayClosed,
-    /// The filter that is stored with a position is that of an earlier one.
+    /// The filter stored with a position belongs to an earlier position.
     StaleFilter,
     /// A fold does not compare back-links.
     NoBackLink,
-    /// Several messages of a process are under way in one partition.
+    /// A process has several messages under way in one partition.
     TwoUnderWay,
-    /// A relay begins behind what was sent, and not behind what was acknowledged.
+    /// A relay begins after the last message that was sent instead of the last acknowledged one.
     BehindSent,
-    /// A relay claims everything up to the read that found the tip.
+    /// A relay claims everything up to the read that reached the tip, without a margin.
     NoMargin,
     /// A recount's tail begins at the end of the log.
     TailAtEnd,
@@ -37,66 +37,66 @@ pub enum Mutant {
     TailUnfiltered,
     /// A recount does not wait for its markers.
     NoMarkerWait,
-    /// A correction does not name how many corrections it has seen.
+    /// A correction does not state how many corrections it has seen.
     Unseen,
-    /// A loss is announced after what lies behind it.
+    /// A loss is announced after the records that follow it.
     LateAnnouncement,
-    /// A counter does not carry the last announcement of a loss before it.
+    /// A counter does not store the last loss announced before it.
     NoGap,
     /// The API reads the standing after the counter.
     StandingLast,
-    /// The cache is told of a standing before the values that it has.
+    /// The cache gets a standing before the values that belong to it.
     StandingFirst,
-    /// A correction does not name the last loss that its recount knew of.
+    /// A correction does not name the last loss that its recount knew.
     LossUnnamed,
     /// A recount's tail begins before the announcement of a loss.
     TailBeforeLoss,
-    /// The announcement of a lost piece of stream does not raise the filter.
+    /// The announcement of a lost part of the stream does not advance the filter.
     NotRaised,
     /// The first section after a take-over has no back-link.
     NoTakeOverLink,
-    /// Announcements of losses are compared by the numbers of the losses, which are times of the clocks of their finders.
+    /// Announced losses are compared by their numbers, which come from the clocks of the processes that found them.
     LossesByNumber,
-    /// A row key is settled once its correction is sent.
+    /// A row key counts as settled once its correction is sent.
     SettledBySending,
-    /// A relay believes its machine's clock.
+    /// A relay uses its machine's clock.
     LocalClock,
-    /// By when everything acknowledged is a row is paired with an older standing.
+    /// The time by which every acknowledged event is a row is paired with an older standing.
     SafeUnpaired,
-    /// A milestone is recorded after the reply to the update that reached it.
+    /// A milestone is recorded only after the reply to the update that reached it.
     #[value(name = "late")]
     LateRecord,
-    /// An update that reaches a threshold does not compare what it replaces.
+    /// An update that reaches a threshold does not compare the version that it replaces.
     #[value(name = "no version", alias = "no-version")]
     NoVersion,
-    /// A threshold that is reached again is recorded again, over the first.
+    /// A threshold that is reached again overwrites the first record.
     #[value(name = "overwrite")]
     Overwrite,
     /// Copies in the log are counted in lists.
     #[value(name = "T3")]
     Unfiltered,
-    /// A section is counted whole in lists, or not at all.
+    /// Lists count all or nothing of a section.
     #[value(name = "T4")]
     FilteredByMessage,
-    /// A board of which too few are left is not refilled.
+    /// A board with too few subjects is not refilled.
     #[value(name = "T6")]
     NoRefill,
-    /// What has left a window is taken off once more after a restart.
+    /// Changes that have left a window are subtracted again after a restart.
     #[value(name = "T7")]
     ExpiredTwice,
     /// Lists of different moments are merged.
     #[value(name = "T8")]
     MomentsMixed,
-    /// A list takes the place of a later one.
+    /// A list replaces a later one.
     #[value(name = "T9")]
     OlderTaken,
-    /// A like again from another region stays in the first one.
+    /// A like again from another region is counted in the first region.
     #[value(name = "T10")]
     RegionKept,
-    /// Lists forget what the log lacks.
+    /// Lists ignore losses in the log.
     #[value(name = "T11")]
     LossForgotten,
-    /// The two sides of a change are filtered apart.
+    /// The two sides of a change are filtered separately.
     #[value(name = "T12")]
     HalvesApart,
 }
@@ -107,12 +107,12 @@ impl Mutant {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Whether what it breaks is about rows alone.
+    /// Whether it only affects rows.
     pub(crate) fn is_of_rows(self) -> bool {
         self <= Self::ReplayClosed
     }
 
-    /// Whether what it breaks is a part of recounting.
+    /// Whether it breaks a part of recounting.
     pub(crate) fn is_of_recount(self) -> bool {
         matches!(
             self,
@@ -127,7 +127,7 @@ impl Mutant {
         )
     }
 
-    /// Whether what it breaks is seen where pieces of the stream, or of the log, are lost.
+    /// Whether it shows when parts of the stream or of the log are lost.
     pub(crate) fn is_of_losses(self) -> bool {
         matches!(
             self,
@@ -144,17 +144,17 @@ impl Mutant {
         )
     }
 
-    /// Whether what it breaks is how milestones are recorded.
+    /// Whether it breaks the recording of milestones.
     pub(crate) fn is_of_milestones(self) -> bool {
         matches!(self, Self::LateRecord | Self::NoVersion | Self::Overwrite)
     }
 
-    /// Whether what it breaks is how lists of what is trending are made from the log.
+    /// Whether it breaks how lists are made from the log.
     pub(crate) fn is_of_lists(self) -> bool {
         self >= Self::Unfiltered
     }
 
-    /// Whether it is seen in answers: the others are seen in rows, counters, records or lists.
+    /// Whether it shows in answers. The others show in rows, counters, records or lists.
     pub(crate) fn is_of_honesty(self) -> bool {
         !self.is_of_rows() && !self.is_of_milestones() && !self.is_of_lists()
     }

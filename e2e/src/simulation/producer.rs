@@ -1,5 +1,5 @@
-//! What a process writes to the log `changes` and to the topic of boards: messages whose acknowledgement does not come, that
-//! come late, or not at all; and in a mutant's hands messages that say something else, or that are not waited for.
+//! The messages of a process to the log `changes` and the topic of boards. Acknowledgements are lost, messages arrive late or
+//! not at all, and for a mutant messages are changed or not waited for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,37 +25,37 @@ use crate::simulation::mutant::Mutant;
 /// How long a message may be under way after its sender has given it up, in milliseconds.
 const LATE: u64 = 5_000;
 
-/// The wait of a producer that does not wait for acknowledgements, between two tries.
+/// The pause between attempts of a producer that does not wait for acknowledgements.
 const AGAIN: Duration = Duration::from_millis(400);
 
 /// How late a mutant announces a loss.
 const BEHIND: Duration = Duration::from_secs(5);
 
-/// How long a correction is under way at most that outlives a loss, and one that is overtaken, in milliseconds.
+/// How long a correction is under way at most: one that outlives a loss, and one that is overtaken, in milliseconds.
 const OUTLIVING: Duration = Duration::from_secs(90);
 const OVERTAKEN: u64 = 3_000;
 
-/// How long before a message its claims were read, more or less.
+/// The assumed time between reading the claims and sending the message.
 const READ: Duration = Duration::from_secs(1);
 
-/// A producer of a process that has faults of its own. Records have the time at which they are written.
+/// A process's producer, with faults. Records get the time of their append.
 #[derive(Clone)]
 pub(crate) struct FaultyProducer {
     pub(crate) process: Process,
     pub(crate) chance: Chance,
-    /// How many of a hundred messages are not acknowledged although they are there; as many come late, and as many never.
+    /// The percentage of messages that are written but not acknowledged. As many arrive late, and as many never.
     pub(crate) failing: u64,
-    pub(crate) said: Arc<Said>,
+    pub(crate) history: Arc<History>,
 }
 
-/// What a process has said so far, for a mutant that says something else the next time.
+/// What a process has sent so far, for a mutant that changes repeated messages.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
-    /// Stream shards of which a section was sent to a partition.
+pub(crate) struct History {
+    /// The stream shards of which a section was sent to a partition.
     begun: Mutex<BTreeSet<(u32, String)>>,
-    /// Corrections that were sent.
+    /// The corrections that were sent.
     corrections: Mutex<BTreeSet<Vec<u8>>>,
-    /// Losses that are announced.
+    /// The losses that are announced.
     losses: Mutex<BTreeSet<(u32, u64)>>,
 }
 
@@ -111,7 +111,7 @@ impl FaultyProducer {
         }
     }
 
-    /// What a mutant says in the place of `value`.
+    /// The message that a mutant sends instead of `value`.
     async fn resaid(&self, mutant: Mutant, partition: u32, value: &[u8]) -> Option<Vec<u8>> {
         let mut said: Value = serde_json::from_slice(value).ok()?;
         match mutant {
@@ -133,8 +133,8 @@ impl FaultyProducer {
         Some(said.to_string().into_bytes())
     }
 
-    /// A correction that is made while no loss is open is under way until one was announced and repaired; the last one that was
-    /// announced by then.
+    /// Holds back a correction that was made while no loss was open until one was announced and repaired. Returns the loss
+    /// announced last before.
     async fn outlive_loss(&self, partition: u32) -> Option<Option<Place>> {
         let known = async || {
             self.process.world.journal.follow().await.ok()?;
@@ -155,9 +155,9 @@ impl FaultyProducer {
         }
     }
 
-    /// The first section of each stream shard that a process sends to a partition has no back-link.
+    /// Removes the back-link from the first section of each stream shard that a process sends to a partition.
     fn unlink_first(&self, partition: u32, said: &mut Value) {
-        let mut begun = self.said.begun.lock();
+        let mut begun = self.history.begun.lock();
         for section in sections(said) {
             let shard = section["s"].as_str().unwrap_or_default().to_owned();
             if begun.insert((partition, shard)) {
@@ -166,23 +166,23 @@ impl FaultyProducer {
         }
     }
 
-    /// The losses that are not announced yet are not repeated either.
+    /// Losses that are not announced yet are not repeated, either.
     fn unannounce(&self, partition: u32, said: &mut Value) {
-        let announced = self.said.losses.lock();
+        let announced = self.history.losses.lock();
         if let Some(losses) = said.get_mut("losses").and_then(Value::as_array_mut) {
             losses.retain(|loss| loss.as_u64().is_some_and(|loss| announced.contains(&(partition, loss))));
         }
     }
 
-    /// A correction that is sent again says that it has seen the first one.
+    /// Changes a correction that is sent again so that it has seen the first one.
     fn count_again(&self, value: &[u8], said: &mut Value) {
-        let mut corrections = self.said.corrections.lock();
+        let mut corrections = self.history.corrections.lock();
         if !corrections.insert(value.to_vec()) {
             said["correction"]["seen"] = json!(said["correction"]["seen"].as_u64().unwrap_or_default() + 1);
         }
     }
 
-    /// A loss is said to be announced, and is announced later.
+    /// Acknowledges the announcement of a loss, and sends it later.
     fn announce_late(&self, record: &Outgoing<'_>) -> Option<Written> {
         let said: Value = serde_json::from_slice(record.value?).ok()?;
         let (number, partition) = (said["lost"]["n"].as_u64()?, record.partition?);
@@ -192,7 +192,7 @@ impl FaultyProducer {
             while this.write(sent.record()).is_err() {
                 tokio::time::sleep(AGAIN).await;
             }
-            this.said.losses.lock().insert((partition, number));
+            this.history.losses.lock().insert((partition, number));
             Ok(())
         });
         Some(Written { partition, offset: Offset(0) })
@@ -204,7 +204,7 @@ fn sections(said: &mut Value) -> impl Iterator<Item = &mut Value> {
     said.get_mut("sections").and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Everything up to the read is claimed that found the tip: no more than a second ago.
+/// Claims everything up to the read that reached the tip, which was at most a second ago.
 fn no_margin(said: &mut Value, now: UnixMillis) {
     for section in sections(said) {
         if let Some(fed) = section.get("fed").and_then(Value::as_u64) {
@@ -233,11 +233,11 @@ impl Producer for FaultyProducer {
     }
 }
 
-/// How many messages are under way; clones count the same.
+/// The number of messages under way. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnderWay(Arc<AtomicUsize>);
 
-/// One of them.
+/// A message under way.
 struct OneUnderWay(UnderWay);
 
 impl Drop for OneUnderWay {
@@ -247,18 +247,18 @@ impl Drop for OneUnderWay {
 }
 
 impl UnderWay {
-    /// One more, until it is dropped.
+    /// Counts a message as under way until the guard is dropped.
     fn one(&self) -> OneUnderWay {
         self.0.fetch_add(1, Ordering::Relaxed);
         OneUnderWay(self.clone())
     }
 
-    /// Whether there is any.
+    /// Whether a message is under way.
     pub(crate) fn is_any(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits until there is none.
+    /// Waits until no message is under way.
     pub(crate) async fn landed(&self) {
         while self.is_any() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -266,10 +266,10 @@ impl UnderWay {
     }
 }
 
-/// A producer that says of every message that it is acknowledged, and then sends it.
+/// A producer that acknowledges every message before it sends it.
 pub(crate) struct EarlyProducer {
     pub(crate) inner: FaultyProducer,
-    /// Each waits for the one before, if that is the rule that is kept.
+    /// Makes each message wait for the one before, if that rule is kept.
     pub(crate) line: Option<Arc<tokio::sync::Mutex<()>>>,
 }
 

@@ -1,5 +1,5 @@
-//! What one schedule is like: how much of each fault, how many processes, and how they are set up. Drawn from the seed,
-//! and for a mutant from those that give it something to break.
+//! The profile of a schedule: the rate of each fault, the number of processes, and their settings. It is drawn from the seed;
+//! for a mutant, only from profiles that give it something to break.
 
 pub(crate) mod targets;
 
@@ -12,21 +12,21 @@ use tally_service::Chance;
 
 use crate::simulation::Draws;
 use crate::simulation::events::{Crowd, Mix};
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::instance::Role;
 use crate::simulation::mutant::Mutant;
 use crate::simulation::profile::targets::Listing;
 
-/// Events of a schedule with so few steps that what is rare would not come.
+/// Shorter schedules have so few steps that rare actions would not occur.
 const SHORT: u64 = 600;
 
-/// Everything about a schedule that is drawn before it begins.
+/// Everything that is drawn before a schedule begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) crowd: Crowd,
-    /// What is counted beside likes.
+    /// The counters in addition to likes.
     pub(crate) mix: Mix,
-    /// Events said; steps they are said in.
+    /// The number of events, and of steps in which they are produced.
     pub(crate) events: u64,
     pub(crate) steps: u64,
     pub(crate) partitions: u32,
@@ -37,68 +37,68 @@ pub(crate) struct Profile {
     pub(crate) consuming: Consuming,
     pub(crate) streamers: u64,
     pub(crate) recounters: u64,
-    /// Whether relays and folds are processes of their own: the first streamer relays, the next one folds, and so on.
+    /// Whether relays and folds are separate processes: the first streamer is a relay, the next one a fold, and so on.
     pub(crate) apart: bool,
     /// Whether streamers share the stream shards by leases.
     pub(crate) leases: bool,
-    /// Partitions of the log of changes.
+    /// The number of partitions of the log of changes.
     pub(crate) changes: u32,
-    /// How many of a hundred messages of the log are not acknowledged; as many come late, and as many never.
+    /// The percentage of messages of the log that are not acknowledged. As many arrive late, and as many never.
     pub(crate) failing: u64,
-    /// How many of a hundred wrong clocks are so far off that nobody may believe them, by how much these are, and how many are
-    /// ahead.
+    /// The percentage of wrong clocks whose error is so large that they must not be used, the size of these errors, and the
+    /// percentage that are ahead.
     pub(crate) wrong_clocks: u64,
     pub(crate) wrong_by: Duration,
     pub(crate) ahead: u64,
-    /// Whether pieces of the stream, or of the log, are lost.
+    /// Whether parts of the stream or of the log are lost.
     pub(crate) lossy: bool,
-    /// Whether users unlike while a lapse lasts and like before and after it: a count that lacks what was lost is then one
-    /// that the rows never had.
+    /// Whether users unlike during a loss and like before and after it. A count without the lost changes is then one that the
+    /// rows never had.
     pub(crate) ebb: bool,
-    /// Whether a lapse lasts until what is lost makes up for what was put into a counter by hand.
+    /// Whether a loss lasts until it cancels an edit of a counter by hand.
     pub(crate) hidden: bool,
-    /// Whether APIs stand still from the beginning of a lapse until what lies behind its loss is counted.
+    /// Whether APIs are frozen from the beginning of a loss until the changes after it are counted.
     pub(crate) oversleep: bool,
-    /// Cache calls that fail, in a hundred.
+    /// The percentage of cache calls that fail.
     pub(crate) cache_failing: u64,
-    /// The longest wait of a step, in milliseconds.
+    /// The longest pause between steps, in milliseconds.
     pub(crate) pace: u64,
     /// How often every open stream shard is closed and continued by another.
     pub(crate) rolls: Option<Duration>,
-    /// API instances, the readers of each, and the longest wait between two questions of one in milliseconds.
+    /// The number of APIs, the number of readers of each, and the longest pause of a reader in milliseconds.
     pub(crate) apis: u64,
     pub(crate) readers: u64,
     pub(crate) reader_pace: u64,
     /// Whether the API uses the cache.
     pub(crate) cached: bool,
-    /// How long an API keeps a count, and how long it waits for the table.
+    /// How long an API keeps a count in memory, and how long it waits for the table.
     pub(crate) local_ttl: Duration,
     pub(crate) table_budget: Duration,
-    /// The thresholds of milestones, if there are.
+    /// The thresholds of milestones.
     pub(crate) milestones: Ladder,
-    /// What is trending, where that is listed.
+    /// The settings of lists of what is trending, if there are any.
     pub(crate) listing: Option<Listing>,
-    /// The only role that crashes strike, where it is not any.
+    /// The only role whose processes crash, unless all do.
     pub(crate) victims: Option<Role>,
-    /// The only role that is frozen, where it is not any, and for how long at most in most cases, in milliseconds.
+    /// The only role whose processes are frozen, unless all are, and for how long at most in most cases, in milliseconds.
     pub(crate) sleepers: Option<Role>,
     pub(crate) longest_nap: u64,
-    /// What is done to the pipeline, and how often relative to the rest.
-    pub(crate) deeds: Vec<(Deed, u64)>,
+    /// The possible actions, with their relative frequencies.
+    pub(crate) actions: Vec<(Action, u64)>,
 }
 
-/// How likes are read and written, and what happens to their topic.
+/// How likes are read and written, and the faults of their topic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Consuming {
     /// How long tombstones are kept.
     pub(crate) tombstones: Duration,
-    /// How many of a hundred members' events come from a producer with another partitioner.
+    /// The percentage of members' events that come from a producer with another partitioner.
     pub(crate) misrouted: u64,
-    /// How many of a hundred consumers stand still while no process works for long, and go on behind that.
+    /// The percentage of consumers that are only frozen during a long outage, and resume after it.
     pub(crate) sleeping: u64,
-    /// How often in a hundred the group is set back when that is over.
+    /// The percentage of long outages after which the group is set back.
     pub(crate) reset_behind: u64,
-    /// The most statements of a request, and the most requests under way.
+    /// The maximum number of statements per request, and of requests under way.
     pub(crate) statements: usize,
     pub(crate) requests: usize,
 }
@@ -117,7 +117,7 @@ impl Consuming {
 }
 
 impl Profile {
-    /// The schedule that `chance` draws; `other` draws what is about other counters than likes.
+    /// The schedule that `chance` draws; `other` draws everything about counters other than likes.
     pub(crate) fn draw([chance, other]: [&Chance; 2], events: u64, mutant: Option<Mutant>, without: &[String]) -> Self {
         let honesty = mutant.is_none_or(Mutant::is_of_honesty);
         let lossy = mutant.map_or_else(|| chance.happens(40), Mutant::is_of_losses);
@@ -161,7 +161,7 @@ impl Profile {
             victims: None,
             sleepers: None,
             longest_nap: 0,
-            deeds: deeds(lossy, recounting, if events < SHORT { 4 } else { 1 }),
+            actions: actions(lossy, recounting, if events < SHORT { 4 } else { 1 }),
         };
         profile.longest_nap = profile.pace * 8;
         if mutant.is_none_or(Mutant::is_of_rows) {
@@ -174,22 +174,22 @@ impl Profile {
         profile
     }
 
-    /// There are other counters than likes, and what can go wrong with them does.
+    /// Adds counters other than likes, and the faults that affect them.
     fn count_more(&mut self, other: &Chance) {
         self.mix = Mix::draw(other, self.steps);
         self.consuming.misrouted = other.pick(&[0, 0, 5, 100]);
-        self.deeds.extend([(Deed::WeightUnreadable, 3), (Deed::GroupReset, 4), (Deed::GroupResetForward, 2)]);
-        self.deeds.extend([(Deed::ClaimRaised, 4), (Deed::TopicPaused, 2), (Deed::HoursLongOutage, 2)]);
+        self.actions.extend([(Action::WeightUnreadable, 3), (Action::GroupReset, 4), (Action::GroupResetForward, 2)]);
+        self.actions.extend([(Action::ClaimRaised, 4), (Action::TopicPaused, 2), (Action::HoursLongOutage, 2)]);
         self.consuming.reset_behind = 50;
     }
 
-    /// Leaves these kinds of faults out.
+    /// Removes these kinds of faults.
     pub(crate) fn spare(&mut self, without: &[String]) {
         self.rules.retain(|rule| !without.iter().any(|kind| kind == rule.fault.name()));
-        self.deeds.retain(|(deed, _)| !without.contains(&deed.name()));
+        self.actions.retain(|(action, _)| !without.contains(&action.name()));
     }
 
-    /// Every counter that there can be.
+    /// Every counter that can exist.
     pub(crate) fn counters(&self) -> impl Iterator<Item = CounterId> {
         let names: Vec<CounterName> = self.mix.names().collect();
         self.crowd.posts().flat_map(move |post| {
@@ -199,7 +199,7 @@ impl Profile {
     }
 }
 
-/// Few posts for a mutant: more happens to each.
+/// The posts and users. A mutant gets few posts, so that more happens to each.
 fn crowd(chance: &Chance, few: bool) -> Crowd {
     Crowd {
         posts: if few { chance.between(1, 4) } else { chance.between(2, 12) },
@@ -213,7 +213,7 @@ fn engine(chance: &Chance) -> Config {
     Config {
         seed: chance.token(),
         shards: u32::try_from(chance.between(1, 4)).unwrap_or(1),
-        // By the schedule, which ends them with all other disturbance.
+        // The schedule closes shards itself, since it ends that together with the other faults.
         roll_after: None,
         split_after: chance.pick(&[None, Some(100), Some(600)]),
         max_open_shards: 8,
@@ -223,7 +223,7 @@ fn engine(chance: &Chance) -> Config {
     }
 }
 
-/// Faults of single requests, each at a rate of its own.
+/// Faults of single requests, each with a rate of its own.
 fn rules(chance: &Chance) -> Vec<Rule> {
     let rate = |most: u64| permille(chance.pick(&[0, 2, most / 2, most]));
     let slow = chance.pick(&[5, 20, 120]);
@@ -248,39 +248,44 @@ fn permille(rate: u64) -> f64 {
     f64::from(u32::try_from(rate).unwrap_or(u32::MAX)) / 1_000.0
 }
 
-/// What is done to the pipeline between steps; `rare` is the weight of what takes many virtual minutes.
-fn deeds(lossy: bool, recounting: bool, rare: u64) -> Vec<(Deed, u64)> {
-    let mut deeds = vec![
-        (Deed::Nothing, 60),
-        (Deed::Crash, 8),
-        (Deed::Stop, 3),
-        (Deed::Freeze, 6),
-        (Deed::Rebalance, 4),
-        (Deed::GroupExpired, 3),
-        (Deed::ShardSplit, 3),
-        (Deed::ShardRoll, 3),
-        (Deed::Pause, rare),
-        (Deed::BrokerDown, 2),
-        (Deed::DeadLettersRefused, 2),
-        (Deed::CacheEvicted, 5),
-        (Deed::CacheFilledLate, 8),
-        (Deed::StoreOutage, 2),
-        (Deed::StoreSlow, 2),
-        (Deed::ClockJump, 2),
-        (Deed::FoldsExpired, 3),
-        (Deed::CacheFailover, 4),
+/// The actions between steps; `rare` is the weight of those that take many virtual minutes.
+fn actions(lossy: bool, recounting: bool, rare: u64) -> Vec<(Action, u64)> {
+    let mut actions = vec![
+        (Action::Nothing, 60),
+        (Action::Crash, 8),
+        (Action::Stop, 3),
+        (Action::Freeze, 6),
+        (Action::Rebalance, 4),
+        (Action::GroupExpired, 3),
+        (Action::ShardSplit, 3),
+        (Action::ShardRoll, 3),
+        (Action::Pause, rare),
+        (Action::BrokerDown, 2),
+        (Action::DeadLettersRefused, 2),
+        (Action::CacheEvicted, 5),
+        (Action::CacheFilledLate, 8),
+        (Action::StoreOutage, 2),
+        (Action::StoreSlow, 2),
+        (Action::ClockJump, 2),
+        (Action::FoldsExpired, 3),
+        (Action::CacheFailover, 4),
     ];
     if recounting {
-        deeds.extend([(Deed::RecountAsked, 6), (Deed::DriftInjected, 3)]);
+        actions.extend([(Action::RecountAsked, 6), (Action::DriftInjected, 3)]);
     }
     if lossy {
-        deeds.extend([(Deed::Trim, 3), (Deed::TrimUnread, 4), (Deed::StreamSwitched, 2), (Deed::DayLongOutage, rare)]);
-        deeds.extend([
-            (Deed::ChangesLost, 2),
-            (Deed::ChangesLostUnread, 2),
-            (Deed::ChangesTrimmed, 2),
-            (Deed::TableLost, 1),
+        actions.extend([
+            (Action::Trim, 3),
+            (Action::TrimUnread, 4),
+            (Action::StreamSwitched, 2),
+            (Action::DayLongOutage, rare),
+        ]);
+        actions.extend([
+            (Action::ChangesLost, 2),
+            (Action::ChangesLostUnread, 2),
+            (Action::ChangesTrimmed, 2),
+            (Action::TableLost, 1),
         ]);
     }
-    deeds
+    actions
 }

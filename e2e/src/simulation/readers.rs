@@ -1,8 +1,7 @@
-//! Clients of the API, who ask all the time while a schedule runs: single counts and batches, of instances that are well,
-//! that stand still and that have just started. Each answer is held against the law of honesty. Requests reach an instance by a
-//! door, without a socket.
+//! Clients of the API during a schedule. They request single counts and batches from instances that work, are frozen, or have
+//! just started, and each answer is judged by the law of honesty. Requests reach an instance without a socket.
 //!
-//! They ask often while something happens, and less and less often while nothing does: a schedule has hours in which no
+//! Clients ask often while something happens, and more and more rarely while nothing does: a schedule has hours in which no
 //! number changes.
 
 use std::fmt::Write as _;
@@ -29,7 +28,7 @@ use crate::simulation::Draws;
 use crate::simulation::honest::Answer;
 use crate::simulation::world::World;
 
-/// What a client asks.
+/// A request.
 #[derive(Clone, Debug)]
 pub(crate) enum Question {
     /// The likes of posts.
@@ -62,12 +61,12 @@ impl Question {
         })
     }
 
-    /// Whether the API may not know yet what it is asked for.
+    /// Whether the request may contain a counter that the API does not know yet.
     fn may_be_undefined(&self) -> bool {
         !matches!(self, Self::Likes(_))
     }
 
-    /// The counts in the body of an answer.
+    /// Parses the counts in the body of an answer.
     fn answers(&self, mut body: Value) -> anyhow::Result<Vec<Answer>> {
         let counts = match self {
             Self::Likes(posts) if posts.len() == 1 => json!([body]),
@@ -87,16 +86,16 @@ impl Question {
     }
 }
 
-/// The door of one instance; clones are the same.
+/// The entry to one instance. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Door {
     behind: Arc<Mutex<Behind>>,
-    /// Holds requests back. The instance's own tasks go on after them, so that a request can be answered before the
-    /// instance has looked at anything again.
+    /// Holds requests back. The instance's own tasks resume after them, so that a request can be answered before the instance
+    /// has read anything again.
     pub(crate) standstill: Standstill,
 }
 
-/// Who is behind a door.
+/// The instance behind a door.
 #[derive(Default)]
 struct Behind {
     life: u64,
@@ -105,20 +104,20 @@ struct Behind {
 }
 
 impl Door {
-    /// The instance starts anew; `starting` yields its routes when it is ready.
+    /// The instance starts; `starting` yields its routes when it is ready.
     pub(crate) fn open(&self, starting: oneshot::Receiver<Front>) {
         let mut behind = self.behind.lock();
         *behind = Behind { life: behind.life + 1, starting: Some(starting), front: None };
     }
 
-    /// The instance is gone, and its requests with it.
+    /// The instance and its requests have ended.
     pub(crate) fn close(&self) {
         let mut behind = self.behind.lock();
         *behind = Behind { life: behind.life + 1, starting: None, front: None };
         self.standstill.end();
     }
 
-    /// The routes, once they are there, and of which life.
+    /// The routes, if the instance is ready, and the number of its life.
     fn front(&self) -> Option<(u64, Front)> {
         let mut behind = self.behind.lock();
         if let Some(front) = behind.starting.as_mut().and_then(|starting| starting.try_recv().ok()) {
@@ -127,8 +126,8 @@ impl Door {
         Some((behind.life, behind.front.clone()?))
     }
 
-    /// What the instance answers; `None` where there is no instance, or none any more when it would have answered, or no
-    /// count, or it does not know of a counter yet.
+    /// The counts that the instance answers. `None` if there is no instance, it has ended meanwhile, it answers without a
+    /// count, or it does not know a counter yet.
     pub(crate) async fn ask(&self, question: &Question) -> anyhow::Result<Option<Vec<Answer>>> {
         let Some((life, front)) = self.front() else { return Ok(None) };
         let request = question.request()?;
@@ -149,16 +148,16 @@ impl Door {
     }
 }
 
-/// How long a client waits for an answer: longer than an instance stands still in most cases.
+/// How long a client waits for an answer: longer than an instance is frozen in most cases.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// How long after the last thing that happened clients ask at their usual pace.
+/// How long after the last event clients keep their usual pace.
 const LIVELY: Duration = Duration::from_secs(12);
 
-/// The longest that they wait then.
+/// The longest pause after that.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// When something last happened that numbers may change by; clones are the same.
+/// The time of the last event by which numbers may change. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulse(Arc<(Instant, AtomicU64)>);
 
@@ -180,19 +179,19 @@ impl Pulse {
     }
 }
 
-/// One client of one instance.
+/// A client of one instance.
 pub(crate) struct Reader {
     pub(crate) name: String,
     pub(crate) door: Door,
     pub(crate) chance: Chance,
-    /// What it asks for: those of one post follow each other, likes first.
+    /// The counters that it requests, grouped by post, likes first.
     pub(crate) counters: Vec<CounterId>,
-    /// The longest wait between two questions, in milliseconds, while something happens.
+    /// The longest pause between two requests while something happens, in milliseconds.
     pub(crate) pace: u64,
 }
 
 impl Reader {
-    /// Has it ask until the world ends.
+    /// Makes requests until the world ends.
     pub(crate) fn start(self, world: &Arc<World>) {
         let known = Arc::clone(world);
         let mut posts: Vec<PostId> = self.counters.iter().map(|id| id.post.clone()).collect();
@@ -215,7 +214,7 @@ impl Reader {
                     }
                 };
                 for answer in &answers {
-                    trace.say(|line| _ = write!(line, "{} {answer:?}", self.name));
+                    trace.record(|line| _ = write!(line, "{} {answer:?}", self.name));
                     if let Some(lie) = honesty.lie(answer) {
                         breaches.add(format!("{}: {lie}", self.name));
                     }
@@ -224,7 +223,7 @@ impl Reader {
         });
     }
 
-    /// The next question: about likes, or where there are other counters about any of them.
+    /// Draws the next request: about likes, or about any counter if there are others.
     fn draw(&self, posts: &[PostId]) -> Question {
         if self.counters.len() == posts.len() || self.chance.happens(40) {
             return Question::Likes(self.some(posts));
@@ -241,7 +240,7 @@ impl Reader {
         }
     }
 
-    /// One of `all`, or several at once.
+    /// One of `all`, or several.
     fn some<T: Clone + Ord>(&self, all: &[T]) -> Vec<T> {
         let one = |_| all[self.chance.place(all.len())].clone();
         let several = if self.chance.happens(30) { self.chance.between(2, 6) } else { 1 };

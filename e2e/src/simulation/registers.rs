@@ -1,4 +1,4 @@
-//! Every change of a row, of a claim and of a counter, as the store tells it.
+//! Every change of a row, a claim and a counter, as reported by the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,41 +18,41 @@ use crate::simulation::events::TOPIC;
 /// The table of claims.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// What the sort key of a row begins with that no process wrote.
+/// The prefix of the sort key of rows that no process has written.
 pub(crate) const FOREIGN: &str = "foreign-";
 
-/// The first partition that a cell names which no process wrote; there is none of so high a number.
+/// The first partition number of cells that no process has written; no partition has such a number.
 pub(crate) const FOREIGN_CELL: u32 = 900;
 
-/// What a row says.
+/// The contents of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
-    /// Of a member: the version of its event, and of a tombstone the second from which on it may be deleted.
+    /// The row of a member: the version of its event, and the expiry in seconds if it is a tombstone.
     Member { version: Version, gone: Option<u64> },
-    /// Of a partition and a sum.
+    /// The row of a partition and a sum.
     Cell(Cell),
 }
 
-/// A claim of a partition as far as the laws need it.
+/// The attributes of a claim that the laws need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// Which take-over it is.
+    /// The number of the take-over.
     pub(crate) n: u64,
-    /// How far the rows are said to have come, and how far they ever had.
+    /// The safe offset, and the greatest one ever.
     pub(crate) safe: u64,
     pub(crate) greatest: u64,
-    /// By when everything acknowledged is said to be a row.
+    /// The time by which every acknowledged event is a row.
     pub(crate) safe_at: Option<UnixMillis>,
     /// When this was stored.
     pub(crate) at: UnixMillis,
-    /// Whether the partition is said to be read once more, so long after that removed members may come back.
+    /// Whether the partition is read again after so long that removed members may come back.
     pub(crate) is_replaying: bool,
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Of a row that is no marker.
+    /// A change of a row that is not a marker.
     Row {
         pk: String,
         sort: String,
@@ -64,13 +64,13 @@ pub(crate) enum Change {
         old: Option<Claim>,
         new: Option<Claim>,
     },
-    /// Of what replays are open losses.
+    /// A change of the set of open losses by replays.
     Replays(BTreeSet<u32>),
-    /// Of something that no process writes.
+    /// A change that no process makes.
     Odd(String),
 }
 
-/// The changes so far; clones are the same.
+/// The changes so far. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registers(Arc<Mutex<Kept>>);
 
@@ -81,7 +81,7 @@ struct Kept {
 }
 
 impl Registers {
-    /// Those in `emulator` from now on, but for rows, of which [`keep`](Self::keep) is told.
+    /// Observes `emulator` from now on. Changes of rows come from [`keep`](Self::keep).
     pub(crate) fn of(emulator: &Emulator) -> Result<Self, ControlError> {
         let registers = Self::default();
         let kept = registers.clone();
@@ -89,7 +89,7 @@ impl Registers {
         Ok(registers)
     }
 
-    /// A row has changed.
+    /// Adds a change of a row.
     pub(crate) fn keep(&self, changed: &Changed) {
         let Some(item) = changed.new.as_ref().or(changed.old.as_ref()) else { return };
         let (Some(pk), Some(sort)) = (item.text("pk"), item.text("user_id")) else { return };
@@ -124,7 +124,7 @@ impl Registers {
         kept.changes.push((UnixMillis(changed.at_ms), Change::Claim { partition, old, new }));
     }
 
-    /// Those behind the first `taken`, and when each came.
+    /// The changes after the first `taken`, with their times.
     pub(crate) fn behind(&self, taken: usize) -> Vec<(UnixMillis, Change)> {
         self.0.lock().changes[taken..].to_vec()
     }
@@ -159,7 +159,7 @@ fn claim(item: &Item) -> Claim {
     }
 }
 
-/// The partitions of which a replay is an open loss.
+/// The partitions whose replay is an open loss.
 fn replays(item: &Item) -> BTreeSet<u32> {
     let Some(Value::M(losses)) = item.get("losses") else { return BTreeSet::new() };
     let replayed = |loss: &Value| {
@@ -175,7 +175,7 @@ fn replays(item: &Item) -> BTreeSet<u32> {
     losses.values().filter_map(replayed).collect()
 }
 
-/// What an event at `offset` of a partition has as its version in the topic's only generation.
+/// The version of an event at `offset`, in the only generation of the topic.
 pub(crate) fn version(is_routed: bool, offset: u64) -> Version {
     Version::new(1, is_routed, Offset(offset))
 }
@@ -183,7 +183,7 @@ pub(crate) fn version(is_routed: bool, offset: u64) -> Version {
 /// The table of counters.
 pub(crate) const COUNTS: &str = "like_counts";
 
-/// One write: the counter before and after it.
+/// One write of a counter: its value before and after.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) counter: CounterId,
@@ -191,12 +191,12 @@ pub(crate) struct Write {
     pub(crate) after: Counter,
 }
 
-/// The writes that nobody has taken yet; clones are the same.
+/// The writes that were not taken yet. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writes(Arc<Mutex<Vec<Write>>>);
 
 impl Writes {
-    /// Is told of those in `emulator` from now on.
+    /// Observes the writes in `emulator` from now on.
     pub(crate) fn watch(&self, emulator: &Emulator) -> Result<(), ControlError> {
         let writes = self.clone();
         emulator.watch(COUNTS, move |changed| {
@@ -208,13 +208,13 @@ impl Writes {
         })
     }
 
-    /// Those since this was asked last, in order.
+    /// The writes since the last call, in order.
     pub(crate) fn take(&self) -> Vec<Write> {
         std::mem::take(&mut *self.0.lock())
     }
 }
 
-/// The counter that an item is; `None` of the reserved row.
+/// Parses an item as a counter; `None` for the reserved row.
 fn read(item: &Item) -> Option<Counter> {
     let whole = |name| item.whole(name).and_then(|number| u64::try_from(number).ok());
     let part = |(name, _): (&String, &Value)| {

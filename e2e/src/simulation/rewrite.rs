@@ -1,5 +1,5 @@
-//! The log `changes`, and the topic of boards, in the hands of readers that break a rule: what they are given says what a reader
-//! without the rule would have made of it.
+//! Rewrites the log `changes` and the topic of boards for readers that break a rule: the real reader gets what a reader
+//! without the rule would have understood.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,29 +22,29 @@ use tokio::time::Instant;
 use crate::simulation::journal::Journal;
 use crate::simulation::mutant::Mutant;
 
-/// How much older than the longest window a change is that has left it for certain, in seconds.
+/// The age in seconds, beyond the longest window, at which a change has certainly left it.
 const LEFT: u64 = 60;
 
-/// Up to when a stream shard is fed that there is not: later than any other.
+/// The time up to which the invented stream shard is complete: later than any other.
 const EVER: UnixMillis = UnixMillis(9_000_000_000_000);
 
-/// How long a recount takes a correction that it has sent for one that was taken.
+/// How long a recount takes a correction that it has sent for applied.
 const SETTLED: Duration = Duration::from_secs(20);
 
-/// How often a marker is put before a recount that does not wait for it.
+/// How often a recount that does not wait for its marker sees it.
 const MARKED: u32 = 3;
 
-/// What a recount has asked of the log; clones are the same.
+/// What a recount has asked of the log. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The marker that it put last beside the rows of each key, and how often it was shown that.
+    /// The last marker of the recount for each row key, and how often it was shown.
     markers: BTreeMap<RowKey, (Nonce, u32)>,
-    /// Each counter as it was read last: the number of its corrections, and its place.
+    /// The last state of each counter that was read: its number of corrections, and its position.
     counters: BTreeMap<CounterId, (u64, Place)>,
-    /// The correction of each counter that it sent last.
+    /// The last correction of each counter that was sent.
     corrections: BTreeMap<CounterId, Sent>,
 }
 
@@ -52,20 +52,20 @@ struct Known {
 #[derive(Debug)]
 struct Sent {
     correction: Correction,
-    /// The place of the counter that it was calculated of.
+    /// The position of the counter for which it was calculated.
     of: Place,
     at: Instant,
 }
 
 impl Asked {
-    /// It has put a marker.
+    /// The recount has put a marker.
     pub(crate) fn marked(&self, key: &str, nonce: &str) {
         if let (Ok(key), Ok(nonce)) = (key.parse(), nonce.parse()) {
             self.0.lock().markers.insert(key, (nonce, 0));
         }
     }
 
-    /// It has sent a correction.
+    /// The recount has sent a correction.
     pub(super) fn corrected(&self, value: &[u8]) {
         let Some(Body::Correction(correction)) = read(value).map(|(_, message)| message.body) else { return };
         let (id, mut known) = (correction.counter.clone(), self.0.lock());
@@ -74,7 +74,7 @@ impl Asked {
         known.corrections.insert(id, sent);
     }
 
-    /// Makes the item of a counter what it would be if the correction had been taken that was sent.
+    /// Changes the item of a counter as if the correction that was sent had been applied.
     pub(crate) fn settle(&self, item: &mut Value, journal: &Journal) {
         let number = |value: &Value| value["N"].as_str().and_then(|number| number.parse::<i64>().ok());
         let whole = |value: &Value| number(value).and_then(|number| u64::try_from(number).ok()).unwrap_or_default();
@@ -99,7 +99,7 @@ impl Asked {
 }
 
 impl Sent {
-    /// Whether the counter has met it before this place, and has not taken it.
+    /// Whether the counter has passed the correction before this position without applying it.
     fn was_refused(&self, before: Place, journal: &Journal) -> bool {
         let items = journal.between(&self.correction.counter, self.of, before).unwrap_or_default();
         let mut counter = Counter { version: self.of, corrections: self.correction.seen, ..Counter::default() };
@@ -111,40 +111,40 @@ impl Sent {
     }
 }
 
-/// What rewrites the log for one process; clones are the same.
+/// Rewrites the log for one process. Clones share its state.
 #[derive(Clone, Debug)]
 pub(crate) struct Rewriter {
     mutant: Mutant,
     clock: Clock,
-    /// The seconds of the longest window.
+    /// The length of the longest window in seconds.
     longest: u64,
     asked: Asked,
-    /// How many partitions the log has.
+    /// The number of partitions of the log.
     partitions: u32,
     reading: Arc<Mutex<BTreeMap<u32, Reading>>>,
 }
 
-/// How far a partition was read by the rule of a mutant.
+/// The state of reading a partition by a mutant's rule.
 #[derive(Debug, Default)]
 struct Reading {
-    /// What was last handed on of the stream shard that there is not.
+    /// The last sequence number of the invented stream shard.
     last: u64,
-    /// Up to where whole messages of each stream shard were counted.
+    /// How far whole messages of each stream shard were counted.
     whole: BTreeMap<StreamShard, Sequence>,
 }
 
 impl Rewriter {
-    /// The one that `mutant` reads by.
+    /// The rewriter for `mutant`.
     pub(crate) fn of(mutant: Mutant, clock: Clock, longest: u64, asked: Asked, journal: &Journal) -> Self {
         Self { mutant, clock, longest, asked, partitions: journal.partitions(), reading: Arc::default() }
     }
 
-    /// A partition is read anew.
+    /// A partition is read again from its start.
     pub(super) fn begin(&self, partition: u32) {
         self.reading.lock().remove(&partition);
     }
 
-    /// What is handed on in the place of `records`.
+    /// The records that the reader gets instead of `records`.
     pub(super) fn rewritten(&self, partition: u32, records: &Records) -> Records {
         let mut rewritten = Records::default();
         for record in records.iter() {
@@ -168,7 +168,7 @@ impl Rewriter {
         }
     }
 
-    /// Takes out of a message what the mutant does not look at.
+    /// Removes from a message what the mutant ignores.
     fn forget(&self, said: &mut Value) {
         let drop_of = |value: &mut Value, name: &str| _ = value.as_object_mut().and_then(|value| value.remove(name));
         match self.mutant {
@@ -194,7 +194,7 @@ impl Rewriter {
         }
     }
 
-    /// Puts markers that a recount has asked for where there is room for them, before they have come.
+    /// Puts the markers of a recount where there is room, before the real ones arrive.
     fn mark(&self, partition: u32, value: &[u8]) -> Option<Vec<u8>> {
         let (deployment, mut message) = read(value)?;
         let Body::Sections { sections, .. } = &mut message.body else { return None };
@@ -219,8 +219,7 @@ impl Rewriter {
         Some(message.write(&deployment))
     }
 
-    /// Hands the entries on that the mutant counts, as those of a stream shard that there is not, so that no other rule comes
-    /// in between.
+    /// Passes on the entries that the mutant counts as those of an invented stream shard, so that no other rule affects them.
     fn renumber(&self, partition: u32, value: &[u8]) -> Option<Vec<u8>> {
         let (deployment, mut message) = read(value)?;
         let mut reading = self.reading.lock();
@@ -244,7 +243,7 @@ impl Rewriter {
         Some(message.write(&deployment))
     }
 
-    /// Hands the entries on as the mutant counts each.
+    /// Passes on the entries, each as the mutant counts it.
     fn misread(&self, value: &[u8]) -> Option<Vec<u8>> {
         let (deployment, mut message) = read(value)?;
         let Body::Sections { sections, .. } = &mut message.body else { return None };
@@ -257,14 +256,14 @@ impl Rewriter {
         match self.mutant {
             Mutant::ExpiredTwice => {
                 let now = self.clock.now().0 / 1000;
-                // It has left the window before the first moment, so this is all that it does.
+                // The change left the window before the first moment, so subtracting it is its only effect.
                 if entry.second <= now.saturating_sub(self.longest + LEFT) {
                     std::mem::swap(before, after);
                     entry.second = now - 30;
                 }
             }
             Mutant::RegionKept if before.weight != 0 && after.weight != 0 => after.region.clone_from(&before.region),
-            // Both have one position, so the second one is taken for a copy of the first.
+            // Both have one position, so the second is taken for a copy of the first.
             Mutant::HalvesApart if before.weight != 0 && after.weight != 0 => {
                 *after = Side { weight: 0, region: before.region.clone(), v: None };
             }
@@ -274,7 +273,7 @@ impl Rewriter {
 }
 
 impl Reading {
-    /// The entries of each section that has something new, all of them.
+    /// All entries of each section that contains something new.
     fn whole(&mut self, sections: &[Section]) -> Vec<Entry> {
         let mut counted = Vec::new();
         for Section { shard, entries, .. } in sections {
@@ -287,7 +286,7 @@ impl Reading {
         counted
     }
 
-    /// A section with these entries, of a stream shard of the stream of `beside`.
+    /// A section with these entries, of an invented stream shard in the stream of `beside`.
     fn section(&mut self, beside: &StreamShard, entries: Vec<Entry>) -> Section {
         let mut number = |entry| {
             self.last += 1;
@@ -299,19 +298,18 @@ impl Reading {
     }
 }
 
-/// A stream shard that there is not, in the stream of another.
+/// An invented stream shard in the stream of another one.
 fn nowhere(beside: &StreamShard) -> StreamShard {
     StreamShard::from(format!("{}/nowhere", beside.label()).as_str())
 }
 
-/// The announcement of a stream shard that there is not, for a reader that begins in the middle of the log; `None` where no
-/// stream shard is known.
+/// Announces the invented stream shard to a reader that begins in the middle of the log; `None` if no stream shard is known.
 pub(crate) fn announced_nowhere(filter: &Filter) -> Option<Opening> {
     let (known, _) = filter.open_shards().next()?;
     Some(Opening { shard: nowhere(known), at: None, fed: EVER })
 }
 
-/// A message, and whose it is.
+/// Parses a message and its deployment.
 fn read(value: &[u8]) -> Option<(DeploymentId, Message)> {
     let said: Value = serde_json::from_slice(value).ok()?;
     let deployment = DeploymentId(said["of"].as_str()?.into());
@@ -319,17 +317,17 @@ fn read(value: &[u8]) -> Option<(DeploymentId, Message)> {
     Some((deployment, message))
 }
 
-/// What such a reader does with the messages.
+/// What a reader that breaks a rule does with the messages of boards.
 #[derive(Debug)]
 pub(super) enum Misread {
-    /// The latest lists of all partitions are taken for those of one moment.
+    /// Takes the latest lists of all partitions for those of one moment.
     MomentsMixed(BTreeMap<u32, Tick>),
-    /// What was written last is taken for the latest.
+    /// Takes the last written list for the latest.
     OlderTaken { all: Vec<Published>, latest: BTreeMap<u32, u64> },
 }
 
 impl Misread {
-    /// The reader that `mutant` has, if it has one.
+    /// The reader of `mutant`, if it has one.
     pub(super) fn of(mutant: Mutant) -> Option<Self> {
         match mutant {
             Mutant::MomentsMixed => Some(Self::MomentsMixed(BTreeMap::new())),
@@ -338,7 +336,7 @@ impl Misread {
         }
     }
 
-    /// Hands `message` on to `shelf`, and what makes it break the rule.
+    /// Passes `message` on to `shelf`, together with what breaks the rule.
     pub(super) fn take(&mut self, message: Published, shelf: &mut Shelf) {
         match (self, &message) {
             (Self::MomentsMixed(latest), Published::Tick(tick)) => {
@@ -356,7 +354,7 @@ impl Misread {
                     shelf.take(message);
                     return;
                 }
-                // It stands in the place of all later ones.
+                // The list replaces all later ones.
                 *shelf = Shelf::default();
                 shelf.read_whole();
                 let later = |message: &&Published| matches!(message, Published::Tick(tick) if tick.moment > moment);

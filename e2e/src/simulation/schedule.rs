@@ -1,11 +1,10 @@
 //! One schedule from its seed to its outcome.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use serde::{Deserialize, Serialize};
 use tally_core::definitions::Definitions;
 use tally_core::milestone::Ladder;
 use tally_service::Chance;
@@ -17,33 +16,34 @@ use crate::simulation::events::Events;
 use crate::simulation::fold::{Fold, Happened};
 use crate::simulation::instance::{Role, Slot};
 use crate::simulation::mutant::Mutant;
+use crate::simulation::outcome::Outcome;
 use crate::simulation::profile::Profile;
 use crate::simulation::readers::Reader;
 use crate::simulation::world::World;
 use crate::simulation::{self, Draws};
 
-/// What tells the draws about other counters than likes from the rest of a seed's.
+/// Separates the random numbers of counters other than likes from the others of a seed.
 const OTHERS: u64 = 0x6f74_6865_7273;
 
-/// The same for whether relays and folds are processes of their own.
+/// The same for the choice whether relays and folds are separate processes.
 const APART: u64 = 0x0061_7061_7274;
 
 /// Run one schedule and print its outcome as JSON
 #[derive(Args, Clone, Debug, Default)]
 pub struct Order {
-    /// Its seed
+    /// Seed of the schedule
     #[arg(long)]
     pub seed: u64,
-    /// Events said
+    /// Number of events
     #[arg(long, default_value_t = 10_000)]
     pub events: u64,
-    /// The rule that is broken
+    /// Mutant, which breaks a rule
     #[arg(long, value_name = "NAME")]
     pub mutant: Option<Mutant>,
-    /// Keep the rule after all, in that mutant's schedule
+    /// Do not break the rule, but run that mutant's schedule
     #[arg(long, requires = "mutant")]
     pub spared: bool,
-    /// Kinds of faults left out
+    /// Kinds of faults that are left out
     #[arg(long, value_delimiter = ',')]
     pub without: Vec<String>,
     /// Record who reaches these totals first
@@ -55,17 +55,17 @@ pub struct Order {
     /// Raise a claim, replace a consumer, or set the group back every second
     #[arg(long)]
     pub restless: bool,
-    /// With the last lines of the trace
+    /// Include the last lines of the trace
     #[arg(long)]
     pub lines: bool,
 }
 
-/// Runs one schedule in a runtime of its own, under paused time.
+/// Runs one schedule in its own runtime, under paused time.
 ///
 /// # Errors
-/// No runtime could be had.
+/// The runtime cannot be created.
 pub fn run(order: &Order) -> anyhow::Result<Outcome> {
-    simulation::wind(order.seed);
+    simulation::seed_randomness(order.seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.context("cannot set up a runtime")?;
     Ok(runtime.block_on(Box::pin(schedule(order))))
@@ -129,7 +129,7 @@ async fn schedule(order: &Order) -> Outcome {
     outcome
 }
 
-/// What the schedule is like: drawn, but for what was ordered.
+/// The profile of the schedule: drawn, and then changed as ordered.
 fn profile(order: &Order, chances: [&Chance; 2]) -> Profile {
     let mut profile = Profile::draw(chances, order.events, order.mutant, &order.without);
     if order.mutant.is_none() && Chance::seeded(order.seed ^ APART).happens(30) {
@@ -146,7 +146,7 @@ fn profile(order: &Order, chances: [&Chance; 2]) -> Profile {
     profile
 }
 
-/// Adds the faults to what fired that no deed is.
+/// Adds the faults that are not actions to the coverage.
 fn count_faults(world: &World, events: &Events) {
     let stats = world.emulator.stats();
     for (fault, count) in stats.faults.values().flatten().filter(|(fault, _)| **fault != "outage") {
@@ -154,11 +154,11 @@ fn count_faults(world: &World, events: &Events) {
     }
     world.coverage.add("ghost_applied", stats.ghosts_applied);
     world.coverage.add("stream_late", u64::from(world.honesty.is_of_a_late_stream()));
-    world.coverage.add("poison", events.all().filter(|(.., record)| record.deed.is_none()).count() as u64);
+    world.coverage.add("poison", events.all().filter(|(.., record)| record.effect.is_none()).count() as u64);
     world.coverage.add("said_before_defined", events.all().filter(|(.., record)| record.early).count() as u64);
 }
 
-/// The same of what has happened to rows and claims.
+/// Adds what has happened to rows and claims to the coverage.
 fn count_rows(world: &World, fold: &Fold) {
     let Happened { take_overs, replays, resurrections, expirations, misrouted, refused } = fold.happened;
     for (kind, count) in [
@@ -173,7 +173,7 @@ fn count_rows(world: &World, fold: &Fold) {
     }
 }
 
-/// A place for each process of the pipeline, still empty.
+/// An empty place for each process of the pipeline.
 fn places(profile: &Profile) -> Vec<Slot> {
     let places = [
         (Role::Consumer, profile.consumers),
@@ -185,7 +185,7 @@ fn places(profile: &Profile) -> Vec<Slot> {
     places.into_iter().flat_map(|(role, count)| (1..=count).map(move |nth| Slot::new(role, nth))).collect()
 }
 
-/// Readers at the door of every API, until the schedule ends.
+/// Starts the readers of every API, which run until the schedule ends.
 fn start_readers(world: &Arc<World>, profile: &Profile, slots: &[Slot], chance: &Chance) {
     for slot in slots.iter().filter(|slot| slot.role == Role::Api) {
         for nth in 1..=profile.readers {
@@ -193,74 +193,5 @@ fn start_readers(world: &Arc<World>, profile: &Profile, slots: &[Slot], chance: 
             let (counters, pace) = (profile.counters().collect(), profile.reader_pace);
             Reader { name, door, chance: chance.fork(), counters, pace }.start(world);
         }
-    }
-}
-
-/// One schedule's end, as one process tells another.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// What it was drawn from.
-    pub seed: u64,
-    /// The law that was broken, and how; `None` where all held.
-    pub broken: Option<String>,
-    /// Whether it was given up because it came to no end.
-    #[serde(default)]
-    pub endless: bool,
-    /// The hash of everything that happened.
-    pub hash: u64,
-    /// How often each kind of fault was done.
-    pub faults: BTreeMap<String, u64>,
-    /// Events said to the log, rows and likes at the end, verdicts in the ledger.
-    pub events: u64,
-    /// Rows at the end.
-    pub rows: u64,
-    /// Verdicts checked.
-    pub verdicts: u64,
-    /// Milestones checked.
-    #[serde(default)]
-    pub milestones: u64,
-    /// Answers of the API that were judged.
-    #[serde(default)]
-    pub answers: u64,
-    /// Those that said that they were exact.
-    #[serde(default)]
-    pub exact: u64,
-    /// Lists of what is trending that were judged.
-    #[serde(default)]
-    pub lists: u64,
-    /// Those that said that they were exact,
-    #[serde(default)]
-    pub lists_exact: u64,
-    /// and those that stated a bound.
-    #[serde(default)]
-    pub lists_bounded: u64,
-    /// How long it took in virtual time.
-    pub virtual_ms: u64,
-    /// The last lines of the trace, where they were asked for.
-    #[serde(default)]
-    pub lines: Vec<String>,
-}
-
-impl Outcome {
-    /// How a schedule with a mutant shows it. A schedule that was given up shows nothing: a mutant that only runs forever
-    /// breaks no law.
-    pub fn mutant_found(&self) -> Option<&str> {
-        self.broken.as_deref().filter(|_| !self.endless)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mutant_is_found_by_a_broken_law_and_not_by_a_schedule_without_an_end() {
-        let found = |broken: Option<&str>, endless| {
-            let outcome = Outcome { broken: broken.map(str::to_owned), endless, ..Outcome::default() };
-            outcome.mutant_found().map(str::to_owned)
-        };
-        assert_eq!(found(None, false), None);
-        assert_eq!(found(Some("a row is missing"), false).as_deref(), Some("a row is missing"));
-        assert_eq!(found(Some("took longer than 600 seconds"), true), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What happened, in order: one hash over all of it, and the last lines for people.
+//! The trace of a schedule: a hash of everything that happened, and the last lines as text.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use xxhash_rust::xxh64::xxh64;
 
-/// Lines kept for people.
+/// The number of lines that are kept.
 const LINES: usize = 4_000;
 
-/// The trace of one schedule; clones are the same one.
+/// The trace of one schedule. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Trace(Arc<Shared>);
 
@@ -28,13 +28,13 @@ struct Told {
 }
 
 impl Trace {
-    /// A trace that begins now.
+    /// An empty trace.
     pub(crate) fn new() -> Self {
         Self(Arc::new(Shared { origin: Instant::now(), told: Mutex::default() }))
     }
 
     /// Adds an event to the hash and to the lines.
-    pub(crate) fn say(&self, event: impl FnOnce(&mut String)) {
+    pub(crate) fn record(&self, event: impl FnOnce(&mut String)) {
         let mut line = format!("{:>9} ", self.0.origin.elapsed().as_millis());
         event(&mut line);
         let mut told = self.0.told.lock();
@@ -47,12 +47,12 @@ impl Trace {
 
     /// Adds a short text.
     pub(crate) fn note(&self, text: &str) {
-        self.say(|line| line.push_str(text));
+        self.record(|line| line.push_str(text));
     }
 
     /// Adds numbers under a name.
     pub(crate) fn figures(&self, name: &str, figures: &[u64]) {
-        self.say(|line| {
+        self.record(|line| {
             let _ = write!(line, "{name} {figures:?}");
         });
     }

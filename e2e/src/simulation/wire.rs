@@ -1,5 +1,5 @@
-//! What lies between one process's SDK and the emulator: its gate, the trace of what passed, signatures that are too old, and what
-//! a mutant leaves out of its requests, or makes of what it is answered.
+//! The connection between one process's SDK and the emulator: its gate, the trace of requests, expired signatures, and a
+//! mutant's changes to requests and answers.
 
 pub(crate) mod tampered;
 
@@ -37,7 +37,7 @@ use crate::simulation::wire::tampered::Earlier;
 use crate::simulation::world::{BEGAN, settings};
 use crate::undisturbed;
 
-/// One process's way to the emulator.
+/// The HTTP client of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire {
     pub(crate) name: String,
@@ -47,18 +47,18 @@ pub(crate) struct Wire {
     clock: Clock,
     pub(crate) trace: Trace,
     pub(crate) coverage: Coverage,
-    /// What a mutant does on the way.
+    /// The mutant's changes.
     pub(crate) tampered: Option<Tampered>,
 }
 
-/// A mutant's hands on the wire of one process.
+/// A mutant's changes to the requests and answers of one process.
 #[derive(Clone)]
 pub(crate) struct Tampered {
     mutant: Mutant,
     process: Process,
-    /// What the process was answered before.
+    /// Earlier answers to the process.
     earlier: Earlier,
-    /// The positions that a recount is told.
+    /// The positions that a recount gets.
     shadow: Shadow,
 }
 
@@ -76,7 +76,7 @@ impl Tampered {
 }
 
 impl Wire {
-    /// An open way to `emulator`.
+    /// An open connection to `emulator`.
     pub(crate) fn new(name: &str, emulator: &Emulator, clock: Clock, trace: &Trace, coverage: &Coverage) -> Self {
         Self {
             name: name.to_owned(),
@@ -95,7 +95,7 @@ impl Wire {
         if status == 400 && bytes.windows(15).any(|found| found == b"ExpiredIterator") {
             self.coverage.fired("iterator_expired");
         }
-        self.trace.say(|line| {
+        self.trace.record(|line| {
             let _ = write!(line, "{} {operation} {status} {}", self.name, bytes.len());
         });
     }
@@ -160,7 +160,7 @@ fn operation_of(request: &HttpRequest) -> String {
     target.rsplit('.').next().unwrap_or_default().to_owned()
 }
 
-/// How long a signature is good.
+/// How long a signature is valid.
 const GOOD_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// Whether a request was signed too long ago.
@@ -169,7 +169,7 @@ pub(super) fn is_expired(request: &HttpRequest, now: UnixMillis) -> bool {
     signed.is_some_and(|signed| now.since(signed) > GOOD_FOR)
 }
 
-/// `20231114T221320Z`.
+/// Parses the date of a signature, such as `20231114T221320Z`.
 fn signed_at(date: &str) -> Option<UnixMillis> {
     let (day, time) = (date.get(..8)?, date.get(9..15)?);
     let part = |text: &str, from: usize| text.get(from..from + 2).map(str::to_owned);
@@ -180,7 +180,7 @@ fn signed_at(date: &str) -> Option<UnixMillis> {
     u64::try_from(millis).ok().map(UnixMillis)
 }
 
-/// What it is answered.
+/// The answer to a request with an expired signature.
 #[expect(clippy::unnecessary_wraps, reason = "it takes the place of an answer")]
 pub(super) fn refusal() -> Result<HttpResponse, ConnectorError> {
     let body = r#"{"__type":"com.amazon.coral.service#InvalidSignatureException","message":"Signature expired"}"#;
@@ -189,7 +189,7 @@ pub(super) fn refusal() -> Result<HttpResponse, ConnectorError> {
     Ok(refused)
 }
 
-/// The table of its own; clones are the same.
+/// A table of the mutant's own positions. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Shadow {
     store: Emulator,
@@ -200,7 +200,7 @@ pub(crate) struct Shadow {
 }
 
 impl Shadow {
-    /// Beside what is `stored`.
+    /// A table beside the positions that are `stored`.
     pub(crate) fn of(stored: &Changes) -> Self {
         let epoch = std::time::UNIX_EPOCH + std::time::Duration::from_millis(BEGAN.0);
         let store = Emulator::new(Config { epoch: Some(epoch), ..Config::default() });
@@ -223,7 +223,7 @@ impl Shadow {
 }
 
 impl Tampered {
-    /// Whether the answer to a request is the mutant's own, which it has put in its table then.
+    /// Whether the mutant answers a request itself. If so, it has put the answer into its table.
     pub(super) async fn is_shadowed(&self, operation: &str, asked: &Value) -> bool {
         if self.process.role != Role::Recounter || operation != "GetItem" {
             return false;
@@ -244,19 +244,19 @@ impl Tampered {
         }
     }
 
-    /// Where the log ends.
+    /// The end of the log.
     async fn at_end(&self, partition: u32) -> Option<Position> {
         self.process.world.journal.follow().await.ok()?;
         self.process.world.journal.end(partition)
     }
 
-    /// A place before the last announcement of a loss, while one is open: nothing tells the recount that it lies behind.
+    /// A position before the last announced loss, while one is open. Nothing tells the recount that the loss lies after it.
     async fn before_loss(&self, partition: u32) -> Option<Position> {
         self.process.world.journal.follow().await.ok()?;
         self.process.world.journal.before_loss(partition).filter(|position| !position.filter.standing().open.is_empty())
     }
 
-    /// Where the fold is, with a filter that knows the stream shard by which copies are handed on.
+    /// The fold's position, with a filter that knows the stream shard of the copies.
     async fn unfiltered(&self, partition: u32) -> Option<Position> {
         let Position { at, mut filter, ladder, last } = self.shadow.stored.position(partition).await.ok()??;
         let opened = Opened { shards: vec![announced_nowhere(&filter)?], ended: Vec::new() };

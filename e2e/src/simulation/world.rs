@@ -1,4 +1,4 @@
-//! The store, the log and the cache that the processes share, looked at from outside without their faults.
+//! The store, the log and the cache that the processes share, and access to them without faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -38,10 +38,10 @@ use crate::simulation::wire::Wire;
 use crate::simulation::wire::tampered::Remembered;
 use crate::undisturbed;
 
-/// When every schedule begins.
+/// The time at which every schedule begins.
 pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 
-/// How many counters the cache has room for.
+/// The capacity of the cache in counters.
 const CACHED: usize = 10_000;
 
 /// What the processes share.
@@ -57,17 +57,17 @@ pub(crate) struct World {
     pub(crate) registers: Registers,
     pub(crate) journal: Journal,
     pub(crate) writes: Writes,
-    /// What mutants have stored before, and corrections of theirs that outlive a loss.
+    /// Filters that were stored earlier, and corrections of mutants that outlive a loss.
     pub(crate) remembered: Remembered,
     pub(crate) corrections: UnderWay,
     pub(crate) honesty: Honesty,
     pub(crate) pulse: Pulse,
-    /// What the harness itself runs beside the processes.
+    /// Runs the harness's own tasks.
     pub(crate) host: Host,
     pub(crate) calm: Calm,
 }
 
-/// The harness's own ports of the tables, which no fault of a process reaches.
+/// The harness's own access to the tables, without the faults of processes.
 pub(crate) struct Calm {
     rows: dynamodb::Rows,
     pub(crate) claims: Claims,
@@ -80,14 +80,14 @@ pub(crate) struct Calm {
 }
 
 impl Calm {
-    /// Creates the tables that are not there.
+    /// Creates missing tables.
     pub(crate) async fn ensure_tables(&self) -> anyhow::Result<()> {
         dynamodb::ensure_tables(&self.connection).await.context("cannot create the tables")
     }
 }
 
-/// How a process's clients behave: one attempt, for the SDK's own repetitions are drawn outside of the seed, and no time
-/// limit, for the faults say when an answer does not come and a frozen process does not watch the time.
+/// The settings of a process's clients. They make one attempt, since the SDK's own retries are not drawn from the seed. They
+/// have no time limit, since faults decide when an answer is lost and a frozen process cannot watch the time.
 pub(crate) fn settings() -> Settings {
     let patience = Duration::from_secs(30 * 24 * 3600);
     Settings { attempts: 1, attempt_timeout: patience, ..Settings::local("") }
@@ -144,7 +144,7 @@ impl World {
         }))
     }
 
-    /// What `look` finds while no request fails and none is late, so that no time passes meanwhile.
+    /// Runs `look` while no request fails and none is late, so that no time passes meanwhile.
     pub(crate) async fn calmly<T>(&self, look: impl Future<Output = T>) -> T {
         let rules = self.emulator.faults();
         self.emulator.set_faults(Vec::new());
@@ -153,12 +153,12 @@ impl World {
         found
     }
 
-    /// The faults of single requests from now on.
+    /// Sets the faults of single requests from now on.
     pub(crate) fn set_rules(&self, rules: &[Rule]) {
         self.emulator.set_faults(rules.to_vec());
     }
 
-    /// Every row there is.
+    /// Every row.
     pub(crate) async fn rows(&self) -> anyhow::Result<Vec<ScannedRow>> {
         let (mut rows, mut after): (_, Option<Cursor>) = (Vec::new(), None);
         loop {
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// The counters of `ids`; one that is not there is an empty one.
+    /// The counters of `ids`. A missing one is empty.
     pub(crate) async fn counters(
         &self,
         ids: impl Iterator<Item = CounterId>,
@@ -181,28 +181,28 @@ impl World {
         ids.into_iter().map(|id| Ok((id.clone(), found.remove(&id).transpose()?.unwrap_or_default()))).collect()
     }
 
-    /// What may be said of the counters of each partition of the log.
+    /// The standing of each partition of the log.
     pub(crate) async fn standings(&self) -> anyhow::Result<BTreeMap<u32, StandingAt>> {
         Ok(self.calm.changes.standings(self.partitions()).await?)
     }
 
-    /// How many partitions the log has.
+    /// The number of partitions of the log.
     pub(crate) fn partitions(&self) -> u32 {
         self.journal.partitions()
     }
 
-    /// The partition of the log that a counter is in.
+    /// The partition of the log that contains a counter's changes.
     pub(crate) fn partition_of(&self, counter: &CounterId) -> u32 {
         partition_of(&RowKey::first(counter), self.partitions())
     }
 
-    /// The losses that no recount has repaired, for people.
+    /// The losses that no recount has repaired, as text.
     pub(crate) async fn losses(&self) -> anyhow::Result<Vec<String>> {
         let losses = self.calm.changes.losses().await?;
         Ok(losses.open().map(|(number, loss)| format!("{number} {} {}", loss.kind, loss.what)).collect())
     }
 
-    /// Which records have a dead letter.
+    /// The records that have a dead letter.
     pub(crate) async fn letters(&self) -> anyhow::Result<BTreeSet<(u32, u64)>> {
         let reader = self.broker.reader("observer", LETTERS);
         let mut found = BTreeSet::new();
@@ -216,7 +216,7 @@ impl World {
                         text.parse::<u64>().ok()
                     };
                     let place = number("__connect.errors.partition").zip(number("__connect.errors.offset"));
-                    let (index, offset) = place.context("a dead letter does not say what it is of")?;
+                    let (index, offset) = place.context("a dead letter does not name its record")?;
                     found.insert((u32::try_from(index)?, offset));
                 }
                 at = records.last_offset().context("a page of dead letters is empty")?.next();
@@ -225,12 +225,12 @@ impl World {
         Ok(found)
     }
 
-    /// The means to change counters by hand.
+    /// Changes counters by hand.
     pub(crate) fn tamper(&self) -> Tamper {
         Tamper(self.emulator.clone())
     }
 
-    /// Whether the queue of row keys, the queued audit and the losses are done with.
+    /// Whether the queue of row keys, the queued audit and the losses are empty.
     pub(crate) async fn is_recounted(&self) -> anyhow::Result<bool> {
         let queued = self.calm.recounts.queued(None).await?;
         let audit = self.calm.recounts.audit_queued().await?;
@@ -238,7 +238,7 @@ impl World {
     }
 }
 
-/// The broker with every topic of a schedule.
+/// A broker with every topic of a schedule.
 fn topics(profile: &Profile) -> Broker {
     let broker = Broker::new();
     broker.create_topic(TOPIC, profile.partitions);
@@ -250,12 +250,12 @@ fn topics(profile: &Profile) -> Broker {
     broker
 }
 
-/// Changes counters by hand, which no process is told of.
+/// Changes counters by hand, without telling any process.
 #[derive(Clone)]
 pub(crate) struct Tamper(Emulator);
 
 impl Tamper {
-    /// Adds `amount` to a shard's rows and to the total, as a fault of an operator would.
+    /// Adds `amount` to a shard's count and to the total, like an operator's mistake.
     pub(crate) async fn inject(&self, key: &RowKey, amount: i64) -> bool {
         let body = json!({
             "TableName": "like_counts",

@@ -1,4 +1,5 @@
-//! The corpus of bad input, sent to the services as they run: nothing panics, nothing is lost, and each case becomes what its generator says it has to.
+//! Sends the corpus of bad input to the real services: nothing panics, nothing is lost, and each case has the outcome that its
+//! generator expects.
 //!
 //! `e2e/bad_input/generate.py` writes the corpus and the expected outcomes, from the contract alone.
 
@@ -29,7 +30,7 @@ use tokio::time::timeout;
 
 const PARTITIONS: u32 = 12;
 
-/// Bytes as the corpus has them: base64, and how often it is repeated.
+/// Bytes of the corpus in base64, and how often they are repeated.
 #[derive(Deserialize)]
 struct Piece(String, usize);
 
@@ -57,7 +58,7 @@ struct Event {
 struct Ask {
     class: String,
     request: Vec<Piece>,
-    /// What may be answered; `null` is a connection that ends without an answer.
+    /// The accepted statuses; `null` stands for a connection that ends without an answer.
     statuses: Vec<Option<u16>>,
 }
 
@@ -66,7 +67,7 @@ fn corpus<T: for<'de> Deserialize<'de>>(text: &str) -> Vec<T> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_event_is_applied_or_a_dead_letter_for_its_reason() {
+async fn every_event_is_applied_or_becomes_a_dead_letter_with_its_reason() {
     let events: Vec<Event> = corpus(include_str!("../../bad_input/events.jsonl"));
     assert!(events.len() >= 2_000 && events.iter().map(|event| &event.class).collect::<BTreeSet<_>>().len() >= 12);
     let topics = [("likes", PARTITIONS), ("likes.dlq", 2)];
@@ -106,7 +107,7 @@ async fn every_event_is_applied_or_a_dead_letter_for_its_reason() {
     println!("{} events: {applied} applied, {} dead letters", events.len(), letters.len());
 }
 
-/// Writes every event; where each landed.
+/// Produces every event, and returns its position.
 async fn produce(settings: &kafka::Settings, events: &[Event]) -> BTreeMap<(u32, u64), usize> {
     let producer = &kafka::Producer::new(settings).unwrap();
     let sent = stream::iter(events.iter().enumerate()).map(|(index, event)| async move {
@@ -138,7 +139,7 @@ fn consume(settings: &kafka::Settings, connection: &Connection) -> consumer::App
     consumer::App::with_ports(consumer::ReadSettings::default(), ports, connection.clone())
 }
 
-/// The reason of every dead letter, by the place its record came from.
+/// The reason of every dead letter, by the position of its record.
 async fn letters(settings: &kafka::Settings) -> BTreeMap<(u32, u64), String> {
     let reader = kafka::TopicReader::new(settings, "bad-input", "likes.dlq").unwrap();
     let mut letters = BTreeMap::new();
@@ -176,12 +177,12 @@ async fn rows(table: &Rows) -> BTreeSet<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_request_is_answered_as_it_has_to_be() {
+async fn every_request_gets_an_expected_answer() {
     let asks: Vec<Ask> = corpus(include_str!("../../bad_input/http.jsonl"));
-    // Behind a proxy, since the host of these requests is none of this machine.
+    // The API expects a proxy, since these requests name other hosts than this machine.
     let (address, running) = serve(api::Config { forwarded_hops: 1, ..api::Config::default() }).await;
     for (index, ask) in asks.iter().enumerate() {
-        // What is no whole request is not answered before its client is through.
+        // An incomplete request is only answered after its client has finished sending.
         let status = strike(address, &bytes(&ask.request), ask.statuses.contains(&None)).await;
         assert!(ask.statuses.contains(&status), "case {index}, {}: {status:?}, not {:?}", ask.class, ask.statuses);
     }
@@ -191,10 +192,10 @@ async fn every_request_is_answered_as_it_has_to_be() {
     println!("{} requests", asks.len());
 }
 
-/// Sends it and reads to the end; the status, where there was one.
+/// Sends a request, reads to the end, and returns the status if there is one.
 async fn strike(address: SocketAddr, request: &[u8], hang_up: bool) -> Option<u16> {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // The server may have had enough before all is written.
+    // The server may close the connection before everything is written.
     let _ = stream.write_all(request).await;
     if hang_up {
         let _ = stream.shutdown().await;
@@ -202,7 +203,7 @@ async fn strike(address: SocketAddr, request: &[u8], hang_up: bool) -> Option<u1
     let mut answer = Vec::new();
     let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection ends");
     let head = String::from_utf8_lossy(answer.get(..12)?).into_owned();
-    // A request of 1.0 is answered in 1.0.
+    // A request of HTTP/1.0 is answered in HTTP/1.0.
     let status = head.strip_prefix("HTTP/1.1 ").or_else(|| head.strip_prefix("HTTP/1.0 "));
     status?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The attack's short form: every campaign once, with real processes.
+//! The short form of the attack: every campaign once, with real processes.
 
 use std::path::Path;
 
@@ -15,42 +15,42 @@ async fn short(campaigns: &[Campaign]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: kills, stops or starves processes"]
-async fn counts_are_exact_whatever_is_killed_put_to_sleep_or_replaced() {
+async fn counts_are_exact_after_processes_are_killed_frozen_or_replaced() {
     short(&[Campaign::Kills, Campaign::Zombies, Campaign::Rolling]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: kills, stops or starves processes"]
-async fn no_answer_says_exact_and_is_not_around_a_loss_of_stream() {
+async fn no_answer_is_wrongly_called_exact_around_a_loss_of_stream() {
     short(&[Campaign::Losses]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: needs redis-server, and kills it"]
-async fn no_answer_says_exact_and_is_not_when_the_cache_forgets_its_last_writes() {
+async fn no_answer_is_wrongly_called_exact_when_the_cache_loses_its_last_writes() {
     short(&[Campaign::Failovers]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: kills, stops or starves processes"]
-async fn counts_are_exact_whatever_the_network_does() {
+async fn counts_are_exact_after_network_faults() {
     short(&[Campaign::Network]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: kills, stops or starves processes"]
-async fn counts_are_exact_whatever_dependency_is_away() {
+async fn counts_are_exact_after_outages_of_each_dependency() {
     short(&[Campaign::Outages]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: kills, stops or starves processes"]
-async fn counts_are_exact_after_all_were_stopped_while_a_dependency_was_silent() {
+async fn counts_are_exact_after_all_processes_stop_while_a_dependency_is_silent() {
     short(&[Campaign::Departures]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: needs redis-server"]
-async fn counts_that_were_changed_by_hand_are_corrected_and_told_as_they_are_from_then_on() {
+async fn counts_changed_by_hand_are_corrected_and_no_answer_shows_the_old_value_afterwards() {
     short(&[Campaign::Drift]).await;
 }

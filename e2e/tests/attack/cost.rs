@@ -1,4 +1,4 @@
-//! What counting costs: calls, rows, bytes and write units of a pipeline without faults, under paused time.
+//! The cost of counting: calls, rows, bytes and write units of a pipeline without faults, under paused time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const PARTITIONS: u32 = 4;
 const POSTS: u64 = 60;
 const EVENTS: u64 = 6_000;
 
-/// Likes and unlikes, the same in every run: one in seven takes back what was said of the post four rounds before.
+/// Likes and unlikes, the same in every run: one event in seven undoes a like of the post four rounds before.
 fn events() -> impl Iterator<Item = (String, String, &'static str)> {
     (0..EVENTS).map(|nth| {
         let said = nth.checked_sub(POSTS * 4).filter(|_| nth % 7 == 4);
@@ -25,7 +25,7 @@ fn events() -> impl Iterator<Item = (String, String, &'static str)> {
     })
 }
 
-/// What stays of them, by post.
+/// The resulting likes by post.
 fn likes() -> BTreeMap<String, i64> {
     let mut liked: BTreeMap<String, std::collections::BTreeSet<String>> = BTreeMap::new();
     for (post, user, action) in events() {
@@ -39,11 +39,11 @@ fn likes() -> BTreeMap<String, i64> {
     liked.into_iter().map(|(post, users)| (post, i64::try_from(users.len()).expect("a few thousand"))).collect()
 }
 
-/// The figures are those of a pipeline that knows likes alone. Everything lies in the log when the consumer starts, so a like and the
-/// unlike behind it are one write where both wait; that unlike finds no row, and costs a refused update and an insert. Each process
-/// looks at the format and at the tables' ids, each partition is claimed, and once a second it is stored how far its rows are.
+/// The figures of a pipeline that only has likes. All events are in the log when the consumer starts, so a like followed by
+/// its unlike is one write if both wait; that unlike finds no row, and costs a refused update and an insert. Each process
+/// reads the format and the tables' ids, each partition is claimed, and the claims are stored once a second.
 #[tokio::test(start_paused = true)]
-async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
+async fn a_deployment_that_only_counts_likes_pays_nothing_for_other_counters() {
     let mut pipeline = Pipeline::new(PARTITIONS).await.unwrap();
     for (post, user, action) in events() {
         let value = format!(r#"{{"post_id":"{post}","user_id":"{user}","action":"{action}","ts":1700000000000}}"#);
@@ -85,9 +85,9 @@ async fn a_deployment_of_likes_alone_pays_nothing_for_other_counters() {
     pipeline.stop().await;
 }
 
-/// One post floods its row keys, the others follow Zipf, stream shards split, and the store throttles and takes its time.
+/// One post is very popular and the others follow Zipf, stream shards split, and the store throttles and is slow.
 #[tokio::test(start_paused = true)]
-async fn at_a_rate_every_like_becomes_one_row_and_is_counted_once() {
+async fn under_load_every_like_becomes_one_row_and_is_counted_once() {
     let scale = Scale {
         rate: 2_000,
         seconds: 6,
@@ -111,7 +111,7 @@ async fn at_a_rate_every_like_becomes_one_row_and_is_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_views_of_one_post_a_second_are_at_least_a_hundred_for_each_row_that_is_written() {
+async fn ten_thousand_views_per_second_of_one_post_share_rows_by_at_least_a_hundred() {
     let figures = measure(Scenario { policy: SumPolicy::Post, views: 10_000, likes: 0 }).await.unwrap();
     assert_eq!(figures.width, 1);
     assert!(figures.events_a_row >= 100.0, "{figures}");

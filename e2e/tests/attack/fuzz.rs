@@ -1,6 +1,6 @@
-//! The fuzz targets as plain tests: every input of the committed corpus, and mutations of it that are the same in every run.
+//! Runs the fuzz targets as tests: every input of the committed corpus, and mutations of it that are the same in every run.
 //!
-//! `TALLY_FUZZ_ROUNDS` says how many mutations a target gets.
+//! `TALLY_FUZZ_ROUNDS` sets the number of mutations per target.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use tally_e2e::fuzz::{TARGETS, Target};
 const ROUNDS: u64 = 60;
 
 #[test]
-fn no_input_of_the_corpus_and_no_mutation_of_it_breaks_a_law() {
+fn no_input_of_the_corpus_and_no_mutation_breaks_a_law() {
     let rounds = std::env::var("TALLY_FUZZ_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("a number"));
     for Target { name, run } in TARGETS {
         let corpus = corpus(name);
@@ -46,7 +46,7 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     inputs
 }
 
-/// A few changes: bytes flipped, taken out, doubled, put in, and ends exchanged with another input.
+/// Makes a few changes: bytes are flipped, removed, duplicated or inserted, and the end is replaced by that of another input.
 fn mutate(input: &[u8], other: &[u8], rng: &mut StdRng) -> Vec<u8> {
     const WORDS: [&[u8]; 22] = [
         b"\"",

@@ -1,4 +1,4 @@
-//! The short form of what a deployment has to survive, with real processes and the operators' command.
+//! The short form of the lifecycle events, with real processes and the operators' command.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ async fn survives(what: What) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: kills, stops or starves processes"]
-async fn tables_restored_to_a_moment_are_exact_again() {
+async fn tables_restored_to_a_point_in_time_become_exact_again() {
     survives(What::Restore { lose: Duration::from_secs(5) }).await;
 }
 
@@ -28,6 +28,6 @@ async fn nothing_starts_over_lost_checkpoints_and_a_recount_makes_counts_exact_a
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: kills, stops or starves processes"]
-async fn lost_counts_are_exact_again_without_a_restart() {
+async fn lost_counts_become_exact_again_without_a_restart() {
     survives(What::LoseCounts { posts: 1_000 }).await;
 }

@@ -1,5 +1,5 @@
-//! The attack in its short form, and whole pipelines without one: what they cost. They are one binary, because cargo runs test binaries one after the other: campaigns mostly wait for processes, and
-//! the simulation takes the processor meanwhile.
+//! The short form of the attack, and the cost of whole pipelines without faults. All are in one binary, since cargo runs test
+//! binaries one after the other: campaigns mostly wait for processes, and the simulation uses the processors meanwhile.
 
 #[cfg(test)]
 mod bad_input;

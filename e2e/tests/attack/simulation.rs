@@ -1,4 +1,4 @@
-//! The simulation's part of the gate: the schedules and mutants of `seeds.txt`. The night draws new ones.
+//! The schedules and mutants of `seeds.txt`, which run for every change. The nightly run draws new ones.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use tally_e2e::simulation::{Mutant, Order, Outcome, kinds, kinds_of_lists};
 const SEEDS: &str = include_str!("../../seeds.txt");
 const LADDER: &str = "50";
 
-/// The lines of the file: what kind of schedule, and the schedule.
+/// The lines of the file: the kind of schedule, and the schedule.
 fn orders() -> Vec<(&'static str, Order)> {
     let lines = SEEDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
@@ -30,7 +30,7 @@ fn order(line: &'static str) -> Option<(&'static str, Order)> {
     Some((form, order))
 }
 
-/// Runs them, `twice` to compare their traces.
+/// Runs schedules; with `twice`, it compares the traces of two runs.
 fn run(orders: Vec<Order>, twice: bool) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     let pool = Pool::of(env!("CARGO_BIN_EXE_tally-e2e").into(), None);
@@ -60,25 +60,25 @@ fn every_law_holds_while_every_kind_of_fault_fires() {
     let outcomes = run(schedules.into_iter().map(|(_, order)| order).collect(), false);
     assert_unbroken(&outcomes);
     let fired: BTreeSet<&str> = outcomes.iter().flat_map(|outcome| outcome.faults.keys().map(String::as_str)).collect();
-    // `changes_away` makes a schedule last a minute, so only the night draws it.
+    // `changes_away` makes a schedule last a minute, so it only occurs in the nightly run.
     let of_lists = kinds_of_lists().filter(|kind| *kind != "changes_away");
     let missing: Vec<String> = kinds().chain(of_lists).filter(|kind| !fired.contains(kind.as_str())).collect();
     assert!(missing.is_empty(), "never fired: {missing:?}");
     let checked = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
-    assert!(checked(|it| it.verdicts) > 10, "recounts came to their verdicts");
+    assert!(checked(|it| it.verdicts) > 10, "recounts reached verdicts");
     assert!(checked(|it| it.lists_exact) > 500, "lists were exact");
     assert!(checked(|it| it.milestones) > 0, "milestones were reached");
 }
 
 #[test]
-fn one_seed_has_one_trace() {
+fn a_seed_always_has_the_same_trace() {
     let mut forms = BTreeSet::new();
     let one_of_each = orders().into_iter().filter(|(form, order)| order.mutant.is_none() && forms.insert(*form));
     assert_unbroken(&run(one_of_each.map(|(_, order)| order).collect(), true));
 }
 
 #[test]
-fn each_mutant_is_found_and_nothing_is_once_it_is_spared() {
+fn each_mutant_is_found_and_no_law_breaks_without_it() {
     let mutants: Vec<Order> =
         orders().into_iter().map(|(_, order)| order).filter(|order| order.mutant.is_some()).collect();
     assert!(mutants.len() >= 5);

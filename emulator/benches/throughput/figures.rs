@@ -1,4 +1,4 @@
-//! How much processor time a thread has used, and the middle of several figures.
+//! The processor time of a thread, and the median of several figures.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Processor {
         }
     }
 
-    /// What the thread has used so far.
+    /// The processor time that the thread has used so far.
     pub(super) fn used(&self) -> Duration {
         let text = self.schedstat.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         let nanos = text.and_then(|text| text.split(' ').next()?.parse().ok());

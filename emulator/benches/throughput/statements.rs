@@ -1,5 +1,5 @@
-//! What a statement of BatchExecuteStatement takes: in process, from the bytes of a request to the bytes of its answer; and on the
-//! client's side, in the plain SDK alone, over loopback.
+//! Measures a statement of BatchExecuteStatement: in process, from the bytes of a request to the bytes of its answer; and on
+//! the client's side, in the plain SDK over loopback.
 
 use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ const INSERT: &str =
 const UPDATE: &str =
     r#"UPDATE "likes" SET "liked_at" = ? SET "v" = ? REMOVE "gone" WHERE "pk" = ? AND "user_id" = ? AND "v" < ?"#;
 
-/// Prints microseconds of the processor for a statement, medians of some rounds, each with an emulator of its own.
+/// Prints the median processor time per statement over some rounds, each with its own emulator.
 pub(super) async fn measure() {
     let mut rounds: [Vec<f64>; 3] = Default::default();
     for _ in 0..ROUNDS {
@@ -41,7 +41,7 @@ pub(super) async fn measure() {
     println!("{:<40} {:>12.2} microseconds a statement", "the SDK that sends an INSERT", median(sdk));
 }
 
-/// What this thread takes to send each statement and to hear its answer, from values to values; the server has its own thread.
+/// The processor time of this thread per statement, from values to values; the server has its own thread.
 async fn sdk_micros() -> f64 {
     let emulators = [Emulator::new(Config::default()), Emulator::new(Config::default())];
     create(&emulators[0]).await;
@@ -76,7 +76,7 @@ fn sdk_insert(n: usize) -> BatchStatementRequest {
         .expect("a statement has a text")
 }
 
-/// Microseconds for each statement of all batches.
+/// Microseconds per statement of all batches.
 fn a_statement(used: std::time::Duration) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "counts of a bench are far below 2^53")]
     let count = (BATCHES * STATEMENTS) as f64;
@@ -101,7 +101,7 @@ fn row(n: usize) -> (Value, Value) {
     (json!({"S": format!("post-{}#{}", n % 1000, n % 64)}), json!({"S": format!("user-{n:08}")}))
 }
 
-/// Carries every batch out, and says what a statement took of this thread's processor time.
+/// Carries out every batch, and returns this thread's processor time per statement.
 async fn micros(emulator: &Emulator, statement: impl Fn(usize) -> Value, fails: bool) -> f64 {
     let batch = |nth: usize| {
         let statements: Vec<Value> = (0..STATEMENTS).map(|at| statement(nth * STATEMENTS + at)).collect();

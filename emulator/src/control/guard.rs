@@ -1,4 +1,5 @@
-//! Lets commands of programs through and those of other pages not: any page that a person has open can send requests to loopback, and any name server can point the page's name there.
+//! Protects the control commands from web pages of other sites. Any page that is open in a browser can send requests to
+//! loopback, and any name server can resolve the page's name to it (DNS rebinding).
 
 use std::net::IpAddr;
 
@@ -6,20 +7,20 @@ use http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode};
 
-/// Why a request is no command, and the status that says so.
+/// The status and the reason with which a request is refused.
 pub(crate) type Refusal = (StatusCode, &'static str);
 
-/// Refuses what a page of another site can send; `here` is the address that the connection came to.
+/// Refuses a command that a page of another site can send. `here` is the local address of the connection.
 pub(crate) fn check(head: &Parts, here: Option<IpAddr>) -> Result<(), Refusal> {
     own(head, here).map_err(|why| (StatusCode::FORBIDDEN, why))?;
-    // A page can post a form or plain text to another site without asking first, JSON it cannot.
+    // A page can post a form or plain text to another site without a preflight request, but not JSON.
     if head.method == Method::POST && !head.headers.get(CONTENT_TYPE).is_some_and(is_json) {
         return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "a command has the content type application/json"));
     }
     Ok(())
 }
 
-/// Refuses what a page of another site sends at all. A program that names no host is none.
+/// Refuses any request of a page of another site. A program that names no host is accepted.
 pub(crate) fn check_sender(head: &Parts, here: Option<IpAddr>) -> Result<(), Refusal> {
     if !head.headers.contains_key(HOST) && !head.headers.contains_key(ORIGIN) {
         return Ok(());
@@ -36,7 +37,7 @@ fn own(head: &Parts, here: Option<IpAddr>) -> Result<(), &'static str> {
     if !is_certain(&host, here) || head.uri.authority().is_some_and(other) {
         return Err("the host is not this machine's loopback, nor the address of this server");
     }
-    // A browser always says which page posts; a program says nothing.
+    // A browser always sends the origin of the page with a POST; a program sends none.
     let same = |origin| text(origin).is_some_and(|origin| origin.strip_prefix("http://") == Some(&host));
     if head.headers.get_all(ORIGIN).iter().all(same) { Ok(()) } else { Err("another page sent the request") }
 }
@@ -45,7 +46,7 @@ fn text(value: &HeaderValue) -> Option<String> {
     value.to_str().ok().map(str::to_ascii_lowercase)
 }
 
-/// Whether `host` is loopback, or this server, without asking a name server.
+/// Whether `host` is loopback or this server, without asking a name server.
 fn is_certain(host: &str, here: Option<IpAddr>) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_and_a_page_of_this_server_may_command() {
+    fn a_program_and_a_page_of_this_server_may_send_commands() {
         for host in [
             "127.0.0.1:8000",
             "127.0.0.1",
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_pointed_here_commands_nothing() {
+    fn a_command_to_a_name_that_resolves_to_this_server_is_refused() {
         for host in [
             "evil.example:8000",
             "evil.example",
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_site_commands_nothing() {
+    fn a_command_of_a_page_of_another_site_is_refused() {
         let host = ("host", "127.0.0.1:8000");
         for origin in [
             "http://evil.example",
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_form_can_send_is_no_command() {
+    fn a_command_that_a_form_can_send_is_refused() {
         let host = ("host", "localhost:8000");
         for kind in [
             "text/plain",

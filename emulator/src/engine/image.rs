@@ -1,4 +1,4 @@
-//! A stored item: its JSON, written once when it was put and shared by rows, undo history and stream records.
+//! A stored item as JSON. It is serialised once when it is put, and shared by rows, undo history and stream records.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::value::Item;
 
 /// One version of one item.
 ///
-/// The JSON is canonical (key attributes first, the others by name, sets sorted, numbers normalised): equal items have equal text,
-/// an answer copies it, and it takes about a third of the memory of a tree.
+/// The JSON is canonical: key attributes come first, the others are ordered by name, sets are sorted and numbers normalised.
+/// So equal items have equal text, an answer copies it, and it takes about a third of the memory of a tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
     members: Arc<[u8]>,
@@ -17,7 +17,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// The image of an item, which has the schema's key attributes.
+    /// The image of an item that has the schema's key attributes.
     pub(crate) fn new(item: &Item, schema: &Schema) -> Self {
         let mut members = Vec::with_capacity(128);
         for name in schema.names() {
@@ -44,7 +44,7 @@ impl Image {
         &self.members[..self.keys_end as usize]
     }
 
-    /// Bytes DynamoDB counts for the item.
+    /// The size of the item in bytes, as DynamoDB counts it.
     pub(crate) fn size(&self) -> usize {
         self.size as usize
     }

@@ -1,4 +1,4 @@
-//! Shard iterators: a place in a shard, when it was given out, as an opaque token that shows tampering.
+//! Shard iterators: opaque tokens for a position in a shard and the time of issue, protected by a checksum.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use crate::clock::Millis;
 use crate::error::{Error, Kind};
 use crate::limits::ITERATOR_MILLIS;
 
-/// A place in a shard: behind a sequence.
+/// A position in a shard, after a sequence number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) stream: String,
@@ -17,14 +17,14 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// The token for this place. Like DynamoDB's it begins with the stream's name.
+    /// The token for this position. Like DynamoDB's, it begins with the stream's ARN.
     pub(crate) fn token(&self, now: Millis) -> String {
         let inside = format!("{}/{}/{now}", self.shard, self.after);
         let sum = checksum(&self.stream, &inside);
         format!("{}|1|{}", self.stream, STANDARD.encode(format!("{inside}/{sum:016x}")))
     }
 
-    /// The place a token stands for, if it was given out here and less than fifteen minutes ago.
+    /// The position of a token, if it was issued here less than fifteen minutes ago.
     pub(crate) fn parse(token: &str, now: Millis) -> Result<Self, Error> {
         let (position, issued) = Self::read(token).ok_or_else(|| Error::validation("Invalid ShardIterator"))?;
         if issued + ITERATOR_MILLIS < now {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_back_until_it_expires_and_never_when_it_was_changed() {
+    fn a_token_can_be_read_until_it_expires_unless_it_was_changed() {
         let position = Position { stream: "arn:stream/x".into(), shard: "shardId-1".into(), after: 42 };
         let token = position.token(1000);
         assert_eq!(Position::parse(&token, 1000 + ITERATOR_MILLIS), Ok(position));

@@ -1,4 +1,4 @@
-//! What every item of a table was before each change, so that the table can be had again as it was at a moment; leaves tables to the operations.
+//! The history of every item of a table, from which point-in-time recovery restores it.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use super::image::Image;
 use super::key::Key;
 use crate::clock::Millis;
 
-/// Every change since recovery was switched on.
+/// Every change since recovery was enabled.
 #[derive(Debug)]
 pub(crate) struct Journal {
     since: Millis,
-    /// Oldest first: when, which item, and what it was before.
+    /// The time, the key, and the previous image of each change, oldest first.
     changes: Vec<(Millis, Key, Option<Image>)>,
 }
 
@@ -19,7 +19,7 @@ impl Journal {
         Self { since, changes: Vec::new() }
     }
 
-    /// The first moment that can be had again.
+    /// The earliest time that can be restored.
     pub(crate) fn since(&self) -> Millis {
         self.since
     }
@@ -28,7 +28,7 @@ impl Journal {
         self.changes.push((at, key.clone(), before));
     }
 
-    /// Makes `items`, which are those of now, what they were at the end of the millisecond `at`.
+    /// Turns the current `items` into those at the end of the millisecond `at`.
     pub(crate) fn undo(&self, items: &mut BTreeMap<Key, Image>, at: Millis) {
         for (_, key, before) in self.changes.iter().rev().take_while(|(changed, ..)| *changed > at) {
             match before {

@@ -1,4 +1,5 @@
-//! Where an item stands: keys as bytes whose order is (hash of the partition key, partition key, sort key); leaves naming the key's attributes to the schema.
+//! The keys of items as bytes, ordered by the hash of the partition key, the partition key, and the sort key. The schema knows
+//! the names of the key attributes.
 
 use std::ops::Bound;
 
@@ -11,25 +12,26 @@ use crate::value::Value;
 
 /// A position in the key space of a table or index.
 ///
-/// One comparison orders by the hash of the partition key, as scans, segments and stream shards are cut, then by collection, then by sort key.
+/// Keys are ordered by the hash of the partition key, by which scans, segments and stream shards are divided, then by
+/// collection, then by sort key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     hash: u64,
-    /// Each part escaped and terminated, so that no key is a prefix of another and their order is the order of the parts.
+    /// Each part is escaped and terminated, so that no key is a prefix of another and their order is that of the parts.
     parts: Parts,
 }
 
-/// Inline up to a usual key's length: a search in a large map then compares inside the map's own nodes, instead of
-/// following a pointer for every key it meets.
+/// Keys of the usual length are stored inline, so a search in a large map compares inside the map's own nodes instead of
+/// following a pointer for every key.
 type Parts = SmallVec<[u8; 40]>;
 
-/// Ends a part. An escaped zero is `00 FF`, so this sorts before every continuation.
+/// Ends a part. An escaped zero is `00 FF`, so the end sorts before every continuation.
 const END: [u8; 2] = [0, 1];
-/// Just behind [`END`]: behind everything that begins with the part.
+/// Directly after [`END`]: after everything that begins with the part.
 const PAST_END: [u8; 2] = [0, 2];
 
 impl Key {
-    /// Before every key of this hash.
+    /// The position before every key with this hash.
     pub(crate) fn at_hash(hash: u64) -> Self {
         Self { hash, parts: Parts::new() }
     }
@@ -49,23 +51,23 @@ impl Key {
         self.hash
     }
 
-    /// Which of `count` equal parts of the space of hashes it is in.
+    /// The index of the part that contains the key, if the space of hashes is divided into `count` equal parts.
     pub(crate) fn partition(&self, count: u64) -> u64 {
         partition(self.hash, count)
     }
 
-    /// Which of `count` equal parts of the space of hashes lies before this position.
+    /// The index of the part that contains the last hash before this position.
     pub(crate) fn partition_before(&self, count: u64) -> u64 {
-        // A position without parts is the first of its hash, so nothing of that hash lies before it.
+        // A position without parts is the first of its hash, so nothing with that hash lies before it.
         partition(if self.parts.is_empty() { self.hash.saturating_sub(1) } else { self.hash }, count)
     }
 
-    /// The start of the collection this key belongs to, or of the hash, which is where a table with an LSI may be cut.
+    /// The start of this key's hash, where a table with a local index may be cut.
     pub(crate) fn start_of_hash(&self) -> Self {
         Self::at_hash(self.hash)
     }
 
-    /// The positions of one collection, narrowed by a condition on the first sort key.
+    /// The range of one collection, narrowed by a condition on the first sort key.
     pub(crate) fn collection(partition: &Value, condition: Option<&RangeCondition>) -> (Bound<Self>, Bound<Self>) {
         let base = Self::new(partition, &[]);
         let from = |suffix: &dyn Fn(&mut Parts)| {
@@ -99,7 +101,7 @@ impl Key {
                 (low, high)
             }
         };
-        // A condition that nothing can fulfil (BETWEEN 5 AND 3 is refused earlier) must still be a valid range.
+        // A condition that nothing fulfils must still be a valid range. (`BETWEEN 5 AND 3` is refused earlier.)
         let high = high.max(low.clone());
         (Bound::Included(low), Bound::Excluded(high))
     }
@@ -110,7 +112,7 @@ fn partition(hash: u64, count: u64) -> u64 {
     u64::try_from(part).expect("a part is below their count")
 }
 
-/// The first byte string behind all that begin with this one.
+/// The first byte string after all that begin with this one.
 fn successor(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|byte| *byte != u8::MAX).map_or(0, |last| last + 1);
     let mut next = prefix[..kept].to_vec();
@@ -137,7 +139,7 @@ fn escape(parts: &mut Parts, bytes: &[u8]) {
     }
 }
 
-/// Bytes in the order of the values of one key type; only S, N and B can be keys.
+/// Encodes a key value so that bytes have the order of the values of its type. Keys are of type S, N or B.
 fn sort_bytes(value: &Value) -> Vec<u8> {
     match value {
         Value::S(text) => text.as_bytes().to_vec(),
@@ -147,7 +149,7 @@ fn sort_bytes(value: &Value) -> Vec<u8> {
     }
 }
 
-/// Sign, magnitude, digits; inverted for negative numbers.
+/// Encodes the sign, the magnitude and the digits, inverted for negative numbers.
 fn number_bytes(number: Number) -> Vec<u8> {
     let (mantissa, exponent) = number.parts();
     if mantissa == 0 {
@@ -162,7 +164,7 @@ fn number_bytes(number: Number) -> Vec<u8> {
     if mantissa < 0 {
         bytes.iter_mut().skip(1).for_each(|byte| *byte = !*byte);
         bytes[0] = 0;
-        // A longer negative number is the smaller one.
+        // Of two negative numbers with the same beginning, the longer one is smaller.
         bytes.push(u8::MAX);
     }
     bytes
@@ -174,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// The plain way.
+    /// Evaluates the condition directly.
     fn selects(condition: &RangeCondition, sort: &Value) -> bool {
         match condition {
             RangeCondition::Eq(value) => sort == value,
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collection_holds_its_keys_and_no_others() {
+    fn a_collection_contains_exactly_its_keys() {
         let bounds = Key::collection(&text("p"), None);
         let contains = |key: &Key| std::ops::RangeBounds::contains(&bounds, key);
         assert!(contains(&Key::new(&text("p"), &[])));

@@ -1,4 +1,5 @@
-//! An append-only list of stream records that is trimmed at its front: no push, trim or search depends on its length by more than a logarithm.
+//! An append-only list of stream records that is trimmed at its front. The cost of a push, a trim or a search is at most
+//! logarithmic in its length.
 
 use std::collections::VecDeque;
 
@@ -10,22 +11,22 @@ use crate::clock::Millis;
 pub(crate) struct Record {
     pub(crate) sequence: u64,
     pub(crate) created: Millis,
-    /// No reader sees it earlier.
+    /// No reader sees the record before this time.
     pub(crate) visible: Millis,
     pub(crate) old: Option<Image>,
     pub(crate) new: Option<Image>,
-    /// Deleted by the service (an expiry), not by a client.
+    /// Whether the service deleted the item because it expired.
     pub(crate) by_service: bool,
 }
 
-/// Records are kept in blocks of this many, so that growing never copies.
+/// The number of records in a block. Records are kept in blocks, so that growth never copies them.
 const BLOCK: usize = 1024;
 
-/// Records by rising sequence.
+/// Records in ascending order of their sequence numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     blocks: VecDeque<Vec<Record>>,
-    /// Records of the first block that were trimmed.
+    /// The number of trimmed records in the first block.
     skipped: usize,
 }
 
@@ -62,12 +63,12 @@ impl Log {
             self.blocks.pop_front();
             self.skipped = 0;
         } else if let Some(record) = self.blocks.front_mut().and_then(|block| block.get_mut(self.skipped - 1)) {
-            // The block stays until all of it is gone; what the record holds need not.
+            // The block stays until all its records are trimmed, but the images can be freed now.
             (record.old, record.new) = (None, None);
         }
     }
 
-    /// The records behind a sequence.
+    /// The records after a sequence number.
     pub(crate) fn after(&self, sequence: u64) -> impl Iterator<Item = &Record> {
         let block = self.blocks.partition_point(|block| block.last().is_none_or(|last| last.sequence <= sequence));
         let within =
@@ -79,14 +80,15 @@ impl Log {
         })
     }
 
-    /// The newest records, newest first.
+    /// The records, newest first.
     pub(crate) fn newest(&self) -> impl Iterator<Item = &Record> {
         self.blocks.iter().rev().flat_map(|block| block.iter().rev()).take(self.len())
     }
 
-    /// Swaps the contents of the newest record and the one before it; their places stay.
+    /// Swaps the contents of the record `back` places before the newest and the one before it. Sequence numbers and times of
+    /// visibility stay in place.
     ///
-    /// Only within one block: a reordering that stops at a block's edge is still a reordering within its bound.
+    /// This works only within one block, which still is a reordering within its bound.
     pub(crate) fn swap_with_newest(&mut self, back: usize) -> bool {
         let Some(block) = self.blocks.back_mut() else { return false };
         let Some(at) = block.len().checked_sub(1 + back).filter(|at| *at > 0) else { return false };
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_finds_what_is_left_after_any_trim() {
+    fn a_search_finds_the_remaining_records_after_any_trim() {
         let mut log = Log::default();
         for sequence in 1..=5000u64 {
             log.push(record(sequence * 10));

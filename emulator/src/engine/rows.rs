@@ -1,4 +1,5 @@
-//! Items by key, in order and by hash, with a short memory of what they were, so that an eventually consistent read can be late; leaves schemas and indexes to the table.
+//! The items of a table or index, ordered by key and indexed by hash, with a short history from which eventually consistent
+//! reads return old values.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher;
@@ -13,24 +14,24 @@ use super::image::Image;
 use super::key::Key;
 use crate::clock::Millis;
 
-/// More history than this is dropped, oldest first: reads become fresher, memory stays bounded.
+/// The most history that is kept. Beyond it, the oldest is dropped: reads become fresher, and memory stays bounded.
 const MAX_UNDO: usize = 100_000;
 
 /// The rows of a table or of an index.
 ///
-/// Reads and writes of one item find it by hash, at a cost that does not grow with the number of items; only a new or a
-/// vanished key, and a page of several items, go through the order.
+/// Reads and writes of one item find it by hash, at a cost that does not grow with the number of items. Only new and removed
+/// keys, and pages of several items, use the order.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     entries: Entries,
     order: BTreeMap<Key, Place>,
-    /// Keys that hold an item now.
+    /// The number of keys that have an item.
     live: usize,
-    /// When each undo was recorded, and where, oldest first.
+    /// The time and place of each undo, oldest first.
     expiry: VecDeque<(Millis, Place)>,
 }
 
-/// Interval of keys, ready for a map.
+/// A range of keys, as a map takes it.
 pub(crate) type Range = (Bound<Key>, Bound<Key>);
 
 impl Rows {
@@ -47,7 +48,7 @@ impl Rows {
         self.entries.at(self.entries.find(key)?).seen(as_of)
     }
 
-    /// Sets or removes an item; what it was can be read for `lag` milliseconds.
+    /// Sets or removes an item. Its previous value can be read for `lag` milliseconds.
     pub(crate) fn set(&mut self, key: &Key, image: Option<Image>, now: Millis, lag: Millis) {
         let place = match self.entries.find(key) {
             Some(place) => place,
@@ -81,7 +82,7 @@ impl Rows {
         }
     }
 
-    /// An entry stays as long as there is an item or the memory of one.
+    /// Removes an entry that has neither an item nor history.
     fn drop_if_gone(&mut self, place: Place) {
         let entry = self.entries.at(place);
         if entry.now.is_none() && entry.past.is_empty() {
@@ -90,7 +91,7 @@ impl Rows {
         }
     }
 
-    /// The items of an interval, forwards or backwards, now or as they were at `as_of`.
+    /// The items of a range in either direction, now or as they were at `as_of`.
     pub(crate) fn range(
         &self,
         range: Range,
@@ -109,7 +110,7 @@ impl Rows {
     }
 }
 
-/// Whether a map would refuse this interval or find nothing in it.
+/// Whether a map would panic on this range, or find nothing in it.
 fn is_empty((low, high): &Range) -> bool {
     match (low, high) {
         (Bound::Included(low), Bound::Included(high)) => low > high,
@@ -118,7 +119,7 @@ fn is_empty((low, high): &Range) -> bool {
     }
 }
 
-/// What is known of one key.
+/// A key's item and its history.
 #[derive(Debug)]
 struct Entry {
     key: Key,
@@ -127,7 +128,7 @@ struct Entry {
     past: SmallVec<[Undo; 1]>,
 }
 
-/// What a replica that lags may still answer with.
+/// A previous value that a lagging replica may still return.
 #[derive(Debug)]
 struct Undo {
     changed: Millis,
@@ -135,18 +136,18 @@ struct Undo {
 }
 
 impl Entry {
-    /// What a reader of that moment finds.
+    /// The item that a reader at this time sees.
     fn seen(&self, as_of: Option<Millis>) -> Option<&Image> {
         let undo = as_of.and_then(|as_of| self.past.iter().find(|undo| undo.changed > as_of));
         undo.map_or(&self.now, |undo| &undo.before).as_ref()
     }
 }
 
-/// Where an entry is. Valid until that entry is removed.
+/// The index of an entry, valid until the entry is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place(u32);
 
-/// Entries side by side, found by hash: one that is overwritten again and again never moves.
+/// Entries, indexed by hash. An entry never moves when it is overwritten.
 #[derive(Debug, Default)]
 struct Entries {
     slots: Vec<Option<Entry>>,
@@ -167,7 +168,7 @@ impl Entries {
         self.slots[place.0 as usize].as_mut().expect("a place is forgotten with its entry")
     }
 
-    /// Makes room for a key that is not there.
+    /// Adds an entry for a new key.
     fn add(&mut self, key: Key) -> Place {
         let entry = Some(Entry { key, now: None, past: SmallVec::new() });
         let place = match self.free.pop() {
@@ -219,7 +220,7 @@ mod tests {
     }
 
     proptest! {
-        /// The plain way: every state that there was, looked up by its moment.
+        /// Keeps every earlier state with its time.
         #[test]
         fn a_late_read_sees_exactly_a_state_that_was(
             writes in proptest::collection::vec((0u8..8, any::<bool>(), 0u64..20), 1..200),

@@ -1,4 +1,4 @@
-//! What a table's or index's key consists of, and whether an item fits; leaves storing to the rows.
+//! The key attributes of a table or index, and the checks that an item fits them.
 
 use super::key::Key;
 use crate::error::Error;
@@ -32,7 +32,7 @@ pub(crate) struct KeyAttribute {
     pub(crate) key_type: KeyType,
 }
 
-/// A partition key, and perhaps a sort key.
+/// A partition key, and optionally a sort key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Schema {
     pub(crate) hash: KeyAttribute,
@@ -48,7 +48,7 @@ impl Schema {
         self.attributes().map(|attribute| attribute.name.as_str())
     }
 
-    /// The position of an item that is to be stored.
+    /// The key of an item that is to be stored.
     pub(crate) fn key_of_item(&self, item: &Item) -> Result<Key, Error> {
         self.key_with(|attribute| match item.get(&attribute.name) {
             None => Err(Error::parameters(format!("Missing the key {} in the item", attribute.name))),
@@ -62,7 +62,7 @@ impl Schema {
         })
     }
 
-    /// The position a request's `Key` names: these attributes and no others.
+    /// The key from a request's `Key`, which must have exactly the key attributes.
     pub(crate) fn key_of(&self, key: &Item) -> Result<Key, Error> {
         let mismatch = || Error::validation("The provided key element does not match the schema");
         if key.len() != self.names().count() {
@@ -87,7 +87,7 @@ impl Schema {
 }
 
 impl KeyAttribute {
-    /// Whether this value can be a sort key.
+    /// Checks that this value is not too large for a sort key.
     pub(crate) fn check_size(&self, sort: &Value) -> Result<(), Error> {
         check_size(&self.name, sort, RANGE_KEY_BYTES, || {
             format!("Aggregated size of all range keys has exceeded the size limit of {RANGE_KEY_BYTES} bytes")

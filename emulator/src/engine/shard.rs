@@ -1,26 +1,26 @@
-//! One shard of a stream: an interval of the key space, its records, and its end; leaves which shard a change goes to, to the stream.
+//! One shard of a stream: a range of the key space, its records, and its end. The stream decides which shard a change goes to.
 
 use super::key::Key;
 use super::log::{Log, Record};
 use crate::clock::Millis;
 
-/// A shard, open until it has an end.
+/// A shard, which is open until it has an end.
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) id: String,
     pub(crate) parent: Option<String>,
-    /// The first position of its interval, and the first behind it; `None` is the end of the key space.
+    /// The range: its first position, and the first one after it; `None` is the end of the key space.
     pub(crate) low: Key,
     pub(crate) high: Option<Key>,
     pub(crate) created: Millis,
-    /// No record of this shard has a sequence below it.
+    /// No record of this shard has a smaller sequence number.
     pub(crate) start: u64,
-    /// Set when the shard was closed: no record of this shard has a sequence above it.
+    /// Set when the shard is closed. No record of this shard has a greater sequence number.
     pub(crate) end: Option<End>,
     pub(crate) log: Log,
-    /// The sequence of the last record that was trimmed.
+    /// The sequence number of the last trimmed record.
     pub(crate) trimmed: u64,
-    /// Records ever written to it.
+    /// The number of records ever written to it.
     pub(crate) written: u64,
 }
 
@@ -35,7 +35,7 @@ impl Shard {
         self.end.is_none()
     }
 
-    /// The largest sequence this shard knows of.
+    /// The greatest sequence number that this shard knows.
     pub(crate) fn last_sequence(&self) -> u64 {
         match self.end {
             Some(end) => end.sequence,
@@ -48,12 +48,12 @@ impl Shard {
         self.log.push(record);
     }
 
-    /// Drops every record that is older than `horizon`.
+    /// Drops every record older than `horizon`.
     pub(crate) fn trim_older(&mut self, horizon: Millis) -> usize {
         self.trim_while(|record| record.created < horizon)
     }
 
-    /// Drops every record up to a sequence.
+    /// Drops every record up to a sequence number.
     pub(crate) fn trim_to(&mut self, sequence: u64) -> usize {
         self.trim_while(|record| record.sequence <= sequence)
     }
@@ -68,7 +68,7 @@ impl Shard {
         dropped
     }
 
-    /// Lets the newest record overtake up to `places` records of other items that no reader can have seen yet.
+    /// Moves the newest record before up to `places` records of other items that no reader can have seen yet.
     pub(crate) fn reorder_newest(&mut self, places: usize, now: Millis, window: Millis) -> usize {
         let Some(newest) = self.log.last() else { return 0 };
         let item = key_text(newest).map(<[u8]>::to_vec);
@@ -80,7 +80,7 @@ impl Shard {
     }
 }
 
-/// The key attributes of the item a record is about.
+/// The key attributes of a record's item.
 pub(crate) fn key_text(record: &Record) -> Option<&[u8]> {
     record.new.as_ref().or(record.old.as_ref()).map(super::image::Image::key_members)
 }

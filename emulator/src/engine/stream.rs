@@ -1,4 +1,4 @@
-//! A table's change stream: which shard a change goes to, how shards are split, rolled and trimmed; leaves iterators and answers to the operations.
+//! A table's stream: the assignment of changes to shards, and splits, rolls and trims.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::shard::{End, Shard};
 use crate::clock::{Millis, label, millis};
 use crate::config::Config;
 
-/// What a stream record shows of an item.
+/// The images that a stream record contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamView {
     KeysOnly,
@@ -47,7 +47,7 @@ impl StreamView {
     }
 }
 
-/// A change that is about to become a record.
+/// A change before it becomes a record.
 pub(crate) struct Change<'a> {
     pub(crate) key: &'a Key,
     pub(crate) old: Option<Image>,
@@ -55,7 +55,7 @@ pub(crate) struct Change<'a> {
     pub(crate) by_service: bool,
 }
 
-/// One stream, from its switching on to 24 hours after its switching off.
+/// One stream, from the time at which it is enabled until 24 hours after it is disabled.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) arn: String,
@@ -64,22 +64,22 @@ pub(crate) struct Stream {
     pub(crate) view: StreamView,
     pub(crate) schema: Schema,
     pub(crate) created: Millis,
-    /// When it was switched off, or its table deleted.
+    /// When it was disabled or its table deleted.
     pub(crate) disabled: Option<Millis>,
     /// Whether a split may cut through a collection.
     pub(crate) splits_collections: bool,
     shards: BTreeMap<String, Shard>,
-    /// The open shards by the start of their interval: together they cover the key space.
+    /// The open shards by the start of their range. Together they cover the key space.
     open: BTreeMap<Key, String>,
     born: u32,
     sequence: u64,
     base: u128,
-    /// When the open shards were last looked at for their age.
+    /// When the age of the open shards was last checked.
     swept: Millis,
 }
 
 impl Stream {
-    /// A stream with its first shards, which share the key space evenly.
+    /// A stream whose first shards divide the key space evenly.
     pub(crate) fn new(
         table: &str,
         arn: &str,
@@ -116,7 +116,7 @@ impl Stream {
     }
 
     fn open_shard(&mut self, parent: Option<&str>, low: Key, high: Option<Key>, now: Millis) -> String {
-        // An odd factor permutes the 32-bit numbers: the suffix is unique and says nothing about the order of birth.
+        // An odd factor permutes the 32-bit numbers: the suffix is unique and does not reveal the order of creation.
         let suffix = self.born.wrapping_add(1).wrapping_mul(0x9E37_79B1);
         self.born += 1;
         let id = format!("shardId-{now:020}-{suffix:08x}");
@@ -138,18 +138,18 @@ impl Stream {
         id
     }
 
-    /// Sequences rise by uneven steps, so that a client cannot rely on the next one.
+    /// The next sequence number. The steps are uneven, so that a client cannot predict it.
     fn next_sequence(&mut self) -> u64 {
         self.sequence += 1 + (self.sequence.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56);
         self.sequence
     }
 
-    /// A sequence as clients see it.
+    /// Formats a sequence number for clients.
     pub(crate) fn sequence_text(&self, sequence: u64) -> String {
         (self.base + u128::from(sequence)).to_string()
     }
 
-    /// A sequence as a client sent it.
+    /// Parses a sequence number from a client.
     pub(crate) fn sequence_of(&self, text: &str) -> Option<u64> {
         text.parse::<u128>().ok()?.checked_sub(self.base)?.try_into().ok()
     }
@@ -166,7 +166,7 @@ impl Stream {
         self.open.values().cloned().collect()
     }
 
-    /// Writes a change into the shard its item belongs to now.
+    /// Writes a change into the shard that contains its key now.
     pub(crate) fn append(&mut self, change: Change<'_>, now: Millis, config: &Config, rng: &mut StdRng) {
         let sequence = self.next_sequence();
         let horizon = now.saturating_sub(millis(config.stream_retention));
@@ -186,21 +186,21 @@ impl Stream {
         if config.split_after.is_some_and(|limit| shard.written >= limit) {
             let id = shard.id.clone();
             let may_split = self.open.len() < config.max_open_shards;
-            // A shard one hash wide cannot be cut, but it can go on as its child.
+            // A shard with a single hash cannot be split, so it is rolled.
             if !(may_split && self.split(&id, None, now).is_some()) {
                 self.roll(&id, now);
             }
         }
     }
 
-    /// Closes a shard and opens one child for its interval.
+    /// Closes a shard and opens one child for its range.
     pub(crate) fn roll(&mut self, id: &str, now: Millis) -> Option<Vec<String>> {
         let (low, high) = self.close(id, now)?;
         Some(vec![self.open_shard(Some(id), low, high, now)])
     }
 
-    /// Closes a shard and opens two children, cut at `at`, or where half of the load or of the interval is; `None` if
-    /// the shard is closed or cannot be cut there.
+    /// Closes a shard and opens two children, cut at `at`, or in the middle of its load or of its range. Returns `None` if the
+    /// shard is closed or cannot be cut there.
     pub(crate) fn split(&mut self, id: &str, at: Option<Key>, now: Millis) -> Option<Vec<String>> {
         let shard = self.shards.get(id).filter(|shard| shard.is_open())?;
         let inside = |cut: &Key| *cut > shard.low && shard.high.as_ref().is_none_or(|high| cut < high);
@@ -217,12 +217,12 @@ impl Stream {
         Some(vec![left, right])
     }
 
-    /// The open shard that takes changes of an item.
+    /// The open shard that contains this key.
     pub(crate) fn holding(&self, key: &Key) -> Option<&str> {
         self.open.range(..=key).next_back().map(|(_, id)| id.as_str())
     }
 
-    /// The item in the middle of the latest changes.
+    /// The key in the middle of the latest changes.
     fn median(&self, shard: &Shard) -> Option<Key> {
         let mut keys: Vec<Key> = shard
             .log
@@ -245,7 +245,7 @@ impl Stream {
         Some((shard.low.clone(), shard.high.clone()))
     }
 
-    /// Switches the stream off: its shards close and nothing follows them.
+    /// Disables the stream: its shards close without children.
     pub(crate) fn disable(&mut self, now: Millis) {
         for id in self.open_ids() {
             self.close(&id, now);
@@ -253,7 +253,7 @@ impl Stream {
         self.disabled = Some(now);
     }
 
-    /// What the passing of time does: old shards roll, old records and old closed shards go.
+    /// Does what is due: rolls old shards, and drops old records and old closed shards.
     pub(crate) fn sweep(&mut self, now: Millis, config: &Config) {
         if now < self.swept + 1000 {
             return;
@@ -281,7 +281,7 @@ impl Stream {
         self.shards.retain(|_, shard| shard.end.is_none_or(|end| end.closed >= horizon));
     }
 
-    /// Drops records on command: of one shard or all, up to a sequence or all; says how many.
+    /// Drops records early, of one shard or all, up to a sequence number or all. Returns the number of records.
     pub(crate) fn trim(&mut self, id: Option<&str>, sequence: Option<u64>) -> usize {
         let sequence = sequence.unwrap_or(u64::MAX);
         self.shards
@@ -296,7 +296,7 @@ impl Stream {
     }
 }
 
-/// The middle of a shard's interval of hashes.
+/// The middle of a shard's range of hashes.
 fn middle(shard: &Shard) -> Key {
     let low = shard.low.hash();
     let high = shard.high.as_ref().map_or(u64::MAX, Key::hash);

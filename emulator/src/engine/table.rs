@@ -1,4 +1,4 @@
-//! A table: its schema, rows, local indexes, expiry and stream, and the one function through which anything in it changes; leaves checking requests to the operations.
+//! A table: its schema, rows, local indexes, expiry and stream. All changes go through one function; `op` checks the requests.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::limits::{ON_DEMAND_PARTITIONS, PARTITION_READS, PARTITION_WRITES};
 use crate::value::{Item, Value};
 
-/// What a local index shows of an item.
+/// The attributes that a local index contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Projected {
     All,
@@ -26,7 +26,7 @@ pub(crate) enum Projected {
     Include(Vec<String>),
 }
 
-/// A local secondary index: the same partition key, another sort key, only the items that have it.
+/// A local secondary index: the same partition key and another sort key. It contains only items with that sort key.
 #[derive(Debug)]
 pub(crate) struct LocalIndex {
     pub(crate) name: String,
@@ -35,14 +35,14 @@ pub(crate) struct LocalIndex {
     pub(crate) rows: Rows,
 }
 
-/// Expiry by an attribute that holds epoch seconds.
+/// Expiry by an attribute with the time in epoch seconds.
 #[derive(Debug)]
 pub(crate) struct Expiry {
     pub(crate) attribute: String,
     due: BTreeSet<(u64, Key)>,
 }
 
-/// Provisioned read and write units; `None` is on demand.
+/// Provisioned read and write units; `None` means on demand.
 pub(crate) type Provisioned = Option<(u64, u64)>;
 
 #[derive(Debug)]
@@ -53,32 +53,32 @@ pub(crate) struct Table {
     pub(crate) created: Millis,
     pub(crate) schema: Schema,
     pub(crate) provisioned: Provisioned,
-    /// Whether it cannot be deleted.
+    /// Whether deletion protection is enabled.
     pub(crate) protected: bool,
     pub(crate) rows: Rows,
     pub(crate) indexes: Vec<LocalIndex>,
     pub(crate) expiry: Option<Expiry>,
     pub(crate) stream: Option<Stream>,
-    /// What items were, while the table can be restored to a moment.
+    /// The history of the items, while point-in-time recovery is enabled.
     pub(crate) journal: Option<Journal>,
     pub(crate) watch: Option<Watch>,
-    /// Sizes of all items together.
+    /// The total size of all items.
     pub(crate) bytes: usize,
 }
 
-/// An item that is to be stored, as a tree for the indexes and as its image for the rest.
+/// An item to store: as a tree for the indexes, and as its image.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) item: Item,
     pub(crate) image: Image,
 }
 
-/// What every write needs besides the item.
+/// The parts of the engine that every write needs.
 pub(crate) struct Context<'a> {
     pub(crate) now: Millis,
     pub(crate) config: &'a Config,
     pub(crate) rng: &'a mut StdRng,
-    /// Deleted by an expiry.
+    /// Whether an expiry deletes the item.
     pub(crate) by_service: bool,
 }
 
@@ -103,14 +103,13 @@ impl Table {
         }
     }
 
-    /// How many partitions the table begins with. The server never splits one.
     pub(crate) fn is_on_demand(&self) -> bool {
         self.provisioned.is_none()
     }
 
     pub(crate) fn partitions(&self) -> u64 {
         let Some((read, write)) = self.provisioned else { return ON_DEMAND_PARTITIONS };
-        // A provisioned table begins with as many as its units ask for, the sum rounded up.
+        // A provisioned table begins with as many partitions as its units require, rounded up.
         let asked = read.saturating_mul(PARTITION_WRITES).saturating_add(write.saturating_mul(PARTITION_READS));
         asked.div_ceil(PARTITION_READS * PARTITION_WRITES).max(1)
     }
@@ -122,7 +121,8 @@ impl Table {
             .ok_or_else(|| Error::validation(format!("The table does not have the specified index: {name}")))
     }
 
-    /// Sets or removes one item, in the rows, the indexes, the expiry and the stream; a write that changes nothing leaves no trace.
+    /// Sets or removes one item in the rows, the indexes, the expiry and the stream. A write that changes nothing has no
+    /// effect.
     pub(crate) fn write(&mut self, key: &Key, new: Option<&Stored>, context: &mut Context<'_>) {
         let old = self.rows.get(key, None).cloned();
         if old.as_ref() == new.map(|stored| &stored.image) {
@@ -169,12 +169,12 @@ impl Table {
         }
     }
 
-    /// How many items have a time at which they are deleted.
+    /// The number of items with an expiry.
     pub(crate) fn expiring(&self) -> usize {
         self.expiry.as_ref().map_or(0, |expiry| expiry.due.len())
     }
 
-    /// Starts expiring items by an attribute; looks at every row once.
+    /// Enables expiry by an attribute. This reads every row once.
     pub(crate) fn expire_by(&mut self, attribute: String) {
         let everything = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
         let due = self
@@ -185,7 +185,7 @@ impl Table {
         self.expiry = Some(Expiry { attribute, due });
     }
 
-    /// Deletes every item whose time has come.
+    /// Deletes every expired item.
     pub(crate) fn expire(&mut self, context: &mut Context<'_>) {
         let second = context.now / 1000;
         while let Some(expiry) = &mut self.expiry
@@ -198,7 +198,7 @@ impl Table {
         }
     }
 
-    /// Deletes every item that has a time at which it is deleted, before that time; returns how many there were.
+    /// Deletes every item with an expiry before it has come. Returns their number.
     pub(crate) fn expire_early(&mut self, context: &mut Context<'_>) -> usize {
         let due = self.expiry.as_mut().map(|expiry| std::mem::take(&mut expiry.due)).unwrap_or_default();
         for (_, key) in &due {
@@ -208,7 +208,7 @@ impl Table {
     }
 }
 
-/// Where an index keeps an item, if the item has the index's sort key.
+/// The key of an item in an index, if the item has the index's sort key.
 pub(crate) fn index_key(schema: &Schema, range: &KeyAttribute, item: &Item) -> Option<Key> {
     let sort = item.get(&range.name).filter(|value| value.type_code() == range.key_type.name())?;
     let base = schema.range.as_ref().and_then(|base| item.get(&base.name));
@@ -216,10 +216,10 @@ pub(crate) fn index_key(schema: &Schema, range: &KeyAttribute, item: &Item) -> O
     Some(Key::new(item.get(&schema.hash.name)?, &sorts))
 }
 
-/// A time more than five years gone is taken for a mistake and never expires, as in DynamoDB.
+/// A time more than five years ago is assumed to be a mistake and never expires, as in DynamoDB.
 const MISTAKE_SECONDS: u64 = 5 * 365 * 24 * 3600;
 
-/// The epoch second an item expires at: the one its attribute names, or the next one after a fraction.
+/// The second at which an item expires: that of its attribute, rounded up.
 fn expires(item: &Item, attribute: &str) -> Option<u64> {
     match item.get(attribute)? {
         Value::N(number) => number.ceiling().and_then(|second| u64::try_from(second).ok()),

@@ -1,4 +1,5 @@
-//! What one partition key may use in a second. Where a limit is set, a hot key is refused until enough time has passed, as the real store refuses it.
+//! The throughput limit of partition keys. If one is set, requests for a hot key are throttled until enough time has passed,
+//! as DynamoDB does.
 
 use std::collections::HashMap;
 
@@ -7,14 +8,14 @@ use super::table::Table;
 use crate::clock::Millis;
 use crate::error::Error;
 
-/// What a request uses.
+/// Whether a request reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Read,
     Write,
 }
 
-/// The meters of all partition keys.
+/// The consumption of all partition keys.
 #[derive(Debug)]
 pub(crate) struct Throughput {
     reads: Meter,
@@ -22,12 +23,12 @@ pub(crate) struct Throughput {
 }
 
 impl Throughput {
-    /// Units a second for each partition key; `None` for no limit.
+    /// Units per second for each partition key; `None` means no limit.
     pub(crate) fn new(reads: Option<u32>, writes: Option<u32>) -> Self {
         Self { reads: Meter::new(reads), writes: Meter::new(writes) }
     }
 
-    /// Whether a request of `key` may begin. One that may can use more than is left: the next ones wait for it.
+    /// Whether a request for `key` is admitted. An admitted request may overdraw the limit, and the next ones wait for it.
     pub(crate) fn admit(&self, used: Use, table: &Table, key: &Key, now: Millis) -> Result<(), Error> {
         if self.meter(used).admits(&(table.arn.clone(), key.hash()), now) {
             return Ok(());
@@ -35,7 +36,7 @@ impl Throughput {
         Err(Error::key_is_hot(used, &table.arn, table.is_on_demand()))
     }
 
-    /// Adds half units that a request of `key` used.
+    /// Adds the consumption of a request for `key`, in half units.
     pub(crate) fn spend(&mut self, used: Use, table: &Table, key: &Key, halves: u64, now: Millis) {
         let meter = match used {
             Use::Read => &mut self.reads,
@@ -58,20 +59,21 @@ impl Throughput {
     }
 }
 
-/// A table's resource name, and the hash of a partition key.
+/// The ARN of a table, and the hash of a partition key.
 type Place = (String, u64);
 
-/// A leaking bucket for each partition key that was used a moment ago.
+/// A leaky bucket for each partition key that was used recently.
 #[derive(Debug)]
 struct Meter {
-    /// Half units a second.
+    /// Half units per second.
     limit: Option<u64>,
     spent: HashMap<Place, Spent>,
-    /// With so many buckets, those that are empty by now are taken out.
+    /// The number of buckets at which the empty ones are removed.
     sweep_at: usize,
 }
 
-/// Thousandths of half units, and when it was so many: what a limit of so many half units a second takes off in a millisecond is a whole number.
+/// The level of a bucket in thousandths of half units, and its time. In this unit, a limit in half units per second is a whole
+/// number per millisecond.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
     amount: u64,
@@ -101,7 +103,7 @@ impl Meter {
 }
 
 impl Spent {
-    /// What of it has not leaked away by now.
+    /// The level that has not leaked by now.
     fn left(self, limit: u64, now: Millis) -> u64 {
         self.amount.saturating_sub(limit.saturating_mul(now.saturating_sub(self.at)))
     }
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_gets_its_units_a_second_and_what_is_overdrawn_is_paid_back() {
+    fn a_key_gets_its_units_per_second_and_pays_back_what_it_overdraws() {
         let mut meter = Meter::new(Some(10));
         spend(&mut meter, 1, 19, 0);
         assert!(meter.admits(&place(1), 0), "half a unit is left");
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_that_are_empty_again_are_taken_out() {
+    fn empty_buckets_are_removed() {
         let mut meter = Meter::new(Some(1));
         for hash in 0..10_000 {
             spend(&mut meter, hash, 2, 10 * hash);

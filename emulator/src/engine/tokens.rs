@@ -1,4 +1,4 @@
-//! The memory of ClientRequestTokens: a transaction sent again within ten minutes is not done again.
+//! ClientRequestTokens: a transaction that is sent again within ten minutes is not carried out again.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::clock::Millis;
 use crate::error::{Error, Kind};
 use crate::limits::TOKEN_MILLIS;
 
-/// Tokens of transactions that were done, with a fingerprint of what they did.
+/// The tokens of completed transactions, with a fingerprint of each request.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     done: HashMap<String, u64>,
@@ -16,7 +16,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Whether this very transaction was done already; the same token on another one is refused.
+    /// Whether this transaction was carried out already. The same token with another transaction is refused.
     pub(crate) fn is_done(&mut self, token: &str, fingerprint: u64, now: Millis) -> Result<bool, Error> {
         while let Some((_, token)) = self.expiry.pop_front_if(|(done, _)| *done + TOKEN_MILLIS < now) {
             self.done.remove(&token);
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_lives_for_ten_minutes() {
+    fn a_token_is_remembered_for_ten_minutes() {
         let mut tokens = Tokens::default();
         tokens.remember("t".into(), 1, 0);
         assert_eq!(tokens.is_done("t", 1, TOKEN_MILLIS), Ok(true));

@@ -1,20 +1,20 @@
-//! A watcher outside the protocol that is told of every change of a table's items, which no stream can lose; leaves streams to the table.
+//! A watcher outside of the protocol that sees every change of a table's items, independently of streams.
 
 use crate::clock::Millis;
 use crate::value::Item;
 
-/// One change of one item, at the moment it is made.
+/// One change of one item.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    /// When, in milliseconds since the Unix epoch.
+    /// The time in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// The item before; `None` where there was none.
+    /// The item before; `None` if it was new.
     pub old: Option<Item>,
-    /// The item after; `None` where it was removed.
+    /// The item after; `None` if it was removed.
     pub new: Option<Item>,
 }
 
-/// What is called with every change. It must not call the emulator.
+/// A callback for every change. It must not call the emulator.
 pub(crate) struct Watch(Box<dyn FnMut(Changed) + Send>);
 
 impl Watch {

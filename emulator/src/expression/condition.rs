@@ -1,4 +1,4 @@
-//! Conditions and filters: a truth about one item.
+//! Conditions and filters: predicates on one item.
 
 pub(super) mod check;
 pub(super) mod parse;
@@ -26,7 +26,7 @@ pub(super) enum Node {
     In(Operand, Vec<Operand>),
     Exists(Path),
     NotExists(Path),
-    /// The operand and the tag its type must have.
+    /// The operand, and the required type as a descriptor.
     Type(Operand, String),
     BeginsWith(Operand, Operand),
     Contains(Operand, Operand),
@@ -50,18 +50,18 @@ pub(super) enum Comparator {
 }
 
 impl Condition {
-    /// Parses, resolves the placeholders and checks everything that does not depend on the item.
+    /// Parses the text, resolves the placeholders, and checks everything that does not depend on the item.
     pub fn parse(kind: Kind, text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
         Node::parse(kind, text, placeholders).map(Self)
     }
 
-    /// Whether the condition is true of this item; an absent item has no attributes.
+    /// Whether the condition is true for this item. An absent item has no attributes.
     pub fn holds(&self, item: Option<&Item>) -> bool {
         static ABSENT: Item = Item::new();
         self.0.holds(item.unwrap_or(&ABSENT))
     }
 
-    /// Whether the condition reads this top-level attribute (a filter may not read the key).
+    /// Whether the condition reads this top-level attribute. A filter must not read the key.
     pub fn reads(&self, attribute: &str) -> bool {
         self.0.reads(attribute)
     }
@@ -118,7 +118,7 @@ impl Node {
 }
 
 impl Operand {
-    /// The operand's value for this item; borrowed unless it is computed.
+    /// The operand's value in this item, borrowed unless it is computed.
     fn read<'a>(&'a self, item: &'a Item) -> Option<Cow<'a, Value>> {
         match self {
             Self::Path(path) => path.find(item).map(Cow::Borrowed),
@@ -141,7 +141,7 @@ impl Operand {
 }
 
 impl Comparator {
-    /// Values of different types are unequal and have no order; an absent value is unequal to everything.
+    /// Compares two values. Values of different types are unequal and have no order; an absent value is unequal to everything.
     fn holds(self, left: Option<Cow<'_, Value>>, right: Option<Cow<'_, Value>>) -> bool {
         let (Some(left), Some(right)) = (left, right) else { return self == Self::NotEqual };
         match self {
@@ -154,7 +154,7 @@ impl Comparator {
         }
     }
 
-    /// The comparator that is written so.
+    /// The comparator with this symbol.
     pub(super) fn of(symbol: &str) -> Option<Self> {
         Some(match symbol {
             "=" => Self::Equal,

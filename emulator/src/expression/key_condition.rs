@@ -1,4 +1,4 @@
-//! Key conditions: one hash key, and optionally a range of sort keys.
+//! Key conditions: a hash key, and optionally a range of sort keys.
 
 use super::condition::{Comparator, Node, Operand};
 use super::{Kind, Placeholders};
@@ -8,12 +8,12 @@ use crate::value::{Invalid, Value};
 #[derive(Clone, Debug)]
 pub struct KeyCondition(Vec<(String, RangeCondition)>);
 
-/// What a key condition selects in a table or index with a known key schema.
+/// The range of a key condition in a table or index with a known key schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The hash key that every selected item has.
+    /// The hash key of every selected item.
     pub hash: Value,
-    /// The condition on the sort key, if any.
+    /// The condition on the sort key, if there is one.
     pub range: Option<RangeCondition>,
 }
 
@@ -25,13 +25,13 @@ pub enum RangeCondition {
     Le(Value),
     Gt(Value),
     Ge(Value),
-    /// `BETWEEN`, both ends included.
+    /// `BETWEEN`, inclusive.
     Between(Value, Value),
     BeginsWith(Value),
 }
 
 impl KeyCondition {
-    /// Parses and resolves the placeholders.
+    /// Parses the text and resolves the placeholders.
     pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
         let node = Node::parse(Kind::KeyCondition, text, placeholders)?;
         let mut conditions = Vec::new();
@@ -39,7 +39,7 @@ impl KeyCondition {
         Ok(Self(conditions))
     }
 
-    /// Matches the condition with a key schema; the values' types are the table's to check.
+    /// Matches the condition with a key schema. The table checks the types of the values.
     pub fn resolve(mut self, hash_name: &str, range_name: Option<&str>) -> Result<KeyRange, Invalid> {
         if self.0.len() > 2 {
             return Err(Invalid::new("Conditions can be of length 1 or 2 only"));
@@ -58,7 +58,7 @@ impl KeyCondition {
     }
 }
 
-/// Takes a conjunction apart into one condition for each key attribute.
+/// Splits a conjunction into one condition per key attribute.
 fn collect(node: Node, conditions: &mut Vec<(String, RangeCondition)>) -> Result<(), Invalid> {
     let (name, condition) = match node {
         Node::And(nodes) => return nodes.into_iter().try_for_each(|node| collect(node, conditions)),
@@ -142,7 +142,7 @@ fn invalid_condition(reason: &str) -> Invalid {
 }
 
 impl RangeCondition {
-    /// The values the condition compares with, for checking their types.
+    /// The values in the condition, to check their types.
     pub fn operands(&self) -> impl Iterator<Item = &Value> {
         let (first, second) = match self {
             Self::Between(low, high) => (low, Some(high)),

@@ -1,4 +1,4 @@
-//! The language of expressions: placeholders, reserved words, limits and the shape of refusals.
+//! The parser of expressions: placeholders, reserved words, limits, and the format of errors.
 
 use super::parsing::{Language, Parsing};
 use super::path::{MAX_INDEX, Path, Step, clash_among};
@@ -12,7 +12,7 @@ const MAX_OPERATORS: usize = 300;
 
 pub(super) type Parser<'a> = Parsing<'a, Expressions<'a>>;
 
-/// What an expression is parsed with.
+/// The context of an expression.
 pub(super) struct Expressions<'a> {
     kind: Kind,
     placeholders: &'a mut Placeholders,
@@ -20,7 +20,7 @@ pub(super) struct Expressions<'a> {
 }
 
 impl Language for Expressions<'_> {
-    /// No parentheses are redundant only if an operator stands between two of them.
+    /// Parentheses that are not redundant need an operator between two of them.
     const MAX_NESTING: usize = MAX_OPERATORS;
 
     fn token_at(text: &str, from: usize) -> Lexeme<'_> {
@@ -94,7 +94,7 @@ pub(super) fn parse<'a, T>(
 }
 
 impl Expressions<'_> {
-    /// Counts one operator or function, of which an expression may hold 300.
+    /// Counts an operator or function. An expression may contain 300.
     pub(super) fn count_operator(&mut self) -> Result<(), Invalid> {
         self.operators += 1;
         let count = self.operators;
@@ -110,7 +110,7 @@ impl Expressions<'_> {
 }
 
 impl<'a> Parsing<'a, Expressions<'_>> {
-    /// The name of a function, if the next tokens are a call; its opening parenthesis is eaten and the call counted.
+    /// Consumes the name of a function and the opening parenthesis and counts the call, if the next tokens are one.
     pub(super) fn call(&mut self) -> Result<Option<&'a str>, Invalid> {
         let Some((name, _)) = self.called() else { return Ok(None) };
         self.language.count_operator()?;
@@ -128,7 +128,7 @@ impl<'a> Parsing<'a, Expressions<'_>> {
         Ok(Value::Null)
     }
 
-    /// A document path; none of these keywords can begin it.
+    /// Parses a document path, which cannot begin with one of these keywords.
     pub(super) fn path(&mut self, keywords: &[&str]) -> Result<Path, Invalid> {
         if keywords.iter().any(|keyword| self.peek().is_keyword(keyword)) {
             return Err(self.unexpected());
@@ -136,7 +136,7 @@ impl<'a> Parsing<'a, Expressions<'_>> {
         self.document_path()
     }
 
-    /// Refuses paths that touch each other.
+    /// Refuses paths that overlap.
     pub(super) fn refuse_clashes(&mut self, paths: &[&Path]) {
         self.refusals.extend(clash_among(paths));
     }

@@ -1,51 +1,51 @@
-//! What the two languages share: the cursor over the tokens, lists, parentheses, calls, document paths, and refusals that wait.
+//! The parser that both languages share: the cursor over the tokens, lists, parentheses, calls, document paths and postponed
+//! errors.
 
-use super::condition::check::Refusals;
 use super::path::{MAX_PATH_LEVELS, Path, Step};
 use super::token::{Lexeme, Token};
 use crate::value::Invalid;
 
-/// What is different from language to language.
+/// The differences between the languages.
 pub(super) trait Language: Sized {
-    /// How deep parentheses and calls may nest.
+    /// The maximum nesting of parentheses and calls.
     const MAX_NESTING: usize;
 
-    /// The first token at or behind a position.
+    /// The first token at or after a position.
     fn token_at(text: &str, from: usize) -> Lexeme<'_>;
 
-    /// A refusal for this reason.
+    /// An error with this reason.
     fn invalid(&self, reason: &str) -> Invalid;
 
-    /// The refusal of the next token.
+    /// The error for an unexpected token.
     fn unexpected(parser: &Parsing<'_, Self>) -> Invalid;
 
-    /// The refusal of one level of parentheses too many.
+    /// The error for too many levels of parentheses.
     fn too_deep(parser: &Parsing<'_, Self>) -> Invalid;
 
-    /// The first name of a document path, or one behind a dot.
+    /// Parses a name in a document path: the first one, or one after a dot.
     fn name(parser: &mut Parsing<'_, Self>, is_first: bool) -> Result<String, Invalid>;
 
-    /// What stands between the brackets of a document path.
+    /// Parses the contents of brackets in a document path.
     fn bracketed(parser: &mut Parsing<'_, Self>) -> Result<Step, Invalid>;
 }
 
-/// A recursive-descent parser's state.
+/// The state of a recursive-descent parser.
 ///
-/// An error of syntax ends parsing at once. Any other refusal waits for the end, since syntax goes before meaning.
+/// A syntax error ends parsing at once. Any other error is postponed until the end, since syntax errors take precedence.
 pub(super) struct Parsing<'a, L> {
     pub(super) language: L,
     pub(super) text: &'a str,
-    /// Where the token before the next one begins.
+    /// The start of the token before the next one.
     before: usize,
     next: Lexeme<'a>,
     nesting: usize,
-    pub(super) refusals: Refusals,
+    pub(super) refusals: Vec<String>,
 }
 
 impl<'a, L: Language> Parsing<'a, L> {
     pub(super) fn new(text: &'a str, language: L) -> Self {
         let next = L::token_at(text, 0);
-        Self { language, text, before: next.start, next, nesting: 0, refusals: Refusals::new() }
+        Self { language, text, before: next.start, next, nesting: 0, refusals: Vec::new() }
     }
 
     pub(super) fn peek(&self) -> Token<'a> {
@@ -62,7 +62,7 @@ impl<'a, L: Language> Parsing<'a, L> {
         self.next = L::token_at(self.text, self.next.end);
     }
 
-    /// The next token between its neighbours.
+    /// The next token with its neighbours, for error messages.
     pub(super) fn near(&self) -> &'a str {
         &self.text[self.before..L::token_at(self.text, self.next.end).end]
     }
@@ -99,12 +99,12 @@ impl<'a, L: Language> Parsing<'a, L> {
         self.language.invalid(reason.as_ref())
     }
 
-    /// Refuses the text unless it turns out to be refused for its syntax.
+    /// Records an error, which counts unless there is a syntax error.
     pub(super) fn refuse(&mut self, reason: impl Into<String>) {
         self.refusals.push(reason.into());
     }
 
-    /// Parses what stands in parentheses, whose opening one was eaten.
+    /// Parses the contents of parentheses after the opening one.
     pub(super) fn parenthesised<T>(
         &mut self,
         rule: impl FnOnce(&mut Self) -> Result<T, Invalid>,
@@ -119,7 +119,7 @@ impl<'a, L: Language> Parsing<'a, L> {
         Ok(inner)
     }
 
-    /// The items of a list separated by commas; at least one.
+    /// Parses a comma-separated list of at least one item.
     pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T, Invalid>) -> Result<Vec<T>, Invalid> {
         let mut items = vec![item(self)?];
         while self.eat(",") {
@@ -128,7 +128,8 @@ impl<'a, L: Language> Parsing<'a, L> {
         Ok(items)
     }
 
-    /// The name of a function and where it stands, if the next tokens are a call; its opening parenthesis is eaten.
+    /// Consumes the name of a function and the opening parenthesis, if the next tokens are a call. Returns the name and its
+    /// position.
     pub(super) fn called(&mut self) -> Option<(&'a str, usize)> {
         let Token::Word(name) = self.peek() else { return None };
         if self.peek_second() != Token::Symbol("(") {

@@ -1,4 +1,4 @@
-//! PartiQL statements: each becomes the item, update or condition that the operations of the API have; leaves tables to the operations.
+//! PartiQL statements. Each is translated into the items, updates and conditions of the other operations.
 
 mod condition;
 mod grammar;
@@ -20,7 +20,7 @@ use crate::value::{Invalid, Item, Value};
 
 const EXISTS: &str = "EXISTS can only be used in ExecuteTransaction write requests.";
 
-/// A parsed statement; its parameters stand where the `?` stood.
+/// A parsed statement, with its parameters in place of each `?`.
 #[derive(Clone, Debug)]
 pub struct Statement {
     pub(crate) table: String,
@@ -32,30 +32,30 @@ pub(crate) enum Body {
     Insert(Item),
     Update(Update, Filter, Option<Returning>),
     Delete(Filter, Option<Returning>),
-    /// The parts that are asked for; `None` for all.
+    /// The selected parts, or `None` for all.
     Select(Option<Fields>, Filter),
 }
 
-/// What `RETURNING` asks for: all attributes or the modified ones, as they are afterwards or were before.
+/// The `RETURNING` clause: all or only the modified attributes, after or before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Returning {
     pub(crate) all: bool,
     pub(crate) new: bool,
 }
 
-/// The parts of an item that a `SELECT` names, each with the name it is shown under.
+/// The parts of an item that a `SELECT` names, each with its name in the result.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields(Vec<(String, Path)>);
 
 impl Fields {
-    /// The named parts; what is absent is left out.
+    /// The selected parts of an item. Absent ones are left out.
     pub(crate) fn project(&self, item: &Item) -> Item {
         self.0.iter().filter_map(|(name, path)| Some((name.as_str(), path.find(item)?.clone()))).collect()
     }
 }
 
 impl Statement {
-    /// Parses a statement and puts its parameters in.
+    /// Parses a statement and inserts its parameters.
     pub fn parse(text: &str, parameters: Vec<Value>) -> Result<Self, Invalid> {
         let mut parser = Parsing::new(text, Statements::new(parameters));
         let statement = grammar::statement(&mut parser)?;
@@ -68,7 +68,7 @@ impl Statement {
     }
 }
 
-/// What a statement does, as policies and faults call it, and the table it does it to. Reads no further than that.
+/// The operation of a statement, as policies and faults name it, and its table. Only the beginning is parsed.
 pub(crate) fn target(text: &str) -> Option<(&'static str, Cow<'_, str>)> {
     let first = token_at(text, 0);
     let kinds = [
@@ -101,7 +101,7 @@ fn table_name(token: Token<'_>) -> Option<Cow<'_, str>> {
     }
 }
 
-/// What `WHERE` asks for, all of which must hold.
+/// The conjuncts of a `WHERE` clause.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter(Vec<Node>);
 
@@ -123,7 +123,7 @@ impl Filter {
         self.0.is_empty()
     }
 
-    /// Takes out the one value that this attribute must have.
+    /// Removes and returns the single value that this attribute must have.
     pub(crate) fn take_value(&mut self, attribute: &str) -> Result<Option<Value>, Invalid> {
         let mut found: Option<Value> = None;
         for node in self.0.extract_if(.., |node| is_equality(node, attribute)) {
@@ -140,7 +140,7 @@ impl Filter {
         Ok(found)
     }
 
-    /// Takes out the values of which this attribute must have one: the one of an equality, or those of an `IN`.
+    /// Removes and returns the possible values of this attribute: that of an equality, or those of an `IN`.
     pub(crate) fn take_values(&mut self, attribute: &str) -> Result<Vec<Value>, Invalid> {
         if let Some(value) = self.take_value(attribute)? {
             return Ok(vec![value]);
@@ -151,13 +151,13 @@ impl Filter {
         Ok(candidates.into_iter().filter_map(value).collect())
     }
 
-    /// What is left of it.
+    /// The remaining condition.
     pub(crate) fn into_condition(mut self) -> Option<Condition> {
         let node = if self.0.len() > 1 { Node::And(self.0) } else { self.0.pop()? };
         Some(Condition(node))
     }
 
-    /// That there is an item, which has this attribute, and that the rest holds of it.
+    /// The item exists, which means that it has this attribute, and the remaining condition holds.
     pub(crate) fn of_an_item(mut self, attribute: &str) -> Condition {
         let exists = Node::Exists(Path::of(attribute));
         if self.0.is_empty() {
@@ -167,19 +167,19 @@ impl Filter {
         Condition(Node::And(self.0))
     }
 
-    /// That there is no item, which would have this attribute, or that the rest holds of it.
+    /// The item does not exist, which means that it lacks this attribute, or the remaining condition holds.
     pub(crate) fn of_any_item(self, attribute: &str) -> Option<Condition> {
         let Condition(rest) = self.into_condition()?;
         Some(Condition(Node::Or(vec![Node::NotExists(Path::of(attribute)), rest])))
     }
 }
 
-/// That there is no item, which would have this attribute.
+/// The item does not exist, which means that it lacks this attribute.
 pub(crate) fn no_item(attribute: &str) -> Condition {
     Condition(Node::NotExists(Path::of(attribute)))
 }
 
-/// Whether this says that an attribute equals a value.
+/// Whether the node requires that an attribute equals a value.
 fn is_equality(node: &Node, attribute: &str) -> bool {
     match node {
         Node::Compare(Operand::Path(path), Comparator::Equal, Operand::Value(_))
@@ -188,7 +188,7 @@ fn is_equality(node: &Node, attribute: &str) -> bool {
     }
 }
 
-/// Whether this says that an attribute is one of some values.
+/// Whether the node requires that an attribute is one of several values.
 fn is_list(node: &Node, attribute: &str) -> bool {
     let Node::In(Operand::Path(path), candidates) = node else { return false };
     path.is_attribute(attribute) && candidates.iter().all(|candidate| matches!(candidate, Operand::Value(_)))

@@ -7,14 +7,14 @@ use crate::value::{Item, Value};
 pub(super) const MAX_PATH_LEVELS: usize = 32;
 pub(super) const MAX_INDEX: usize = i32::MAX as usize;
 
-/// A top-level attribute and the steps from there.
+/// A top-level attribute, and the steps from there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Path {
     pub(super) root: String,
     pub(super) steps: Vec<Step>,
 }
 
-/// One step down.
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     /// `.name` of a map.
@@ -23,26 +23,26 @@ pub(super) enum Step {
     Index(usize),
 }
 
-/// How two paths that should be independent are not.
+/// The way in which two paths that should be independent clash.
 enum Clash {
     /// One leads through, or to, the value of the other.
     Overlap,
-    /// One takes a value for a map, the other takes it for a list.
+    /// One treats a value as a map, and the other as a list.
     Conflict,
 }
 
 impl Path {
-    /// The path of a whole attribute.
+    /// The path of a top-level attribute.
     pub(super) fn of(attribute: &str) -> Self {
         Self { root: attribute.to_owned(), steps: Vec::new() }
     }
 
-    /// Whether it leads to this attribute as a whole.
+    /// Whether this is the path of this top-level attribute.
     pub(super) fn is_attribute(&self, attribute: &str) -> bool {
         self.steps.is_empty() && self.root == attribute
     }
 
-    /// The value the path leads to, if there is one.
+    /// The value at the path, if there is one.
     pub(super) fn find<'a>(&self, item: &'a Item) -> Option<&'a Value> {
         self.steps.iter().try_fold(item.get(&self.root)?, |value, step| match (value, step) {
             (Value::M(map), Step::Field(name)) => map.get(name),
@@ -64,7 +64,7 @@ impl Path {
     }
 }
 
-/// What is wrong with paths that touch each other.
+/// The error for paths that clash.
 pub(super) fn clash_among(paths: &[&Path]) -> Option<String> {
     for (position, later) in paths.iter().enumerate() {
         for earlier in &paths[..position] {
@@ -82,7 +82,7 @@ pub(super) fn clash_among(paths: &[&Path]) -> Option<String> {
 }
 
 impl fmt::Display for Path {
-    /// The form in which DynamoDB's refusals show a path: `[a, b, [0]]`.
+    /// Formats a path as in DynamoDB's error messages: `[a, b, [0]]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}", self.root)?;
         for step in &self.steps {

@@ -1,4 +1,4 @@
-//! The names and values that stand in for `#name` and `:value`, and which of them were used.
+//! The names and values for `#name` and `:value`, with a record of which were used.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct Slot<T> {
 }
 
 impl Placeholders {
-    /// Takes what the request gave; refuses empty maps and keys that are not placeholders.
+    /// Checks the maps of a request: empty maps and keys that are not placeholders are refused.
     pub fn new(
         names: Option<BTreeMap<String, String>>,
         values: Option<BTreeMap<String, Value>>,
@@ -47,7 +47,7 @@ impl Placeholders {
         Ok(Self { names, values })
     }
 
-    /// Refuses placeholders that no expression of the request used; call once, after every expression was parsed.
+    /// Refuses placeholders that no expression has used. Call this once, after all expressions are parsed.
     pub fn finish(self) -> Result<(), Invalid> {
         refuse_unused("ExpressionAttributeNames", &self.names)?;
         refuse_unused("ExpressionAttributeValues", &self.values)
@@ -55,7 +55,7 @@ impl Placeholders {
 
     /// Refuses placeholders in a request without any expression that could use them.
     ///
-    /// `absent` names the expressions that are null, for the message.
+    /// `absent` names the missing expressions for the message.
     pub fn refuse_without_expression(&self, absent: &str) -> Result<(), Invalid> {
         if !self.names.is_empty() {
             return Err(Invalid::new("ExpressionAttributeNames can only be specified when using expressions"));
@@ -68,14 +68,14 @@ impl Placeholders {
         Ok(())
     }
 
-    /// The name behind `#key`, now used.
+    /// The name for `#key`, which is marked as used.
     pub(super) fn name(&mut self, key: &str) -> Option<&str> {
         let slot = self.names.get_mut(key)?;
         slot.used = true;
         Some(&slot.content)
     }
 
-    /// The value behind `:key`, now used.
+    /// The value for `:key`, which is marked as used.
     pub(super) fn value(&mut self, key: &str) -> Option<&Value> {
         let slot = self.values.get_mut(key)?;
         slot.used = true;

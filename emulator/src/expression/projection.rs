@@ -1,4 +1,4 @@
-//! Projections: the named parts of an item.
+//! Projections: selected parts of an item.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::value::{Invalid, Item, Value};
 pub struct Projection(Selection);
 
 impl Projection {
-    /// Parses and resolves the placeholders.
+    /// Parses the text and resolves the placeholders.
     pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
         let paths = parser::parse(Kind::Projection, text, placeholders, |parser| {
             let paths = parser.list(|parser| parser.path(&[]))?;
@@ -21,13 +21,13 @@ impl Projection {
         Ok(Self(Selection::of(paths.iter())))
     }
 
-    /// The parts of this item that the projection names; what is absent is left out.
+    /// The selected parts of this item. Absent ones are left out.
     pub fn project(&self, item: &Item) -> Item {
         self.0.project(item)
     }
 }
 
-/// The parts of an item on several paths, as a tree; none of the paths leads through another.
+/// Several paths in an item as a tree. No path leads through another one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection(BTreeMap<String, Part>);
 

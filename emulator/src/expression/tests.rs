@@ -15,7 +15,7 @@ fn value(json: &str) -> Value {
     serde_json::from_str(json).unwrap_or_else(|error| panic!("{json}: {error}"))
 }
 
-/// Aliases for names that need them, and a value of every type.
+/// Aliases for reserved names, and a value of every type.
 fn placeholders() -> Placeholders {
     let names = [("#n", "name"), ("#dot", "a.b"), ("#a", "a"), ("#l", "l")];
     let values = r#"{
@@ -48,7 +48,7 @@ fn condition_refusal(text: &str) -> String {
     Condition::parse(Kind::Condition, text, &mut placeholders()).expect_err(text).0
 }
 
-/// Parses a text with every grammar and, where it is accepted, evaluates it.
+/// Parses a text with every grammar, and evaluates it if it is valid.
 fn attempt(text: &str) {
     let sample = sample();
     for kind in [Kind::Condition, Kind::Filter] {
@@ -68,7 +68,7 @@ fn attempt(text: &str) {
 }
 
 #[test]
-fn the_limits_of_an_expression_hold_exactly() {
+fn the_limits_of_expressions_are_exact() {
     let padded = |size: usize| format!("n = :five{}", " ".repeat(size - 9));
     assert!(holds(&padded(4096)));
     assert_eq!(
@@ -100,7 +100,7 @@ fn the_limits_of_an_expression_hold_exactly() {
 }
 
 #[test]
-fn the_deepest_nesting_fits_a_small_stack() {
+fn the_deepest_nesting_fits_into_a_small_stack() {
     let nested = |open: &str, leaf: &str, close: &str| format!("{}{leaf}{}", open.repeat(400), close.repeat(400));
     let deepest = |text: &str| vec![text.to_owned(), text.chars().take(4096).collect()];
     let texts: Vec<String> = [
@@ -123,7 +123,7 @@ fn the_deepest_nesting_fits_a_small_stack() {
     assert!(!holds(&negations) && holds(&alternatives));
 }
 
-/// As many operators as an expression may have, each in parentheses of its own.
+/// As many operators as an expression may have, each in its own parentheses.
 fn deepest_conditions() -> (String, String) {
     let negations = format!("{}n = :five{}", "(NOT ".repeat(299), ")".repeat(299));
     let alternatives = format!("n > :five{}{}", " OR (n = :five".repeat(149), ")".repeat(149));
@@ -179,7 +179,7 @@ fn a_key_condition_is_a_hash_key_and_a_range() {
 }
 
 #[test]
-fn key_conditions_beyond_keys_are_refused() {
+fn conditions_that_are_not_key_conditions_are_refused() {
     for (text, message) in [
         ("pk = :a OR sk = :b", "Invalid operator used in KeyConditionExpression: OR"),
         ("NOT pk = :a", "Invalid operator used in KeyConditionExpression: NOT"),

@@ -1,6 +1,6 @@
-//! The tokens of both languages, and the cutting of expressions into them.
+//! The tokens of both languages, and the tokenizer of expressions.
 
-/// One token and where it stands.
+/// One token and its position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lexeme<'a> {
     pub(super) token: Token<'a>,
@@ -8,31 +8,31 @@ pub(super) struct Lexeme<'a> {
     pub(super) end: usize,
 }
 
-/// What a token is; every kind holds its text as written, quoted text without the quotation marks around it.
+/// The kind of a token, with its text as written; quoted text comes without the quotation marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     /// A keyword, function or attribute name.
     Word(&'a str),
-    /// `#name`, of an expression.
+    /// `#name` in an expression.
     Name(&'a str),
-    /// `:value`, of an expression.
+    /// `:value` in an expression.
     Value(&'a str),
-    /// `"name"`, of a statement.
+    /// `"name"` in a statement.
     Quoted(&'a str),
-    /// `'text'`, of a statement.
+    /// `'text'` in a statement.
     Text(&'a str),
-    /// Decimal digits; of a statement, any number without a sign.
+    /// Decimal digits; in a statement, any number without a sign.
     Number(&'a str),
     /// An operator, bracket, separator or `?`.
     Symbol(&'a str),
-    /// What the language does not hold, a text without an end among it.
+    /// Characters that are not in the language, including a text without an end.
     Stray(&'a str),
-    /// Behind the last token.
+    /// After the last token.
     End,
 }
 
 impl<'a> Token<'a> {
-    /// The token as refusals show it.
+    /// The token as it appears in error messages.
     pub(super) fn text(self) -> &'a str {
         match self {
             Self::Word(text)
@@ -47,13 +47,13 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// Whether this is that keyword; keywords have no case.
+    /// Whether this is that keyword, in upper or lower case.
     pub(super) fn is_keyword(self, keyword: &str) -> bool {
         matches!(self, Self::Word(word) if word.eq_ignore_ascii_case(keyword))
     }
 }
 
-/// The first token of an expression at or behind this position.
+/// The first token of an expression at or after this position.
 pub(super) fn token_at(text: &str, from: usize) -> Lexeme<'_> {
     let rest = text[from..].trim_start_matches([' ', '\t', '\r', '\n']);
     let start = text.len() - rest.len();
@@ -62,7 +62,7 @@ pub(super) fn token_at(text: &str, from: usize) -> Lexeme<'_> {
     Lexeme { token, start, end: start + token.text().len() }
 }
 
-/// The token at the head of a text, which begins with `first`.
+/// The token at the beginning of a text, which begins with `first`.
 fn token(text: &str, first: char) -> Token<'_> {
     let word = |from: usize| {
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';

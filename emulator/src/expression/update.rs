@@ -1,4 +1,4 @@
-//! Updates: SET, REMOVE, ADD and DELETE over one item.
+//! Updates: SET, REMOVE, ADD and DELETE on one item.
 
 mod apply;
 pub(super) mod parse;
@@ -13,7 +13,7 @@ use crate::value::{Invalid, Item, Value};
 #[derive(Clone, Debug)]
 pub struct Update(pub(super) Vec<Action>);
 
-/// What happens to the value at a path.
+/// A change of the value at a path.
 #[derive(Clone, Debug)]
 pub(super) struct Action {
     pub(super) path: Path,
@@ -24,9 +24,9 @@ pub(super) struct Action {
 pub(super) enum Verb {
     Set(Expression),
     Remove,
-    /// To a number or set.
+    /// Adds to a number or set.
     Add(Value),
-    /// From a set.
+    /// Deletes from a set.
     Delete(Value),
 }
 
@@ -46,12 +46,12 @@ pub(super) enum Operand {
 }
 
 impl Update {
-    /// Parses, resolves the placeholders and checks everything that does not depend on the item.
+    /// Parses the text, resolves the placeholders, and checks everything that does not depend on the item.
     pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
         parser::parse(Kind::Update, text, placeholders, parse::clauses).map(Self)
     }
 
-    /// Refuses an update that touches an attribute of the key.
+    /// Refuses an update of a key attribute.
     pub fn refuse_keys(&self, key_names: &[&str]) -> Result<(), Invalid> {
         match self.0.iter().find(|action| key_names.contains(&action.path.root.as_str())) {
             None => Ok(()),
@@ -62,17 +62,17 @@ impl Update {
         }
     }
 
-    /// Whether it can only take away: with such an update a missing item stays missing.
+    /// Whether it only removes. Such an update does not create a missing item.
     pub fn only_removes(&self) -> bool {
         self.0.iter().all(|action| matches!(action.verb, Verb::Remove | Verb::Delete(_)))
     }
 
-    /// The item as it is after the update; every operand is read from the item as it was before.
+    /// The item after the update. Every operand is read from the item before it.
     pub fn apply(&self, item: &Item) -> Result<Item, Invalid> {
         apply::apply(&self.0, item)
     }
 
-    /// The parts of an item this update touches: of the old item for `UPDATED_OLD`, of the new one for `UPDATED_NEW`.
+    /// The parts that the update touches: of the old item for `UPDATED_OLD`, of the new one for `UPDATED_NEW`.
     pub fn touched(&self, item: &Item) -> Item {
         Selection::of(self.0.iter().map(|action| &action.path)).project(item)
     }

@@ -1,11 +1,11 @@
-//! The words that are no names: those that expressions reserve, and the keywords of statements.
+//! Words that cannot be names: the reserved words of expressions and the keywords of statements.
 
-/// Whether expressions take this name with an alias alone, in whatever case it is written.
+/// Whether an expression needs an alias for this name, in any case.
 pub(super) fn is_reserved(name: &str) -> bool {
     is_among(&RESERVED, name)
 }
 
-/// Whether statements take this name in double quotation marks alone, in whatever case it is written.
+/// Whether a statement needs double quotation marks for this name, in any case.
 pub(super) fn is_keyword(word: &str) -> bool {
     is_among(&KEYWORDS, word)
 }
@@ -16,7 +16,7 @@ fn is_among(words: &[&str], name: &str) -> bool {
 
 const LONGEST: usize = 17;
 
-/// What DynamoDB does not take as an attribute name in an expression.
+/// DynamoDB's reserved words.
 #[rustfmt::skip]
 const RESERVED: [&str; 573] = [
     "ABORT", "ABSOLUTE", "ACTION", "ADD", "AFTER", "AGENT", "AGGREGATE", "ALL", "ALLOCATE", "ALTER", "ANALYZE", "AND",
@@ -74,7 +74,7 @@ const RESERVED: [&str; 573] = [
     "WINDOW", "WITH", "WITHIN", "WITHOUT", "WORK", "WRAPPED", "WRITE", "YEAR", "ZONE",
 ];
 
-/// SQL-92's and PartiQL's own.
+/// The keywords of SQL-92 and PartiQL.
 #[rustfmt::skip]
 const KEYWORDS: [&str; 243] = [
     "ABSOLUTE", "ACTION", "ADD", "ALL", "ALLOCATE", "ALTER", "AND", "ANY", "ARE", "AS", "ASC", "ASSERTION", "AT",
@@ -107,13 +107,13 @@ mod tests {
     use super::{KEYWORDS, LONGEST, RESERVED, is_keyword, is_reserved};
 
     #[test]
-    fn the_lists_are_sorted_and_none_of_them_escapes_the_length_check() {
+    fn the_lists_are_sorted_and_contain_no_longer_word_than_the_length_check_allows() {
         assert!(RESERVED.is_sorted() && KEYWORDS.is_sorted());
         assert!(RESERVED.iter().chain(&KEYWORDS).all(|word| word.len() <= LONGEST));
     }
 
     #[test]
-    fn the_case_does_not_matter() {
+    fn case_does_not_matter() {
         assert!(["offset", "Sequence", "STATE", "owner", "at", "ABORT", "zone"].into_iter().all(is_reserved));
         assert!(!["likes", "version", "pk", "liked_at", "offsets", "s0", ""].into_iter().any(is_reserved));
         assert!(["to", "Value", "SIZE", "key"].into_iter().all(is_keyword));

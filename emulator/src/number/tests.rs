@@ -11,7 +11,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn numbers_are_returned_written_out_without_superfluous_zeros() {
+fn numbers_are_returned_in_full_without_superfluous_zeros() {
     for (text, canonical) in [
         ("0", "0"),
         ("-0", "0"),
@@ -39,14 +39,14 @@ fn numbers_are_returned_written_out_without_superfluous_zeros() {
 }
 
 #[test]
-fn equal_numbers_are_equal_however_they_are_written() {
+fn equal_numbers_in_different_spellings_are_equal() {
     assert_eq!(number("100"), number("1E2"));
     assert_eq!(number("0.10"), number("1e-1"));
     assert_eq!(number("1000000000000000000000000000000000000000000"), number("1E42"));
 }
 
 #[test]
-fn what_is_no_number_is_refused_by_name() {
+fn texts_that_are_not_numbers_are_refused_with_a_message() {
     assert_eq!(refusal(""), NOT_A_NUMBER);
     for text in
         ["abc", "1x", "-", "+", ".", "e5", "1e", "1e+", "--1", "1.2.3", " 1", "1 ", "NaN", "Infinity", "0x1", "١"]
@@ -58,7 +58,7 @@ fn what_is_no_number_is_refused_by_name() {
 }
 
 #[test]
-fn the_range_and_the_precision_end_where_dynamodb_ends_them() {
+fn the_range_and_the_precision_are_those_of_dynamodb() {
     for text in ["1E126", "-1E126", "10E125", "1e100000000", "1e9223372036854775807", "0e126", "-0.0E999999999"] {
         assert_eq!(refusal(text), OVERFLOW, "{text}");
     }
@@ -95,7 +95,7 @@ fn addition_is_exact_or_refused() {
 }
 
 #[test]
-fn the_ceiling_is_the_least_integer_that_is_not_below() {
+fn the_ceiling_is_the_smallest_integer_that_is_not_less() {
     assert_eq!(number("1700000000").ceiling(), Some(1_700_000_000));
     assert_eq!(number("12e3").ceiling(), Some(12_000));
     assert_eq!(number("-9223372036854775808").ceiling(), Some(i64::MIN));
@@ -109,14 +109,14 @@ fn the_ceiling_is_the_least_integer_that_is_not_below() {
 }
 
 #[test]
-fn a_number_counts_by_its_significant_digits() {
+fn the_size_of_a_number_depends_on_its_significant_digits() {
     for (text, size) in [("0", 1), ("7", 2), ("1000", 2), ("12", 2), ("123", 3), ("-123", 4), ("1.5e-100", 2)] {
         assert_eq!(number(text).size(), size, "{text}");
     }
     assert_eq!(number(&"9".repeat(38)).size(), 20);
 }
 
-/// A small decimal as text, and the same value as an integer number of 10^-20.
+/// A small decimal as text, and its value as an integer multiple of 10^-20.
 fn scaled() -> impl Strategy<Value = (String, i128)> {
     (-999_999_999_999i128..=999_999_999_999, 0u32..=20)
         .prop_map(|(mantissa, places)| (format!("{mantissa}E-{places}"), mantissa * 10i128.pow(20 - places)))
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn the_canonical_form_is_the_number_and_its_own_canonical_form(x in any_number()) {
+    fn the_canonical_form_is_parsed_to_the_same_number_and_is_its_own_canonical_form(x in any_number()) {
         let text = x.to_string();
         prop_assert_eq!(number(&text), x);
         prop_assert!(!text.contains(['e', 'E', '+']));
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn order_is_total_and_turns_round_with_the_sign(x in any_number(), y in any_number()) {
+    fn order_is_total_and_reversed_by_negation(x in any_number(), y in any_number()) {
         let negated = |number: Number| Number::ZERO.checked_sub(number).expect("a negation is in range");
         prop_assert_eq!(x.cmp(&y), y.cmp(&x).reverse());
         prop_assert_eq!(x.cmp(&y), negated(y).cmp(&negated(x)));
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sum_that_is_given_can_be_taken_back(x in any_number(), y in any_number()) {
+    fn a_sum_minus_a_summand_is_the_other_summand(x in any_number(), y in any_number()) {
         if let Ok(sum) = x.checked_add(y)
             && let Ok(back) = sum.checked_sub(y)
         {

@@ -1,4 +1,5 @@
-//! UpdateContinuousBackups, DescribeContinuousBackups and RestoreTableToPointInTime. A table is restored at once, and to any moment up to now.
+//! UpdateContinuousBackups, DescribeContinuousBackups and RestoreTableToPointInTime. A restore is instantaneous, to any time
+//! up to now.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -24,7 +25,7 @@ struct Specification {
     recovery_period_in_days: Unsupported,
 }
 
-/// Switches recovery on or off, at once. What was kept is forgotten when it is switched off.
+/// Enables or disables point-in-time recovery at once. Disabling it discards the history.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct UpdateContinuousBackups {
@@ -48,7 +49,7 @@ impl Operation for UpdateContinuousBackups {
     }
 }
 
-/// Says whether a table can be restored, and to which moments.
+/// Returns whether a table can be restored, and to which times.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct DescribeContinuousBackups {
@@ -83,8 +84,8 @@ fn said(table: &Table, now: Millis) -> Vec<u8> {
     })
 }
 
-/// Makes a new table of what another one was at a moment. As in DynamoDB it has keys, local indexes and items, and neither
-/// stream, expiry nor recovery.
+/// Creates a table with the contents of another one at a point in time. As in DynamoDB, it has the keys, local indexes and
+/// items, but no stream, expiry or recovery.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct RestoreTableToPointInTime {

@@ -1,4 +1,4 @@
-//! What BatchGetItem and BatchWriteItem share: many items without a promise about all of them.
+//! The common parts of BatchGetItem and BatchWriteItem.
 
 mod get;
 mod write;
@@ -15,7 +15,7 @@ use crate::engine::key::Key;
 use crate::engine::throughput::Use;
 use crate::error::Error;
 
-/// A batch has at least one element for each table and not too many in all.
+/// Checks that a batch has at least one element per table, and not too many in total.
 fn check_count(counts: impl Iterator<Item = usize>, most: usize, too_many: &str) -> Result<(), Error> {
     let counts: Vec<usize> = counts.collect();
     if counts.is_empty() || counts.contains(&0) {
@@ -37,7 +37,7 @@ fn refuse_duplicates<'a>(keys: impl Iterator<Item = &'a Key>) -> Result<(), Erro
     Ok(())
 }
 
-/// Refuses a batch whose every key is hot: of one that has others, the hot ones are left out.
+/// Refuses a batch if every key is hot. Otherwise the hot ones are left out.
 fn refuse_all_hot<'a>(
     used: Use,
     mut places: impl Iterator<Item = (&'a str, &'a Key)>,
@@ -51,7 +51,7 @@ fn refuse_all_hot<'a>(
     if all { last } else { Ok(()) }
 }
 
-/// Which of a batch's elements are not done: when only a part is to be, at least one is not and at least one is.
+/// Chooses the elements of a batch that are not processed. If `partly`, at least one is and at least one is not.
 fn left_out(count: usize, partly: bool, rng: &mut StdRng) -> Vec<bool> {
     if !partly || count < 2 {
         return vec![false; count];

@@ -1,4 +1,4 @@
-//! Capacity units: what an operation costs, and how the answer says so.
+//! Capacity units: the cost of an operation, and how the answer reports it.
 
 use std::collections::BTreeMap;
 
@@ -23,28 +23,28 @@ impl Report {
     }
 }
 
-/// Half units, so that the half unit of an eventually consistent read stays exact.
+/// Half units, since an eventually consistent read costs half a unit.
 pub(super) type Halves = u64;
 
-/// Write units of an item of this many bytes, in halves.
+/// The write units of an item with this many bytes, in halves.
 pub(super) fn write_halves(bytes: usize) -> Halves {
     2 * bytes.div_ceil(KIB).max(1) as u64
 }
 
-/// Read units of this many bytes, in halves.
+/// The read units of this many bytes, in halves.
 pub(super) fn read_halves(bytes: usize, consistent: bool) -> Halves {
     let units = bytes.div_ceil(4 * KIB).max(1) as u64;
     if consistent { 2 * units } else { units }
 }
 
-/// What was consumed of one table.
+/// The consumption of one table.
 #[derive(Debug, Default)]
 struct Used {
     table: Halves,
     indexes: BTreeMap<String, Halves>,
 }
 
-/// What one request consumed.
+/// The consumption of one request.
 #[derive(Debug, Default)]
 pub(super) struct Consumed {
     tables: BTreeMap<String, Used>,
@@ -60,14 +60,14 @@ impl Consumed {
     }
 
     fn of(&mut self, table: &str) -> &mut Used {
-        // An entry would need an owned name even where one is there.
+        // The entry API would need an owned name even if the key exists.
         if !self.tables.contains_key(table) {
             self.tables.insert(table.to_owned(), Used::default());
         }
         self.tables.get_mut(table).expect("it was just made sure of")
     }
 
-    /// The member of an answer about one table.
+    /// Writes the consumption of a request for one table.
     pub(super) fn write_one(&self, out: &mut Writer, report: Report) {
         if let Some((table, used)) = self.tables.first_key_value().filter(|_| report != Report::None) {
             out.key("ConsumedCapacity");
@@ -75,7 +75,7 @@ impl Consumed {
         }
     }
 
-    /// The member of an answer about several tables.
+    /// Writes the consumption of a request for several tables.
     pub(super) fn write_all(&self, out: &mut Writer, report: Report, kind: Option<&str>) {
         if report != Report::None {
             out.key("ConsumedCapacity").array(|out| {
@@ -86,7 +86,7 @@ impl Consumed {
 }
 
 impl Used {
-    /// `kind` is the member that repeats the sum in transactions, which say whether they read or wrote.
+    /// Writes the consumption. `kind` is the member that repeats the sum for a transaction, by reads or writes.
     fn write(&self, out: &mut Writer, table: &str, report: Report, kind: Option<&str>) {
         let units = |halves: Halves| format!("{}.{}", halves / 2, if halves.is_multiple_of(2) { 0 } else { 5 });
         let total = self.table + self.indexes.values().sum::<Halves>();

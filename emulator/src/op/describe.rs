@@ -1,4 +1,4 @@
-//! DescribeTable, ListTables, and how a table is described.
+//! DescribeTable, ListTables, and the descriptions of tables.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -32,7 +32,7 @@ impl Operation for DescribeTable {
     }
 }
 
-/// Names the tables.
+/// Lists the tables.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct ListTables {
@@ -73,12 +73,12 @@ pub(super) fn described(member: &str, table: &Table, status: &str) -> Vec<u8> {
     Writer::document(|out| out.key(member).serialize(&description))
 }
 
-/// The answer about a table that is deleted, which no longer says what its keys and indexes were.
+/// The answer about a deleted table, which has neither keys nor indexes.
 pub(super) fn described_deleted(table: &Table) -> Vec<u8> {
     Writer::document(|out| out.key("TableDescription").serialize(&standing(table, "DELETING")))
 }
 
-/// What is said of a table in every state.
+/// The part of a description that a table has in every state.
 fn standing(table: &Table, status: &str) -> serde_json::Value {
     let (read, write) = table.provisioned.unwrap_or((0, 0));
     let mut description = json!({
@@ -134,19 +134,19 @@ fn attribute_definitions(table: &Table) -> serde_json::Value {
     attributes.into_iter().map(define).collect()
 }
 
-/// A key schema as it is described, also in streams.
+/// The description of a key schema, also for streams.
 pub(super) fn key_schema(hash: &KeyAttribute, range: Option<&KeyAttribute>) -> serde_json::Value {
     let element =
         |attribute: &KeyAttribute, key_type: &str| json!({"AttributeName": attribute.name, "KeyType": key_type});
     std::iter::once(element(hash, "HASH")).chain(range.map(|range| element(range, "RANGE"))).collect()
 }
 
-/// A key schema of a table.
+/// The description of a table's key schema.
 pub(super) fn schema_of(schema: &Schema) -> serde_json::Value {
     key_schema(&schema.hash, schema.range.as_ref())
 }
 
-/// A moment in the protocol's form: seconds, with milliseconds behind the point.
+/// A time in the protocol's form: seconds with three decimals.
 pub(super) fn seconds(at: Millis) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 stay below 2^53 for 285,000 years")]
     let millis = at as f64;

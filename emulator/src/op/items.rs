@@ -17,11 +17,11 @@ use super::capacity::{Consumed, Report, read_halves};
 use super::params::{Names, ReturnValues, Unsupported, check_table_name, parse_projection, refuse, required};
 use super::write::{Action, Parameters, Verb};
 
-/// Stores an item whole.
+/// Puts an item.
 pub(crate) type PutItem = Write<Put>;
-/// Changes attributes of an item, or makes one.
+/// Changes attributes of an item, or creates it.
 pub(crate) type UpdateItem = Write<Update>;
-/// Removes an item.
+/// Deletes an item.
 pub(crate) type DeleteItem = Write<Delete>;
 
 /// Writes one item.
@@ -29,14 +29,14 @@ pub(crate) type DeleteItem = Write<Delete>;
 #[serde(transparent)]
 pub(crate) struct Write<V> {
     parameters: Parameters,
-    /// What was prepared of it.
+    /// The prepared request.
     #[serde(skip)]
     ready: Option<Box<Result<(Answer, Action), Error>>>,
     #[serde(skip)]
     verb: PhantomData<V>,
 }
 
-/// What a single write does.
+/// The kind of a single write.
 pub(crate) trait Single {
     const VERB: Verb;
 }
@@ -89,7 +89,7 @@ impl<V: Single> Write<V> {
     }
 }
 
-/// What a single write is to answer.
+/// The parts of the answer that a single write asks for.
 #[derive(Debug)]
 struct Answer {
     returns: ReturnValues,
@@ -110,7 +110,7 @@ impl Answer {
     }
 }
 
-/// Sizes of collections are not kept.
+/// Refuses ReturnItemCollectionMetrics, since the sizes of collections are not kept.
 pub(super) fn refuse_metrics(given: Option<&str>) -> Result<(), Error> {
     match given {
         None | Some("NONE") => Ok(()),
@@ -152,7 +152,7 @@ impl Operation for GetItem {
     }
 }
 
-/// Reads one item by its key, and adds what that costs.
+/// Reads one item by its key, and adds the cost.
 pub(super) fn read_item(
     table: &str,
     key: &Key,

@@ -1,4 +1,4 @@
-//! One page of a Query or Scan: what it evaluates, where it ends, and what it shows.
+//! One page of a Query or Scan: the items that it evaluates, its end, and the attributes that it returns.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -20,15 +20,15 @@ use crate::wire::json::Writer;
 use super::capacity::{Consumed, Halves, Report, read_halves};
 use super::params::{Names, Unsupported, check_limit, check_table_name, one_of, refuse};
 
-/// `Select`, once it was checked against the rest of the request.
+/// The checked `Select` parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Select {
     All,
-    /// What the index projects; whole items from the table.
+    /// The projection of the index; whole items from the table.
     Projected,
-    /// Only how many.
+    /// Only the number of items.
     Count,
-    /// What the projection expression names.
+    /// The attributes in the projection expression.
     Specific,
 }
 
@@ -63,7 +63,7 @@ impl Select {
     }
 }
 
-/// What is read: a table or one of its indexes.
+/// The source of a page: a table or one of its indexes.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) table: &'a Table,
@@ -75,7 +75,7 @@ impl<'a> Source<'a> {
         Ok(Self { table, index: index.map(|name| table.index(name)).transpose()? })
     }
 
-    /// The name of the sort key this source is ordered by.
+    /// The sort key of this source.
     pub(super) fn range_name(&self) -> Option<&'a str> {
         match self.index {
             Some(index) => Some(&index.range.name),
@@ -87,7 +87,7 @@ impl<'a> Source<'a> {
         self.index.map_or(&self.table.rows, |index| &index.rows)
     }
 
-    /// The place an `ExclusiveStartKey` names.
+    /// The position of an `ExclusiveStartKey`.
     pub(super) fn start(&self, key: &Item) -> Result<Key, Error> {
         let invalid = || {
             Error::validation(
@@ -117,7 +117,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The part of an item the index has.
+    /// The attributes of an item that the index contains.
     fn project(&self, item: Item, projected: &Projected) -> Item {
         let range = self.range_name();
         let kept = |name: &str| {
@@ -129,7 +129,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The parameters of a Query or Scan as they came.
+/// The parameters of a Query or Scan.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct Parameters {
@@ -157,7 +157,7 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// What every page can be refused for before its expressions are read: its limit, and what it reports.
+    /// Checks the limit and `ReturnConsumedCapacity`, which come before the expressions.
     pub(super) fn check(&self) -> Result<(Option<usize>, Report), Error> {
         let unsupported =
             [("ConditionalOperator", &self.conditional_operator), ("AttributesToGet", &self.attributes_to_get)];
@@ -166,7 +166,7 @@ impl Parameters {
         Ok((check_limit(self.limit)?, Report::parse(self.return_consumed_capacity.as_deref())?))
     }
 
-    /// The filter and the projection; the placeholders stay open.
+    /// Parses the filter and the projection. The placeholders stay open.
     pub(super) fn expressions(&self, open: &mut Placeholders) -> Result<ReadExpressions, Error> {
         let filter = self.filter_expression.as_deref();
         let projection = self.projection_expression.as_deref();
@@ -192,7 +192,7 @@ pub(super) struct ReadExpressions {
     pub(super) projection: Option<Projection>,
 }
 
-/// What a page is asked for.
+/// A request for a page.
 pub(super) struct Ask<'a> {
     pub(super) source: Source<'a>,
     pub(super) range: Range,
@@ -206,7 +206,7 @@ pub(super) struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Reads the page and writes the answer; the page's cost beside it.
+    /// Reads the page, and returns the answer and the cost.
     pub(super) fn answer(&self) -> (Vec<u8>, Halves) {
         let mut out = Writer::new();
         let mut page = Page::default();
@@ -235,7 +235,7 @@ impl Ask<'_> {
         (out.finish(), cost)
     }
 
-    /// What the page costs: each partition that it came by rounds up by itself, also one that had nothing for it.
+    /// The cost of the page. Each partition that it touches is rounded up by itself, even if it had no items.
     fn halves(&self, page: &Page<'_>) -> Halves {
         let count = self.source.table.partitions();
         let first = match &self.range.0 {
@@ -247,7 +247,7 @@ impl Ask<'_> {
             Bound::Included(key) => key.partition(count),
             Bound::Excluded(key) => key.partition_before(count),
         };
-        // Only a scan sees several, and it goes forward.
+        // Only a scan sees several partitions, and it goes forward.
         let last = if page.cut { page.partitions.keys().next_back().copied().unwrap_or(first) } else { last };
         let read: Halves = page.partitions.values().map(|bytes| read_halves(*bytes, self.consistent)).sum();
         let came_by = last.max(first) - first + 1;
@@ -277,7 +277,7 @@ impl Ask<'_> {
         }
     }
 
-    /// Writes an item if the filter lets it through.
+    /// Writes an item if it passes the filter.
     fn show(&self, image: &Image, out: &mut Writer) -> bool {
         let ReadExpressions { filter, projection } = self.expressions;
         let projected = self.source.index.map(|index| &index.projected).filter(|_| self.select == Select::Projected);
@@ -300,15 +300,15 @@ impl Ask<'_> {
     }
 }
 
-/// What was read.
+/// A page that was read.
 #[derive(Default)]
 struct Page<'a> {
     count: usize,
     scanned: usize,
     bytes: usize,
-    /// The bytes read of each partition of the table.
+    /// The bytes read from each partition of the table.
     partitions: BTreeMap<u64, usize>,
     last: Option<&'a Image>,
-    /// It ended before what was asked for did, or may have.
+    /// Whether it ended early, or may have.
     cut: bool,
 }

@@ -1,4 +1,4 @@
-//! Parameters that many operations share, and the refusal of those that DynamoDB has and this server does not.
+//! Parameters that several operations share, and the errors for DynamoDB's parameters that are not supported.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::value::Values;
 /// `ExpressionAttributeNames`.
 pub(super) type Names = Option<BTreeMap<String, String>>;
 
-/// A parameter of DynamoDB's that is not implemented here: only its presence is noted.
+/// A parameter that is not implemented; only its presence is recorded.
 pub(super) type Unsupported = Option<IgnoredAny>;
 
-/// Refuses a request that uses what is not implemented, by name: ignoring it would pretend.
+/// Refuses a request with unsupported parameters, by name, instead of ignoring them.
 pub(super) fn refuse(parameters: &[(&str, &Unsupported)]) -> Result<(), Error> {
     match parameters.iter().find(|(_, given)| given.is_some()) {
         None => Ok(()),
@@ -22,7 +22,7 @@ pub(super) fn refuse(parameters: &[(&str, &Unsupported)]) -> Result<(), Error> {
     }
 }
 
-/// A parameter that must be one of a few words; the first is what its absence means.
+/// Parses a parameter with a few possible words. The first one is the default.
 pub(super) fn one_of<T: Copy>(parameter: &str, given: Option<&str>, choices: &[(&str, T)]) -> Result<T, Error> {
     let Some(given) = given else { return Ok(choices[0].1) };
     choices.iter().find(|(word, _)| *word == given).map(|(_, choice)| *choice).ok_or_else(|| {
@@ -31,14 +31,14 @@ pub(super) fn one_of<T: Copy>(parameter: &str, given: Option<&str>, choices: &[(
     })
 }
 
-/// DynamoDB's words for a parameter out of bounds.
+/// DynamoDB's error for a parameter that violates a constraint.
 pub(super) fn constraint(parameter: &str, value: &str, rule: &str) -> Error {
     Error::validation(format!(
         "1 validation error detected: Value '{value}' at '{parameter}' failed to satisfy constraint: {rule}"
     ))
 }
 
-/// DynamoDB's words for a text or list that is empty or too long.
+/// DynamoDB's error for an empty or too long text or list.
 pub(super) fn wrong_length(parameter: &str, most: usize) -> Error {
     Error::validation(format!(
         "1 validation error detected: Value at '{parameter}' failed to satisfy constraint: \
@@ -46,7 +46,7 @@ pub(super) fn wrong_length(parameter: &str, most: usize) -> Error {
     ))
 }
 
-/// A parameter that must be there.
+/// Returns a parameter that must be present.
 pub(super) fn required<T>(parameter: &str, value: Option<T>) -> Result<T, Error> {
     value.ok_or_else(|| {
         Error::validation(format!(
@@ -55,7 +55,7 @@ pub(super) fn required<T>(parameter: &str, value: Option<T>) -> Result<T, Error>
     })
 }
 
-/// A table's name is 3 to 255 letters, digits, dots, dashes and underscores.
+/// Checks a table's name: 3 to 255 letters, digits, dots, dashes and underscores.
 pub(super) fn check_table_name(name: &str) -> Result<(), Error> {
     if name.is_empty() {
         return required("tableName", None);
@@ -69,7 +69,7 @@ pub(super) fn check_table_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// `Limit`, which is at least one.
+/// Parses `Limit`, which is at least one.
 pub(super) fn check_limit(limit: Option<i64>) -> Result<Option<usize>, Error> {
     limit
         .map(|limit| match usize::try_from(limit) {
@@ -79,7 +79,7 @@ pub(super) fn check_limit(limit: Option<i64>) -> Result<Option<usize>, Error> {
         .transpose()
 }
 
-/// `Limit` of a request for pages that hold at most so much.
+/// Parses the `Limit` of a request with a maximum page size.
 pub(super) fn page_limit(limit: Option<i64>, most: usize) -> Result<usize, Error> {
     let limit = check_limit(limit)?.unwrap_or(most);
     if limit > most {
@@ -89,7 +89,7 @@ pub(super) fn page_limit(limit: Option<i64>, most: usize) -> Result<usize, Error
     Ok(limit)
 }
 
-/// The projection of a read without other expressions.
+/// Parses the projection of a read without other expressions.
 pub(super) fn parse_projection(text: Option<&str>, names: Names) -> Result<Option<Projection>, Error> {
     let mut placeholders = Placeholders::new(names, None)?;
     let Some(text) = text else {
@@ -101,7 +101,7 @@ pub(super) fn parse_projection(text: Option<&str>, names: Names) -> Result<Optio
     Ok(Some(projection))
 }
 
-/// Opens a request's placeholders.
+/// The placeholders of a request.
 pub(super) fn placeholders(names: Names, values: Option<Values>) -> Result<Placeholders, Error> {
     Ok(Placeholders::new(names, values.map(|values| values.0))?)
 }
@@ -128,7 +128,7 @@ impl ReturnValues {
         one_of("returnValues", given, &choices)
     }
 
-    /// Puts and deletes can only return what was.
+    /// Checks that a put or delete only asks for old values.
     pub(super) fn only_old(self) -> Result<Self, Error> {
         match self {
             Self::None | Self::AllOld => Ok(self),
@@ -137,7 +137,7 @@ impl ReturnValues {
     }
 }
 
-/// `ReturnValuesOnConditionCheckFailure`: whether a failed condition shows the item.
+/// Parses `ReturnValuesOnConditionCheckFailure`: whether a failed condition returns the item.
 pub(super) fn shows_item_on_failure(given: Option<&str>) -> Result<bool, Error> {
     one_of("returnValuesOnConditionCheckFailure", given, &[("NONE", false), ("ALL_OLD", true)])
 }

@@ -1,5 +1,5 @@
-//! What ExecuteStatement and BatchExecuteStatement share: a PartiQL statement meets its table and is carried out as the
-//! PutItem, UpdateItem, DeleteItem or GetItem that it is.
+//! The common parts of ExecuteStatement and BatchExecuteStatement. A PartiQL statement is resolved with its table and executed
+//! as a PutItem, UpdateItem, DeleteItem or GetItem.
 
 mod batch;
 mod single;
@@ -26,7 +26,7 @@ const NO_KEY: &str = "Where clause does not contain a mandatory equality on all 
 const NO_BATCH_KEY: &str =
     "Select statements within BatchExecuteStatement must specify the primary key in the where clause.";
 
-/// A statement as it came.
+/// A statement in a request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct StatementRequest {
@@ -35,13 +35,13 @@ struct StatementRequest {
     parameters: Option<Vec<Value>>,
     consistent_read: Option<bool>,
     return_values_on_condition_check_failure: Option<String>,
-    // The others are parameters of a statement by itself.
+    // The remaining ones are parameters of ExecuteStatement.
     return_consumed_capacity: Option<String>,
     limit: Unsupported,
     next_token: Unsupported,
 }
 
-/// A statement whose text was read.
+/// A parsed statement.
 #[derive(Debug)]
 struct Prepared {
     statement: Statement,
@@ -50,7 +50,7 @@ struct Prepared {
 }
 
 impl StatementRequest {
-    /// What it does and to which table.
+    /// The statement's action and table.
     fn target(&self) -> Option<(&'static str, std::borrow::Cow<'_, str>)> {
         target(&self.statement)
     }
@@ -60,7 +60,7 @@ impl StatementRequest {
         self.target().is_some_and(|(_, touched)| touched == table)
     }
 
-    /// Refuses what no request may hold; `place` is where in the request it stands.
+    /// Checks the limits of a statement; `place` is its position in the request, for messages.
     fn check(&self, place: impl std::fmt::Display) -> Result<(), Error> {
         if !(1..=STATEMENT_CHARS).contains(&self.statement.chars().count()) {
             return Err(wrong_length(&format!("{place}statement"), STATEMENT_CHARS));
@@ -79,14 +79,14 @@ impl StatementRequest {
     }
 }
 
-/// A statement that has met its table.
+/// A statement that is resolved with its table.
 enum Met {
     Write { action: Action, key: Key, returns: ReturnValues },
     Read { table: String, keys: Vec<Key>, condition: Option<Condition>, fields: Option<Fields>, consistent: bool },
 }
 
 impl Prepared {
-    /// Looks the statement's table up; of a batch, a `SELECT` names one whole key and nothing else.
+    /// Resolves the statement with its table. In a batch, a `SELECT` must name one whole key and nothing else.
     fn meet(self, engine: &Engine, in_batch: bool) -> Result<Met, Error> {
         let Self { statement: Statement { table: name, body }, consistent, shows_item } = self;
         check_table(&name)?;
@@ -126,7 +126,7 @@ impl Prepared {
 }
 
 impl Met {
-    /// The items it is about.
+    /// The keys of its items.
     fn items(&self) -> impl Iterator<Item = (&str, &Key)> {
         let (table, keys) = match self {
             Self::Write { action, key, .. } => (action.table.as_str(), std::slice::from_ref(key)),
@@ -135,7 +135,7 @@ impl Met {
         keys.iter().map(move |key| (table, key))
     }
 
-    /// Carries it out by itself, and adds what it costs.
+    /// Executes it alone, and adds the cost.
     fn carry_out(self, engine: &mut Engine, consumed: &mut Consumed) -> Result<Vec<Returned>, Error> {
         match self {
             Self::Write { mut action, key, returns } => match action.carry_out(&key, engine, consumed) {
@@ -175,7 +175,7 @@ fn check_table(name: &str) -> Result<(), Error> {
     ))
 }
 
-/// An item that is inserted has the attributes of the key, each of its type.
+/// Checks that an inserted item has all key attributes, with the right types.
 fn check_keys(item: &Item, schema: &Schema) -> Result<(), Error> {
     for attribute in schema.attributes() {
         let Some(value) = item.get(&attribute.name) else {
@@ -196,7 +196,7 @@ fn check_type(name: &str, value: &Value, code: &str) -> Result<(), Error> {
     )))
 }
 
-/// The key that a write names.
+/// The key of a write.
 fn whole_key(filter: &mut Filter, schema: &Schema) -> Result<Item, Error> {
     let mut key = Item::new();
     for attribute in schema.attributes() {
@@ -207,7 +207,7 @@ fn whole_key(filter: &mut Filter, schema: &Schema) -> Result<Item, Error> {
     Ok(key)
 }
 
-/// The keys that a `SELECT` names, in the order of its lists; none where it does not name whole ones.
+/// The keys of a `SELECT`, in the order of its lists; none if it does not name whole keys.
 fn read_keys(filter: &mut Filter, schema: &Schema) -> Result<Vec<Key>, Error> {
     let mut keys = vec![Item::new()];
     for attribute in schema.attributes() {

@@ -1,4 +1,4 @@
-//! Query: the items of one collection, in the order of a sort key.
+//! Query: the items of one collection, ordered by sort key.
 
 use std::ops::Bound;
 
@@ -55,7 +55,7 @@ impl Operation for Query {
                 return Err(Error::validation("The query can return at most one row and cannot be restarted"));
             }
         }
-        // Where there is nothing behind the first item, a limit of one has cut nothing off.
+        // If there is nothing after the first item, a limit of one has cut nothing off.
         let limit = limit.filter(|_| !single);
         let ask = Ask { source, range, forward, limit, select, expressions: &expressions, as_of, consistent, report };
         let (answer, halves) = ask.answer();
@@ -64,13 +64,13 @@ impl Operation for Query {
     }
 }
 
-/// Whether the condition names a whole key of the table, which one item can have.
+/// Whether the condition names a whole key of the table, which at most one item has.
 fn finds_one_at_most(source: Source<'_>, selected: &KeyRange) -> bool {
     let names_range = matches!(selected.range, Some(RangeCondition::Eq(_)));
     source.index.is_none() && (source.table.schema.range.is_none() || names_range)
 }
 
-/// Narrows an interval to what stands behind a key in the direction of reading.
+/// Narrows a range to the positions after a key, in the direction of reading.
 fn resume(range: &mut Range, start: Key, forward: bool) -> Result<(), Error> {
     if !std::ops::RangeBounds::contains(range, &start) {
         return Err(Error::validation(
@@ -82,7 +82,7 @@ fn resume(range: &mut Range, start: Key, forward: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// The values of a key condition have the types of the key.
+/// Checks the types in a key condition.
 fn check_types(source: Source<'_>, selected: &KeyRange) -> Result<(), Error> {
     let check = |attribute: &KeyAttribute, value: &Value| {
         if value.type_code() == attribute.key_type.name() {
@@ -98,7 +98,7 @@ fn check_types(source: Source<'_>, selected: &KeyRange) -> Result<(), Error> {
     Ok(())
 }
 
-/// A filter is for what the key condition cannot say.
+/// Refuses a filter on key attributes.
 fn refuse_key_filter(source: Source<'_>, expressions: &ReadExpressions) -> Result<(), Error> {
     let Some(filter) = &expressions.filter else { return Ok(()) };
     let hash = source.table.schema.hash.name.as_str();

@@ -1,4 +1,4 @@
-//! Scan: everything, by the hash of the partition key, whole or in segments of the space of hashes.
+//! Scan: all items by the hash of the partition key, as a whole or in segments.
 
 use std::ops::Bound;
 
@@ -14,7 +14,7 @@ use super::Operation;
 use super::page::{Ask, Parameters};
 use super::params::{constraint, placeholders, refuse};
 
-/// Reads a table or index from one end to the other.
+/// Reads a table or index from its beginning to its end.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Scan(Parameters);
@@ -52,7 +52,7 @@ impl Operation for Scan {
     }
 }
 
-/// The part of the space of hashes that a segment is.
+/// The range of a segment.
 fn segment(segment: Option<i64>, total: Option<i64>) -> Result<Range, Error> {
     let (segment, total) = match (segment, total) {
         (None, None) => (0, 1),
@@ -90,7 +90,7 @@ fn segment(segment: Option<i64>, total: Option<i64>) -> Result<Range, Error> {
     ))
 }
 
-/// Where the nth of `count` equal parts of the space of hashes begins.
+/// The start of the nth of `count` equal parts of the space of hashes.
 fn boundary(nth: u64, count: u64) -> Key {
     let hash = (u128::from(nth) << 64) / u128::from(count);
     Key::at_hash(u64::try_from(hash).expect("nth is below count"))

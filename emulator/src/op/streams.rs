@@ -17,7 +17,7 @@ use super::Operation;
 use super::describe::{schema_of, seconds};
 use super::params::{constraint, one_of, page_limit, required};
 
-/// Names the streams.
+/// Lists the streams.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct ListStreams {
@@ -56,14 +56,14 @@ fn write_stream_names(stream: &Stream, out: &mut Writer) {
     out.key("StreamLabel").string(&stream.label);
 }
 
-/// The stream that a request names.
+/// The stream of a request.
 fn named_stream(arn: Option<String>, engine: &Engine) -> Result<&Stream, Error> {
     let arn = required("streamArn", arn)?;
     check_arn("streamArn", &arn)?;
     engine.stream(&arn)
 }
 
-/// Whether a text can be the name of a stream.
+/// Checks that a text can be the ARN of a stream.
 fn check_arn(parameter: &str, arn: &str) -> Result<(), Error> {
     if !ARN_CHARS.contains(&arn.len()) {
         let rule = format!(
@@ -93,7 +93,7 @@ struct ShardFilter {
     shard_id: Option<String>,
 }
 
-/// Names the shards of a stream.
+/// Describes a stream and its shards.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct DescribeStream {
@@ -161,7 +161,7 @@ fn write_shard(stream: &Stream, shard: &Shard, out: &mut Writer) {
     });
 }
 
-/// Gives out a place to read from.
+/// Returns an iterator for a position in a shard.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct GetShardIterator {
@@ -217,12 +217,12 @@ fn no_shard(shard: &str, stream: &Stream) -> Error {
     Error::not_found(format!("Requested resource not found: Shard: {shard} in Stream: {} not found", stream.arn))
 }
 
-/// What the newest reader of this shard has seen.
+/// The sequence number of the newest visible record of this shard.
 fn latest_visible(shard: &Shard, now: u64) -> u64 {
     shard.log.newest().find(|record| record.visible <= now).map_or(shard.trimmed, |record| record.sequence)
 }
 
-/// A sequence that a request names: one that this shard can have, and that is not trimmed.
+/// Parses a sequence number, which must be in the range of this shard and not trimmed.
 fn named_sequence(stream: &Stream, shard: &Shard, text: &str) -> Result<u64, Error> {
     let sequence = stream.sequence_of(text).filter(|sequence| (shard.start..=shard.last_sequence()).contains(sequence));
     let sequence = sequence.ok_or_else(|| {
@@ -242,7 +242,7 @@ fn trimmed() -> Error {
     )
 }
 
-/// Reads from a place.
+/// Reads records from a position.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct GetRecords {
@@ -287,7 +287,7 @@ impl Operation for GetRecords {
     }
 }
 
-/// The images a stream's view shows of a record.
+/// The images of a record that the stream's view contains.
 fn shown<'a>(record: &'a Record, stream: &Stream) -> [(&'static str, Option<&'a Image>); 2] {
     [
         ("OldImage", record.old.as_ref().filter(|_| stream.view.shows_old())),
@@ -316,7 +316,7 @@ fn write_record(record: &Record, stream: &Stream, size: usize, region: &str, out
         out.key("eventSource").string("aws:dynamodb");
         out.key("awsRegion").string(region);
         out.key("dynamodb").object(|out| {
-            // Whole seconds, rounded down: records cannot be ordered by it.
+            // DynamoDB returns whole seconds, so records cannot be ordered by this.
             out.key("ApproximateCreationDateTime").plain(record.created / 1000);
             out.key("Keys").members(key_text(record).unwrap_or_default());
             for (member, image) in shown(record, stream) {

@@ -29,7 +29,7 @@ struct Throughput {
     write_capacity_units: i64,
 }
 
-/// Makes a table.
+/// Creates a table.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct CreateTable {
@@ -95,7 +95,7 @@ fn new_stream(table: &Table, view: StreamView, label: Millis, engine: &Engine) -
 }
 
 impl StreamSpecification {
-    /// What the stream is to show; `None` is no stream.
+    /// The images that the stream should contain; `None` means no stream.
     fn view(self) -> Result<Option<StreamView>, Error> {
         match (self.stream_enabled, self.stream_view_type) {
             (true, Some(text)) => StreamView::parse(&text).map(Some).ok_or_else(|| {
@@ -138,7 +138,7 @@ fn provisioned(mode: Option<&str>, throughput: Option<Throughput>) -> Result<Pro
     }
 }
 
-/// Changes a table's billing or its protection, or switches its stream.
+/// Changes the billing mode or the deletion protection of a table, or enables or disables its stream.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct UpdateTable {
@@ -213,7 +213,7 @@ impl Operation for UpdateTable {
     }
 }
 
-/// Deletes a table with everything in it.
+/// Deletes a table with all its items.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct DeleteTable {

@@ -1,4 +1,4 @@
-//! TransactWriteItems and TransactGetItems: all or nothing, with a reason for each action when it is nothing.
+//! TransactWriteItems and TransactGetItems: all actions or none, with a reason per action in the latter case.
 
 use std::hash::Hasher;
 
@@ -21,7 +21,7 @@ use super::items::refuse_metrics;
 use super::params::{Names, check_table_name, parse_projection, required, wrong_length};
 use super::write::{Action, Parameters, Plan, Refused, Verb};
 
-/// Up to a hundred writes, all or none.
+/// Executes up to a hundred writes, all or none.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct TransactWriteItems {
@@ -30,12 +30,12 @@ pub(crate) struct TransactWriteItems {
     client_request_token: Option<String>,
     return_consumed_capacity: Option<String>,
     return_item_collection_metrics: Option<String>,
-    /// What was prepared of it.
+    /// The prepared request.
     #[serde(skip)]
     ready: Option<Result<Ready, Error>>,
 }
 
-/// A transaction whose expressions are read.
+/// A transaction whose expressions are parsed.
 #[derive(Debug)]
 struct Ready {
     actions: Vec<Action>,
@@ -53,7 +53,7 @@ struct TransactWriteItem {
 }
 
 impl TransactWriteItem {
-    /// The one member that is set.
+    /// The only member that is set.
     fn into_parameters(self) -> Result<(Verb, Parameters), Error> {
         let members = [
             (Verb::Put, self.put),
@@ -113,7 +113,7 @@ impl TransactWriteItems {
         if token.as_ref().is_some_and(|token| !(1..=TOKEN_CHARS).contains(&token.len())) {
             return Err(wrong_length("clientRequestToken", TOKEN_CHARS));
         }
-        // The same for the same parameters in any spelling.
+        // Requests with the same parameters have the same fingerprint, however they are written.
         let mut fingerprint = Xxh64::new(0);
         let mut actions = Vec::with_capacity(self.transact_items.len());
         let mut bytes = 0;
@@ -133,9 +133,9 @@ impl TransactWriteItems {
     }
 }
 
-/// The places of a transaction's items, each of which may appear once.
+/// The keys of a transaction's items, which must all be different.
 ///
-/// The first action that does not fit its table cancels the transaction before any condition is looked at.
+/// The first action that is invalid for its table cancels the transaction before any condition is evaluated.
 fn keys_of(actions: &[Action], engine: &Engine) -> Result<Vec<Key>, Error> {
     let mut seen = HashSet::with_capacity(actions.len());
     let mut keys = Vec::with_capacity(actions.len());
@@ -150,7 +150,7 @@ fn keys_of(actions: &[Action], engine: &Engine) -> Result<Vec<Key>, Error> {
     Ok(keys)
 }
 
-/// Cancels a transaction that has hot keys, with a reason at the place of each of them.
+/// Cancels a transaction with hot keys, with a reason for each of them.
 fn refuse_hot<'a>(used: Use, places: impl Iterator<Item = (&'a str, &'a Key)>, engine: &Engine) -> Result<(), Error> {
     let reason = |(table, key)| engine.admit(used, table, key).map_or_else(|_| Reason::throttled(), |()| Reason::NONE);
     let reasons: Vec<Reason> = places.map(reason).collect();
@@ -160,7 +160,7 @@ fn refuse_hot<'a>(used: Use, places: impl Iterator<Item = (&'a str, &'a Key)>, e
     Ok(())
 }
 
-/// Does everything, or nothing.
+/// Executes all actions, or none.
 fn carry_out(mut actions: Vec<Action>, keys: &[Key], engine: &mut Engine) -> Result<Consumed, Error> {
     refuse_hot(Use::Write, actions.iter().map(|action| action.table.as_str()).zip(keys), engine)?;
     let mut plans = Vec::with_capacity(actions.len());
@@ -168,7 +168,7 @@ fn carry_out(mut actions: Vec<Action>, keys: &[Key], engine: &mut Engine) -> Res
         plans.push(action.plan(key.clone(), engine.table(&action.table)?));
     }
     if plans.iter().any(Result::is_err) {
-        // It was prepared, and that is half of what a transaction costs.
+        // The transaction was prepared, which is half of its cost.
         for (action, key) in actions.iter().zip(keys) {
             let size = engine.table(&action.table)?.rows.get(key, None).map_or(0, Image::size);
             engine.spend(Use::Write, &action.table, key, write_halves(size));
@@ -187,7 +187,7 @@ fn carry_out(mut actions: Vec<Action>, keys: &[Key], engine: &mut Engine) -> Res
     Ok(consumed)
 }
 
-/// A transaction that was done before costs what reading its items costs.
+/// The cost of a transaction that was executed before: that of reading its items.
 fn replay(actions: &[Action], keys: &[Key], engine: &Engine) -> Result<Consumed, Error> {
     let mut consumed = Consumed::default();
     for (action, key) in actions.iter().zip(keys) {
@@ -204,7 +204,7 @@ fn check_actions(count: usize) -> Result<(), Error> {
     Err(wrong_length("transactItems", TRANSACTION_ACTIONS))
 }
 
-/// Up to a hundred reads of one moment.
+/// Reads up to a hundred items at one point in time.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct TransactGetItems {

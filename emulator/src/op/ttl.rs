@@ -16,7 +16,7 @@ struct Specification {
     attribute_name: String,
 }
 
-/// Switches expiry on or off, at once.
+/// Enables or disables expiry at once.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct UpdateTimeToLive {
@@ -57,7 +57,7 @@ impl Operation for UpdateTimeToLive {
     }
 }
 
-/// Says whether and by what items expire.
+/// Returns the expiry of a table.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct DescribeTimeToLive {

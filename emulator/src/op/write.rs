@@ -1,4 +1,4 @@
-//! One write of one item, checked against the table before anything changes: what single writes and transactions share.
+//! One write of one item, checked before anything changes: the common part of single writes and transactions.
 
 use std::hash::{Hash, Hasher};
 
@@ -18,7 +18,7 @@ use crate::wire::json::Writer;
 use super::capacity::{Consumed, write_halves};
 use super::params::{Names, ReturnValues, Unsupported, placeholders, required, shows_item_on_failure};
 
-/// The four things a write can be.
+/// The four kinds of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Verb {
     Put,
@@ -27,7 +27,7 @@ pub(crate) enum Verb {
     Check,
 }
 
-/// The parameters of a write as they came.
+/// The parameters of a write.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Parameters {
@@ -40,7 +40,7 @@ pub(crate) struct Parameters {
     expression_attribute_names: Names,
     expression_attribute_values: Option<Values>,
     return_values_on_condition_check_failure: Option<String>,
-    // The others are parameters of writes by themselves.
+    // The remaining ones are parameters of single writes.
     pub(super) return_values: Option<String>,
     pub(super) return_consumed_capacity: Option<String>,
     pub(super) return_item_collection_metrics: Option<String>,
@@ -50,7 +50,7 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// Bytes of what was sent, which is what a transaction's limit is about; what is stored does not count.
+    /// The bytes that were sent, which a transaction's limit is about, not the bytes that are stored.
     pub(super) fn bytes(&self) -> usize {
         let texts = self.update_expression.iter().chain(&self.condition_expression).map(String::len).sum::<usize>();
         let names =
@@ -61,7 +61,7 @@ impl Parameters {
         texts + names + values.sum::<usize>() + items
     }
 
-    /// Feeds everything that distinguishes this write from another one.
+    /// Hashes everything that distinguishes this write from others.
     pub(super) fn fingerprint(&self, verb: Verb, hasher: &mut impl Hasher) {
         verb.hash(hasher);
         (&self.table_name, &self.item, &self.key, &self.update_expression, &self.condition_expression).hash(hasher);
@@ -94,19 +94,19 @@ impl Parameters {
     }
 }
 
-/// A write that is ready to meet its table.
+/// A parsed write.
 #[derive(Debug)]
 pub(crate) struct Action {
     pub(super) verb: Verb,
     pub(super) table: String,
-    /// The item to put, or the key of another verb.
+    /// The item to put, or the key for other verbs.
     subject: Item,
     pub(super) update: Option<Update>,
     condition: Option<Condition>,
     shows_item: bool,
 }
 
-/// What a write will do.
+/// The effect of a write.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) key: Key,
@@ -114,12 +114,12 @@ pub(super) struct Plan {
     pub(super) new: Option<Stored>,
 }
 
-/// Why a write will not be done.
+/// Why a write is refused.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// Its condition is false; the item, if it is to be shown.
+    /// The condition is false; this is the item, if it should be returned.
     Condition(Option<Image>),
-    /// The item it would make is not allowed.
+    /// The resulting item is not allowed.
     Item(Error),
 }
 
@@ -153,7 +153,7 @@ impl Action {
         Self { verb, table, subject, update, condition, shows_item }
     }
 
-    /// The item's place, if the request's key or item fits the table.
+    /// The item's key, if the request fits the table.
     pub(super) fn key(&self, table: &Table) -> Result<Key, Error> {
         if let Some(update) = &self.update {
             update.refuse_keys(&table.schema.names().collect::<Vec<_>>())?;
@@ -168,7 +168,7 @@ impl Action {
         }
     }
 
-    /// Carries the write out by itself, and adds what it costs, which a condition that is false does not save.
+    /// Executes the write alone, and adds the cost, which is the same if the condition is false.
     pub(super) fn carry_out(&mut self, key: &Key, engine: &mut Engine, consumed: &mut Consumed) -> Result<Plan, Error> {
         engine.admit(Use::Write, &self.table, key)?;
         let table = engine.table(&self.table)?;
@@ -188,7 +188,7 @@ impl Action {
         }
     }
 
-    /// What this write will do to the item as it is now.
+    /// The effect of this write on the current item.
     pub(super) fn plan(&mut self, key: Key, table: &Table) -> Result<Plan, Refused> {
         let old = table.rows.get(&key, None);
         let before = match (&self.condition, self.verb) {
@@ -204,7 +204,7 @@ impl Action {
             Verb::Put => Some(std::mem::take(&mut self.subject)),
             Verb::Delete => None,
             Verb::Check => return Ok(Plan { key, old: old.cloned(), new: None }),
-            // Not even its paths are looked at.
+            // DynamoDB does not even check the paths then.
             Verb::Update if old.is_none() && self.update.as_ref().is_some_and(Update::only_removes) => None,
             Verb::Update => {
                 let before = before.unwrap_or_else(|| self.subject.clone());
@@ -222,13 +222,13 @@ impl Action {
 }
 
 impl Plan {
-    /// Bytes this write counts for: the larger of before and after.
+    /// The bytes that this write counts for: those before or after it, whichever are more.
     pub(super) fn bytes(&self) -> usize {
         let old = self.old.as_ref().map_or(0, Image::size);
         self.new.as_ref().map_or(0, |new| new.image.size()).max(old)
     }
 
-    /// Adds what the write costs, `price` times.
+    /// Adds the cost of the write, multiplied by `price`.
     pub(super) fn consume(&self, table: &Table, price: u64, consumed: &mut Consumed) {
         consumed.add(&table.name, price * write_halves(self.bytes()));
         for index in &table.indexes {
@@ -242,7 +242,7 @@ impl Plan {
     }
 }
 
-/// An item, or parts of one, that an answer shows.
+/// An item, or parts of one, in an answer.
 #[derive(Debug)]
 pub(super) enum Returned {
     Whole(Image),
@@ -259,7 +259,7 @@ impl Returned {
 }
 
 impl Plan {
-    /// What is asked for of the item as it was or is now, if there is any of it.
+    /// The requested part of the item before or after the write, if there is any.
     pub(super) fn returned(&self, returns: ReturnValues, action: &Action) -> Option<Returned> {
         let touched = |item: &Item| action.update.as_ref().map(|update| update.touched(item));
         let parts = match returns {
@@ -273,7 +273,7 @@ impl Plan {
     }
 }
 
-/// What must be true of every stored item besides its key: its size, and the types of the indexes' keys.
+/// Checks the item's size, and the types of its index keys.
 pub(super) fn check_item(table: &Table, item: &Item) -> Result<(), Error> {
     if item.size() > ITEM_BYTES {
         return Err(Error::validation("Item size has exceeded the maximum allowed size"));

@@ -1,4 +1,4 @@
-//! What a request needs to be granted: actions, each on a resource.
+//! The permissions that a request needs: actions on resources.
 
 use bytes::Bytes;
 use http::Request;
@@ -11,20 +11,20 @@ use crate::expression::partiql;
 pub(crate) struct Need {
     pub(super) action: String,
     pub(super) resource: String,
-    /// Which statement of a batch it is for, where each has an outcome of its own.
+    /// The statement of a batch that needs it, if statements have separate outcomes.
     pub(super) statement: Option<usize>,
 }
 
 impl Need {
-    /// Whether it is about this table, one of its indexes or its stream.
+    /// Whether it is about this table, one of its indexes, or its stream.
     pub(crate) fn is_of(&self, table: &str) -> bool {
         let resource = self.resource.split_once(":table/").map_or("", |(_, resource)| resource);
         resource.split('/').next() == Some(table)
     }
 }
 
-/// What a request needs. An action of a transaction needs what it would need alone; a request whose resources cannot be
-/// read needs its action on everything, which no grant of a table covers.
+/// The permissions of a request. Each action of a transaction needs the same as a single request. A request whose resources
+/// cannot be parsed needs its action on all resources, which no grant for a table covers.
 pub(crate) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
     let target = request.headers().get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
     let operation = target.rsplit('.').next().unwrap_or_default();
@@ -35,7 +35,7 @@ pub(crate) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
     };
     let need =
         |operation: &str, resource: String| Need { action: format!("dynamodb:{operation}"), resource, statement: None };
-    // A statement that cannot be read is refused for that.
+    // A statement that cannot be parsed is refused elsewhere.
     let of_statement = |request: &Value, statement: Option<usize>| {
         let (action, table) = partiql::target(request["Statement"].as_str()?)?;
         Some(Need { statement, ..need(action, arn(&table)) })
@@ -57,7 +57,7 @@ pub(crate) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
         }
         "ListTables" | "ListStreams" => vec![need(operation, "*".to_owned())],
         _ => {
-            // An iterator begins with its stream's name.
+            // An iterator begins with the stream's ARN.
             let of_iterator = text("ShardIterator").and_then(|token| token.split('|').next());
             let resource = match (text("TableName"), text("StreamArn").or(of_iterator), text("IndexName")) {
                 (Some(table), _, Some(index)) => format!("{}/index/{index}", arn(table)),
@@ -70,7 +70,7 @@ pub(crate) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
     }
 }
 
-/// The operation that an action of a transaction is by itself.
+/// The operation that does the same as an action of a transaction.
 fn alone(kind: &str) -> &'static str {
     match kind {
         "Put" => "PutItem",
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_request_names_what_it_touches() {
+    fn every_kind_of_request_names_its_tables_and_streams() {
         let table = |name: &str| format!("arn:aws:dynamodb:r:000000000000:table/{name}");
         let expect =
             |target: &str, body: &str, expected: &[String]| assert_eq!(needs(target, body), expected, "{target}");

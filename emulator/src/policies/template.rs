@@ -1,5 +1,5 @@
-//! The roles of a CloudFormation template and their statements about DynamoDB. Other services' statements are passed over;
-//! what would change a judgement and is not understood here is refused.
+//! The roles of a CloudFormation template and their DynamoDB statements. Statements about other services are ignored. Anything
+//! that is not understood and could change a decision is an error.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Grant, Policies, ROOT};
 
-/// Why a template's policies cannot be used.
+/// Why the policies of a template cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPolicies {
     #[error("it has no role with a statement about DynamoDB")]
@@ -24,7 +24,7 @@ pub(super) fn roles_of(template: &Value) -> Result<Policies, BadPolicies> {
         }
         let wrong = |what: String| BadPolicies::Statement { role: role.clone(), what };
         if role == ROOT {
-            return Err(wrong("the name of the key that may do everything".to_owned()));
+            return Err(wrong("`root` is the access key that may do everything".to_owned()));
         }
         let mut grants = Vec::new();
         for policy in mappings(&resource["Properties"]["Policies"]) {
@@ -39,7 +39,7 @@ pub(super) fn roles_of(template: &Value) -> Result<Policies, BadPolicies> {
     if roles.is_empty() { Err(BadPolicies::NoRoles) } else { Ok(Policies(roles)) }
 }
 
-/// The mappings of a list, and those that a choice in it (`!If`, read as a list of its own) may become.
+/// The mappings of a list, including those on both sides of an `!If`, which is read as a nested list.
 fn mappings(value: &Value) -> Vec<&Value> {
     match value {
         Value::Object(_) => vec![value],
@@ -48,7 +48,7 @@ fn mappings(value: &Value) -> Vec<&Value> {
     }
 }
 
-/// A value that may stand for a list of one.
+/// A value, which may stand for a list of one.
 fn list(value: &Value) -> &[Value] {
     match value {
         Value::Null => &[],
@@ -61,11 +61,12 @@ fn list(value: &Value) -> &[Value] {
 fn grants_of(statement: &Value) -> Result<Vec<Grant>, String> {
     let fields = statement.as_object().ok_or("no mapping")?;
     let texts = |name: &str| -> Result<Vec<String>, String> {
-        let text = |value: &Value| value.as_str().map(as_pattern).ok_or_else(|| format!("{name}: {value} is no text"));
+        let text =
+            |value: &Value| value.as_str().map(as_pattern).ok_or_else(|| format!("{name}: {value} is not a string"));
         list(&statement[name]).iter().map(text).collect()
     };
     if !fields.contains_key("Action") {
-        return Err("a statement without Action".to_owned());
+        return Err("a statement has no Action".to_owned());
     }
     let actions = texts("Action")?;
     if !actions.iter().any(|action| action.starts_with("dynamodb:") || action.starts_with('*')) {
@@ -73,17 +74,17 @@ fn grants_of(statement: &Value) -> Result<Vec<Grant>, String> {
     }
     let unknown = fields.keys().find(|field| !["Sid", "Effect", "Action", "Resource"].contains(&field.as_str()));
     if let Some(field) = unknown {
-        return Err(format!("{field} of a statement about DynamoDB cannot be judged"));
+        return Err(format!("{field} of a statement about DynamoDB is not supported"));
     }
     if statement["Effect"] != "Allow" {
-        return Err(format!("Effect: {} cannot be judged", statement["Effect"]));
+        return Err(format!("Effect: {} is not supported", statement["Effect"]));
     }
     let resources = texts("Resource")?;
     let each = actions.iter().flat_map(|action| resources.iter().map(move |resource| (action, resource)));
     Ok(each.map(|(action, resource)| Grant { action: action.clone(), resource: resource.clone() }).collect())
 }
 
-/// A text of a template as a pattern: what a parameter stands for may be anything.
+/// A text of a template as a pattern. A parameter may stand for anything.
 fn as_pattern(text: &str) -> String {
     let mut pattern = String::new();
     let mut rest = text;
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_stand_for_anything_and_other_services_are_passed_over() {
+    fn parameters_match_anything_and_other_services_are_ignored() {
         let arn = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/${Prefix}likes";
         let statement = json!({"Effect": "Allow", "Action": ["dynamodb:GetItem"], "Resource": arn});
         let policies = roles_of(&role(&statement)).unwrap();
@@ -120,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_judged_is_refused() {
+    fn unsupported_statements_are_refused() {
         for (statement, why) in [
             (json!({"Effect": "Deny", "Action": "dynamodb:GetItem", "Resource": "x"}), "Effect"),
             (json!({"Effect": "Allow", "Action": "dynamodb:GetItem", "NotResource": "x"}), "NotResource"),
             (json!({"Effect": "Allow", "Action": "*", "Resource": "x", "Condition": {}}), "Condition"),
-            (json!({"Effect": "Allow", "NotAction": "dynamodb:GetItem", "Resource": "x"}), "without Action"),
-            (json!({"Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": [{"a": "b"}]}), "is no text"),
+            (json!({"Effect": "Allow", "NotAction": "dynamodb:GetItem", "Resource": "x"}), "has no Action"),
+            (json!({"Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": [{"a": "b"}]}), "is not a string"),
         ] {
             let refused = roles_of(&role(&statement)).unwrap_err().to_string();
             assert!(refused.starts_with("Reader: ") && refused.contains(why), "{refused}");

@@ -1,4 +1,4 @@
-//! Values as DynamoDB's JSON, and why a body cannot be read; leaves the requests around them to the operations.
+//! Values as DynamoDB's JSON, and the errors of bodies that cannot be parsed.
 
 mod read;
 #[cfg(test)]
@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 
 use super::{Invalid, Value};
 
-/// Marks a broken rule inside a reader's error, which can carry nothing but text.
+/// Marks a validation error inside a reader's error, which can only contain text.
 const VALIDATION: &str = "ValidationException: ";
 
-/// Marks the words for what is found where something else belongs: what serde says itself stands before them.
+/// Marks our message for a value of a wrong type. Serde puts its own message before it.
 const EXPECTED: &str = "\u{1}";
 
-/// Why a body could not be read, as DynamoDB classes it.
+/// Why a body cannot be parsed, by DynamoDB's kind of exception.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A `ValidationException`: well-formed, but a value breaks a rule.
+    /// A `ValidationException`: the JSON is well-formed, but a value is not allowed.
     Validation(Invalid),
-    /// A `SerializationException`: not the JSON this protocol expects.
+    /// A `SerializationException`: it is not the JSON of this protocol.
     Serialization(String),
 }
 
@@ -41,7 +41,7 @@ fn words(message: &str) -> &str {
     message.rsplit_once(EXPECTED).map_or(message, |(_, words)| words)
 }
 
-/// The refusal of a member that is not there; null is as good as absent.
+/// The error for a missing member. Null counts as missing.
 fn absent(message: &str) -> Option<Refusal> {
     let name = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
     let at = match name {
@@ -57,6 +57,6 @@ fn absent(message: &str) -> Option<Refusal> {
     Some(Refusal::Validation(Invalid::new(rule)))
 }
 
-/// `ExpressionAttributeValues` as they come: a refusal of one names its key.
+/// `ExpressionAttributeValues`. An error in a value names its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Values(pub BTreeMap<String, Value>);

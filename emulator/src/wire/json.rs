@@ -1,4 +1,4 @@
-//! A JSON writer for answers: it lets a stored image through as it is, without a tree in between.
+//! A JSON writer for answers. It copies a stored image as it is, without an intermediate tree.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -9,10 +9,10 @@ use crate::engine::image::Image;
 use crate::expression::Projection;
 use crate::value::Item;
 
-/// Writes one JSON value; commas are its business.
+/// Writes one JSON value, including the commas.
 pub(crate) struct Writer {
     out: Vec<u8>,
-    /// Something stands before the next key or element, so a comma has to.
+    /// Whether the next key or element needs a comma.
     comma: bool,
 }
 
@@ -21,7 +21,7 @@ impl Writer {
         Self { out: Vec::with_capacity(256), comma: false }
     }
 
-    /// One whole object.
+    /// Writes one whole object.
     pub(crate) fn document(members: impl FnOnce(&mut Self)) -> Vec<u8> {
         let mut out = Self::new();
         out.object(members);
@@ -66,7 +66,7 @@ impl Writer {
         self.serialize(&text);
     }
 
-    /// A number or boolean by its own words.
+    /// Writes a number or boolean as it displays.
     pub(crate) fn plain(&mut self, value: impl Display) {
         self.begin();
         write!(self.out, "{value}").expect("a vector takes every write");
@@ -83,12 +83,12 @@ impl Writer {
         self.serialize(item);
     }
 
-    /// A stored item, whole.
+    /// Writes a whole stored item.
     pub(crate) fn image(&mut self, image: &Image) {
         self.members(image.members());
     }
 
-    /// A stored item, whole or what a projection names of it.
+    /// Writes a stored item, or the parts of it that a projection selects.
     pub(crate) fn parts(&mut self, image: &Image, projection: Option<&Projection>) {
         match projection {
             None => self.image(image),
@@ -96,7 +96,7 @@ impl Writer {
         }
     }
 
-    /// An object out of members that are written already.
+    /// Writes an object of members that are serialised already.
     pub(crate) fn members(&mut self, members: &[u8]) {
         self.begin();
         self.out.push(b'{');
@@ -111,7 +111,7 @@ mod tests {
     use super::Writer;
 
     #[test]
-    fn commas_stand_between_and_nowhere_else() {
+    fn commas_only_stand_between_elements() {
         let text = Writer::document(|out| {
             out.key("a").string("x\"\n");
             out.key("b").array(|out| {

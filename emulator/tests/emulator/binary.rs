@@ -1,4 +1,4 @@
-//! The binary: it says where it listens, answers, and ends cleanly on a signal.
+//! Tests the binary: it prints its address, answers requests, and ends cleanly on a signal.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-emulator");
 
-/// A running program, and where it says that it listens.
+/// A running emulator, and the address that it has printed.
 pub(crate) struct Running {
     process: Process,
     pub(crate) address: String,
@@ -30,7 +30,7 @@ impl Running {
     }
 }
 
-/// A request of a program that knows where it sends a command.
+/// A request of a program to the right host.
 async fn request(address: &str, line: &str, body: &str) -> Answer {
     let headers = format!("Host: {address}\r\nContent-Type: application/json\r\n");
     request_with(address, line, &headers, body).await
@@ -41,7 +41,7 @@ async fn request_with(address: &str, line: &str, headers: &str, body: &str) -> A
 }
 
 #[tokio::test]
-async fn it_ends_with_zero_on_sigterm_while_a_connection_is_open() {
+async fn sigterm_ends_it_with_0_while_a_connection_is_open() {
     let running = Running::start(&[]).await;
     let _open = TcpStream::connect(&running.address).await.unwrap();
     assert!(request(&running.address, "GET /", "").await.status == 200);
@@ -49,19 +49,19 @@ async fn it_ends_with_zero_on_sigterm_while_a_connection_is_open() {
 }
 
 #[tokio::test]
-async fn it_ends_with_zero_when_nothing_can_be_logged() {
+async fn it_ends_with_0_even_if_nothing_can_be_logged() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = command(PROGRAM);
     let process = Process::logging_to(full, "emulator", command.args(["--port", "0", "--log", "trace"]));
     let running = Running::listening(process.unwrap()).await;
-    // A request that never ends is cut off in the end, which is worth a line.
+    // A request that never ends is cut off at the end, which is logged.
     let mut endless = TcpStream::connect(&running.address).await.unwrap();
     endless.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf").await.unwrap();
     assert!(request(&running.address, "GET /", "").await.status == 200);
     running.process.stop().await.unwrap();
 }
 
-/// Ends with 78 and says why in one line.
+/// Checks that the program ends with 78 and one line with the reason.
 async fn refused(flags: &[&str], words: &str) {
     let said = run(command(PROGRAM).args(flags)).await;
     assert_eq!(said.code, Some(78), "{flags:?}: {said:?}");
@@ -86,7 +86,7 @@ async fn a_wrong_configuration_ends_it_with_78() {
 }
 
 #[tokio::test]
-async fn under_policies_it_says_at_its_end_what_was_granted_without_need() {
+async fn with_policies_it_prints_the_unused_grants_when_it_ends() {
     let roles = concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/roles.yaml");
     let running = Running::start(&["--policies", roles, "--control"]).await;
     let grants = request(&running.address, "GET /_control/grants", "").await;
@@ -97,7 +97,7 @@ async fn under_policies_it_says_at_its_end_what_was_granted_without_need() {
 }
 
 #[tokio::test]
-async fn the_control_routes_answer_only_when_they_were_asked_for() {
+async fn the_control_routes_only_answer_if_they_are_enabled() {
     let quiet = Running::start(&[]).await;
     assert!(request(&quiet.address, "GET /_control/stats", "").await.status == 404);
     let controlled = Running::start(&["--control"]).await;
@@ -111,9 +111,9 @@ async fn the_control_routes_answer_only_when_they_were_asked_for() {
     assert!(request(address, "POST /_control/dance", "{}").await.status == 404);
 }
 
-/// Which pages those are is the guard's to say.
+/// The tests of the guard have all kinds of such pages.
 #[tokio::test]
-async fn a_page_of_another_site_can_neither_command_nor_read_nor_have_anything_of_the_tables() {
+async fn a_page_of_another_site_can_neither_send_commands_nor_read_anything() {
     let controlled = Running::start(&["--control"]).await;
     let address = &controlled.address;
     let of_a_program = "X-Amz-Target: DynamoDB_20120810.ListTables\r\nAuthorization: Credential=local\r\n";
@@ -138,8 +138,8 @@ async fn a_page_of_another_site_can_neither_command_nor_read_nor_have_anything_o
 }
 
 #[tokio::test]
-async fn it_ends_with_zero_when_its_terminal_is_gone() {
-    // `nohup` makes what it starts ignore SIGHUP, these tests among it; this restores the default.
+async fn a_hangup_ends_it_with_0() {
+    // `nohup` makes what it starts, including these tests, ignore SIGHUP; this restores the default.
     let mut command = command("env");
     let process = Process::start("emulator", command.args(["--default-signal=HUP", PROGRAM, "--port", "0"]));
     let Running { process, .. } = Running::listening(process.unwrap()).await;

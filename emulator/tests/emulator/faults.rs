@@ -1,4 +1,4 @@
-//! What goes wrong with whole requests, with single statements of a batch, and what is left of it.
+//! Tests of faults for whole requests and for single statements of a batch, and of the state after them.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ async fn add(emulator: &Emulator) -> Result<Result<Value, Value>, Lost> {
     send(emulator, "UpdateItem", request).await
 }
 
-/// What was added so far.
+/// The value of the item `a`.
 async fn count(emulator: &Emulator) -> u32 {
     items(emulator, "rows").await.first().map_or(0, |item| item["n"]["N"].as_str().unwrap().parse().unwrap())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_whose_connection_breaks_was_carried_out_or_is_later_or_never() {
+async fn a_request_whose_connection_breaks_is_carried_out_before_later_or_never() {
     for (fault, then, later) in [(Fault::DropReply, 3, 3), (Fault::Outage, 0, 0), (GHOST, 0, 3)] {
         let emulator = started().await;
         emulator.set_faults(vec![Rule::new(fault).on("UpdateItem").table("rows").calls(1, 3)]);
@@ -50,9 +50,9 @@ async fn a_request_whose_connection_breaks_was_carried_out_or_is_later_or_never(
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_change_nothing_and_an_internal_error_says_nothing() {
+async fn errors_change_nothing_except_that_an_internal_error_may() {
     let emulator = started().await;
-    // Each rule counts the calls it sees, also those that another rule strikes.
+    // Each rule counts the calls that it sees, including those that another rule affects.
     let faults = [
         (Fault::Throttle, "ProvisionedThroughputExceededException", 0),
         (Fault::Conflict, "TransactionConflictException", 0),
@@ -68,7 +68,7 @@ async fn refusals_change_nothing_and_an_internal_error_says_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_is_cancelled_with_the_faults_own_reason() {
+async fn a_fault_cancels_a_transaction_with_its_own_reason() {
     let emulator = started().await;
     for (fault, code) in [(Fault::Throttle, "ThrottlingError"), (Fault::Conflict, "TransactionConflict")] {
         emulator.set_faults(vec![Rule::new(fault).on("TransactWriteItems").nth(1)]);
@@ -84,7 +84,7 @@ async fn a_transaction_is_cancelled_with_the_faults_own_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_returns_what_it_did_not_do() {
+async fn a_batch_returns_what_it_did_not_process() {
     let emulator = started().await;
     emulator.set_faults(
         ["BatchWriteItem", "BatchGetItem"].map(|on| Rule::new(Fault::Unprocessed).on(on).calls(1, 4)).into(),
@@ -111,7 +111,7 @@ async fn a_batch_returns_what_it_did_not_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_given_up_on_its_way_arrives_all_the_same() {
+async fn a_request_that_its_client_gives_up_arrives_nevertheless() {
     let emulator = started().await;
     let latency = Fault::Latency { min_ms: 4_000, max_ms: 4_000 };
     emulator.set_faults(vec![Rule::new(latency).on("UpdateItem").nth(1)]);
@@ -121,7 +121,7 @@ async fn a_request_given_up_on_its_way_arrives_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_strikes_one_statement_and_spares_the_others() {
+async fn a_fault_affects_one_statement_and_spares_the_others() {
     for (fault, code, then) in [
         (Fault::Throttle, "ThrottlingError", None),
         (Fault::Conflict, "TransactionConflict", None),
@@ -142,7 +142,7 @@ async fn a_fault_strikes_one_statement_and_spares_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_statement_is_carried_out_after_those_that_were_sent_behind_it() {
+async fn a_late_statement_is_carried_out_after_later_ones() {
     let emulator = with_likes(Config::default()).await;
     batch(&emulator, [insert("a", 1), insert("b", 1)]).await.unwrap();
     emulator.set_faults(vec![Rule::new(GHOST).on("PartiQLUpdate").calls(1, 2)]);
@@ -157,7 +157,7 @@ async fn a_late_statement_is_carried_out_after_those_that_were_sent_behind_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_statement_by_itself_is_struck_by_its_operation_and_by_what_it_does() {
+async fn a_single_statement_is_matched_by_its_operation_and_by_its_action() {
     let emulator = with_likes(Config::default()).await;
     for (name, fault, code) in [
         ("ExecuteStatement", Fault::Throttle, "ProvisionedThroughputExceededException"),
@@ -175,7 +175,7 @@ async fn a_statement_by_itself_is_struck_by_its_operation_and_by_what_it_does() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_for_everything_meets_requests_and_each_statement() {
+async fn a_rule_for_everything_matches_requests_and_each_statement() {
     let emulator = with_likes(Config { seed: 5, ..Config::default() }).await;
     emulator.set_faults(vec![Rule::new(Fault::Throttle).chance(0.1)]);
     let (mut whole, mut single, mut done) = (0, 0, 0);
@@ -197,7 +197,7 @@ async fn a_rule_for_everything_meets_requests_and_each_statement() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_answers_when_its_slowest_statement_does() {
+async fn a_batch_takes_as_long_as_its_slowest_statement() {
     let emulator = with_likes(Config::default()).await;
     let slow = Fault::Latency { min_ms: 300, max_ms: 300 };
     emulator.set_faults(vec![Rule::new(slow).on("PartiQLInsert").calls(2, 2)]);

@@ -1,4 +1,4 @@
-//! With a limit of units a second for each partition key, hot keys are refused by name and no others are.
+//! With a limit of units per second and partition key, requests for hot keys are throttled and no others.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::raw::{call, codes, kind, put as put_item, table};
 
 const ON_DEMAND: &str = "PAY_PER_REQUEST";
 
-/// Ten units a second for each key, of both kinds.
+/// An emulator with ten read and ten write units per second and key.
 async fn started(billing: &str) -> Emulator {
     let emulator = Emulator::new(Config { key_write_units: Some(10), key_read_units: Some(10), ..Config::default() });
     let mut request = table("rows", &[("p", "S"), ("s", "S")]);
@@ -29,7 +29,7 @@ async fn put(emulator: &Emulator, p: &str, s: &str) -> Result<Value, Value> {
     put_item(emulator, item(p, s)).await
 }
 
-/// Writes under `p` until it is refused; how many were taken, and the refusal.
+/// Writes under `p` until a write is throttled, and returns the number of successful ones and the error.
 async fn heat(emulator: &Emulator, p: &str) -> (usize, Value) {
     for taken in 0.. {
         if let Err(refused) = put(emulator, p, &format!("s{taken}")).await {
@@ -45,7 +45,7 @@ fn puts(keys: &[&str]) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hot_key_is_refused_by_name_and_taken_again_when_its_units_are_back() {
+async fn a_hot_key_is_throttled_by_name_until_its_units_are_back() {
     for (billing, exception, member) in [
         (ON_DEMAND, "ThrottlingException", "throttlingReasons"),
         ("PROVISIONED", "ProvisionedThroughputExceededException", "ThrottlingReasons"),
@@ -67,7 +67,7 @@ async fn a_hot_key_is_refused_by_name_and_taken_again_when_its_units_are_back() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_names_its_hot_keys_by_their_place_and_does_nothing() {
+async fn a_transaction_with_hot_keys_names_their_positions_and_does_nothing() {
     let emulator = started(ON_DEMAND).await;
     heat(&emulator, "hot").await;
     let refused = call(&emulator, "TransactWriteItems", puts(&["a", "hot", "b"])).await.unwrap_err();
@@ -77,7 +77,7 @@ async fn a_transaction_names_its_hot_keys_by_their_place_and_does_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_costs_two_units_an_item_and_half_when_a_condition_cancels_it() {
+async fn a_transaction_costs_two_units_per_item_and_half_of_that_if_it_is_cancelled() {
     let emulator = started(ON_DEMAND).await;
     for _ in 0..5 {
         call(&emulator, "TransactWriteItems", puts(&["paid"])).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_transaction_costs_two_units_an_item_and_half_when_a_condition_cancels
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_condition_that_does_not_hold_costs_a_write() {
+async fn a_write_with_a_false_condition_costs_the_same() {
     let emulator = started(ON_DEMAND).await;
     let request = json!({"TableName": "rows", "Item": item("p", "s"), "ConditionExpression": "attribute_exists(p)"});
     for _ in 0..10 {
@@ -105,7 +105,7 @@ async fn a_condition_that_does_not_hold_costs_a_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_leaves_hot_keys_out_and_is_refused_when_it_has_no_others() {
+async fn a_batch_leaves_hot_keys_out_and_is_throttled_if_it_has_no_others() {
     let emulator = started(ON_DEMAND).await;
     heat(&emulator, "hot").await;
     let write = |keys: &[&str]| {

@@ -1,4 +1,4 @@
-//! Answers take as long as the configuration says: transactions by one measure, batches by another, all else by a third.
+//! The latency of answers follows the configuration: one for transactions, one for batches, and one for all other requests.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn between(least: u64, most: u64) -> Option<Latency> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_answer_takes_its_time() {
+async fn every_answer_takes_the_configured_time() {
     let config = Config {
         transaction_latency: between(20, 40),
         batch_latency: between(9, 18),

@@ -1,4 +1,4 @@
-//! Laws of the engine, over random histories of writes, splits, rolls and time.
+//! Laws of the engine over random histories of writes, splits, rolls and time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn item(rng: &mut StdRng) -> Value {
     item
 }
 
-/// One random change, or a few in a transaction.
+/// Makes one random change, or several in a transaction.
 async fn write(emulator: &Emulator, rng: &mut StdRng) {
     let (operation, request) = match rng.random_range(0..4) {
         0 => ("DeleteItem", json!({"TableName": "rows", "Key": key(rng)})),
@@ -81,7 +81,8 @@ async fn history(emulator: &Emulator, rng: &mut StdRng, writes: usize) {
     }
 }
 
-/// Checks a whole stream against the table: each change once, each item's changes in order, their end the table.
+/// Compares a whole stream with the table: each change appears once, each item's changes are in order, and the last is the
+/// table's.
 async fn check_stream(emulator: &Emulator, page: usize) -> usize {
     let arn = reader::stream_arn(emulator, "rows").await;
     let mut rows: BTreeMap<(String, String), Value> = BTreeMap::new();
@@ -143,7 +144,7 @@ async fn a_stream_read_parents_first_has_every_change_once_and_adds_up_to_the_ta
 }
 
 #[tokio::test(start_paused = true)]
-async fn reordering_swaps_items_but_never_the_changes_of_one() {
+async fn reordering_swaps_items_but_never_the_changes_of_one_item() {
     let mut swapped = 0;
     for seed in 0..20 {
         let second = Duration::from_secs(1);
@@ -169,7 +170,7 @@ async fn reordering_swaps_items_but_never_the_changes_of_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collection_lives_in_one_open_shard_unless_splitting_it_was_asked_for() {
+async fn a_collection_is_in_one_open_shard_unless_splitting_it_is_enabled() {
     for (split_collections, with_index, expected_to_split) in
         [(false, false, false), (true, true, false), (true, false, true)]
     {
@@ -223,7 +224,7 @@ async fn segments_partition_a_table_and_pages_cover_it_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_query_reads_a_collection_in_the_order_of_its_numbers_both_ways() {
+async fn a_query_reads_a_collection_in_numeric_order_in_both_directions() {
     let emulator = Emulator::new(Config::default());
     create(&emulator, false).await;
     let numbers = ["-100", "-2.5", "-1", "0", "0.5", "2", "10", "11", "100"];
@@ -247,7 +248,7 @@ async fn a_query_reads_a_collection_in_the_order_of_its_numbers_both_ways() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_seed_gives_one_run() {
+async fn a_seed_always_gives_the_same_run() {
     let mut runs = Vec::new();
     for _ in 0..2 {
         let epoch = Some(std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000));

@@ -1,4 +1,4 @@
-//! The emulator from outside: JSON in and JSON out, the real SDKs, and its program, held against what DynamoDB is known to do.
+//! Tests the emulator from outside, by JSON, by the real SDKs and as a program, against the known behaviour of DynamoDB.
 
 #[cfg(test)]
 mod binary;

@@ -1,4 +1,4 @@
-//! Whatever arrives, the answer has DynamoDB's shape and the server lives on.
+//! Whatever arrives, the answer has DynamoDB's format and the server goes on.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::raw::{call, table};
 
-/// A served emulator. Dropping it ends the server.
+/// A running server. Dropping it ends the server.
 pub(crate) struct Server {
     pub(crate) emulator: Emulator,
     address: std::net::SocketAddr,
@@ -46,7 +46,7 @@ impl Server {
         self.request(&format!("X-Amz-Target: {target}\r\nAuthorization: any\r\n"), body).await
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on its own connection.
     pub(crate) async fn request(&self, headers: &str, body: &[u8]) -> Answer {
         let headers = format!("Host: localhost\r\n{headers}");
         let sent = send(self.address, "POST /", &headers, body);
@@ -64,7 +64,7 @@ impl Server {
 }
 
 impl Answer {
-    /// The exception's name, once the answer's shape was checked.
+    /// The exception's name, after a check of the answer's format.
     fn refusal(&self) -> &str {
         assert!(self.head.contains("content-type: application/x-amz-json-1.0"), "{}", self.head);
         assert_eq!(self.head.matches("\r\ndate: ").count(), 1, "{}", self.head);
@@ -87,7 +87,7 @@ async fn every_answer_states_the_emulators_time_once() {
     }
 }
 
-/// What is wrong with a request, its headers where they are not a put's, its body, and the name of the refusal.
+/// What is wrong with a request, its headers if they are not those of PutItem, its body, and the expected exception.
 const MALFORMED: [(&str, &str, &[u8], &str); 14] = [
     ("no authorization", "X-Amz-Target: DynamoDB_20120810.PutItem\r\n", b"{}", "MissingAuthenticationTokenException"),
     ("no target", "Authorization: any\r\n", b"{}", "UnknownOperationException"),
@@ -126,7 +126,7 @@ const MALFORMED: [(&str, &str, &[u8], &str); 14] = [
 ];
 
 #[tokio::test]
-async fn every_malformed_request_is_refused_in_dynamodbs_shape() {
+async fn every_malformed_request_is_refused_in_dynamodbs_format() {
     let server = Server::start().await;
     for (what, headers, body, name) in MALFORMED {
         let answer = match headers {
@@ -147,7 +147,7 @@ async fn a_body_over_sixteen_megabytes_is_too_large() {
 }
 
 #[tokio::test]
-async fn nesting_without_end_is_refused() {
+async fn endless_nesting_is_refused() {
     let server = Server::start().await;
     let deep = format!(r#"{{"TableName":"rows","Item":{{"p":{}"#, r#"{"L":["#.repeat(100_000));
     let answer = server.send("DynamoDB_20120810.PutItem", deep.as_bytes()).await;
@@ -201,7 +201,7 @@ fn valid(arn: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Breaks a request: a byte changed, inserted, deleted or cut, or a part of its JSON replaced.
+/// Breaks a request: changes, inserts, deletes or cuts bytes, or replaces a part of its JSON.
 fn mutate(body: &Value, rng: &mut StdRng) -> Vec<u8> {
     let mut value = body.clone();
     if rng.random_bool(0.5) {
@@ -259,7 +259,7 @@ fn replace_somewhere(value: &mut Value, rng: &mut StdRng) {
 }
 
 #[tokio::test]
-async fn a_thousand_mutations_are_answered_or_refused_and_none_kills_the_server() {
+async fn a_thousand_mutations_are_answered_or_refused_and_none_ends_the_server() {
     let server = Server::start().await;
     let described = server.send("DynamoDB_20120810.DescribeTable", br#"{"TableName":"rows"}"#).await;
     let requests = valid(described.body["Table"]["LatestStreamArn"].as_str().unwrap());

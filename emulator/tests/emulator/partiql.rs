@@ -1,4 +1,4 @@
-//! PartiQL: what statements do, what each of a batch answers, and what is refused.
+//! PartiQL: the effects of statements, the outcomes of batches, and errors.
 
 use std::time::Duration;
 
@@ -30,17 +30,17 @@ fn number(value: u64) -> Value {
     json!({"N": value.to_string()})
 }
 
-/// A like of `user` for the post `p` at this version.
+/// Inserts a like of `user` for the post `p` with this version.
 pub(crate) fn insert(user: &str, v: u64) -> Value {
     statement(INSERT, json!([text("p"), text(user), number(v)]))
 }
 
-/// The same, where the one that is there is older.
+/// Updates the like if the stored version is older.
 pub(crate) fn update(user: &str, v: u64) -> Value {
     statement(UPDATE, json!([number(v), text("p"), text(user), number(v)]))
 }
 
-/// A statement that shows the item on which its condition fails.
+/// A statement that returns the item if its condition fails.
 pub(crate) fn statement(text: &str, parameters: Value) -> Value {
     let mut statement =
         json!({"Statement": text, "ConsistentRead": true, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"});
@@ -50,7 +50,7 @@ pub(crate) fn statement(text: &str, parameters: Value) -> Value {
     statement
 }
 
-/// The outcomes of a batch, or the kind of its refusal as a whole.
+/// The outcomes of a batch, or the kind of its error as a whole.
 pub(crate) async fn batch(
     emulator: &Emulator,
     statements: impl IntoIterator<Item = Value>,
@@ -60,19 +60,19 @@ pub(crate) async fn batch(
     answer.map(|answer| answer["Responses"].as_array().unwrap().clone()).map_err(|refused| kind(&refused).to_owned())
 }
 
-/// The code of each outcome; an empty text is a success.
+/// The code of each outcome; empty for a success.
 pub(crate) fn codes(outcomes: &[Value]) -> Vec<&str> {
     outcomes.iter().map(|outcome| outcome["Error"]["Code"].as_str().unwrap_or_default()).collect()
 }
 
-/// The version of a like, now.
+/// The current version of a like.
 pub(crate) async fn version(emulator: &Emulator, user: &str) -> Option<String> {
     let key = json!({"pk": {"S": "p"}, "user_id": {"S": user}});
     let get = json!({"TableName": "likes", "Key": key, "ConsistentRead": true});
     Some(call(emulator, "GetItem", get).await.unwrap()["Item"]["v"]["N"].as_str()?.to_owned())
 }
 
-/// One statement by itself: the items it returns, or its refusal.
+/// Executes a single statement, and returns its items or its error.
 pub(crate) async fn execute(emulator: &Emulator, text: &str, parameters: Value) -> Result<Value, String> {
     let answer = call(emulator, "ExecuteStatement", statement(text, parameters)).await;
     answer
@@ -80,9 +80,9 @@ pub(crate) async fn execute(emulator: &Emulator, text: &str, parameters: Value) 
         .map_err(|refusal| format!("{}: {}", kind(&refusal), refusal["message"].as_str().unwrap()))
 }
 
-/// What a statement changes otherwise is compared with the other operations' work in `partiql_laws`.
+/// The effects of statements are compared with those of the other operations in `partiql_laws`.
 #[tokio::test(start_paused = true)]
-async fn a_statement_returns_what_it_asks_for() {
+async fn a_statement_returns_what_its_returning_clause_asks_for() {
     let emulator = started(Config::default()).await;
     let run = async |text: &str| execute(&emulator, text, json!([])).await;
     let of = " WHERE pk = 'p' AND user_id = 'u'";
@@ -105,7 +105,7 @@ async fn a_statement_returns_what_it_asks_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_select_names_keys_filters_and_parts() {
+async fn a_select_has_keys_filters_and_parts() {
     let emulator = started(Config::default()).await;
     for (user, v) in [("a", 1), ("b", 2), ("c", 3)] {
         let item = format!("INSERT INTO likes VALUE {{'pk': 'p', 'user_id': '{user}', 'v': {v}, 'm': {{'x': {v}}}}}");
@@ -125,7 +125,7 @@ async fn a_select_names_keys_filters_and_parts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_statement_of_a_batch_has_an_outcome_at_its_place() {
+async fn every_statement_of_a_batch_has_an_outcome_at_its_position() {
     let emulator = started(Config::default()).await;
     let inserted = batch(&emulator, ["a", "b", "c"].map(|user| insert(user, 5))).await.unwrap();
     assert_eq!(inserted, vec![json!({"TableName": "likes"}); 3]);
@@ -159,7 +159,7 @@ async fn every_statement_of_a_batch_has_an_outcome_at_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_condition_shows_the_item_it_failed_on_to_who_asks() {
+async fn a_failed_condition_returns_the_item_if_asked_to() {
     let emulator = started(Config::default()).await;
     batch(&emulator, [insert("a", 5), insert("b", 5)]).await.unwrap();
     let mut silent = update("b", 4);
@@ -174,7 +174,7 @@ async fn a_failed_condition_shows_the_item_it_failed_on_to_who_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_of_a_batch_name_one_item_each() {
+async fn each_read_of_a_batch_names_one_item() {
     let emulator = started(Config::default()).await;
     batch(&emulator, [insert("a", 5)]).await.unwrap();
     let statements = [
@@ -191,7 +191,7 @@ async fn reads_of_a_batch_name_one_item_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_breaks_a_rule_is_refused_as_a_whole_and_does_nothing() {
+async fn an_invalid_batch_is_refused_as_a_whole_and_does_nothing() {
     let emulator = started(Config::default()).await;
     let many = |count: u64| (0..count).map(|n| insert(&n.to_string(), 1)).collect::<Vec<_>>();
     let long = format!("{INSERT}{}", " ".repeat(8192));
@@ -220,7 +220,7 @@ async fn a_batch_that_breaks_a_rule_is_refused_as_a_whole_and_does_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_names_its_whole_key_and_leaves_it_alone() {
+async fn a_write_names_its_whole_key_and_cannot_change_it() {
     let emulator = started(Config::default()).await;
     execute(&emulator, INSERT, json!([{"S": "p"}, {"S": "u"}, {"N": "1"}])).await.unwrap();
     let no_key = "ValidationException: Where clause does not contain a mandatory equality on all key attributes";
@@ -259,7 +259,7 @@ async fn a_write_names_its_whole_key_and_leaves_it_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_statement_costs_what_its_operation_costs_also_when_it_does_nothing() {
+async fn a_statement_costs_the_same_as_its_operation_even_without_an_effect() {
     let emulator = started(Config::default()).await;
     let units = async |statements: Vec<Value>| {
         let request = json!({"Statements": statements, "ReturnConsumedCapacity": "TOTAL"});
@@ -284,7 +284,7 @@ async fn a_statement_costs_what_its_operation_costs_also_when_it_does_nothing() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hot_key_throttles_its_own_statements_alone() {
+async fn a_hot_key_throttles_only_its_own_statements() {
     let emulator = started(Config { key_write_units: Some(10), ..Config::default() }).await;
     let outcomes = batch(&emulator, (0..12).map(|n| insert(&n.to_string(), 1))).await.unwrap();
     assert_eq!(codes(&outcomes)[9..], ["", "ThrottlingError", "ThrottlingError"]);

@@ -1,4 +1,4 @@
-//! Any statements leave the table and the stream that the same writes leave as PutItem, UpdateItem and DeleteItem.
+//! Random statements have the same effect on the table and the stream as the same writes by PutItem, UpdateItem and DeleteItem.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn started(seed: u64) -> Emulator {
     emulator
 }
 
-/// One write: as a statement with its parameters, and as the operation that it is.
+/// One write: as a statement with its parameters, and as the corresponding operation.
 struct Write {
     statement: String,
     parameters: Vec<Value>,
@@ -31,7 +31,7 @@ struct Write {
     request: Value,
 }
 
-/// A condition in both languages, whose value is `:c`.
+/// Conditions in both languages, with the value `:c`.
 const CONDITIONS: [(&str, &str); 6] = [
     ("v < ?", "v < :c"),
     ("v <> ? OR w IS MISSING", "v <> :c OR attribute_not_exists(w)"),
@@ -41,7 +41,7 @@ const CONDITIONS: [(&str, &str); 6] = [
     ("attribute_type(v, 'N') AND v IN [?, 1]", "attribute_type(v, :n) AND v IN (:c, :one)"),
 ];
 
-/// Changes in both languages, whose value is `:x`.
+/// Changes in both languages, with the value `:x`.
 const CHANGES: [(&str, &str); 7] = [
     ("SET v = ?", "SET v = :x"),
     ("SET v = v + ? SET w = v", "SET v = v + :x, w = v"),
@@ -108,14 +108,14 @@ fn write(rng: &mut StdRng) -> Write {
     Write { statement, parameters, operation, request }
 }
 
-/// The exception of a refusal, where an insert's own is what a put calls a failed condition.
+/// The exception of an error. The one of an insert is translated into that of a put with a condition.
 fn refused(outcome: Result<Value, Value>) -> Option<String> {
     let kind = outcome.err()?["__type"].as_str()?.rsplit('#').next()?.to_owned();
     Some(if kind == "DuplicateItemException" { "ConditionalCheckFailedException".to_owned() } else { kind })
 }
 
 #[tokio::test(start_paused = true)]
-async fn statements_leave_what_the_same_operations_leave() {
+async fn statements_have_the_same_effect_as_the_same_operations() {
     let mut outcomes: BTreeMap<(&str, bool), usize> = BTreeMap::new();
     for seed in 0..40 {
         let (mut rng, single, plain, batched) =

@@ -1,4 +1,4 @@
-//! A server under policies: a role may do what its policies allow, and the rest is refused as DynamoDB does.
+//! A server with policies: a role may do what its policies allow, and everything else is refused as in DynamoDB.
 
 use serde_json::{Value, json};
 use tally_emulator::{Config, Policies};
@@ -6,7 +6,7 @@ use tally_emulator::{Config, Policies};
 use crate::malformed::Server;
 use crate::raw::{call, kind, table};
 
-/// A server with these tables of key `id`, and the role `Writer`.
+/// A server with these tables with the key `id`, and the role `Writer`.
 async fn serve(tables: &[&str]) -> Server {
     let allow = |actions: &[&str], table: &str| {
         let table = format!(
@@ -29,7 +29,7 @@ async fn serve(tables: &[&str]) -> Server {
     server
 }
 
-/// What a role is answered, or refused.
+/// The answer to a request of a role.
 async fn asked(server: &Server, role: &str, operation: &str, request: Value) -> Result<Value, Value> {
     let headers = format!(
         "X-Amz-Target: DynamoDB_20120810.{operation}\r\nAuthorization: AWS4-HMAC-SHA256 Credential={role}/20260101\r\n"
@@ -39,7 +39,7 @@ async fn asked(server: &Server, role: &str, operation: &str, request: Value) -> 
 }
 
 #[tokio::test]
-async fn a_role_may_do_what_its_policies_allow_and_nothing_else() {
+async fn a_role_may_only_do_what_its_policies_allow() {
     let server = serve(&["t-rows", "t-state"]).await;
     let put = |table: &str| json!({"TableName": table, "Item": {"id": {"S": "1"}}});
     asked(&server, "Writer", "PutItem", put("t-rows")).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_role_may_do_what_its_policies_allow_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_statement_needs_the_action_of_its_kind_on_its_table() {
+async fn a_statement_needs_the_permission_for_its_action_on_its_table() {
     let server = serve(&["likes"]).await;
     for (text, refused) in [
         ("INSERT INTO likes VALUE {'id': '1'}", None),

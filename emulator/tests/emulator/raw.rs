@@ -1,11 +1,11 @@
-//! The emulator as JSON in, JSON out, without an SDK in between.
+//! Requests to the emulator as JSON, without an SDK.
 
 use bytes::Bytes;
 use http::Request;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator, Lost};
 
-/// One request, which may be lost, or answered: with a result, or with the body of a refusal.
+/// Sends one request, which may be lost, succeed, or fail with the body of an error.
 pub(crate) async fn send(emulator: &Emulator, operation: &str, body: Value) -> Result<Result<Value, Value>, Lost> {
     let api = match operation {
         "ListStreams" | "DescribeStream" | "GetShardIterator" | "GetRecords" => "DynamoDBStreams_20120810",
@@ -21,12 +21,12 @@ pub(crate) async fn send(emulator: &Emulator, operation: &str, body: Value) -> R
     Ok(if response.status().is_success() { Ok(body) } else { Err(body) })
 }
 
-/// One request, which must be answered.
+/// Sends one request, which must be answered.
 pub(crate) async fn call(emulator: &Emulator, operation: &str, body: Value) -> Result<Value, Value> {
     send(emulator, operation, body).await.expect("no fault may lose this request")
 }
 
-/// A request for a table with a stream, whose keys are these attributes, each of its type.
+/// A request for a table with a stream and these typed key attributes.
 pub(crate) fn table(name: &str, keys: &[(&str, &str)]) -> Value {
     let attribute = |(name, kind): &(&str, &str)| json!({"AttributeName": name, "AttributeType": kind});
     let schema =
@@ -45,17 +45,17 @@ pub(crate) async fn with_rows(config: Config, keys: &[(&str, &str)]) -> Emulator
     emulator
 }
 
-/// Stores an item in `rows`.
+/// Puts an item into `rows`.
 pub(crate) async fn put(emulator: &Emulator, item: Value) -> Result<Value, Value> {
     call(emulator, "PutItem", json!({"TableName": "rows", "Item": item})).await
 }
 
-/// Everything in a table, now.
+/// All items of a table.
 pub(crate) async fn items(emulator: &Emulator, table: &str) -> Vec<Value> {
     pages(emulator, "Scan", json!({"TableName": table})).await
 }
 
-/// Everything that a scan or a query finds, over all of its pages.
+/// All items of a scan or a query, over all pages.
 pub(crate) async fn pages(emulator: &Emulator, operation: &str, mut request: Value) -> Vec<Value> {
     request["ConsistentRead"] = json!(true);
     let mut items = Vec::new();
@@ -69,12 +69,12 @@ pub(crate) async fn pages(emulator: &Emulator, operation: &str, mut request: Val
     }
 }
 
-/// What kind of refusal it is.
+/// The kind of an error.
 pub(crate) fn kind(refused: &Value) -> &str {
     refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()
 }
 
-/// Why each action of a transaction cancelled it.
+/// The cancellation reason of each action of a transaction.
 pub(crate) fn codes(refused: &Value) -> Vec<&str> {
     assert_eq!(kind(refused), "TransactionCanceledException", "{refused}");
     let reasons = refused["CancellationReasons"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Reads a whole stream the way a careful consumer does: parents before children, every page, to the end of each shard.
+//! Reads a whole stream like a careful consumer: parents before children, every page, each shard to its end.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(crate) async fn stream_arn(emulator: &Emulator, table: &str) -> String {
     described["Table"]["LatestStreamArn"].as_str().unwrap().to_owned()
 }
 
-/// All shards that are described, over all pages.
+/// All shards of a stream, over all pages.
 pub(crate) async fn shards(emulator: &Emulator, arn: &str, page: usize) -> Vec<Value> {
     let mut shards = Vec::new();
     let mut request = json!({"StreamArn": arn, "Limit": page});
@@ -28,7 +28,7 @@ pub(crate) async fn shards(emulator: &Emulator, arn: &str, page: usize) -> Vec<V
     }
 }
 
-/// All records of one shard; an open one is read until a page is empty.
+/// All records of one shard. An open one is read until a page is empty.
 pub(crate) async fn records(emulator: &Emulator, arn: &str, shard: &Value, page: usize) -> Vec<Value> {
     let request = json!({"StreamArn": arn, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"});
     let mut iterator = call(emulator, "GetShardIterator", request).await.unwrap()["ShardIterator"].clone();
@@ -47,7 +47,7 @@ pub(crate) async fn records(emulator: &Emulator, arn: &str, shard: &Value, page:
     all
 }
 
-/// Every record of a stream, shard by shard, parents before their children.
+/// Every record of a stream by shard, parents before their children.
 pub(crate) async fn everything(emulator: &Emulator, arn: &str, page: usize) -> Vec<(String, Vec<Value>)> {
     let mut waiting: BTreeMap<String, Value> = shards(emulator, arn, page.min(100))
         .await

@@ -1,4 +1,4 @@
-//! Reads that are late, tokens that are remembered, reasons, limits and prices.
+//! Late reads, client tokens, cancellation reasons, limits and costs.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tally_emulator::{Config, Emulator};
 
 use crate::raw::{call, codes, kind, put as put_item, with_rows};
 
-/// An emulator with a table `rows` of keys `p` and `s`.
+/// An emulator with a table `rows` with the keys `p` and `s`.
 async fn started(config: Config) -> Emulator {
     with_rows(config, &[("p", "S"), ("s", "S")]).await
 }
@@ -24,7 +24,7 @@ fn key(sort: &str) -> Value {
     json!({"p": {"S": "p"}, "s": {"S": sort}})
 }
 
-/// The values a whole query, scan and single reads see, which must agree in what is possible.
+/// The values that a query, a scan and single reads return, which must be consistent with each other.
 async fn seen(emulator: &Emulator, consistent: bool) -> Vec<Value> {
     let query = json!({
         "TableName": "rows", "ConsistentRead": consistent, "KeyConditionExpression": "p = :p",
@@ -34,10 +34,10 @@ async fn seen(emulator: &Emulator, consistent: bool) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eventual_read_sees_one_moment_within_the_lag_and_a_consistent_one_sees_now() {
+async fn an_eventual_read_sees_one_point_in_time_within_the_lag_and_a_consistent_one_sees_now() {
     let step = Duration::from_millis(10);
     let emulator = started(Config { read_lag: Duration::from_millis(100), ..Config::default() }).await;
-    // The table's states, one each 10 ms: puts, overwrites and deletes in turn.
+    // The table's states, one every 10 ms, after puts, overwrites and deletes in turn.
     let mut states: Vec<Vec<Value>> = vec![vec![]];
     let (mut late, mut reads) = (0, 0);
     for n in 0..60u32 {
@@ -74,7 +74,7 @@ async fn an_eventual_read_sees_one_moment_within_the_lag_and_a_consistent_one_se
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_is_done_once_for_a_token_and_ten_minutes() {
+async fn a_transaction_is_executed_once_per_token_and_ten_minutes() {
     let emulator = started(Config::default()).await;
     let request = |add: &str| {
         json!({"ClientRequestToken": "token", "TransactItems": [{"Update": {
@@ -188,9 +188,9 @@ async fn pages_end_at_a_megabyte_and_limits_count_what_was_read() {
     assert_eq!((&second["Count"], second.get("LastEvaluatedKey")), (&json!(2), None));
 }
 
-/// Of a table with one small item.
+/// The table has one small item.
 #[tokio::test(start_paused = true)]
-async fn a_scan_costs_a_unit_for_each_partition_that_it_comes_by() {
+async fn a_scan_costs_at_least_half_a_unit_for_each_partition_that_it_touches() {
     let emulator = started(Config::default()).await;
     put(&emulator, "a", 1).await;
     let scan = json!({"TableName": "rows", "ReturnConsumedCapacity": "TOTAL"});
@@ -213,7 +213,7 @@ async fn a_scan_costs_a_unit_for_each_partition_that_it_comes_by() {
             "segment {segment} is half of one"
         );
     }
-    // A page ends at its last item, a scan that goes on begins there.
+    // A page ends at its last item, and the next one begins there.
     let first = cost(json!({"Limit": 1})).await;
     let rest = cost(json!({"ExclusiveStartKey": key("a")})).await;
     assert_eq!(first + rest, 2.5, "the partition of the item is paid for twice");
@@ -238,7 +238,7 @@ async fn a_transaction_costs_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn return_values_show_what_they_name() {
+async fn return_values_are_those_that_were_asked_for() {
     let emulator = started(Config::default()).await;
     put(&emulator, "a", 1).await;
     let update = |returns: &str, value: u32| {

@@ -1,4 +1,4 @@
-//! What DynamoDB does not take, or takes in a way of its own: names, definitions, streams, start keys, expiry, the request's head.
+//! DynamoDB's rules about names, definitions, streams, start keys, expiry, and the head of a request.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::raw::{call, kind, table};
 const HASH: [(&str, &str); 1] = [("p", "S")];
 const BOTH: [(&str, &str); 2] = [("p", "S"), ("s", "N")];
 
-/// An emulator with a table `hash` of key `p` and a table `rows` of keys `p` and `s`.
+/// An emulator with a table `hash` with the key `p`, and a table `rows` with the keys `p` and `s`.
 async fn started(config: Config) -> Emulator {
     let emulator = Emulator::new(config);
     for (name, keys) in [("hash", &HASH[..]), ("rows", &BOTH)] {
@@ -21,7 +21,7 @@ async fn started(config: Config) -> Emulator {
     emulator
 }
 
-/// The request is refused with a `ValidationException` that says these words.
+/// Checks that the request is refused with a `ValidationException` whose message contains `words`.
 async fn invalid(emulator: &Emulator, operation: &str, request: Value, words: &str) {
     let refused = call(emulator, operation, request).await.expect_err(words);
     let message = refused["message"].as_str().unwrap();
@@ -29,7 +29,7 @@ async fn invalid(emulator: &Emulator, operation: &str, request: Value, words: &s
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expiry_with_a_fraction_comes_with_the_next_second() {
+async fn a_fractional_expiry_is_rounded_up_to_the_next_second() {
     let epoch = 1_700_000_000;
     let start = UNIX_EPOCH + Duration::from_secs(epoch);
     let emulator = started(Config { epoch: Some(start), ..Config::default() }).await;
@@ -126,7 +126,7 @@ async fn a_deleted_table_is_described_without_its_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_malformed_name_of_a_stream_or_shard_is_no_missing_one() {
+async fn a_malformed_stream_or_shard_name_is_a_validation_error() {
     let emulator = started(Config::default()).await;
     let listed = call(&emulator, "ListStreams", json!({"TableName": "rows"})).await.unwrap();
     let arn = listed["Streams"][0]["StreamArn"].as_str().unwrap();
@@ -199,7 +199,7 @@ async fn a_query_for_one_item_has_one_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_is_not_there_is_invalid() {
+async fn a_missing_member_is_a_validation_error() {
     let emulator = started(Config::default()).await;
     let with = |member: &str, value: Value| {
         let mut request = table("made", &HASH);
@@ -235,7 +235,7 @@ async fn a_member_that_is_not_there_is_invalid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_served_otherwise_or_not_at_all_is_refused_by_name() {
+async fn unsupported_parameters_are_refused_by_name() {
     let emulator = started(Config::default()).await;
     let put = |sort: &str| json!({"PutRequest": {"Item": {"p": {"S": "a"}, "s": {"N": sort}}}});
     let twice = json!({"RequestItems": {"rows": [put("1000"), put("1e3")]}});
@@ -248,7 +248,7 @@ async fn what_is_served_otherwise_or_not_at_all_is_refused_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_root_is_served_and_a_long_head_is_not_read() {
+async fn only_the_root_path_is_served_and_a_long_head_is_refused() {
     let emulator = started(Config::default()).await;
     let status = async |path: &str, padding: usize| {
         let request = Request::post(format!("http://localhost{path}"))

@@ -1,4 +1,4 @@
-//! A table can be had again as it was at a moment, under another name, once recovery is on.
+//! Once recovery is enabled, a table can be restored to a point in time under another name.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ async fn restore(emulator: &Emulator, to: &str, at_ms: u64) -> Result<Value, Val
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_is_restored_to_each_moment_that_there_was() {
+async fn a_table_can_be_restored_to_each_earlier_state() {
     let emulator = started().await;
     put(&emulator, "before", 1).await;
     assert_eq!(recovery(&emulator, true).await, "ENABLED");
@@ -83,7 +83,7 @@ async fn a_table_is_restored_to_each_moment_that_there_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_restored_is_refused_by_name() {
+async fn impossible_restores_are_refused_by_name() {
     let emulator = started().await;
     put(&emulator, "x", 1).await;
     let early = emulator.stats().now_ms;

@@ -1,4 +1,4 @@
-//! The real SDK against the emulator: in process under paused time, and over HTTP.
+//! The real SDK with the emulator: in process under paused time, and over HTTP.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::raw::{items, with_rows};
 use crate::reader;
 
-/// A client that does not repeat what failed.
+/// A client that does not retry.
 fn client_config(endpoint: &str) -> Builder {
     ClientConfig::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -26,7 +26,7 @@ fn client_config(endpoint: &str) -> Builder {
         .retry_config(RetryConfig::disabled())
 }
 
-/// Adds one, and whether that ended with a timeout.
+/// Adds one. An error says whether it is a time-out.
 async fn add(client: &Client, id: &str) -> Result<(), bool> {
     let update = client
         .update_item()
@@ -41,7 +41,7 @@ async fn add(client: &Client, id: &str) -> Result<(), bool> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_breaks_or_stays_silent_is_that_for_the_sdk_too() {
+async fn the_sdk_sees_a_closed_connection_as_an_error_and_a_silent_one_as_a_time_out() {
     let emulator = with_rows(Config::default(), &[("p", "S")]).await;
     let timeouts = TimeoutConfig::builder().operation_timeout(Duration::from_secs(3)).build();
     let config = client_config("http://emulator").timeout_config(timeouts).http_client(emulator.http_client());

@@ -1,4 +1,4 @@
-//! What a consumer of a stream meets: ends, expiries, trims, labels, pages.
+//! Streams as a consumer sees them: ends, expiries, trims, labels and pages.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::reader;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// An emulator with a table `rows` of hash key `p`, and its stream.
+/// An emulator with a table `rows` with the hash key `p`, and its stream.
 async fn started(config: Config) -> (Emulator, String) {
     let emulator = with_rows(config, &[("p", "S")]).await;
     let arn = reader::stream_arn(&emulator, "rows").await;
@@ -54,7 +54,7 @@ fn sequence(answer: &Value, nth: usize) -> &Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_iterator_type_starts_where_it_says() {
+async fn each_iterator_type_starts_at_its_position() {
     let (emulator, arn) = started(one_shard()).await;
     for value in 0..4 {
         put(&emulator, "a", value).await;
@@ -91,7 +91,7 @@ async fn an_iterator_expires_after_fifteen_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_trimmed_is_refused_not_skipped() {
+async fn a_trimmed_position_is_an_error_and_not_skipped() {
     let (emulator, arn) = started(one_shard()).await;
     put(&emulator, "a", 0).await;
     put(&emulator, "a", 1).await;
@@ -145,8 +145,8 @@ async fn shards_roll_with_age_and_an_open_one_has_no_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_splits_a_shard_and_one_too_narrow_to_cut_goes_on_as_its_child() {
-    // One item's hash ends up in a shard one hash wide.
+async fn many_records_split_a_shard_or_roll_it_if_it_is_too_narrow() {
+    // One item's hash ends up in a shard with a single hash.
     for (items, split_after) in [(400, 50), (1, 3)] {
         let config = Config { split_after: Some(split_after), max_open_shards: 200, ..one_shard() };
         let (emulator, arn) = started(config).await;
@@ -160,7 +160,7 @@ async fn a_volume_splits_a_shard_and_one_too_narrow_to_cut_goes_on_as_its_child(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_split_is_where_it_was_asked_for_or_nowhere() {
+async fn a_split_is_made_at_the_requested_key_or_not_at_all() {
     let (emulator, _) = started(Config { shards: 4, ..one_shard() }).await;
     put(&emulator, "busy", 1).await;
     let open = emulator.stats().tables["rows"].stream.as_ref().unwrap().open_shards.clone();
@@ -204,7 +204,7 @@ async fn a_record_is_hidden_for_its_delay_and_never_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_switched_off_and_on_has_a_new_label_and_the_old_one_can_be_read() {
+async fn a_stream_disabled_and_enabled_again_has_a_new_label_and_the_old_one_can_still_be_read() {
     let (emulator, old) = started(one_shard()).await;
     put(&emulator, "a", 0).await;
     let off = json!({"TableName": "rows", "StreamSpecification": {"StreamEnabled": false}});
@@ -242,7 +242,7 @@ async fn expire_by_ttl(emulator: &Emulator) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn items_expire_early_when_told_to_and_no_other_goes() {
+async fn only_items_with_an_expiry_are_expired_early_on_command() {
     let (emulator, _) = started(Config { read_lag: Duration::ZERO, ..one_shard() }).await;
     expire_by_ttl(&emulator).await;
     for item in [json!({"p": {"S": "a"}, "ttl": {"N": "9999999999"}}), json!({"p": {"S": "b"}})] {

@@ -1,4 +1,4 @@
-//! What an update leaves of an item that is not there, alone and in a transaction, and what cancels a transaction.
+//! Updates of missing items, alone and in a transaction, and the cancellation of transactions.
 
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
@@ -6,7 +6,7 @@ use tally_emulator::{Config, Emulator};
 use crate::raw::{call, codes, items, kind, put, with_rows};
 use crate::reader;
 
-/// An emulator with a table `rows` of hash key `p`, and its stream.
+/// An emulator with a table `rows` with the hash key `p`, and its stream.
 async fn started() -> (Emulator, String) {
     let config = Config { shards: 1, roll_after: None, ..Config::default() };
     let emulator = with_rows(config, &[("p", "S")]).await;
@@ -14,7 +14,7 @@ async fn started() -> (Emulator, String) {
     (emulator, arn)
 }
 
-/// What kinds of change the stream tells of.
+/// The kinds of changes in the stream.
 async fn events(emulator: &Emulator, arn: &str) -> Vec<String> {
     let records = reader::everything(emulator, arn, 1000).await.into_iter().flat_map(|(_, records)| records);
     records.map(|record| record["eventName"].as_str().unwrap().to_owned()).collect()
@@ -32,7 +32,7 @@ const TAKES_AWAY: [&str; 6] =
     ["REMOVE x", "REMOVE x.y", "REMOVE x[0], y", "DELETE x :s", "DELETE x.y :s", "REMOVE x DELETE y :s"];
 
 #[tokio::test(start_paused = true)]
-async fn an_update_that_only_takes_away_makes_no_item_and_no_record() {
+async fn an_update_that_only_removes_creates_no_item_and_no_record() {
     let (emulator, arn) = started().await;
     for expression in TAKES_AWAY {
         for returns in ["NONE", "ALL_OLD", "ALL_NEW", "UPDATED_OLD", "UPDATED_NEW"] {
@@ -54,7 +54,7 @@ async fn an_update_that_only_takes_away_makes_no_item_and_no_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_condition_is_asked_all_the_same() {
+async fn the_condition_of_such_an_update_is_evaluated_nevertheless() {
     let (emulator, _) = started().await;
     let mut request = update("absent", "REMOVE x");
     request["ConditionExpression"] = json!("attribute_exists(p)");
@@ -66,7 +66,7 @@ async fn its_condition_is_asked_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_that_gives_something_or_says_nothing_makes_the_item() {
+async fn any_other_update_creates_the_item() {
     let (emulator, arn) = started().await;
     call(&emulator, "UpdateItem", json!({"TableName": "rows", "Key": {"p": {"S": "bare"}}})).await.unwrap();
     call(&emulator, "UpdateItem", update("added", "ADD x :s REMOVE y")).await.unwrap();
@@ -88,7 +88,7 @@ async fn an_item_whose_last_attribute_is_removed_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_does_not_fit_cancels_the_transaction_before_any_condition_is_asked() {
+async fn an_invalid_key_cancels_the_transaction_before_any_condition_is_evaluated() {
     let (emulator, _) = started().await;
     let put = |item: Value| json!({"Put": {"TableName": "rows", "Item": item}});
     let mut unmet = put(json!({"p": {"S": "new"}}));
@@ -115,7 +115,7 @@ async fn a_key_that_does_not_fit_cancels_the_transaction_before_any_condition_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_is_measured_by_what_it_sends() {
+async fn the_size_of_a_transaction_is_that_of_its_request() {
     let (emulator, _) = started().await;
     let big = |n: usize| json!({"p": {"S": n.to_string()}, "x": {"S": "x".repeat(100_000)}});
     for n in 0..50 {

@@ -1,5 +1,5 @@
-//! The store's clock, as far as its answers have shown it. Processes compare times that they have stored, so they need one
-//! clock that all of them agree on.
+//! The store's clock, estimated from the dates of its answers. Processes compare times that they have stored, so they need
+//! one clock that all of them agree on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ struct State {
     is_off: bool,
 }
 
-/// The least and the greatest time that the store's clock may have shown at `origin`, since the epoch. They are kept exactly
-/// and for one moment: rounded anew for each answer they would drift.
+/// The least and the greatest time since the epoch that the store's clock may have shown at `origin`. They are kept exactly
+/// and for one moment: rounding them with each answer would add up to a drift.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     origin: Instant,
@@ -34,8 +34,8 @@ struct Known {
 const PRECISION: Duration = Duration::from_secs(1);
 
 impl StoreClock {
-    /// Learns from an answer that arrives now: its request was sent at `sent`, and the store wrote the answer in the second
-    /// that begins at `date`.
+    /// Learns from an answer that arrives now. Its request was sent at `sent`, and the store wrote it in the second that
+    /// begins at `date`.
     pub fn learn(&self, sent: Instant, date: UnixMillis) {
         let (now, date) = (Instant::now(), Duration::from_millis(date.0));
         let mut state = self.0.lock();
@@ -45,19 +45,19 @@ impl StoreClock {
         let least = date.saturating_sub(passed);
         let greatest = least + PRECISION + now.saturating_duration_since(sent);
         let narrowed = state.known.map(|known| (known.least.max(least), known.greatest.min(greatest)));
-        // Bounds that leave nothing: one of the two clocks has jumped, or they do not move alike. What was learned last holds.
+        // No time satisfies all bounds: one of the clocks has jumped or runs at another speed. Only the last answer counts.
         let (least, greatest) = narrowed.filter(|(least, greatest)| least <= greatest).unwrap_or((least, greatest));
         state.known = Some(Known { origin, least, greatest });
     }
 
-    /// What the store's clock shows now, as far as that is known.
+    /// The bounds of the store's time now, or `None` before the first answer.
     pub fn bounds(&self) -> Option<Bounds> {
         self.0.lock().known.map(Known::bounds)
     }
 
-    /// What `local`, the time by the machine's clock, is taken for: itself if it is within two seconds of the store's time, or
-    /// if no answer has shown that yet, and otherwise a time that is not later than the store's. That the machine's clock is
-    /// wrong is logged when it is found, and when it is right again.
+    /// Corrects `local`, the time of this machine's clock. It is kept if it is within two seconds of the store's time, or
+    /// if no answer has shown that time yet; otherwise the result is a time that is not later than the store's. A wrong
+    /// clock is logged once when it is noticed, and once when it is right again.
     pub fn now(&self, local: UnixMillis) -> UnixMillis {
         let mut state = self.0.lock();
         let Some(known) = state.known else { return local };
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_clock_that_is_minutes_off_or_jumps_says_the_stores_time_and_is_named_once() {
+    async fn a_wrong_clock_is_replaced_by_the_stores_time_and_logged_once_each_time() {
         let captured = Captured::default();
         let _guard = captured.listen();
         let (clock, began) = (StoreClock::default(), Instant::now());
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bounds_narrow_with_each_answer_and_always_hold_the_stores_time() {
+    async fn bounds_narrow_with_each_answer_and_always_contain_the_stores_time() {
         let (clock, began) = (StoreClock::default(), Instant::now());
         let shows = || T + 437 + u64::try_from(began.elapsed().as_millis()).unwrap();
         for nth in 0..2_000_u64 {

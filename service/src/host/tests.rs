@@ -13,7 +13,7 @@ use crate::{Condition, How, Stopped, UnixMillis};
 const GRACE: Duration = Duration::from_secs(10);
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(1) };
 
-/// A service that needs a store, which is up after so many attempts, and then beats once a second.
+/// A service whose store is up after `down_for` attempts, and which then beats once a second.
 struct Beating {
     down_for: u32,
     beats: Arc<AtomicU32>,
@@ -43,7 +43,7 @@ fn host(name: &str) -> Host {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_waits_for_its_store_runs_on_paused_time_and_stops_clean() {
+async fn a_service_waits_for_its_store_runs_on_paused_time_and_stops_cleanly() {
     let beats = Arc::new(AtomicU32::new(0));
     let running = Running::start(Beating { down_for: 5, beats: Arc::clone(&beats) }, host("test"));
     tokio::task::yield_now().await;
@@ -55,7 +55,7 @@ async fn a_service_waits_for_its_store_runs_on_paused_time_and_stops_clean() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_while_a_service_still_waits_is_clean_and_prompt() {
+async fn a_service_that_is_still_waiting_stops_cleanly_at_once() {
     let running = Running::start(Beating { down_for: u32::MAX, beats: Arc::default() }, host("test"));
     let readiness = running.host().readiness().clone();
     running.host().clock().sleep(Duration::from_secs(60)).await;
@@ -68,7 +68,7 @@ async fn a_stop_while_a_service_still_waits_is_clean_and_prompt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_that_waiting_does_not_mend_ends_the_start_and_names_the_dependency() {
+async fn a_permanent_fault_fails_the_start_and_names_the_dependency() {
     struct Denied;
     impl App for Denied {
         async fn start(self, host: Host) -> anyhow::Result<()> {
@@ -82,7 +82,7 @@ async fn a_fault_that_waiting_does_not_mend_ends_the_start_and_names_the_depende
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_in_one_process_are_killed_and_started_again_one_by_one() {
+async fn services_in_one_process_are_killed_and_restarted_one_by_one() {
     let whole = Readiness::new();
     let start = |name: &str| {
         let host = host(name).with_readiness(whole.scope(name));
@@ -121,7 +121,7 @@ async fn dropping_a_running_service_kills_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_draws_its_pauses_from_the_seed_and_returns_stopped_when_asked() {
+async fn waiting_draws_its_pauses_from_the_seed_and_ends_when_asked_to_stop() {
     async fn pauses(seed: u64) -> Duration {
         let host = host("test").with_chance(Chance::seeded(seed));
         let (began, tries) = (Instant::now(), AtomicU32::new(0));
@@ -141,7 +141,7 @@ async fn waiting_draws_its_pauses_from_the_seed_and_returns_stopped_when_asked()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_wait_is_logged_at_once_every_ten_seconds_and_at_its_end() {
+async fn a_long_wait_is_logged_at_its_start_every_ten_seconds_and_at_its_end() {
     let captured = Captured::default();
     let _guard = captured.listen();
     let (host, began) = (host("test"), Instant::now());

@@ -1,4 +1,4 @@
-//! A connection that ends when its other end stops reading, so that what is kept for it is freed.
+//! Closes a connection whose client has stopped reading, so that the memory kept for it is freed.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream that fails as timed out once it has taken nothing for `patience` of what is written to it.
+/// A stream that times out once the other end has accepted no written bytes for `patience`.
 #[derive(Debug)]
 pub struct Patient<S> {
     stream: S,
@@ -22,7 +22,7 @@ impl<S> Patient<S> {
         Self { stream, patience, waiting: None }
     }
 
-    /// The result of `poll`, or a time-out where it was pending for too long.
+    /// Returns the result of `poll`, or a time-out if it has been pending for too long.
     fn within<T>(&mut self, cx: &mut Context<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if poll.is_ready() {
             self.waiting = None;
@@ -84,7 +84,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_stops_reading_is_given_up_and_one_that_reads_a_little_gets_more_time() {
+    async fn a_client_that_stops_reading_is_disconnected_and_one_that_reads_slowly_gets_more_time() {
         let (ours, mut theirs) = duplex(8);
         let mut ours = Patient::new(ours, PATIENCE);
         let began = Instant::now();

@@ -1,28 +1,28 @@
-//! Which requests come from a site of our own: any page that a person has open can send requests to loopback, and a name
-//! server may point any name there.
+//! Refuses requests from other web sites. Any page that is open in a browser can send requests to loopback, and any name
+//! server can point a name there (DNS rebinding).
 
 use std::net::IpAddr;
 
 use axum::http::{HeaderMap, header};
 
-/// Whether the request names a host that is certain to be this machine and, where a page sends it, comes from a page of that
-/// very host. Programs name no page, and those of HTTP/1.0 no host either, which every browser does.
+/// Accepts a request whose host is certain to be this machine and which, if a web page sent it, comes from a page of that
+/// same host. Programs send no `Origin`, and those of HTTP/1.0 no `Host` either; every browser sends a host.
 ///
 /// # Errors
-/// Why it is refused.
+/// The reason for which the request is refused.
 pub fn check(headers: &HeaderMap) -> Result<(), &'static str> {
     let host = match headers.get(header::HOST).map(|host| host.to_str().ok().filter(|host| is_certain(host))) {
-        Some(None) => return Err("the host is a name that any name server may point here"),
+        Some(None) => return Err("the host name may belong to another site"),
         host => host.flatten(),
     };
-    // A browser says which page asks, but for a page that reads from its own host.
+    // A browser sends the origin of the page, except where a page reads from its own host.
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
     let same = origin.zip(host).is_some_and(|(origin, host)| origin.eq_ignore_ascii_case(host));
-    same.then_some(()).ok_or("another page sent the request")
+    same.then_some(()).ok_or("the request comes from another site")
 }
 
-/// Whether `host` is an address or loopback without asking a name server.
+/// Whether `host` is an address, or a name for loopback that no name server is asked about.
 fn is_certain(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn our_page_and_programs_may_ask() {
+    fn our_page_and_programs_are_accepted() {
         for host in ["127.0.0.1:8080", "localhost:8080", "[::1]:8080", "tally.localhost", "LOCALHOST:8080", "[::1]"] {
             assert_eq!(asked(host, None), Ok(()), "{host}");
             assert_eq!(asked(host, Some(&format!("http://{host}"))), Ok(()), "{host}");
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_page_may_ask() {
+    fn other_pages_are_refused() {
         for origin in
             ["http://evil.example", "null", "https://127.0.0.1:8080", "http://127.0.0.1:9", "http://localhost:8080"]
         {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_pointed_at_loopback_does_not_make_a_page_ours() {
+    fn a_name_that_resolves_to_loopback_is_refused() {
         for host in ["evil.example:8080", "evil.example", "127.0.0.1.evil.example:80", "localhost.evil.example", ""] {
             assert!(asked(host, Some(&format!("http://{host}"))).is_err(), "{host}");
             assert!(asked(host, None).is_err(), "{host}");

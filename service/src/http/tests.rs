@@ -1,4 +1,4 @@
-//! Over real sockets, and so in real time: a time-out here is short, and a deadline is only for failure.
+//! These tests use real sockets and therefore real time. Their time-outs are short; the deadline matters only on failure.
 
 use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,16 +28,16 @@ async fn send(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// Everything the server says until it hangs up.
+/// Everything that the server sends until it closes the connection.
 async fn answer(mut stream: TcpStream) -> String {
     let mut text = Vec::new();
-    // A reset is a hang-up too.
+    // A reset closes the connection, too.
     let _ = timeout(DEADLINE, stream.read_to_end(&mut text)).await.expect("the server hangs up");
     String::from_utf8(text).unwrap()
 }
 
 #[tokio::test]
-async fn a_client_that_is_slow_with_its_headers_or_idle_is_hung_up_on() {
+async fn connections_with_slow_headers_or_no_requests_are_closed() {
     let limits = Limits { header_time: Duration::from_millis(50), ..Limits::default() };
     let (supervisor, address) = serve(limits, hello()).await;
     for beginning in [&b""[..], b"GET / HTTP/1.1\r\nhost:", b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"] {
@@ -48,7 +48,7 @@ async fn a_client_that_is_slow_with_its_headers_or_idle_is_hung_up_on() {
 }
 
 #[tokio::test]
-async fn headers_past_the_limit_are_refused_and_the_server_lives_on() {
+async fn headers_beyond_the_limit_are_refused_and_the_server_goes_on() {
     let (supervisor, address) = serve(Limits::default(), hello()).await;
     let mut huge = b"GET / HTTP/1.1\r\nhost: ".to_vec();
     huge.resize(64 * 1024, b'a');
@@ -59,7 +59,7 @@ async fn headers_past_the_limit_are_refused_and_the_server_lives_on() {
 }
 
 #[tokio::test]
-async fn connections_past_the_cap_wait_until_another_ends() {
+async fn connections_beyond_the_limit_wait_until_another_ends() {
     let (supervisor, address) = serve(Limits { connections: 1, ..Limits::default() }, hello()).await;
     let mut holding = send(address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
     let mut first = [0; 8];
@@ -72,7 +72,7 @@ async fn connections_past_the_cap_wait_until_another_ends() {
 }
 
 #[tokio::test]
-async fn an_answer_under_way_is_finished_and_nothing_new_is_accepted() {
+async fn a_stopping_server_finishes_answers_under_way_and_accepts_nothing_new() {
     let (arrived, release) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (arriving, releasing) = (Arc::clone(&arrived), Arc::clone(&release));
     let slow = async move || {

@@ -1,13 +1,13 @@
-//! What the system says of this process, under the names that Prometheus' own clients use: read from `/proc` when it is
-//! asked for, and nothing where there is no `/proc`. Written here, since the recorder has no counters of fractions.
+//! The system's figures of this process, under the names that Prometheus' own clients use. They are read from `/proc` at each
+//! scrape, and left out where there is no `/proc`. A crate is not used since the recorder has no counters of fractions.
 
 use std::fmt::Write as _;
 use std::fs::{read_dir, read_to_string};
 
-/// Ticks in a second: Linux tells programs of processor time in hundredths, whatever the machine.
+/// Linux reports processor time in hundredths of a second on every machine.
 const TICKS: f64 = 100.0;
 
-/// One figure, as text.
+/// One metric in Prometheus' text format.
 struct Figure {
     name: &'static str,
     kind: &'static str,
@@ -32,9 +32,9 @@ pub fn render() -> String {
     )
 }
 
-/// The figures in the texts of the system, the number of `open` files, and when the system has `booted`.
+/// Parses the system's texts; `open` is the number of open files, and `booted` the time at which the system started.
 fn figures(stat: &str, status: &str, limits: &str, open: Option<usize>, booted: Option<f64>) -> [Figure; 7] {
-    // The second field is the program's name, which may have anything in it.
+    // The second field is the program's name, which may contain any characters.
     let stat = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = |nth: usize| stat.split_whitespace().nth(nth).and_then(|ticks| ticks.parse::<f64>().ok());
     let cpu = ticks(11).zip(ticks(12)).map(|(user, system)| (user + system) / TICKS);
@@ -44,13 +44,13 @@ fn figures(stat: &str, status: &str, limits: &str, open: Option<usize>, booted: 
     #[expect(clippy::cast_precision_loss, reason = "a process has far fewer than 2^52 open files")]
     let open = open.map(|open| open as f64);
     [
-        figure("process_cpu_seconds_total", "counter", "Processor time that all threads have spent.", cpu),
-        figure("process_resident_memory_bytes", "gauge", "Memory that is in use.", kilobytes("VmRSS:")),
-        figure("process_virtual_memory_bytes", "gauge", "Memory that is addressed.", kilobytes("VmSize:")),
+        figure("process_cpu_seconds_total", "counter", "Processor time used by all threads.", cpu),
+        figure("process_resident_memory_bytes", "gauge", "Resident memory.", kilobytes("VmRSS:")),
+        figure("process_virtual_memory_bytes", "gauge", "Virtual memory.", kilobytes("VmSize:")),
         figure("process_threads", "gauge", "Threads.", field(status, "Threads:")),
-        figure("process_open_fds", "gauge", "File descriptors that are open.", open),
-        figure("process_max_fds", "gauge", "File descriptors that may be open.", field(limits, "Max open files")),
-        figure("process_start_time_seconds", "gauge", "When it started, in seconds since 1970.", started),
+        figure("process_open_fds", "gauge", "Open file descriptors.", open),
+        figure("process_max_fds", "gauge", "Limit of open file descriptors.", field(limits, "Max open files")),
+        figure("process_start_time_seconds", "gauge", "Start time in seconds since 1970.", started),
     ]
 }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_found_whatever_the_program_is_called() {
+    fn figures_are_found_for_any_program_name() {
         let stat = "4242 (a) b (c)) S 1 4242 4242 0 -1 4194304 900 0 0 0 150 50 0 0 20 0 9 0 1200 99 7 1844 1 1 0 0";
         let status = "Name:\tx\nVmSize:\t  2048 kB\nVmRSS:\t  1024 kB\nThreads:\t9\n";
         let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_does_not_say_is_left_out() {
+    fn figures_that_the_system_does_not_report_are_left_out() {
         assert!(figures("", "", "", None, None).iter().all(|figure| figure.value.is_none()));
         let unlimited =
             figures("", "", "Max open files            unlimited            unlimited            files", None, None);
@@ -85,7 +85,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_has_all_of_them() {
+    fn this_process_has_all_figures() {
         let text = render();
         assert_eq!(text.matches("# HELP process_").count(), 7, "{text}");
         assert!(text.contains("# TYPE process_cpu_seconds_total counter\n"), "{text}");

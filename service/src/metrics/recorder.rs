@@ -1,4 +1,4 @@
-//! The process's one recorder, and what it recorded as Prometheus reads it.
+//! The process's metrics recorder, and its contents in Prometheus' text format.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,18 +14,18 @@ const COUNTS: [f64; 12] = [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0,
 /// How long a histogram's samples wait before they are folded into its buckets.
 const FOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// The process's recorder, rendered.
+/// Renders the process's recorder.
 #[derive(Clone, Debug)]
 pub struct Exposition(PrometheusHandle);
 
 impl Exposition {
-    /// Every metric in Prometheus' text format.
+    /// Every metric, in Prometheus' text format.
     pub fn render(&self) -> String {
         self.0.render()
     }
 }
 
-/// The task that folds samples into buckets: without it they would stay in memory until the next scrape.
+/// A task that folds samples into buckets. Without it they would stay in memory until the next scrape.
 pub struct Folding(pub Exposition);
 
 impl Task for Folding {
@@ -37,7 +37,7 @@ impl Task for Folding {
     }
 }
 
-/// Installs the process's recorder at the first call; all later ones share it.
+/// Installs the process's recorder at the first call; later calls share it.
 pub fn install() -> Exposition {
     static INSTALLED: OnceLock<Exposition> = OnceLock::new();
     let install = || {
@@ -51,7 +51,7 @@ pub fn install() -> Exposition {
     INSTALLED.get_or_init(install).clone()
 }
 
-/// Histograms have the buckets of the unit that their name ends in.
+/// A recorder whose histograms have the buckets of the unit at the end of their name.
 fn recorder() -> Result<PrometheusRecorder, BuildError> {
     let ending_in = |unit: &str| Matcher::Suffix(unit.to_owned());
     let builder = PrometheusBuilder::new()
@@ -69,7 +69,7 @@ mod tests {
     use crate::Switch;
 
     #[test]
-    fn a_sample_counts_in_every_bucket_whose_bound_it_does_not_pass() {
+    fn a_sample_counts_in_every_bucket_whose_bound_it_does_not_exceed() {
         let recorder = recorder().unwrap();
         metrics::with_local_recorder(&recorder, || {
             describe_histogram!("sizes_bytes", "How large.");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_unit_has_buckets_of_its_own() {
+    fn each_unit_has_its_own_buckets() {
         let recorder = recorder().unwrap();
         metrics::with_local_recorder(&recorder, || {
             ["waits_seconds", "sizes_bytes", "rows"].iter().for_each(|name| histogram!(*name).record(1.0));

@@ -9,7 +9,7 @@ use crate::Stopped;
 
 const GRACE: Duration = Duration::from_secs(20);
 
-/// What happened, in order, with the second in which it did.
+/// A record of events, in order, with the second of each.
 #[derive(Clone)]
 struct Diary {
     origin: Instant,
@@ -31,7 +31,7 @@ impl Diary {
     }
 }
 
-/// A task that takes `drain` to end after the request.
+/// A task that takes `drain` seconds to end after the request to stop.
 fn draining(diary: &Diary, name: &'static str, drain: u64) -> impl Task + use<> {
     let diary = diary.clone();
     move |stop: Stop| async move {
@@ -48,7 +48,7 @@ fn end(task: &str, how: How) -> Ended {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stage_is_asked_to_stop_once_the_one_before_it_is_gone() {
+async fn a_stage_is_asked_to_stop_once_the_previous_one_has_ended() {
     let (supervisor, diary) = (Supervisor::new("test"), Diary::new());
     supervisor.spawn(Stage::Support, "admin", draining(&diary, "admin", 0));
     supervisor.spawn(Stage::Output, "checkpoint", draining(&diary, "checkpoint", 1));
@@ -75,7 +75,7 @@ async fn a_stage_is_asked_to_stop_once_the_one_before_it_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_upstream_sent_before_it_stopped_is_drained_downstream() {
+async fn records_sent_before_the_source_stopped_are_drained_by_the_sink() {
     let (supervisor, diary) = (Supervisor::new("test"), Diary::new());
     let (sender, mut receiver) = mpsc::channel(4);
     supervisor.spawn(Stage::Intake, "source", |stop: Stop| async move {
@@ -86,7 +86,7 @@ async fn what_upstream_sent_before_it_stopped_is_drained_downstream() {
         Ok(())
     });
     let sunk = diary.clone();
-    // It watches no stop: its end is the channel's, which may come before its own stage is asked.
+    // The sink ends when its channel closes, which may happen before its own stage is asked to stop.
     supervisor.spawn(Stage::Work, "sink", move |_| async move {
         while let Some(row) = receiver.recv().await {
             sleep(Duration::from_secs(1)).await;
@@ -100,7 +100,7 @@ async fn what_upstream_sent_before_it_stopped_is_drained_downstream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_may_end_with_its_channel_before_its_own_stage_is_asked() {
+async fn a_sink_may_end_with_its_channel_before_its_stage_is_asked_to_stop() {
     let supervisor = Supervisor::new("test");
     let (sender, mut receiver) = mpsc::channel::<()>(1);
     supervisor.spawn(Stage::Intake, "source", |stop: Stop| async move {
@@ -119,7 +119,7 @@ async fn a_sink_may_end_with_its_channel_before_its_own_stage_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_early_end_an_error_and_a_panic_are_ends_that_name_their_task() {
+async fn an_early_end_an_error_and_a_panic_are_reported_with_the_task_name() {
     let supervisor = Supervisor::new("test");
     supervisor.spawn(Stage::Work, "early", |_| async { Ok(()) });
     assert_eq!(supervisor.first_end().await, end("early", How::Early));
@@ -133,7 +133,7 @@ async fn an_early_end_an_error_and_a_panic_are_ends_that_name_their_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_may_end_at_any_time_and_be_stopped_alone() {
+async fn a_worker_may_end_at_any_time_or_be_stopped_alone() {
     let supervisor = Supervisor::new("test");
     supervisor.worker(Stage::Work, "short", |_| async { Ok(()) }).ended().await;
     let until_stopped = |stop: Stop| async move {
@@ -151,7 +151,7 @@ async fn a_worker_may_end_at_any_time_and_be_stopped_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_ignores_stop_is_named_and_aborted_inside_the_grace() {
+async fn a_task_that_ignores_the_stop_is_aborted_and_named_within_the_grace_period() {
     let (supervisor, diary) = (Supervisor::new("test"), Diary::new());
     supervisor.spawn(Stage::Intake, "stubborn", |_| pending());
     supervisor.spawn(Stage::Work, "polite", draining(&diary, "polite", 1));
@@ -177,7 +177,7 @@ async fn dropping_unsent_work_at_the_last_call_is_a_clean_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopped_is_a_clean_end_only_after_a_request() {
+async fn stopped_is_a_clean_end_only_after_a_request_to_stop() {
     let supervisor = Supervisor::new("test");
     supervisor.worker(Stage::Work, "asked", |stop: Stop| async move {
         stop.requested().await;
@@ -188,7 +188,7 @@ async fn stopped_is_a_clean_end_only_after_a_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_ends_the_process_with_its_own_code_unless_something_failed() {
+async fn a_job_ends_the_process_with_its_own_code_unless_a_task_failed() {
     let supervisor = Supervisor::new("test");
     supervisor.job("audit", |_| async { Ok(Exit::FAILED) });
     assert_eq!(supervisor.first_end().await, end("audit", How::Finished(Exit::FAILED)));
@@ -205,7 +205,7 @@ async fn a_job_ends_the_process_with_its_own_code_unless_something_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_drops_what_every_task_owns_and_lets_nothing_start_after_it() {
+async fn a_kill_drops_everything_that_tasks_own_and_prevents_further_starts() {
     let (supervisor, owned) = (Supervisor::new("test"), Arc::new(()));
     for name in ["one", "two"] {
         let owned = Arc::clone(&owned);

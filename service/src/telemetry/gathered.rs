@@ -1,8 +1,7 @@
-//! A writer that gathers the events logged for every request and writes many of them at once, on a thread of its own, so
-//! that no request waits for a disk. Every other event is written at once, after all that was gathered before it.
+//! A writer that buffers the events logged for every request and writes many of them at once, on its own thread, so that
+//! no request waits for a disk. Every other event is written at once, after everything buffered before it.
 //!
-//! Lines that cannot be written are dropped and counted: a log on a full disk, or one that is read no longer, ends no
-//! process.
+//! Lines that cannot be written are dropped and counted: a full disk or a closed pipe does not end the process.
 
 use std::io::{self, Write};
 use std::mem;
@@ -16,19 +15,19 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::metrics::DROPPED_LINES as DROPPED;
 
-/// The last part of the target of events that are gathered.
+/// The last part of the target of buffered events.
 const GATHERED: &str = "::access";
 
-/// How many bytes are worth a write.
+/// The number of buffered bytes that are worth a write.
 const MANY: usize = 64 * 1024;
 
-/// How many bytes are gathered while a write is under way; past them, the thread that logs waits for the write.
+/// The capacity of the buffer while a write is under way. When it is full, the logging thread waits for the write.
 const MOST: usize = 4 * 1024 * 1024;
 
-/// How long an event may be gathered before it is written.
+/// How long an event may stay in the buffer.
 const LATEST: Duration = Duration::from_millis(100);
 
-/// Clones share what is gathered.
+/// Clones share the buffer.
 pub(super) struct Gathered<W>(Arc<Shared<W>>);
 
 impl<W> Clone for Gathered<W> {
@@ -45,10 +44,10 @@ struct Shared<W> {
     many: Condvar,
 }
 
-/// What waits to be written.
+/// The buffered lines.
 struct Lines {
     bytes: Vec<u8>,
-    /// Lines that were dropped before the log could be written again, until that is said.
+    /// Lines dropped while the log could not be written, until that is logged.
     dropped: u64,
 }
 
@@ -60,19 +59,19 @@ impl Lines {
 
 struct Out<W> {
     writer: W,
-    /// What is being written, and room for lines from then on.
+    /// The lines being written, and the spare buffer afterwards.
     taken: Vec<u8>,
-    /// The last line that was written is a part of one.
+    /// Whether the last line was only partly written.
     torn: bool,
-    /// Lines dropped since the last that was written.
+    /// Lines dropped since the last successful write.
     dropped: u64,
 }
 
 impl<W: Write> Out<W> {
-    /// Writes what was taken, as far as that can be done. How many lines were dropped before, if any can be written again.
+    /// Writes the taken lines as far as possible. Returns how many were dropped before, once writing works again.
     fn put(&mut self) -> u64 {
         let Self { writer, taken, torn, dropped } = self;
-        // The rest of a line that was begun is gone.
+        // The rest of a partly written line is lost.
         let resumed = if *torn && !taken.is_empty() { write_some(writer, b"\n") == 1 } else { true };
         let written = if resumed { write_some(writer, taken) } else { 0 };
         let _ = writer.flush();
@@ -91,7 +90,7 @@ impl<W: Write> Out<W> {
     }
 }
 
-/// Writes until nothing is left or the writer fails: how many bytes it took.
+/// Writes until everything is written or the writer fails, and returns the number of bytes written.
 fn write_some(writer: &mut impl Write, bytes: &[u8]) -> usize {
     let mut written = 0;
     while written < bytes.len() {
@@ -106,7 +105,7 @@ fn write_some(writer: &mut impl Write, bytes: &[u8]) -> usize {
 }
 
 impl<W: Write + Send + 'static> Gathered<W> {
-    /// Gathers what goes to `writer`; a thread has to run [`attend`](Self::attend).
+    /// Buffers the lines for `writer`. A thread has to run [`attend`](Self::attend).
     pub(super) fn new(writer: W) -> Self {
         let [bytes, taken] = [Vec::with_capacity(MANY), Vec::with_capacity(MANY)];
         let out = Mutex::new(Out { writer, taken, torn: false, dropped: 0 });
@@ -114,11 +113,11 @@ impl<W: Write + Send + 'static> Gathered<W> {
         Self(Arc::new(Shared { lines, out, begun: Condvar::new(), many: Condvar::new() }))
     }
 
-    /// Writes what was gathered when there is much of it or it has waited long enough; never returns.
+    /// Writes the buffer when it is large enough or old enough. Never returns.
     pub(super) fn attend(&self) {
         let Shared { begun, many, .. } = &*self.0;
         loop {
-            // Woken by the first line, this thread would write that line alone.
+            // Waiting for more lines keeps this thread from writing the first one alone.
             let few = |lines: &mut Lines| lines.bytes.len() < MANY && lines.dropped == 0;
             let mut lines = self.0.lines.lock();
             many.wait_while_for(&mut lines, few, LATEST);
@@ -130,7 +129,10 @@ impl<W: Write + Send + 'static> Gathered<W> {
             drop(lines);
             self.write_out();
             if dropped > 0 {
-                tracing::warn!(lines = dropped, "dropped: they could not be written to standard error");
+                tracing::warn!(
+                    lines = dropped,
+                    "log lines were dropped because they could not be written to standard error"
+                );
             }
         }
     }
@@ -161,8 +163,8 @@ impl<W: Write + Send + 'static> MakeWriter<'_> for Gathered<W> {
     }
 }
 
-/// The writer of one event, which is handed over whole. It never fails: an error would be printed where the event could not
-/// be, and that ends the process.
+/// The writer of one event, which is handed over whole. It never fails, since the error would be printed to the same
+/// standard error and end the process.
 pub(super) struct EventWriter<W> {
     gathered: Gathered<W>,
     at_once: bool,

@@ -1,5 +1,5 @@
-//! Events as JSON objects, each written once and straight into its line: there is one for every request, and a serializer
-//! that reads its own spans again costs more than the request does. What could end a line is escaped on the way.
+//! Formats events as JSON objects, each written once and directly into its line. There is one for every request, and a
+//! serializer that parses its own spans again costs more than the request does. Characters that could end a line are escaped.
 
 use std::error::Error;
 use std::fmt::{self, Write};
@@ -14,13 +14,13 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::one_line::breaks_a_line;
 
-/// What most events fit in, in bytes.
+/// The size in bytes of most events.
 const LINE: usize = 512;
 
-/// Members that every event has: a field that is called so gets an underscore.
+/// The members of every event. A field with one of these names gets an underscore.
 const OURS: [&str; 4] = ["timestamp", "level", "target", "spans"];
 
-/// An event: its time, level, fields, target and spans from the root, as members of one object.
+/// An event as one object: its time, level, fields, target and spans from the root.
 pub(super) struct Object;
 
 impl<S> FormatEvent<S, Members> for Object
@@ -29,7 +29,7 @@ where
 {
     fn format_event(&self, context: &FmtContext<'_, S, Members>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let metadata = event.metadata();
-        // Behind a writer every piece is a call through a table; in a string most of them are a copy.
+        // Each piece written to the writer is a dynamic call; in a string it is mostly a copy.
         let mut line = String::with_capacity(LINE);
         line.push_str(r#"{"timestamp":""#);
         SystemTime.format_time(&mut Writer::new(&mut line))?;
@@ -49,7 +49,7 @@ where
                     line.push_str(members.trim_start_matches(','));
                     line.push(',');
                 }
-                // After the fields: where one of them is called so too, readers keep what comes last.
+                // The name comes after the fields: if a field has the same name, readers keep the last one.
                 line.push_str(r#""name":"#);
                 string(&mut line, span.name())?;
                 line.push('}');
@@ -61,7 +61,7 @@ where
     }
 }
 
-/// Fields as members that follow others: each with a comma before it.
+/// Fields as further members of an object, each after a comma.
 pub(super) struct Members;
 
 impl<'w> FormatFields<'w> for Members {
@@ -95,7 +95,7 @@ impl<W: Write> Visitor<'_, W> {
 
 impl<W: Write> Visit for Visitor<'_, W> {
     fn record_f64(&mut self, field: &Field, value: f64) {
-        // JSON has no other numbers.
+        // JSON has no infinite numbers and no NaN.
         self.member(field, |to| if value.is_finite() { write!(to, "{value}") } else { to.write_str("null") });
     }
 
@@ -142,13 +142,13 @@ fn quoted(to: &mut impl Write, text: fmt::Arguments<'_>) -> fmt::Result {
     to.write_char('"')
 }
 
-/// The inside of a JSON string.
+/// Escapes the inside of a JSON string.
 struct Escaped<'t, W>(&'t mut W);
 
 impl<W: Write> Write for Escaped<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let plain = |byte: u8| (b' '..0x7f).contains(&byte) && byte != b'"' && byte != b'\\';
-        // To the end, whatever it finds: many bytes are then looked at together.
+        // The loop does not stop early, so that the compiler can check many bytes at once.
         if text.bytes().fold(true, |all, byte| all & plain(byte)) {
             return self.0.write_str(text);
         }

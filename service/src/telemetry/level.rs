@@ -1,4 +1,4 @@
-//! Which events are written, while the process runs.
+//! Which events are written, which can change while the process runs.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use tracing_subscriber::layer::Context;
 
 use super::Filter;
 
-/// What is written less of, unless the filter names it: the SDK warns of each place that has no credentials with a dump of
-/// its request, and what follows is said by name.
+/// The default filter of noisy targets. The SDK logs a warning with a dump of its request for each provider that has no
+/// credentials, and Tally's own error names the problem.
 const QUIET: &str = "aws_config=error";
 
-/// The filter that holds. Clones share it. Each place that logs asks once and after each change, so that a filter that may
-/// change costs an event no more than one that may not.
+/// The current filter. Clones share it. Each call site asks once and again after each change, so a filter that can change
+/// costs no more per event than a fixed one.
 #[derive(Clone)]
 pub struct Level(Arc<RwLock<(Filter, Targets)>>);
 

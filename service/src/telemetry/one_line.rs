@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use tracing::Metadata;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Writes each event, which the formatter hands over whole, with everything escaped that could end a line or steer a
-/// terminal.
+/// Writes each event with every character escaped that could end a line or control a terminal. The formatter hands over
+/// each event whole.
 pub(super) struct OneLine<W>(pub(super) W);
 
 impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for OneLine<W> {
@@ -55,7 +55,7 @@ fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(line)
 }
 
-/// Control characters of both sets and Unicode's own line and paragraph separators; all below U+10000.
+/// Whether `c` is a control character of either set, or Unicode's line or paragraph separator. All are below U+10000.
 pub(super) fn breaks_a_line(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }

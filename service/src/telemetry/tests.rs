@@ -11,7 +11,7 @@ use super::*;
 pub(crate) struct Captured(Arc<Mutex<Vec<u8>>>);
 
 impl Captured {
-    /// Listens to this thread's events until the guard is dropped.
+    /// Captures this thread's events until the guard is dropped.
     pub(crate) fn listen(&self) -> tracing::subscriber::DefaultGuard {
         tracing::subscriber::set_default(self.subscriber(LogFormat::Pretty))
     }
@@ -38,8 +38,8 @@ impl Write for Captured {
     }
 }
 
-/// Has every place that logs be attended to from its first event on. Where a thread that nothing listens to comes to such a
-/// place first, tracing may take it for one that is of no interest to any thread.
+/// Registers every call site as of interest from its first event on. If a thread without a subscriber reaches a call site
+/// first, tracing may disable it for all threads.
 fn attend() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -53,7 +53,7 @@ fn logged(format: LogFormat, emit: impl FnOnce()) -> String {
     captured.text()
 }
 
-/// Every byte value as a character of its own, and the separators only Unicode has.
+/// Every byte value as a character, and the separators that only Unicode has.
 fn hostile() -> impl Iterator<Item = String> {
     let bytes = (0..=u8::MAX).map(|byte| format!("a{}b", char::from(byte)));
     let lossy = (0..=u8::MAX).map(|byte| String::from_utf8_lossy(&[b'a', byte, b'b']).into_owned());
@@ -61,7 +61,7 @@ fn hostile() -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn every_byte_value_in_any_place_leaves_an_event_on_one_line() {
+fn an_event_stays_on_one_line_whatever_bytes_it_contains() {
     for format in [LogFormat::Json, LogFormat::Pretty] {
         for text in hostile() {
             let error = anyhow::anyhow!("inner {text}").context(text.clone());
@@ -80,7 +80,7 @@ fn one_line_breakers(c: char) -> bool {
 }
 
 #[test]
-fn a_json_event_gives_its_fields_back_unchanged() {
+fn a_json_event_preserves_its_fields() {
     for text in hostile() {
         let output = logged(LogFormat::Json, || {
             let _span = tracing::info_span!("task", name = text).entered();
@@ -94,7 +94,7 @@ fn a_json_event_gives_its_fields_back_unchanged() {
 }
 
 #[test]
-fn an_event_names_the_service_and_task_it_happened_in() {
+fn an_event_names_its_service_and_task() {
     let output = logged(LogFormat::Json, || {
         let _span = tracing::error_span!("task", service = "tally-test", task = "reader").entered();
         tracing::info!(rows = 3, "flushed");
@@ -105,7 +105,7 @@ fn an_event_names_the_service_and_task_it_happened_in() {
 }
 
 #[test]
-fn installing_twice_is_no_panic_and_a_panic_is_an_event() {
+fn installing_twice_is_allowed_and_a_panic_is_logged() {
     let filter: Filter = "info".parse().unwrap();
     install(LogFormat::Json, &filter);
     install(LogFormat::Pretty, &filter);
@@ -118,7 +118,7 @@ fn installing_twice_is_no_panic_and_a_panic_is_an_event() {
 }
 
 #[test]
-fn events_of_requests_are_gathered_and_any_other_event_writes_them_out_in_order() {
+fn request_events_are_buffered_and_any_other_event_flushes_them_in_order() {
     let (captured, gathered) = gathered();
     let format = LogFormat::Json;
     attend();
@@ -143,7 +143,7 @@ fn events_of_requests_are_gathered_and_any_other_event_writes_them_out_in_order(
 }
 
 #[test]
-fn what_is_gathered_is_bounded_in_bytes_and_in_time() {
+fn the_buffer_is_bounded_in_bytes_and_in_time() {
     const EVENTS: usize = 1_000;
     let (captured, gathered) = gathered();
     let attended = gathered.clone();
@@ -165,7 +165,7 @@ fn what_is_gathered_is_bounded_in_bytes_and_in_time() {
                 }
             };
             lines(EVENTS);
-            // Far from many, it is written when its time has come.
+            // The event is written after the time limit, although the buffer is nearly empty.
             tracing::info!(target: "tally_test::access", "request");
             lines(EVENTS + 1);
         },
@@ -173,12 +173,12 @@ fn what_is_gathered_is_bounded_in_bytes_and_in_time() {
 }
 
 #[test]
-fn a_request_does_not_wait_for_a_disk_and_lines_keep_their_order() {
+fn a_request_does_not_wait_for_the_disk_and_lines_keep_their_order() {
     const EVENTS: u64 = 3_000;
     let (captured, gathered) = gathered();
     let attended = gathered.clone();
     std::thread::spawn(move || attended.attend());
-    // A disk that takes no byte for as long as this is held.
+    // The disk accepts nothing while this lock is held.
     let disk = captured.0.lock();
     let (done, answered) = std::sync::mpsc::channel();
     let speaker = std::thread::spawn(move || {
@@ -202,7 +202,7 @@ fn a_request_does_not_wait_for_a_disk_and_lines_keep_their_order() {
     assert!(numbers.eq(0..=EVENTS), "{} lines", text.lines().count());
 }
 
-/// A log on a disk with room for so many bytes.
+/// A log on a disk with room for a limited number of bytes.
 #[derive(Clone, Default)]
 struct Disk {
     room: Arc<Mutex<usize>>,
@@ -226,7 +226,7 @@ impl Write for Disk {
 }
 
 #[test]
-fn lines_that_cannot_be_written_are_dropped_and_said_later_and_nothing_panics() {
+fn lines_that_cannot_be_written_are_dropped_and_reported_later_without_a_panic() {
     let disk = Disk::default();
     let gathered = Gathered::new(disk.clone());
     let attended = gathered.clone();
@@ -242,7 +242,7 @@ fn lines_that_cannot_be_written_are_dropped_and_said_later_and_nothing_panics() 
         tracing::info!("first");
     });
     let began = tokio::time::Instant::now();
-    while !disk.written.text().contains("they could not be written") {
+    while !disk.written.text().contains("could not be written to standard error") {
         assert!(began.elapsed() < std::time::Duration::from_secs(30), "{}", disk.written.text());
         std::thread::yield_now();
     }
@@ -259,7 +259,7 @@ fn gathered() -> (Captured, Gathered<Captured>) {
 }
 
 #[test]
-fn a_json_event_keeps_the_kinds_of_its_values() {
+fn a_json_event_preserves_the_types_of_its_values() {
     let output = logged(LogFormat::Json, || {
         let outer = tracing::info_span!("outer", depth = 1, later = tracing::field::Empty);
         let _outer = outer.enter();
@@ -300,7 +300,7 @@ fn a_json_event_keeps_the_kinds_of_its_values() {
 }
 
 #[test]
-fn a_field_takes_the_place_of_nothing_that_every_json_event_has() {
+fn a_field_cannot_replace_a_standard_member_of_a_json_event() {
     let output = logged(LogFormat::Json, || {
         tracing::info!(level = 7, timestamp = "then", spans = false, levels = 8, "said");
     });

@@ -1,4 +1,4 @@
-//! What a key takes of memory, and what is left of lists where there are ten times more keys than there may be.
+//! The memory that a key takes, and the quality of lists with ten times more keys than the limit.
 
 use tally_core::Map;
 use tally_trends::{BoardRules, Fold};
@@ -6,7 +6,7 @@ use tally_trends::{BoardRules, Fold};
 use crate::load::{Draw, Load, change, resident};
 use crate::{BEGAN, LIKES, size, windows};
 
-/// Changes of one second.
+/// Changes per second.
 const CHANGES: u64 = 2_000;
 
 pub(crate) fn run() {
@@ -14,7 +14,7 @@ pub(crate) fn run() {
     ten_times_more();
 }
 
-/// Ten million keys, each met once and then by Zipf 1 for 2 hours, over 1h and 24h.
+/// Ten million keys, each once and then by Zipf 1 for 2 hours, over 1h and 24h.
 fn a_key() {
     let keys = size("TALLY_BENCH_KEYS", 10_000_000);
     let before = resident();
@@ -49,7 +49,7 @@ fn a_key() {
     assert!(each <= 72.0, "a key takes {each:.1} B");
 }
 
-/// Ten times more keys than there may be, over 1m and 10m: for 20 minutes, likes and unlikes.
+/// Ten times more keys than the limit, over 1m and 10m, for 20 minutes of likes and unlikes.
 fn ten_times_more() {
     let most = size("TALLY_BENCH_MOST", 100_000);
     let (keys, both) = (most * 10, windows(&["1m", "10m"]));
@@ -59,7 +59,7 @@ fn ten_times_more() {
     let (mut least_memory, mut most_memory) = (usize::MAX, 0);
     for second in 1..=1_200 {
         for _ in 0..CHANGES * 5 {
-            // A tenth takes back what another one gave.
+            // One change in ten takes back an earlier one.
             let (key, back) = (draw.zipf(keys), draw.next().is_multiple_of(10));
             fold.take(&change(nth, key, BEGAN + second, if back { [1, 0] } else { [0, 1] }));
             all.push((second, key, if back { -1 } else { 1 }));
@@ -93,7 +93,7 @@ fn ten_times_more() {
     assert!(numbers * 10 >= moments * 9 && fold.shed_keys() > 0);
 }
 
-/// Holds a list against all that there was.
+/// Compares a list with the true sums.
 fn check(fold: &mut Fold, index: usize, all: &[(u64, u32, i64)]) {
     let (list, bound) = (fold.list(&LIKES, index), fold.bound(index));
     let from = list.from - BEGAN.min(list.from);

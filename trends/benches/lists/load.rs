@@ -1,14 +1,14 @@
-//! Changes to measure with: drawn from a seed, so that each way is given the same ones, and made one by one.
+//! Loads for benchmarks: drawn from a seed, so that each variant gets the same changes, and generated one by one.
 
 use tally_core::changes::{Effect, Entry, Side};
 use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Shard};
 
 use crate::{A_SECOND, BEGAN};
 
-/// Which keys are met, in order.
+/// The keys of the changes, in order.
 pub(crate) struct Load(Vec<u32>);
 
-/// A generator of numbers that is as good as it has to be here.
+/// A random number generator that is good enough for benchmarks.
 pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
@@ -20,7 +20,7 @@ impl Draw {
         mixed ^ mixed >> 31
     }
 
-    /// Of so many keys the nth with a likelihood of 1/n.
+    /// One of `keys` keys, where key n has a probability proportional to 1/n.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it lies between 0 and the keys")]
     pub(crate) fn zipf(&mut self, keys: usize) -> u32 {
         let share = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
@@ -30,11 +30,11 @@ impl Draw {
 }
 
 pub(crate) fn id(key: u32) -> PostId {
-    // So that neighbours in rank are none in the order of ids.
+    // Keys of neighbouring ranks are not neighbours in the order of ids.
     PostId::new(&format!("post-{:08x}", key.wrapping_mul(0x9e37_79b1))).expect("it is an id")
 }
 
-/// A like, or what takes one back.
+/// A like or an unlike.
 pub(crate) fn change(nth: u64, key: u32, second: u64, [before, after]: [i64; 2]) -> Entry {
     let side = |weight| Side { weight, ..Side::default() };
     let member = MemberKey::new("user-12345678").expect("it is an id");
@@ -59,7 +59,7 @@ impl Load {
     }
 }
 
-/// What this process has of memory, in bytes.
+/// The resident memory of this process, in bytes.
 pub(crate) fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

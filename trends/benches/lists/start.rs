@@ -1,4 +1,4 @@
-//! A start: from the bytes of the log to the first lists, through the machine of a partition.
+//! Benchmarks a start: from the bytes of the log to the first lists, through the state machine of a partition.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tally_trends::partition::{Effect, Input, Looked, Setup};
 use tally_trends::{BoardRules, Partition, Writer};
 
 use crate::load::Load;
-use crate::{BEGAN, alternate, now, rate, say, size, windows};
+use crate::{BEGAN, alternate, now, print_rate, rate, size, windows};
 
-/// Changes a second of a partition of the log: 58,000 a second in 64 partitions.
+/// Changes per second of one partition: 58,000 per second in 64 partitions.
 const A_SECOND: u64 = 900;
 
-/// Records that a client has at once.
+/// Records that a client fetches at once.
 const AT_ONCE: usize = 100;
 
 struct Stage {
@@ -28,7 +28,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A message ten times a second.
+    /// One message ten times per second.
     fn new(keys: usize, changes: usize) -> Self {
         let (deployment, shard) = (DeploymentId("bench".into()), StreamShard::from("label/shard-1"));
         let dated = |(change, nth): (Entry, u64)| Entry { second: BEGAN + 1 + nth / A_SECOND, ..change };
@@ -57,7 +57,7 @@ impl Stage {
         Self { deployment, records, log }
     }
 
-    /// Until it has lists to publish.
+    /// Runs until there are lists to publish.
     fn start(&self) -> Duration {
         let began = now();
         let mut machine = Partition::new(Setup {
@@ -90,7 +90,7 @@ pub(crate) fn run() {
     let stage = Stage::new(keys, changes);
     let [log] = alternate([&mut || stage.start()]);
     let a_second = rate(changes, log);
-    say("from the log to the first lists", a_second);
+    print_rate("from the log to the first lists", a_second);
     println!(
         "  a day of {A_SECOND} changes/s takes {:.0} s of a core; aim 500,000 changes/s",
         A_SECOND as f64 * 86_400.0 / a_second

@@ -1,4 +1,4 @@
-//! What a runner hands to the machine of a partition, and what it carries out for it.
+//! The inputs and effects between the state machine of a partition and its runner.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use tally_core::topic::{Log, Offset};
 use crate::wire::Writer;
 use crate::{BoardRules, Fold, Tick, Window, Written};
 
-/// What a partition is and how it is listed.
+/// The identity of a partition and the rules of its lists.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Whose log it is.
+    /// The deployment that the log belongs to.
     pub deployment: DeploymentId,
-    /// Which partition of the log of changes,
+    /// The partition of the log of changes.
     pub partition: u32,
-    /// and of how many.
+    /// The number of partitions.
     pub of: u32,
-    /// What its messages are written as.
+    /// The writer that its messages name.
     pub writer: Writer,
     /// The windows.
     pub windows: Vec<Window>,
-    /// How much of a board is kept.
+    /// The sizes of the boards.
     pub boards: BoardRules,
-    /// The most regions that have boards of their own.
+    /// The maximum number of regions that have boards of their own.
     pub regions: usize,
-    /// The most [keys](Fold::keys), to begin with.
+    /// The initial limit of [keys](Fold::keys).
     pub keys: usize,
 }
 
@@ -38,19 +38,19 @@ impl Setup {
     }
 }
 
-/// A partition of the log, and what is stored of it.
+/// The ends of the log, and the position stored for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Looked {
-    /// What the broker says of the log.
+    /// The log as the broker describes it.
     pub log: Log,
     /// The generation of its topic.
     pub generation: u16,
-    /// What the fold of the counters stored before that.
+    /// The position that the fold of the counters had stored before the broker was asked.
     pub position: Option<Position>,
 }
 
 impl Looked {
-    /// The stored position, if it is one in this log and tells up to when everything is in.
+    /// The stored position, if it is in this log and states up to when the log is complete.
     pub(super) fn usable(&self) -> Option<Position> {
         let is_usable = |Position { at, filter, .. }: &Position| {
             let is_there = (self.log.start..=self.log.end).contains(&at.offset());
@@ -60,67 +60,67 @@ impl Looked {
     }
 }
 
-/// What the runner tells the machine.
+/// What the runner reports to the state machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// What [`Effect::Look`] asked for.
+    /// The answer to [`Effect::Look`].
     Looked(Box<Looked>),
-    /// The first record of the time of [`Effect::Find`] or later; `None` where there is none.
+    /// The answer to [`Effect::Find`]: the first record of that time or later, if there is one.
     Found(Option<Offset>),
-    /// What [`Effect::Open`] asked for is done.
+    /// [`Effect::Open`] is done.
     Opened,
-    /// Records that follow on those before.
+    /// The next records.
     Records(Arc<Records>),
-    /// The position cannot be read, or may be that of another log.
+    /// The position cannot be read, or may belong to another log.
     Broken,
-    /// What [`Effect::Publish`] asked for is acknowledged, all of it.
+    /// [`Effect::Publish`] is done, and every message is acknowledged.
     Published,
 }
 
-/// What the machine wants done.
+/// What the state machine asks the runner to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Ask for the log and what is stored of it, a while later if it was asked for before.
+    /// Ask for the ends of the log and the stored position.
     Look {
-        /// It was.
+        /// Whether this was asked before, so that the runner waits first.
         again: bool,
     },
-    /// Look for the first record that was written at this time or later.
+    /// Find the first record that was written at this time or later.
     Find(UnixMillis),
-    /// Read from here on.
+    /// Read from this offset on.
     Open(Offset),
-    /// Write this. Safe to repeat.
+    /// Write these messages. Safe to repeat.
     Publish(Publication),
-    /// The partition stands still, for a person to look at it.
+    /// Stop the partition until an operator acts.
     Halt(Alarm),
-    /// For metrics and logs.
+    /// Record this in metrics and logs.
     Tell(Note),
 }
 
-/// A moment of a partition.
+/// The messages of one moment of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// The boards that changed; all of them now and then.
+    /// The boards that changed; now and then all of them.
     pub boards: Vec<Written>,
-    /// The keys of boards that have nothing on them any more, as was written before: the topic may drop them.
+    /// The keys of boards that are empty now and have been written as empty. Tombstones let the topic drop them.
     pub gone: Vec<String>,
-    /// To be written once the boards are acknowledged.
+    /// The tick, which is written once the boards are acknowledged.
     pub tick: Tick,
 }
 
-/// Why a partition stands still.
+/// Why a partition was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Alarm {
-    /// The log is written in a layout that this build does not know.
+    /// The log has a format version that this build does not know.
     Version(u64),
-    /// The log is that of another deployment.
+    /// The log belongs to another deployment.
     Deployment(String),
     /// A record of the log cannot be read.
     Malformed(String),
 }
 
 impl Alarm {
-    /// Every name.
+    /// Every name, for the metric.
     pub const NAMES: &[&str] = &["version", "deployment", "malformed"];
 
     pub(super) fn of(bad: BadMessage) -> Self {
@@ -131,7 +131,7 @@ impl Alarm {
         }
     }
 
-    /// The metric label.
+    /// The value of the metric's label.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Version(_) => "version",
@@ -141,22 +141,22 @@ impl Alarm {
     }
 }
 
-/// Something that happened.
+/// An event for metrics and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     /// A message was read.
     Read {
-        /// Changes that count.
+        /// The changes that count.
         taken: usize,
-        /// Copies that do not.
+        /// The copies of earlier changes, which do not count.
         copies: usize,
     },
     /// A change came after its moment was published.
     Late,
-    /// A loss was announced.
+    /// A loss was announced or found.
     Loss,
-    /// What was read is made anew from the log.
+    /// The partition starts again from the log.
     Anew,
-    /// So many keys were forgotten, as there were too many.
+    /// This many keys were forgotten because there were too many.
     Shed(u64),
 }

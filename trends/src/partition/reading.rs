@@ -1,22 +1,23 @@
-//! What was read of a partition of the log, and what is known by it.
+//! The position in one partition of the log, and what is known there.
 //!
-//! A log keeps a day and some hours, so a start seldom finds its beginning. It begins where the windows need, which is a place
-//! whose [`Filter`] is not known; the fold of the counters has stored the filter of a later one. Until that place the entries are
-//! taken through a filter that begins empty, and from there on through the stored one. That is sound for windows that begin
-//! behind the time at which reading begins:
+//! A log keeps a day and some hours, so a start seldom finds its beginning. Reading begins where the windows need it, at a
+//! position whose [`Filter`] is not known; the fold of the counters has stored the filter of a later position. Entries before
+//! that position pass through a filter that begins empty, and later ones through the stored filter. This is correct for windows
+//! that begin after the time at which reading begins:
 //!
-//! * **Nothing is missing.** An empty filter has reached no further in any stream shard than the true one has: both are raised
-//!   by what they have met, and the true one has met all that and more. So whatever the true filter accepts behind the
-//!   beginning is accepted.
-//! * **Nothing counts twice.** From the first section of a stream shard on an entry is accepted once, and the stored filter has
-//!   reached at least as far in each. What is accepted beyond that are late copies, at most half a day late, of sections from
-//!   before the beginning: changes of before it, which are in no such window, and each of them once.
-//! * **Losses are known.** An empty filter takes the first back-links for holes, so what it finds is not listened to. The stored
-//!   one knows where the last loss was announced. If that lies behind the beginning, the message there tells when. Where
-//!   another message stands before the stored place than the fold has read there, the log has lost its end: a loss, too.
+//! * **No change is missing.** The empty filter is never ahead of the true one in any stream shard: both advance with the
+//!   sections that they see, and the true one has seen more. So every entry after the beginning that the true filter accepts
+//!   is accepted.
+//! * **No change counts twice.** From the first section of a stream shard on, an entry is accepted once, and the stored filter
+//!   is at least as far in each. Other accepted entries are late copies, up to half a day late, of sections from before the
+//!   beginning. Their changes lie before every such window, and each is accepted once.
+//! * **Losses are known.** The empty filter takes the first back-links for holes, so its findings are ignored. The stored
+//!   filter knows where the last loss was announced; if that is after the beginning, the message there states when. If the
+//!   message before the stored position is not the one that the fold has read there, the log has lost its end, which is a
+//!   loss, too.
 //!
-//! A log that is read from its offset 0 needs none of that: its filter is the true one from the first message on, and before
-//! the first message there is nothing, or a loss is announced. So lists of a young deployment are exact at once.
+//! None of this is needed for a log that is read from its offset 0: its filter is the true one from the first message on, and
+//! before that message there was nothing, or a loss is announced. So the lists of a young deployment are exact at once.
 
 use tally_core::changes::{BadMessage, Body, DeploymentId, Effect, Entry, Filter, Item, Message, Place};
 use tally_core::fold::{Mark, Position, ReadTo};
@@ -27,19 +28,19 @@ use tally_core::topic::{Log, Offset, TopicId};
 use super::contract::{Looked, Note};
 use crate::Evidence;
 
-/// A partition of the log as far as it was read.
+/// A partition of the log up to the current position.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
-    /// The topic; `None` before anything is read.
+    /// The topic; `None` before anything was read.
     topic: Option<TopicId>,
-    /// Everything before this place was read.
+    /// Everything before this position was read.
     next: Place,
     filter: Filter,
-    /// What is known of a later place, and is taken over there.
+    /// The stored position, whose filter is used once reading reaches it.
     stored: Option<Position>,
-    /// The last loss that the stored filter knows, if it was announced behind the beginning.
+    /// The last loss in the stored filter, if it was announced after the beginning.
     announced: Option<Place>,
-    /// Where the log ended when it was looked at.
+    /// The end of the log at the last look.
     end: Offset,
     /// See [`Evidence::since`].
     since: Option<UnixMillis>,
@@ -50,21 +51,21 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// All of a log that has its beginning still.
+    /// Reads all of a log that still has its beginning.
     pub(super) fn of_all(Looked { log, generation, .. }: Looked) -> Self {
         let (topic, next, since) = (Some(log.topic), Place::new(generation, log.start), Some(UnixMillis(0)));
         Self { topic, next, end: log.end, since, ..Self::default() }
     }
 
-    /// The log from the offset `from` on, before which nothing is that was appended at `needed` or later and is in the log.
+    /// Reads the log from the offset `from` on. No earlier message in it was appended at `needed` or later.
     pub(super) fn of_windows(log: Log, from: Offset, needed: UnixMillis, stored: Position) -> Self {
         let since = match (from > log.start, log.start) {
             (true, _) => Some(needed),
             (false, Offset(0)) => Some(UnixMillis(0)),
-            // Messages before the first one that is there may be such that were needed.
+            // Messages before the first one in the log may have been needed.
             (false, _) => None,
         };
-        // The message before the stored place is read, too: it has to be the one that the fold has read there.
+        // The message before the stored position is read, too, to check that it is the one that the fold has read.
         let from = from.min(Offset(stored.at.offset().0.saturating_sub(1)).max(log.start));
         let next = Place::new(stored.at.generation(), from).min(stored.at);
         let announced = stored.filter.loss().filter(|loss| *loss >= next);
@@ -74,33 +75,33 @@ impl Reading {
         reading
     }
 
-    /// The next record.
+    /// The offset of the next record.
     pub(super) fn position(&self) -> Offset {
         self.next.offset()
     }
 
-    /// Whether the next record is, or will be, in this log.
+    /// Whether the position is in this log, or at its end.
     pub(super) fn goes_on_in(&self, log: &Log) -> bool {
         self.topic.as_ref() == Some(&log.topic) && (log.start..=log.end).contains(&self.position())
     }
 
-    /// Whether everything was read that the log had when it was looked at.
+    /// Whether everything up to the end at the last look was read.
     pub(super) fn has_caught_up(&self) -> bool {
         self.position() >= self.end
     }
 
-    /// Everything that was in the table by then was read; `None` where that is not known.
+    /// The time up to which all changes of the table were read, or `None` if that is not known.
     pub(super) fn as_of(&self) -> Option<UnixMillis> {
         self.filter.standing().as_of.filter(|_| self.stored.is_none())
     }
 
-    /// What is known of a window behind the second `from`, as far as the log goes.
+    /// The evidence from the log about a window after the second `from`.
     pub(super) fn evidence(&self, from: u64) -> Evidence {
         let Self { since, loss, unreadable, .. } = *self;
         Evidence { from, since, loss, unreadable, late: None, shed: 0 }
     }
 
-    /// Takes the next record. `each` is given the changes in it that count.
+    /// Handles the next record, and passes each change in it that counts to `each`.
     pub(super) fn take(
         &mut self,
         record: &Record<'_>,
@@ -140,14 +141,14 @@ impl Reading {
         Ok(notes)
     }
 
-    /// Whether another message stands before the stored place than the fold has read there: the log has lost its end. What is
-    /// stored has to do then, and changes that only the lost end had are missing here.
+    /// Whether the message before the stored position is not the one that the fold has read there: then the log has lost its
+    /// end. The stored filter is used nevertheless, and changes that only the lost end contained are missing.
     fn is_replaced(&self, read: ReadTo) -> bool {
         let stored = self.stored.as_ref().and_then(Position::read_to);
         stored.is_some_and(|stored| stored.at == read.at && stored.last != read.last)
     }
 
-    /// Takes what is stored of a place over, once it is reached.
+    /// Takes over the stored filter once reading reaches its position.
     fn take_over(&mut self, at: Place) {
         if let Some(stored) = self.stored.take_if(|stored| stored.at <= at) {
             self.filter = stored.filter;

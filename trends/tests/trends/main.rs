@@ -1,4 +1,4 @@
-//! What is trending: the lists held against every change there was, and the service that makes them.
+//! Tests the lists against all changes, and the service that makes them.
 
 #[cfg(test)]
 mod lists;

@@ -13,7 +13,7 @@ pub(crate) fn topic(id: &str, partitions: u32) -> Config {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_process_decides_and_the_others_learn() {
+async fn the_first_process_decides_and_the_others_learn_its_configuration() {
     let (store, changes) = start().await;
     assert_eq!(changes.config().await, Ok(None));
     let first = topic("t-1", 12);
@@ -26,7 +26,7 @@ async fn the_first_process_decides_and_the_others_learn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_whose_configuration_is_lost_is_not_begun_again() {
+async fn a_log_whose_configuration_is_lost_is_not_created_again() {
     let (store, changes) = start().await;
     Checkpoints::new(&store.connection).config(None).await.unwrap();
     changes.begin_log(&topic("t-1", 12)).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_log_whose_configuration_is_lost_is_not_begun_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_topic_is_adopted_once_in_the_next_generation() {
+async fn another_topic_is_adopted_once_as_the_next_generation() {
     let (store, changes) = start().await;
     let first = topic("t-1", 12);
     let next = TopicId("t-2".into());

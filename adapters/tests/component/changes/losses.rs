@@ -15,7 +15,7 @@ fn loss(kind: &str, what: &str, closed: Option<UnixMillis>) -> Loss {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_is_at_least_now_and_greater_than_all_that_are_stored() {
+async fn the_number_of_a_loss_is_at_least_now_and_greater_than_all_stored_ones() {
     let (_store, changes) = start().await;
     let first = changes.open_new_loss(BEGAN, "trimmed", "2026/a").await.unwrap();
     assert_eq!(first, LossNumber(BEGAN.0));
@@ -31,11 +31,11 @@ async fn a_number_is_at_least_now_and_greater_than_all_that_are_stored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_opened_once_and_a_closed_one_never_again() {
+async fn a_loss_is_opened_once_and_never_again_after_it_is_closed() {
     let (store, changes) = start().await;
     let number = LossNumber(7);
     let (ours, others) = (loss("hole", "changes/3 at 9", None), loss("trimmed", "2026/a", None));
-    // The first update finds no map of losses; the second is carried out.
+    // The first update finds no map of losses, and the second one succeeds.
     store.faults([Rule::new(Injected::DropReply).on("UpdateItem").nth(2)]);
     assert!(changes.open_loss(number, &ours.kind, &ours.what).await.is_err());
     assert_eq!(changes.open_loss(number, &ours.kind, &ours.what).await, Ok(ours.clone()));
@@ -52,9 +52,9 @@ async fn a_loss_is_opened_once_and_a_closed_one_never_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_finders_at_once_never_have_one_number() {
+async fn two_processes_that_find_losses_at_once_never_use_the_same_number() {
     let (store, changes) = start().await;
-    // All have read before one of them writes.
+    // All requests read before any of them writes.
     store.faults([Rule::new(Injected::Latency { min_ms: 10, max_ms: 10 })]);
     let find = |what: &'static str| changes.open_new_loss(BEGAN, "trimmed", what);
     let (one, two, three) = tokio::join!(find("a"), find("b"), find("c"));
@@ -81,7 +81,7 @@ async fn losses_that_were_closed_long_ago_are_dropped_and_open_ones_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn damaged_losses_are_poison_and_never_taken_for_none() {
+async fn damaged_losses_are_poison_and_do_not_count_as_none() {
     let (store, changes) = start().await;
     changes.open_loss(LossNumber(7), "trimmed", "2026/a").await.unwrap();
     let damaged = [

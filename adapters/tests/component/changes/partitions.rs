@@ -14,19 +14,19 @@ fn at(offset: u64) -> Place {
     Place::new(1, Offset(offset))
 }
 
-/// A standing at an offset, which says so.
+/// The standing at an offset.
 fn standing(offset: u64) -> StandingAt {
     let standing = Standing { as_of: Some(BEGAN), loss: Some(at(offset)), open: [LossNumber(offset)].into() };
     StandingAt { at: at(offset), standing }
 }
 
-/// What is stated with that standing, after so many statements.
+/// A statement with that standing, after `revision` statements.
 pub(crate) fn stated(offset: u64, revision: u64) -> Stated {
     let read = Some(ReadTo { at: at(offset + 1), last: Mark::from_stored(u64::MAX) });
     Stated { standing: standing(offset), last: Some(Mark::from_stored(offset)), read, revision }
 }
 
-/// A position at an offset whose filter knows a stream shard and a loss.
+/// A position at an offset, with a filter that knows a stream shard and a loss.
 pub(crate) fn position(offset: u64) -> Position {
     let mut filter = Filter::default();
     let opening = Opening { shard: "2026/a".into(), at: Some(offset.into()), fed: BEGAN };
@@ -37,7 +37,7 @@ pub(crate) fn position(offset: u64) -> Position {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_position_never_replaces_a_newer_one() {
+async fn an_older_position_never_replaces_a_newer_one() {
     let (_store, changes) = start().await;
     assert_eq!(changes.position(3).await, Ok(None));
     for (offset, stored) in [(5, true), (5, false), (4, false), (6, true), (0, false)] {
@@ -50,7 +50,7 @@ async fn an_old_position_never_replaces_a_newer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_statement_takes_the_place_of_the_one_before_it_alone() {
+async fn a_statement_only_replaces_the_one_that_it_was_compared_with() {
     let (_store, changes) = start().await;
     assert_eq!(changes.stated(3).await, Ok(None));
     assert_eq!(changes.state(3, &stated(5, 2)).await, Ok(Err(None)), "there is none to replace");
@@ -62,7 +62,7 @@ async fn a_statement_takes_the_place_of_the_one_before_it_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standing_of_nothing_and_a_ladder_are_read_as_they_were_stored() {
+async fn an_empty_standing_and_a_ladder_are_read_as_they_were_stored() {
     let (_store, changes) = start().await;
     assert_eq!(changes.state(0, &stated(4, 1)).await, Ok(Ok(())));
     let standing = StandingAt { at: at(5), standing: Standing::default() };
@@ -89,7 +89,7 @@ async fn a_position_whose_answer_was_lost_is_stored_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standing_that_arrives_late_does_not_go_back() {
+async fn a_standing_that_arrives_late_does_not_replace_a_newer_one() {
     let (store, changes) = start().await;
     store.faults([Rule::new(Injected::Ghost { max_delay_ms: 60_000, hang_ms: 0 }).on("PutItem").nth(1)]);
     assert!(changes.state(3, &stated(5, 1)).await.is_err());
@@ -100,7 +100,7 @@ async fn a_standing_that_arrives_late_does_not_go_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_standings_of_a_deployment_take_one_request_for_each_hundred_partitions() {
+async fn the_standings_of_a_deployment_take_one_request_per_hundred_partitions() {
     let (store, changes) = start().await;
     for partition in [0, 99, 149, 150] {
         assert_eq!(changes.state(partition, &stated(u64::from(partition) + 1, 1)).await, Ok(Ok(())));
@@ -113,7 +113,7 @@ async fn the_standings_of_a_deployment_take_one_request_for_each_hundred_partiti
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_damaged_position_is_poison_that_names_it() {
+async fn a_damaged_position_is_poison_and_is_named() {
     let (store, changes) = start().await;
     changes.store_position(3, &position(5)).await.unwrap();
     assert_eq!(changes.state(3, &stated(5, 1)).await, Ok(Ok(())));

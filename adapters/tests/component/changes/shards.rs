@@ -26,7 +26,7 @@ async fn stored(changes: &Changes, id: &str) -> StoredShard {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_shard_begins_once_and_is_found_under_its_stream_alone() {
+async fn a_stream_shard_is_created_once_and_only_found_under_its_stream() {
     let (store, changes) = start().await;
     let begun = StoredShard { shard: shard("a"), parent: None, fed: fed(None, 7), closed: None, lease: None };
     assert_eq!(changes.begin(&shard("a"), None, fed(None, 7)).await, Ok(begun.clone()));
@@ -42,7 +42,7 @@ async fn a_stream_shard_begins_once_and_is_found_under_its_stream_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn position_and_time_of_a_stream_shard_each_only_go_forward() {
+async fn the_position_and_the_time_of_a_stream_shard_only_move_forward() {
     let (store, changes) = start().await;
     changes.begin(&shard("a"), None, fed(None, 5)).await.unwrap();
     for (given, then) in [
@@ -65,7 +65,7 @@ async fn position_and_time_of_a_stream_shard_each_only_go_forward() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_shard_that_is_not_stored_is_neither_fed_nor_leased_nor_closed() {
+async fn a_stream_shard_that_is_not_stored_cannot_be_fed_leased_or_closed() {
     let (_store, changes) = start().await;
     let worker = Worker("w-1".into());
     assert!(matches!(changes.store_fed(&shard("a"), fed(Some(1), 1)).await, Err(Fault::Fatal(_))));
@@ -95,7 +95,7 @@ async fn a_closed_stream_shard_stays_closed_until_it_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_one_workers_until_its_beat_stands_still_or_it_is_given_back() {
+async fn a_lease_belongs_to_one_worker_until_it_is_no_longer_renewed_or_is_returned() {
     let (store, changes) = start().await;
     let (one, other) = (Worker("w-1".into()), Worker("w-2".into()));
     changes.begin(&shard("a"), None, Fed::default()).await.unwrap();

@@ -14,7 +14,7 @@ fn milestone(n: i64, member: &str) -> Milestone {
     Milestone { n, by, at: BEGAN, lag: 250, version: 17, exact: true, skipped: 0 }
 }
 
-/// The milestones of the post that have a record, the greatest first.
+/// The recorded milestones of the post, the greatest first.
 async fn recorded(store: &Store, post: &str) -> Vec<Milestone> {
     let recounts = Recounts::new(&store.connection);
     let found = recounts.milestones(&likes(post), 100).await.unwrap();
@@ -51,7 +51,7 @@ async fn a_crossing_writes_the_counter_and_its_records_or_neither() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_counter_that_differs_refuses_the_crossing_and_no_record_is_put() {
+async fn a_counter_that_has_changed_refuses_the_crossing_and_no_record_is_written() {
     let (store, counters) = start().await;
     let before = stored(&counters, "p").await;
     let other = gained(Some(&before), 4, 1, 12);
@@ -65,7 +65,7 @@ async fn a_counter_that_differs_refuses_the_crossing_and_no_record_is_put() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_is_there_refuses_the_crossing_and_stays_and_the_counter_is_written_alone() {
+async fn an_existing_record_refuses_the_crossing_and_the_counter_is_then_written_alone() {
     let (store, counters) = start().await;
     let first = milestone(7, "first");
     assert_eq!(
@@ -83,7 +83,7 @@ async fn a_record_that_is_there_refuses_the_crossing_and_stays_and_the_counter_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crossing_that_is_repeated_after_its_answer_was_lost_changes_nothing_more() {
+async fn repeating_a_crossing_whose_answer_was_lost_changes_nothing() {
     let (store, counters) = start().await;
     let before = stored(&counters, "p").await;
     let after = gained(Some(&before), 3, 1, 12);
@@ -95,12 +95,12 @@ async fn a_crossing_that_is_repeated_after_its_answer_was_lost_changes_nothing_m
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crossing_has_room_for_a_hundred_shards_and_refuses_more_before_it_is_sent() {
+async fn a_crossing_can_change_a_hundred_shards_and_refuses_more_before_it_is_sent() {
     let (store, counters) = start().await;
     let mut sparse = gained(None, 0, 1, 1);
     sparse.corrections = 1;
     assert_eq!(write(&counters, &update("p", None, &sparse)).await, Written::Stored);
-    // Absent parts of long names take the most room.
+    // Long names without parts need the most room.
     let wide = |shards: u16| (0..shards).fold(sparse.clone(), |counter, n| gained(Some(&counter), 255 - n, 1, 2));
     let mut most: Counter = wide(u16::try_from(Counters::SHARDS_CROSSED).unwrap());
     (most.gap, most.doubt, most.corrections) = (Some(at(1)), [shard(4)].into(), 2);

@@ -1,4 +1,4 @@
-//! Statements and expressions say the same: whatever a counter was, it becomes what its update says, or is refused as it is.
+//! Statements and expressions are equivalent: any counter becomes what its update says, or is refused unchanged.
 
 use proptest::collection::{btree_map, btree_set};
 use proptest::option;
@@ -27,8 +27,8 @@ fn counters() -> impl Strategy<Value = Counter> {
     )
 }
 
-/// Whether an update from `before` to `after` may meet `stands`: everything that it sets is as it was, and so are version,
-/// total and number of corrections.
+/// Whether an update from `before` to `after` succeeds on `stands`: everything that it sets has the old value, and so have the
+/// version, the total and the number of corrections.
 fn admits(stands: &Counter, before: &Counter, after: &Counter) -> bool {
     let same_parts = before.parts.keys().chain(after.parts.keys()).all(|shard| {
         before.parts.get(shard) == after.parts.get(shard) || stands.parts.get(shard) == before.parts.get(shard)
@@ -39,7 +39,7 @@ fn admits(stands: &Counter, before: &Counter, after: &Counter) -> bool {
         && same_parts
 }
 
-/// What stands afterwards.
+/// The counter after the update.
 fn overlaid(stands: &Counter, before: &Counter, after: &Counter) -> Counter {
     let mut then = stands.clone();
     (then.version, then.likes, then.corrections) = (after.version, after.likes, after.corrections);
@@ -86,7 +86,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn an_update_meets_what_it_names_or_is_refused(
+    fn an_update_succeeds_if_the_counter_has_the_expected_values_and_is_refused_otherwise(
         before in counters(),
         after in counters(),
         other in counters(),
@@ -97,9 +97,9 @@ proptest! {
         runtime.block_on(check(stands, before, after));
     }
 
-    /// What stands differs in one thing alone, which the update may or may not touch.
+    /// The stored counter differs in a single value, which the update may or may not set.
     #[test]
-    fn an_update_is_refused_over_each_thing_that_it_sets_or_always_names(
+    fn an_update_is_refused_if_any_value_differs_that_it_sets_or_always_compares(
         before in counters(),
         after in counters(),
         other in counters(),

@@ -13,7 +13,7 @@ use tally_testkit::BEGAN;
 use super::{TABLE, gained, key, likes, start, stored, update, write};
 
 #[tokio::test(start_paused = true)]
-async fn counters_are_read_by_their_names_and_absent_ones_are_left_out() {
+async fn counters_are_read_by_name_and_missing_ones_are_left_out() {
     let (_store, counters) = start().await;
     let counter = stored(&counters, "p").await;
     let views =
@@ -32,7 +32,7 @@ async fn counters_are_read_by_their_names_and_absent_ones_are_left_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_absent_counter_is_known_to_be_absent_only_beside_the_reserved_row() {
+async fn a_counter_only_counts_as_missing_if_the_reserved_row_exists() {
     let (store, counters) = start().await;
     let reserved = async |posts: &[&str]| {
         let ids: Vec<_> = posts.iter().map(|post| likes(post)).collect();
@@ -55,7 +55,7 @@ async fn an_absent_counter_is_known_to_be_absent_only_beside_the_reserved_row() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_counters_than_a_request_takes_are_read_and_what_it_leaves_out_is_asked_for_again() {
+async fn more_counters_than_fit_into_a_request_are_read_and_unprocessed_keys_are_requested_again() {
     let (store, counters) = start().await;
     let ids: Vec<_> = (0..120).map(|n| likes(&format!("p-{n}"))).collect();
     let counter = gained(None, 3, 1, 10);
@@ -74,7 +74,7 @@ async fn more_counters_than_a_request_takes_are_read_and_what_it_leaves_out_is_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_are_left_out_again_and_again_are_throttled() {
+async fn keys_that_are_left_out_repeatedly_count_as_throttled() {
     let (store, counters) = start().await;
     let ids: Vec<_> = (0..100).map(|n| likes(&format!("p-{n}"))).collect();
     store.faults([Rule::new(Injected::Unprocessed).on("BatchGetItem")]);
@@ -95,7 +95,7 @@ async fn keys_that_are_left_out_again_and_again_are_throttled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_damaged_item_is_poison_that_names_it_and_spares_the_others() {
+async fn a_damaged_item_is_poison_is_named_and_does_not_affect_others() {
     let (store, counters) = start().await;
     let counter = stored(&counters, "p").await;
     stored(&counters, "q").await;
@@ -107,7 +107,7 @@ async fn a_damaged_item_is_poison_that_names_it_and_spares_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scan_has_each_counter_once_and_nothing_that_is_none() {
+async fn a_scan_returns_each_counter_once_and_nothing_else() {
     let (store, counters) = start().await;
     counters.put_reserved().await.unwrap();
     let remote = json!({"post_id": {"S": "p-1\u{1f}@eu"}, "likes": {"N": "5"}, "version": {"N": "1"}});

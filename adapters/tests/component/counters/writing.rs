@@ -9,7 +9,7 @@ use tally_emulator::{Fault as Injected, Rule};
 use super::{TABLE, at, gained, key, now, shard, start, stored, update, write};
 
 #[tokio::test(start_paused = true)]
-async fn an_update_sets_what_differs_and_leaves_the_rest() {
+async fn an_update_only_sets_what_differs() {
     let (store, counters) = start().await;
     let before = stored(&counters, "p").await;
     store.edit(TABLE, key("p"), "note", json!({"S": "kept"})).await;
@@ -30,7 +30,7 @@ async fn an_update_sets_what_differs_and_leaves_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_that_is_repeated_after_its_answer_was_lost_changes_nothing_more() {
+async fn repeating_an_update_whose_answer_was_lost_changes_nothing() {
     let (store, counters) = start().await;
     let first = gained(None, 3, 5, 10);
     let insert = update("p", None, &first);
@@ -49,7 +49,7 @@ async fn an_update_that_is_repeated_after_its_answer_was_lost_changes_nothing_mo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_the_client_repeats_after_its_answer_was_lost_shows_what_its_first_copy_wrote() {
+async fn a_batch_that_the_client_retries_returns_what_its_first_copy_wrote() {
     let (store, _) = start().await;
     let counters = Counters::new(&store.repeating(3));
     let before = stored(&counters, "p").await;
@@ -106,7 +106,7 @@ async fn an_edit_by_hand_between_read_and_write_is_never_overwritten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_counter_that_was_deleted_is_refused_without_an_item_and_inserted_again() {
+async fn an_update_of_a_deleted_counter_is_refused_and_the_counter_is_inserted_again() {
     let (store, counters) = start().await;
     let before = stored(&counters, "p").await;
     store.call("DeleteItem", json!({"TableName": TABLE, "Key": key("p")})).await;
@@ -117,7 +117,7 @@ async fn a_counter_that_was_deleted_is_refused_without_an_item_and_inserted_agai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_statement_that_goes_wrong_spares_the_others_of_its_batch_and_is_written_when_it_is_repeated() {
+async fn a_failed_statement_does_not_affect_its_batch_and_is_written_when_repeated() {
     for (fault, class) in [
         (Injected::Throttle, "throttled"),
         (Injected::Conflict, "transient"),
@@ -154,7 +154,7 @@ async fn a_batch_that_is_refused_as_a_whole_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_is_gone_may_come_back() {
+async fn a_missing_table_is_a_fault_that_may_pass() {
     let (store, counters) = start().await;
     store.call("DeleteTable", json!({"TableName": TABLE})).await;
     let written = write(&counters, &update("p", None, &Counter::default())).await;
@@ -162,7 +162,7 @@ async fn a_table_that_is_gone_may_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_damaged_item_fails_its_update_and_is_named() {
+async fn the_update_of_a_damaged_item_fails_and_names_it() {
     let (store, counters) = start().await;
     let before = stored(&counters, "p").await;
     store.edit(TABLE, key("p"), "s4", json!({"S": "two"})).await;
@@ -174,7 +174,7 @@ async fn a_damaged_item_fails_its_update_and_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_counter_with_every_shard_is_written_and_changed_at_once() {
+async fn a_counter_with_all_shards_is_written_and_changed_at_once() {
     let (_store, counters) = start().await;
     let every = |before: Option<&Counter>, to| {
         (0..256).fold(before.cloned().unwrap_or_default(), |counter, k| gained(Some(&counter), k, 1, to))
@@ -190,14 +190,14 @@ async fn a_counter_with_every_shard_is_written_and_changed_at_once() {
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "of the same counter")]
-async fn two_updates_of_one_counter_never_share_a_request() {
+async fn two_updates_of_one_counter_are_never_in_one_request() {
     let (_store, counters) = start().await;
     let counter = gained(None, 3, 1, 10);
     let _ = counters.write(&["p", "p"].map(|post| update(post, None, &counter))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_to_write_is_no_request() {
+async fn no_updates_send_no_request() {
     let (store, counters) = start().await;
     assert_eq!(counters.write(&[]).await, Ok(vec![]));
     assert_eq!(store.requests("BatchExecuteStatement"), 0);

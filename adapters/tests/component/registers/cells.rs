@@ -36,13 +36,13 @@ async fn advance(registers: &Registers, from: Option<Cell>, to: Cell) -> Advance
     registers.advance_cells(&partition(), &[update], confirmed()).await.remove(0)
 }
 
-/// What the stream says the cells come to.
+/// The sum of the cells according to the stream.
 async fn counted(store: &Store) -> i64 {
     streamed(store).await.iter().map(Record::delta).sum()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cell_moves_from_the_version_it_has_come_to_and_from_no_other() {
+async fn a_cell_advances_only_from_its_current_version() {
     let (store, registers) = start().await;
     let (first, second) = (cell(5, 3), cell(3, 8));
     assert_eq!(read(&registers, 7).await, None);
@@ -56,7 +56,7 @@ async fn a_cell_moves_from_the_version_it_has_come_to_and_from_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_that_is_repeated_after_its_answer_was_lost_adds_nothing() {
+async fn repeating_an_update_whose_answer_was_lost_adds_nothing() {
     let (store, registers) = start().await;
     for (from, to, statement) in [(None, cell(5, 3), "PartiQLInsert"), (Some(cell(5, 3)), cell(9, 4), "PartiQLUpdate")]
     {
@@ -70,7 +70,7 @@ async fn an_update_that_is_repeated_after_its_answer_was_lost_adds_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cell_that_was_deleted_is_read_again() {
+async fn a_deleted_cell_is_read_again() {
     let (store, registers) = start().await;
     assert_eq!(advance(&registers, None, cell(5, 3)).await, Advanced::Stored);
     store.call("DeleteItem", json!({"TableName": TABLE, "Key": stored_key(7)})).await;
@@ -79,7 +79,7 @@ async fn a_cell_that_was_deleted_is_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cells_are_updated_and_read_each_by_itself_and_in_order() {
+async fn cells_are_updated_and_read_independently_and_in_order() {
     let (store, registers) = start().await;
     let update = |shard| CellUpdate { key: key(shard), from: None, to: cell(i64::from(shard), 1) };
     store.faults([Rule::new(Injected::Throttle).on("PartiQLInsert").nth(2)]);
@@ -94,7 +94,7 @@ async fn cells_are_updated_and_read_each_by_itself_and_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_come_while_answers_are_lost_are_added_once() {
+async fn events_that_arrive_while_answers_are_lost_are_added_once() {
     let (store, registers) = start().await;
     let (mut adding, mut lost) = (Adding::default(), 0);
     for attempt in 0..60 {

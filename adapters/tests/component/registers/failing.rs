@@ -16,7 +16,7 @@ fn likes(count: usize) -> Vec<Arc<Write>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_repeated_after_its_answer_was_lost_finds_itself() {
+async fn repeating_a_write_whose_answer_was_lost_finds_its_own_row() {
     let (store, registers) = start().await;
     let events = [(like("u", 1), "PartiQLInsert"), (unlike("u", 2), "PartiQLUpdate"), (like("u", 3), "PartiQLUpdate")];
     for (event, statement) in events {
@@ -31,7 +31,7 @@ async fn a_write_that_is_repeated_after_its_answer_was_lost_finds_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_without_an_answer_is_unknown_for_all_its_writes_and_is_sent_once() {
+async fn a_request_without_an_answer_has_unknown_outcomes_and_is_not_sent_again() {
     let (store, _) = start().await;
     let registers = Registers::new(&store.repeating(3));
     store.faults([Rule::new(Injected::DropReply).on("BatchExecuteStatement").nth(1)]);
@@ -58,7 +58,7 @@ async fn a_late_copy_of_an_older_event_finds_the_newer_row_or_its_tombstone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_statement_that_goes_wrong_spares_the_others_of_its_request() {
+async fn a_failed_statement_does_not_affect_the_others_of_its_request() {
     for (fault, class) in [
         (Injected::Throttle, "throttled"),
         (Injected::Conflict, "transient"),
@@ -78,7 +78,7 @@ async fn a_statement_that_goes_wrong_spares_the_others_of_its_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_statement_that_goes_wrong_is_its_own_writes_outcome() {
+async fn a_failed_second_statement_is_the_outcome_of_its_own_write() {
     let (store, registers) = start().await;
     assert_eq!(write_all(&registers, &likes(3), GONE, confirmed()).await, vec![Written::Stored; 3]);
     store.faults([Rule::new(Injected::Throttle).on("PartiQLUpdate").nth(2)]);
@@ -100,10 +100,10 @@ async fn a_request_that_is_throttled_as_a_whole_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_the_store_refuses_by_validation_is_refused_alone() {
+async fn a_write_with_a_validation_error_is_refused_alone() {
     let (store, registers) = start().await;
     assert_eq!(write_all(&registers, &likes(3), GONE, confirmed()).await, vec![Written::Stored; 3]);
-    // An item of almost the greatest size takes no further attribute.
+    // An item of almost the maximum size has no room for another attribute.
     store.edit(TABLE, key("1"), "by_hand", json!({"S": "x".repeat(409_530)})).await;
     let row = stored(&store, "1").await;
     let events = ["0", "1", "2"].map(|member| like_from(member, 2, &"r".repeat(32)));
@@ -114,9 +114,9 @@ async fn a_write_that_the_store_refuses_by_validation_is_refused_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_refused_as_a_whole_goes_statement_by_statement() {
+async fn a_request_that_is_refused_as_a_whole_is_sent_again_statement_by_statement() {
     let (store, registers) = start().await;
-    // Two statements of one row are refused by validation, and every other one of their request with them.
+    // Two statements about one row are a validation error, which affects every other statement of their request.
     let writes = [like("u", 1), like("w", 1), like("u", 2)];
     assert_eq!(write_all(&registers, &writes, GONE, confirmed()).await, vec![Written::Stored; 3]);
     assert_eq!((stored(&store, "u").await, stored(&store, "w").await), (liked(2), liked(1)));
@@ -124,7 +124,7 @@ async fn a_request_that_is_refused_as_a_whole_goes_statement_by_statement() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_comes_or_goes_between_two_statements_begins_again() {
+async fn a_row_that_appears_or_disappears_between_two_statements_is_written_from_the_beginning() {
     let (store, registers) = start().await;
     assert_eq!(write(&registers, unlike("u", 1)).await, Written::Stored);
     // The tombstone expires while the first statement is under way.
@@ -137,13 +137,13 @@ async fn a_row_that_comes_or_goes_between_two_statements_begins_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_is_gone_may_come_back() {
+async fn a_missing_table_is_a_fault_that_may_pass() {
     let (store, registers) = start().await;
     store.call("DeleteTable", json!({"TableName": TABLE})).await;
     assert_eq!(write(&registers, like("u", 1)).await.answer(), Some(Answer::Again));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_takes_nothing_until_an_operator_acts_is_no_answer() {
+async fn a_store_that_refuses_everything_until_an_operator_acts_gives_no_outcome() {
     assert_eq!(Written::Failed(Fault::Fatal("access denied".to_owned())).answer(), None);
 }

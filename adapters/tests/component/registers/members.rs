@@ -38,7 +38,7 @@ async fn a_row_is_what_the_newest_event_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_is_not_newer_changes_nothing_and_is_told_what_stands() {
+async fn an_event_that_is_not_newer_changes_nothing_and_gets_the_stored_version() {
     for stands in [like("u", 5), unlike("u", 5)] {
         let (store, registers) = start().await;
         assert_eq!(write(&registers, stands).await, Written::Stored);
@@ -75,7 +75,7 @@ async fn an_unlike_without_a_row_leaves_a_tombstone_that_stops_an_older_like() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tombstone_weighs_nothing_in_the_stream_and_a_like_again_is_one_more() {
+async fn a_tombstone_weighs_nothing_in_the_stream_and_a_like_again_adds_one() {
     let (store, registers) = start().await;
     let mut deltas = Vec::new();
     for event in [unlike("u", 1), like("u", 2), like("u", 3), unlike("u", 4), unlike("u", 5), like("u", 6)] {
@@ -86,7 +86,7 @@ async fn a_tombstone_weighs_nothing_in_the_stream_and_a_like_again_is_one_more()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_has_the_version_of_the_event_before_and_of_the_one_after() {
+async fn a_stream_entry_has_the_versions_before_and_after_the_change() {
     let (store, registers) = start().await;
     for event in [like("u", 1), unlike("u", 2), like("u", 3), like("u", 4), unlike("u", 5)] {
         assert_eq!(write(&registers, event).await, Written::Stored);
@@ -96,7 +96,7 @@ async fn an_entry_has_the_version_of_the_event_before_and_of_the_one_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_store_deletes_a_tombstone_once_it_has_expired_and_never_a_row_that_was_liked_again() {
+async fn the_store_deletes_an_expired_tombstone_but_never_a_row_that_was_liked_again() {
     let (store, registers) = start().await;
     let gone = BEGAN.0 / 1_000 + 3_600;
     for event in [like("u", 1), unlike("u", 2), like("w", 3), unlike("w", 4), like("w", 5)] {
@@ -111,7 +111,7 @@ async fn the_store_deletes_a_tombstone_once_it_has_expired_and_never_a_row_that_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_has_every_kind_of_write_over_every_kind_of_row_and_answers_in_their_order() {
+async fn one_request_can_contain_every_kind_of_write_on_every_kind_of_row() {
     let (store, registers) = start().await;
     let events = |row: &str| {
         [
@@ -138,7 +138,7 @@ async fn a_request_has_every_kind_of_write_over_every_kind_of_row_and_answers_in
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_likes_need_one_request_and_nothing_to_write_needs_none() {
+async fn first_likes_need_one_request_and_an_empty_list_none() {
     let (store, registers) = start().await;
     let writes: Vec<_> = (0..Progress::STATEMENTS).map(|n| like(&n.to_string(), 1)).collect();
     assert_eq!(write_all(&registers, &writes, GONE, confirmed()).await, vec![Written::Stored; 25]);
@@ -147,7 +147,7 @@ async fn first_likes_need_one_request_and_nothing_to_write_needs_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_without_a_version_is_not_overwritten_and_is_named() {
+async fn a_row_without_a_version_is_named_and_not_overwritten() {
     let (store, registers) = start().await;
     assert_eq!(write(&registers, like("u", 1)).await, Written::Stored);
     store.edit(TABLE, key("u"), "v", json!(null)).await;

@@ -1,4 +1,4 @@
-//! A partition and its rows together, while requests go wrong.
+//! A partition and its rows, with failing requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::{GONE, TABLE, confirmed, like, unlike, write_all};
 
 const EVENTS: u64 = 600;
 
-/// The event at an offset: a walk over members and actions that repeats neither soon.
+/// The event at an offset: a sequence of members and actions that takes long to repeat itself.
 fn event(offset: u64) -> Arc<Write> {
     let member = ((offset * offset + offset / 7) % 40).to_string();
     if offset.is_multiple_of(3) { unlike(&member, offset) } else { like(&member, offset) }
 }
 
-/// Takes in all events of a partition from an offset on and writes them, two requests at a time, up to so many rounds.
+/// Writes all events of a partition from an offset on, with two requests under way, for at most `rounds` rounds.
 async fn consume(registers: &Registers, from: u64, rounds: usize) -> Offset {
     let mut progress = Progress::new(Offset(from));
     for round in 0..rounds {
@@ -45,7 +45,7 @@ async fn consume(registers: &Registers, from: u64, rounds: usize) -> Offset {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_equal_the_last_events_whatever_goes_wrong_and_wherever_reading_begins_again() {
+async fn rows_equal_the_last_events_despite_failed_requests_and_repeated_reading() {
     for seed in 0..10 {
         let store = Store::with(Config { seed, ..Config::default() }).await;
         let registers = Registers::new(&store.connection);
@@ -78,7 +78,7 @@ async fn rows_equal_the_last_events_whatever_goes_wrong_and_wherever_reading_beg
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_like_costs_one_unit_and_what_replaces_a_row_two() {
+async fn a_first_like_costs_one_write_unit_and_replacing_a_row_two() {
     let store = Store::with(Config { key_write_units: Some(20), ..Config::default() }).await;
     let registers = Registers::new(&store.connection);
     for (offset, members, paid) in [(1, 25, 20), (2, 12, 8)] {

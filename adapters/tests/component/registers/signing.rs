@@ -1,4 +1,4 @@
-//! Which statements are sent at all, and with which date.
+//! Which statements are sent, and with which date they are signed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use tally_testkit::{BEGAN, Store};
 
 use super::{GONE, TABLE, confirmed, like, start, version, write_all};
 
-/// The emulator on a machine that may sleep between a signature and what is sent; keeps the dates of statements.
+/// The emulator behind a machine that may be suspended between signing and sending. It records the dates of statements.
 #[derive(Clone, Debug)]
 struct Machine {
     emulator: SharedHttpClient,
@@ -55,7 +55,7 @@ impl HttpConnector for Way {
     }
 }
 
-/// A machine whose clock is off, and its rows.
+/// A machine with a wrong clock, and its rows.
 fn machine(store: &Store, now: UnixMillis) -> (Machine, Connection) {
     let (sleeps, dates) = (Arc::default(), Arc::default());
     let machine = Machine { emulator: store.emulator.http_client(), sleeps, dates };
@@ -65,7 +65,7 @@ fn machine(store: &Store, now: UnixMillis) -> (Machine, Connection) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_confirmation_sends_nothing_and_a_new_one_does() {
+async fn nothing_is_sent_after_the_confirmation_expires_until_there_is_a_new_one() {
     let (store, registers) = start().await;
     let old = confirmed();
     tokio::time::advance(Confirmed::GOOD_FOR).await;
@@ -87,23 +87,23 @@ async fn an_expired_confirmation_sends_nothing_and_a_new_one_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_statement_that_was_signed_before_the_machine_slept_carries_the_old_date() {
+async fn a_statement_signed_before_the_machine_was_suspended_has_the_old_date() {
     let store = Store::start().await;
     let (machine, connection) = machine(&store, BEGAN);
     let registers = Registers::new(&connection);
     *machine.sleeps.lock().unwrap() = Duration::from_secs(24 * 3_600);
     write_all(&registers, &[like("u", 1)], GONE, confirmed()).await;
-    // As of the store's clock at the start of every test, whatever it is when the request arrives.
+    // The store's clock when every test starts, whatever it shows when the request arrives.
     assert_eq!(*machine.dates.lock().unwrap(), ["20231114T221320Z"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn statements_are_signed_by_the_stores_clock_and_anew_each_time() {
+async fn statements_are_signed_by_the_stores_clock_each_time_anew() {
     for off in [-600_000, 0, 600_000] {
         let store = Store::start().await;
         let (machine, connection) = machine(&store, UnixMillis(BEGAN.0.checked_add_signed(off).unwrap()));
         let registers = Registers::new(&connection);
-        // The first answer tells what time it is.
+        // The first answer shows the store's time.
         registers
             .read_cells(&Partition { topic: "likes".into(), index: 0 }, &["p#+views.0".parse().unwrap()])
             .await

@@ -1,4 +1,4 @@
-//! The engines the log's suite is run against.
+//! The engines that the log's suite runs against.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -22,17 +22,17 @@ pub(crate) const PARTITIONS: u32 = 4;
 /// Rebalances of the in-process cluster take up to fifteen seconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An engine under contract, with one topic.
+/// A Kafka engine with one topic.
 pub(crate) trait Engine {
     fn topic(&self) -> &str;
     fn join(&self) -> Box<dyn Intake>;
     fn producer(&self) -> Arc<dyn Producer>;
     fn reader(&self) -> Arc<dyn TopicReader>;
-    /// Transactions under the name of the engine's own.
+    /// Transactions under the engine's transactional id.
     fn transactions(&self) -> Arc<dyn Transactions>;
 }
 
-/// The twin, with the broker behind it.
+/// The in-memory log.
 pub(crate) struct Twin(pub(crate) Broker);
 
 impl Twin {
@@ -64,7 +64,7 @@ impl Engine for Twin {
 pub(crate) struct Librdkafka {
     brokers: String,
     topic: String,
-    /// Gone when dropped, where it is one of our own.
+    /// Ends when dropped, if it was started here.
     pub(crate) cluster: Option<MockCluster<'static, DefaultProducerContext>>,
 }
 
@@ -75,7 +75,7 @@ impl Librdkafka {
         Self { brokers: cluster.bootstrap_servers(), topic: "likes".to_owned(), cluster: Some(cluster) }
     }
 
-    /// A topic of its own at brokers that others use, too; left behind.
+    /// A topic of its own on shared brokers, which is left there.
     pub(crate) async fn elsewhere(partitions: u32) -> Self {
         let brokers = std::env::var(BROKERS).unwrap_or_else(|error| panic!("{BROKERS}: {error}"));
         let topic = format!("contract-{:016x}", RandomState::new().hash_one(()));
@@ -114,12 +114,12 @@ impl Librdkafka {
 }
 
 impl Librdkafka {
-    /// A reader whose bookmarks are those of the group that is joined.
+    /// A reader whose bookmarks are the offsets of the joined group.
     pub(crate) fn reader_of_members(&self) -> KafkaTopicReader {
         KafkaTopicReader::new(&self.settings(), &format!("{GROUP}-{}", self.topic), &self.topic).unwrap()
     }
 
-    /// As retention would: everything of a partition before `start`. The in-process cluster cannot.
+    /// Deletes everything in a partition before `start`, as retention does. The in-process cluster does not support it.
     pub(crate) async fn delete_before(&self, index: u32, start: u64) {
         let mut offsets = TopicPartitionList::new();
         let (index, start) = (i32::try_from(index).unwrap(), i64::try_from(start).unwrap());
@@ -147,7 +147,7 @@ impl Engine for Librdkafka {
     }
 }
 
-/// Librdkafka against the brokers that `TALLY_TEST_BROKERS` names, or else against its in-process cluster.
+/// Librdkafka with the brokers in `TALLY_TEST_BROKERS`, or else with its in-process cluster.
 pub(crate) async fn kafka(partitions: u32) -> Librdkafka {
     if std::env::var_os(BROKERS).is_some() {
         Librdkafka::elsewhere(partitions).await
@@ -156,7 +156,7 @@ pub(crate) async fn kafka(partitions: u32) -> Librdkafka {
     }
 }
 
-/// The twin, and a Kafka.
+/// The in-memory log, and a Kafka.
 pub(crate) async fn engines() -> [Box<dyn Engine>; 2] {
     [Box::new(Twin::new(PARTITIONS)), Box::new(kafka(PARTITIONS).await)]
 }

@@ -1,4 +1,4 @@
-//! Groups: every partition has one owner, whichever members come and go.
+//! Groups: every partition has one owner while members join and leave.
 
 use std::collections::BTreeSet;
 
@@ -26,17 +26,17 @@ async fn share_and_leave(engine: &dyn Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_share_the_partitions_and_a_leaver_gives_its_back() {
+async fn members_share_the_partitions_and_a_leaving_member_returns_its_own() {
     share_and_leave(&Twin::new(PARTITIONS)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: waits for a group of the in-process Kafka"]
-async fn members_of_a_group_of_kafka_share_the_partitions_and_a_leaver_gives_its_back() {
+async fn members_of_a_kafka_group_share_the_partitions_and_a_leaving_member_returns_its_own() {
     share_and_leave(&kafka(PARTITIONS).await).await;
 }
 
-/// Each partition has one owner, which reads it from its first record on; no member has more than its fair share.
+/// Each partition has one owner, which reads it from its first record on, and no member has more than its share.
 async fn share(members: &mut [Member], partitions: usize) {
     let fair = partitions / members.len();
     let shared = |members: &[Member]| {
@@ -75,32 +75,32 @@ async fn come_and_go(engine: &dyn Engine, partitions: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_three_members_who_come_and_go_each_reads_its_share_of_12_partitions() {
+async fn three_members_that_join_and_leave_each_read_their_share_of_12_partitions() {
     come_and_go(&Twin::new(12), 12).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_three_members_who_come_and_go_each_reads_its_share_of_64_partitions() {
+async fn three_members_that_join_and_leave_each_read_their_share_of_64_partitions() {
     come_and_go(&Twin::new(64), 64).await;
 }
 
-/// The in-process cluster takes half a minute for each that comes.
+/// The in-process cluster takes half a minute for each member that joins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
-async fn of_three_members_of_a_group_of_kafka_each_reads_its_share_of_12_partitions() {
+async fn three_members_of_a_kafka_group_each_read_their_share_of_12_partitions() {
     come_and_go(&Librdkafka::elsewhere(12).await, 12).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
-async fn of_three_members_of_a_group_of_kafka_each_reads_its_share_of_64_partitions() {
+async fn three_members_of_a_kafka_group_each_read_their_share_of_64_partitions() {
     come_and_go(&Librdkafka::elsewhere(64).await, 64).await;
 }
 
-/// The in-process cluster describes no group.
+/// The in-process cluster cannot describe groups.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
-async fn who_is_in_a_group_and_what_each_member_holds_is_known_and_its_offsets_are_set_once_none_is() {
+async fn a_group_can_be_described_and_its_offsets_set_once_it_has_no_members() {
     let engine = Librdkafka::elsewhere(PARTITIONS).await;
     let reader = engine.reader_of_members();
     assert_eq!(reader.members().await, Ok(vec![]));

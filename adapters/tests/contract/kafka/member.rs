@@ -9,7 +9,7 @@ use tally_core::topic::Offset;
 
 use super::engine::{Engine, PATIENCE};
 
-/// A member and what it owns, polled only while a test waits for something.
+/// A member and its partitions. It is only polled while a test waits for something.
 pub(crate) struct Member {
     pub(crate) intake: Box<dyn Intake>,
     pub(crate) owned: BTreeMap<u32, Arc<dyn OwnedPartition>>,
@@ -37,7 +37,7 @@ impl Member {
         }
     }
 
-    /// Owns so many partitions.
+    /// Waits until it owns this many partitions.
     pub(crate) async fn owns(&mut self, count: usize) {
         let waited = tokio::time::timeout(PATIENCE, async {
             while self.owned.len() != count {
@@ -47,7 +47,7 @@ impl Member {
         waited.await.expect("a rebalance in time");
     }
 
-    /// What `work` yields, with the membership polled meanwhile.
+    /// Runs `work`, and polls the membership meanwhile.
     pub(crate) async fn polled<T>(&mut self, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
         loop {

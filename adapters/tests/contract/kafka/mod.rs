@@ -1,5 +1,5 @@
-//! The contract of the log's ports, held by the in-memory twin and by librdkafka: against the brokers that
-//! `TALLY_TEST_BROKERS` names, or else against its in-process cluster.
+//! The contract of the log's ports, for the in-memory log and for librdkafka with the brokers in `TALLY_TEST_BROKERS`, or else
+//! with its in-process cluster.
 
 mod engine;
 mod groups;
@@ -33,7 +33,7 @@ async fn fill(engine: &dyn Engine, index: u32, count: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_arrives_as_it_was_written_where_its_key_belongs() {
+async fn a_record_arrives_unchanged_in_the_partition_of_its_key() {
     for engine in engines().await {
         let headers = [("trace", Some(&b"t\xff"[..])), ("empty", None)];
         let sent =
@@ -53,7 +53,7 @@ async fn a_record_arrives_as_it_was_written_where_its_key_belongs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_finished_is_committed_for_the_next_member_and_what_never_was_is_not() {
+async fn the_next_member_resumes_at_the_finished_offset_if_there_is_one() {
     for engine in engines().await {
         fill(&*engine, 1, 3).await;
         let mut member = Member::new(&*engine);
@@ -85,7 +85,7 @@ async fn what_is_finished_is_committed_for_the_next_member_and_what_never_was_is
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partition_is_read_from_where_it_is_started_and_again_from_elsewhere() {
+async fn a_partition_is_read_from_any_start_and_can_be_restarted_elsewhere() {
     for engine in engines().await {
         fill(&*engine, 1, 300).await;
         let mut member = Member::new(&*engine);
@@ -108,7 +108,7 @@ async fn a_partition_is_read_from_where_it_is_started_and_again_from_elsewhere()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_position_outside_the_log_is_a_fault_and_not_a_guess() {
+async fn a_position_outside_of_the_log_is_a_fault() {
     for engine in engines().await {
         fill(&*engine, 0, 5).await;
         let mut member = Member::new(&*engine);
@@ -123,7 +123,7 @@ async fn a_position_outside_the_log_is_a_fault_and_not_a_guess() {
     }
 }
 
-/// Ten records, of which the first six are gone.
+/// The partition has ten records, the first six of which are deleted.
 async fn what_is_left_is_read(engine: &dyn Engine) {
     let mut member = Member::new(engine);
     member.owns(PARTITIONS as usize).await;
@@ -142,7 +142,7 @@ async fn what_is_left_is_read(engine: &dyn Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_retention_deleted_is_a_fault_to_read_and_the_log_says_where_it_begins() {
+async fn deleted_records_are_a_fault_and_the_log_states_its_first_offset() {
     let twin = Twin::new(PARTITIONS);
     fill(&twin, 0, 10).await;
     fill(&twin, 1, 2).await;
@@ -150,10 +150,10 @@ async fn what_retention_deleted_is_a_fault_to_read_and_the_log_says_where_it_beg
     what_is_left_is_read(&twin).await;
 }
 
-/// The in-process cluster cannot be told to delete.
+/// The in-process cluster cannot delete records.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
-async fn what_kafka_deleted_is_a_fault_to_read_and_the_log_says_where_it_begins() {
+async fn records_deleted_by_kafka_are_a_fault_and_the_log_states_its_first_offset() {
     let kafka = Librdkafka::elsewhere(PARTITIONS).await;
     fill(&kafka, 0, 10).await;
     fill(&kafka, 1, 2).await;
@@ -162,7 +162,7 @@ async fn what_kafka_deleted_is_a_fault_to_read_and_the_log_says_where_it_begins(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_topic_reader_reads_to_a_bound_and_keeps_a_bookmark() {
+async fn a_topic_reader_reads_up_to_an_offset_and_stores_a_bookmark() {
     for engine in engines().await {
         fill(&*engine, 2, 20).await;
         let reader = engine.reader();
@@ -180,7 +180,7 @@ async fn a_topic_reader_reads_to_a_bound_and_keeps_a_bookmark() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_is_written_whole_by_one_who_has_taken_the_name_over() {
+async fn a_transaction_is_written_as_a_whole_after_its_name_was_taken_over() {
     for engine in engines().await {
         let (writer, topic) = (engine.transactions(), engine.topic());
         let all = [record(topic, 0, b"a"), record(topic, 1, b"b"), record(topic, 0, b"c")];
@@ -194,7 +194,7 @@ async fn a_transaction_is_written_whole_by_one_who_has_taken_the_name_over() {
     }
 }
 
-/// Of two that write under one name, the last to take it over alone can.
+/// Of two writers with one transactional id, only the last one to take it over can write.
 async fn the_last_to_take_the_name_over_writes(engine: &dyn Engine) {
     let (first, second) = (engine.transactions(), engine.transactions());
     let all = [record(engine.topic(), 0, b"a"), record(engine.topic(), 0, b"b")];
@@ -208,14 +208,14 @@ async fn the_last_to_take_the_name_over_writes(engine: &dyn Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_lost_the_name_can_finish_no_transaction() {
+async fn a_writer_that_has_lost_its_name_cannot_finish_a_transaction() {
     the_last_to_take_the_name_over_writes(&Twin::new(PARTITIONS)).await;
 }
 
-/// The in-process cluster lets everyone write.
+/// The in-process cluster does not fence writers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
-async fn who_has_lost_the_name_can_finish_no_transaction_in_kafka() {
+async fn a_writer_that_has_lost_its_name_cannot_finish_a_transaction_in_kafka() {
     the_last_to_take_the_name_over_writes(&Librdkafka::elsewhere(PARTITIONS).await).await;
 }
 
@@ -232,7 +232,7 @@ async fn values(engine: &dyn Engine, index: u32) -> Vec<Vec<u8>> {
     }
 }
 
-/// What comes of `call` once it is no fault that passes: a broker that has just begun has no coordinator yet.
+/// Repeats `call` while its fault is transient: a broker that has just started has no coordinator yet.
 async fn settled<T>(call: impl AsyncFn() -> Outcome<T>) -> Outcome<T> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -253,17 +253,17 @@ async fn topic_id(engine: &Librdkafka, topic: &str) -> TopicId {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_topics_of_different_names_have_different_ids() {
+async fn topics_with_different_names_have_different_ids() {
     let engine = kafka(1).await;
     let other = format!("{}-other", engine.topic());
     engine.create_topic(&other, 1).await;
     assert_ne!(topic_id(&engine, engine.topic()).await, topic_id(&engine, &other).await);
 }
 
-/// The in-process cluster knows no ids.
+/// The in-process cluster has no topic ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
-async fn a_topic_that_is_created_again_has_another_id() {
+async fn a_recreated_topic_has_another_id() {
     let engine = Librdkafka::elsewhere(1).await;
     let topic = engine.topic();
     let before = topic_id(&engine, topic).await;
@@ -276,11 +276,11 @@ async fn a_topic_that_is_created_again_has_another_id() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: waits for a group of the in-process Kafka"]
-async fn a_worker_that_does_not_take_stops_the_reading_and_not_the_membership() {
+async fn a_worker_that_stops_reading_pauses_its_partition_but_keeps_the_membership() {
     let engine = kafka(1).await;
     let producer = engine.producer();
     let value = vec![b'x'; 4000];
-    // Less than the five mebibytes the in-process cluster keeps, and more than a queue holds.
+    // This is less than the 5 MiB that the in-process cluster keeps, and more than a queue holds.
     for _ in 0..1100 {
         producer.send(record(engine.topic(), 0, &value)).await.unwrap();
     }
@@ -295,7 +295,7 @@ async fn a_worker_that_does_not_take_stops_the_reading_and_not_the_membership() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_producer_that_failed_for_good_is_replaced() {
+async fn a_producer_that_failed_permanently_is_replaced() {
     let engine = Librdkafka::in_process(1);
     let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED;
     let cluster = engine.cluster.as_ref().unwrap();

@@ -1,4 +1,5 @@
-//! The scripts of the cache beside the rules of the core: whatever happens, both answer the same and hold the same.
+//! Compares the scripts of the cache with the rules of the core: for any sequence of events, both give the same answers and
+//! have the same contents.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use super::server::Server;
 use crate::likes::post;
 use crate::partitions::{at, value};
 
-/// What happens to one partition. Folds, tokens and copies are named by their number, of as many as there are.
+/// An event of one partition. Folds, tokens and copies are identified by index, modulo their number.
 #[derive(Clone, Debug)]
 enum Happening {
     TakeOver {
@@ -28,7 +29,7 @@ enum Happening {
         stated: Option<u64>,
         fate: Fate,
     },
-    /// An earlier write arrives once more.
+    /// An earlier write arrives again.
     Again(usize),
     BeginFill(usize),
     Fill {
@@ -62,10 +63,10 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// The hold before a write, and what it told.
+/// The hold before a write, and the values that it wrote.
 type Written = (TakeOver, Vec<(CounterId, Value)>, Option<u64>);
 
-/// A cache, and what its callers have of it.
+/// A cache, and what its callers know.
 struct Side<C> {
     cache: C,
     partition: u32,
@@ -85,7 +86,7 @@ impl<C: Cache> Side<C> {
         format!("{:?}", self.cache.tell(self.partition, hold, values, stated.map(at).as_ref()).await)
     }
 
-    /// What came of it, in words that are the same for all caches.
+    /// The outcome, in words that are the same for all caches.
     async fn does(&mut self, happening: &Happening) -> String {
         let partition = self.partition;
         match happening {
@@ -132,7 +133,7 @@ impl<C: Cache> Side<C> {
     }
 }
 
-/// What a server holds of one partition, and what it held when it was remembered.
+/// What a server has of one partition, and what it had when it was saved.
 struct Raw {
     connection: redis::Connection,
     keys: [String; 3],
@@ -157,7 +158,7 @@ impl Raw {
     }
 }
 
-/// The same sequence on both sides, which answer the same.
+/// Runs the same sequence on both sides, and compares the answers.
 async fn agree(server: &Server, partition: u32, sequence: &[Happening]) -> Vec<String> {
     let memory = memory::PartitionCache::default();
     let mut kept = memory.snapshot(partition);
@@ -186,7 +187,7 @@ async fn agree(server: &Server, partition: u32, sequence: &[Happening]) -> Vec<S
 
 #[test]
 #[ignore = "needs redis-server; .ci/night runs it"]
-fn the_scripts_do_what_the_rules_of_the_core_say() {
+fn the_scripts_follow_the_rules_of_the_core() {
     use proptest::test_runner::{Config, TestRunner};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server = runtime.block_on(Server::start(false));

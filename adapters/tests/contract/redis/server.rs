@@ -1,4 +1,4 @@
-//! Servers of Redis, started where it is installed: alone, or as nodes of a cluster.
+//! Redis servers, alone or as nodes of a cluster, if Redis is installed.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use tally_adapters::redis::Settings;
 use tally_testkit::{Redis, eventually};
 
-/// A server of our own.
+/// A server that was started here.
 pub(super) struct Server {
     redis: Redis,
-    /// What it is in a cluster, if it is in one.
+    /// Its role in a cluster, if it is in one.
     node: Option<Node>,
 }
 
-/// What a node of a cluster has.
+/// The role of a node in a cluster.
 #[derive(Clone)]
 enum Node {
     Slots(RangeInclusive<u16>),
-    /// A copy of another's.
+    /// A replica of another node.
     Replica,
 }
 
@@ -56,23 +56,23 @@ impl Server {
         Settings { cluster: self.node.is_some(), timeout: Duration::from_secs(2), ..Settings::at(vec![self.url()]) }
     }
 
-    /// A plain connection, for looking under the adapter.
+    /// A plain connection, to look below the adapter.
     pub(super) fn raw(&self) -> redis::Connection {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
-    /// What it says of its cluster.
+    /// The server's information about its cluster.
     fn info(&self) -> String {
         redis::cmd("CLUSTER").arg("INFO").query(&mut self.raw()).unwrap()
     }
 
-    /// Waits until it has the slots that are its own.
+    /// Waits until it has its slots.
     async fn answers(&self) {
         let Some(Node::Slots(slots)) = &self.node else { return };
         let answers = || -> redis::RedisResult<bool> {
             let mut connection = redis::Client::open(self.url())?.get_connection()?;
             let mut add = redis::cmd("CLUSTER");
-            // Refused when it has them already.
+            // The server refuses this if it has them already.
             let _ = add.arg("ADDSLOTSRANGE").arg(*slots.start()).arg(*slots.end()).query::<()>(&mut connection);
             let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut connection)?;
             Ok(info.contains("cluster_state:ok"))
@@ -81,7 +81,7 @@ impl Server {
     }
 }
 
-/// Three nodes that share the slots, then those that stand in for them: a replica of each, or none.
+/// Three nodes that share the slots, followed by a replica of each if `replicated`.
 pub(super) async fn three_nodes(replicated: bool) -> Vec<Server> {
     let thirds = [0..=5460, 5461..=10_922, 10_923..=16_383];
     let replicas = if replicated { thirds.len() } else { 0 };

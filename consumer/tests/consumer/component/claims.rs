@@ -1,4 +1,4 @@
-//! Who writes, and from where on.
+//! Who writes, and from which offset on.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::watched::Watched;
 use super::world::{TOMBSTONES, TOPIC, World, partition};
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_topic_is_written_to_no_more_once_its_claims_are_raised() {
+async fn a_paused_topic_is_no_longer_written_once_its_claims_are_raised() {
     let mut world = World::new(1).await;
     let consumer = world.consumer();
     world.say(0, "u", Like);
@@ -72,7 +72,7 @@ async fn a_partition_that_stands_still_shows_what_waits_and_is_an_error_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_whose_claim_was_raised_is_claimed_again_while_the_group_assigns_it() {
+async fn a_partition_whose_claim_was_raised_is_claimed_again_while_it_is_assigned() {
     let mut world = World::new(1).await;
     let consumer = world.consumer();
     world.say(0, "u", Like);
@@ -86,7 +86,7 @@ async fn a_partition_whose_claim_was_raised_is_claimed_again_while_the_group_ass
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_was_reset_forward_is_refused_aloud_and_nothing_is_skipped() {
+async fn a_group_that_was_set_forward_is_reported_and_nothing_is_skipped() {
     let mut world = World::new(1).await;
     let consumer = world.consumer();
     (0..10).for_each(|n| world.say(0, &format!("u-{n}"), Like));
@@ -105,7 +105,7 @@ async fn a_group_that_was_reset_forward_is_refused_aloud_and_nothing_is_skipped(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_was_reset_far_back_replays_with_a_loss_and_a_little_back_without_one() {
+async fn a_group_that_was_set_far_back_replays_with_a_loss_and_a_little_back_without_one() {
     let mut world = World::new(1).await;
     let consumer = world.consumer();
     for n in 0..40 {
@@ -134,7 +134,7 @@ async fn a_group_that_was_reset_far_back_replays_with_a_loss_and_a_little_back_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_read_once_more_becomes_a_replay_while_the_store_takes_no_rows_for_long() {
+async fn reading_again_becomes_a_replay_if_the_store_accepts_no_rows_for_long() {
     let mut world = World::new(1).await;
     let consumer = world.consumer();
     (0..40).for_each(|n| world.say(0, &format!("u-{n}"), Like));
@@ -155,7 +155,7 @@ async fn what_is_read_once_more_becomes_a_replay_while_the_store_takes_no_rows_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_topic_that_was_created_anew_stops_its_consumers_and_one_that_has_grown_does_not() {
+async fn a_recreated_topic_stops_its_consumers_and_a_grown_one_does_not() {
     let mut world = World::new(1).await;
     let consumer = world.consumer();
     world.say(0, "u", Like);
@@ -170,7 +170,7 @@ async fn a_topic_that_was_created_anew_stops_its_consumers_and_one_that_has_grow
     let before = safe_at().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(safe_at().await, before, "what is acknowledged in the new partition is no row");
-    // It has more records than were read of the one before, so that its end alone shows nothing.
+    // It has more records than were read of the old one, so its end alone does not give it away.
     world.broker.create_topic(TOPIC, 1);
     (0..5).for_each(|_| _ = world.put(0, b"{"));
     eventually("it is named", async || format!("{:?}", readiness.report()).contains("created again")).await;
@@ -181,7 +181,7 @@ async fn a_topic_that_was_created_anew_stops_its_consumers_and_one_that_has_grow
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_marks_the_end_of_a_transaction_holds_nothing_up_on_a_quiet_topic() {
+async fn the_marker_at_the_end_of_a_transaction_does_not_delay_a_quiet_topic() {
     let mut world = World::new(1).await;
     let consumer = world.consumer();
     for round in 0..3 {

@@ -1,4 +1,4 @@
-//! What the store refuses or cannot do, and partitions that are given back.
+//! What the store refuses or cannot do, and partitions that are revoked.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn a_throttled_store_is_waited_for() {
     world.stop(consumer).await;
 }
 
-/// Makes a member's row an item of almost the greatest size, which takes no further attribute.
+/// Makes a member's row an item of almost the maximum size, without room for another attribute.
 async fn fill(world: &World, user: &str) {
     world.store.edit("likes", world.key(0, user), "by_hand", json!({"S": "x".repeat(409_517)})).await;
 }
@@ -36,7 +36,7 @@ fn like_from_a_region(world: &World, user: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_the_store_refuses_becomes_a_letter_alone() {
+async fn an_event_that_the_store_refuses_becomes_a_dead_letter_alone() {
     let mut world = World::new(1).await;
     let consumer = world.consumer();
     (0..30).for_each(|n| world.say(0, &format!("u-{n}"), Like));
@@ -51,7 +51,7 @@ async fn an_event_that_the_store_refuses_becomes_a_letter_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_refuses_all_of_it_makes_the_partition_stand_still() {
+async fn a_store_that_refuses_every_event_stops_the_partition() {
     let watched = Watched::new();
     let mut world = World::new(1).await;
     let consumer = world.consumer();
@@ -91,9 +91,9 @@ async fn a_store_that_refuses_all_of_it_makes_the_partition_stand_still() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_topic_of_dead_letters_that_is_missing_is_named_and_the_consumer_works_on_and_is_not_ready() {
+async fn a_missing_dead_letter_topic_is_named_and_the_consumer_works_but_is_not_ready() {
     let mut world = World::new(1).await;
-    // A topic without partitions is none.
+    // A topic without partitions counts as missing.
     world.broker.create_topic(DLQ, 0);
     let consumer = world.consumer();
     let report = || consumer.host().readiness().report();
@@ -109,7 +109,7 @@ async fn a_topic_of_dead_letters_that_is_missing_is_named_and_the_consumer_works
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_is_asked_back_is_drained_and_the_next_owner_goes_on_behind_it() {
+async fn a_revoked_partition_is_drained_and_the_next_owner_resumes_after_it() {
     let mut world = World::new(2).await;
     world.store.faults([Rule::new(Injected::Latency { min_ms: 300, max_ms: 900 }).on("BatchExecuteStatement")]);
     let one = world.consumer();
@@ -128,7 +128,7 @@ async fn a_partition_that_is_asked_back_is_drained_and_the_next_owner_goes_on_be
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_consumer_that_is_stopped_leaves_nothing_unsaid() {
+async fn a_stopped_consumer_commits_and_stores_everything_that_is_finished() {
     let mut world = World::new(1).await;
     let consumer = world.consumer();
     (0..5).for_each(|n| world.say(0, &format!("u-{n}"), Like));

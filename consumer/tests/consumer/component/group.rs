@@ -1,4 +1,4 @@
-//! Partitions that come and go, a group that refuses, and an orderly end.
+//! Partitions that are assigned and revoked, a group that refuses, and a graceful stop.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::world::{GROUP, World};
 
-/// Requests of rows that are given up on after half a minute, and carried out later.
+/// A rule by which requests about rows time out after half a minute and are carried out later.
 fn late() -> Rule {
     Rule::new(Injected::Ghost { max_delay_ms: 120_000, hang_ms: 30_000 }).on("BatchExecuteStatement").chance(0.5)
 }
@@ -32,7 +32,7 @@ async fn a_drain_that_takes_too_long_is_dropped_and_its_late_write_is_harmless()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_partition_is_dropped_at_once_and_what_its_zombie_sends_late_changes_nothing() {
+async fn a_lost_partition_is_dropped_at_once_and_late_requests_of_its_zombie_change_nothing() {
     let mut world = World::new(1).await;
     world.store.faults([late()]);
     (0..30).for_each(|n| world.say(0, &format!("u-{n}"), Like));
@@ -47,7 +47,7 @@ async fn a_lost_partition_is_dropped_at_once_and_what_its_zombie_sends_late_chan
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_writes_what_was_gathered_and_ends_clean() {
+async fn a_stop_writes_what_was_gathered_and_ends_cleanly() {
     let mut world = World::new(3).await;
     world.settings.linger = Duration::from_secs(60);
     (0..3).for_each(|partition| world.say(partition, "a", Like));
@@ -61,7 +61,7 @@ async fn a_stop_writes_what_was_gathered_and_ends_clean() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_while_the_store_is_silent_ends_clean_inside_the_grace() {
+async fn a_stop_while_the_store_is_silent_ends_cleanly_within_the_grace_period() {
     let mut world = World::new(1).await;
     world.say(0, "a", Like);
     let hang = Rule::new(Injected::Latency { min_ms: 3_600_000, max_ms: 3_600_000 });
@@ -75,7 +75,7 @@ async fn a_stop_while_the_store_is_silent_ends_clean_inside_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_login_that_is_refused_for_a_while_shows_and_ends_nothing() {
+async fn a_login_that_is_refused_for_a_while_is_reported_and_does_not_end_the_process() {
     let mut world = World::new(1).await;
     world.say(0, "a", Like);
     let (consumer, kafka) = world.moody_consumer(false);
@@ -91,7 +91,7 @@ async fn a_login_that_is_refused_for_a_while_shows_and_ends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_cannot_be_left_does_not_keep_the_process() {
+async fn a_group_that_cannot_be_left_does_not_keep_the_process_from_ending() {
     let mut world = World::new(1).await;
     let (consumer, _kafka) = world.moody_consumer(true);
     let readiness = consumer.host().readiness().clone();

@@ -1,5 +1,5 @@
-//! The whole consumer over the emulated store and the broker in memory, under paused time: what the rows, the sums, the dead
-//! letters and the committed offsets come to.
+//! The whole consumer over the emulated store and the in-memory broker, under paused time: the resulting rows, sums, dead
+//! letters and committed offsets.
 
 mod claims;
 mod failing;
@@ -31,7 +31,7 @@ async fn likes_and_unlikes_end_as_the_last_event_of_each_member() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_at_any_moment_and_requests_that_go_wrong_leave_the_same_rows_and_sums() {
+async fn crashes_at_any_moment_and_failed_requests_leave_the_same_rows_and_sums() {
     for seed in 0..12 {
         let mut world = World::seeded(2, seed).await;
         world.define_views().await;
@@ -74,7 +74,7 @@ fn disorder() -> Vec<Rule> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_consumers_that_both_hold_a_partition_do_no_harm() {
+async fn two_consumers_that_both_own_a_partition_do_no_harm() {
     let mut world = World::new(1).await;
     world.define_views().await;
     let (one, zombie) = (world.consumer(), world.consumer_of("zombies"));
@@ -90,9 +90,9 @@ async fn two_consumers_that_both_hold_a_partition_do_no_harm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_misrouted_event_is_written_below_every_routed_one_of_its_row() {
+async fn a_misrouted_event_has_a_lower_version_than_every_routed_one_of_its_row() {
     let mut world = World::new(2).await;
-    // The post belongs to partition 0; both events lie in partition 1.
+    // The post belongs to partition 0; both events are in partition 1.
     world.say_in(1, 0, "u", Like);
     world.say_in(1, 0, "w", Like);
     let consumer = world.consumer();
@@ -112,7 +112,7 @@ async fn a_misrouted_event_is_written_below_every_routed_one_of_its_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_action_that_is_defined_while_a_partition_is_read_counts_and_one_that_is_not_becomes_a_letter() {
+async fn an_action_defined_while_a_partition_is_read_counts_and_an_undefined_one_becomes_a_dead_letter() {
     let mut world = World::new(1).await;
     let consumer = world.consumer();
     world.say(0, "u", Like);
@@ -129,7 +129,7 @@ async fn an_action_that_is_defined_while_a_partition_is_read_counts_and_one_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_committed_behind_a_record_whose_letter_is_not_acknowledged() {
+async fn nothing_is_committed_beyond_a_record_whose_dead_letter_is_not_acknowledged() {
     let mut world = World::new(1).await;
     world.broker.refuse_writes(DLQ, Some(tally_core::fault::Fault::Transient("down".to_owned())));
     world.say(0, "u", Like);
@@ -148,9 +148,9 @@ async fn nothing_is_committed_behind_a_record_whose_letter_is_not_acknowledged()
     world.stop(consumer).await;
 }
 
-/// The consumer may die while the letter is not acknowledged; the next one knows the action.
+/// The consumer may die before the dead letter is acknowledged, and the next one knows the action.
 #[tokio::test(start_paused = true)]
-async fn a_sums_event_waits_for_the_letters_of_unknown_actions_before_it() {
+async fn an_event_of_a_sum_waits_for_the_dead_letters_of_unknown_actions_before_it() {
     for dies in [false, true] {
         let mut world = World::new(1).await;
         world.broker.refuse_writes(DLQ, Some(tally_core::fault::Fault::Transient("down".to_owned())));

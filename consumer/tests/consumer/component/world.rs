@@ -1,4 +1,4 @@
-//! A store, a broker, consumers whose partitions are claimed, and what the events amount to.
+//! A store, a broker, consumers that claim their partitions, and the expected result of the events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) fn version(routed: bool, offset: u64) -> Version {
     Version::new(1, routed, Offset(offset))
 }
 
-/// A group whose errors and whose leaving are a test's to say.
+/// A group whose errors and whose leaving a test controls.
 struct MoodyIntake {
     inner: Box<dyn Intake>,
     faults: mpsc::UnboundedReceiver<Fault>,
@@ -84,18 +84,18 @@ impl World {
         Self { store, broker, settings, clock, partitions, seed, rows: BTreeMap::new(), sums: BTreeMap::new() }
     }
 
-    /// Starts a consumer; all of them share the group and the store.
+    /// Starts a consumer. All consumers share the group and the store.
     pub(crate) fn consumer(&mut self) -> Running {
         self.consumer_of(GROUP)
     }
 
-    /// A consumer that the group knows nothing of.
+    /// Starts a consumer in another group.
     pub(crate) fn consumer_of(&mut self, group: &'static str) -> Running {
         let broker = self.broker.clone();
         self.start(Box::new(move || Ok(Box::new(broker.join(group, TOPIC)))))
     }
 
-    /// A consumer whose group reports faults when it is told to, and cannot be left where it `keeps_members`.
+    /// Starts a consumer whose group reports faults on request, and cannot be left if it `keeps_members`.
     pub(crate) fn moody_consumer(&mut self, keeps_members: bool) -> (Running, mpsc::UnboundedSender<Fault>) {
         let (broker, (says, faults)) = (self.broker.clone(), mpsc::unbounded_channel());
         let join = move || {
@@ -145,13 +145,13 @@ impl World {
         PostId::new(&post.next().unwrap()).unwrap()
     }
 
-    /// Says a member's event, and takes it into the fold.
+    /// Produces a member's event, and adds it to the expected result.
     pub(crate) fn say(&mut self, partition: u32, user: &str, direction: Direction) {
         let offset = self.say_in(partition, partition, user, direction);
         self.rows.insert((partition, user.to_owned()), (offset, direction == Direction::Add));
     }
 
-    /// Says a member's event about the post of `post` in `partition`; the fold has none of it.
+    /// Produces a member's event about the post of `post` in `partition`, without adding it to the expected result.
     pub(crate) fn say_in(&mut self, partition: u32, post: u32, user: &str, direction: Direction) -> u64 {
         let (post, user) = (self.post(post), UserId::new(user).unwrap());
         let value = encode(&Definition::likes(), &post, direction, Said::Member(&user), None, BEGAN).unwrap();
@@ -164,7 +164,7 @@ impl World {
         *self.sums.entry(partition).or_default() += amount;
     }
 
-    /// Writes a record that is not in the fold.
+    /// Produces a record that is not in the expected result.
     pub(crate) fn put(&self, partition: u32, value: &[u8]) -> u64 {
         let post = self.post(partition);
         let key = Some(post.as_str().as_bytes());
@@ -182,7 +182,7 @@ impl World {
         json!({"pk": {"S": key.to_string()}, "user_id": {"S": user}})
     }
 
-    /// Rows and sums are what the events amount to.
+    /// Compares the rows and sums with the expected result.
     pub(crate) async fn is_right(&self) {
         let mut rows = BTreeMap::new();
         let mut sums = BTreeMap::new();
@@ -202,18 +202,18 @@ impl World {
         assert_eq!(sums, self.sums);
     }
 
-    /// What the group has committed of a partition.
+    /// The committed offset of a partition.
     pub(crate) async fn committed(&self, index: u32) -> Option<u64> {
         let reader = self.broker.reader(GROUP, TOPIC);
         reader.bookmark(&partition(index)).await.unwrap().map(|offset| offset.0)
     }
 
-    /// Commits by hand, as Kafka's own tool does.
+    /// Commits an offset, as Kafka's own tool does.
     pub(crate) async fn commit(&self, index: u32, offset: u64) {
         self.broker.reader(GROUP, TOPIC).mark(&partition(index), Offset(offset)).await.unwrap();
     }
 
-    /// What is safe of a partition.
+    /// The safe offset of a partition.
     pub(crate) async fn safe(&self, index: u32) -> u64 {
         self.claims().read(&partition(index)).await.unwrap().kept.map_or(0, |kept| kept.safe.0)
     }
@@ -230,13 +230,13 @@ impl World {
         }
     }
 
-    /// Waits until no late request can come any more.
+    /// Waits until no late request can arrive any more.
     pub(crate) async fn ghosts_are_gone(&self) {
         self.store.faults([]);
         tokio::time::advance(Duration::from_secs(301)).await;
     }
 
-    /// The dead letters: where each came from, and why.
+    /// The dead letters, with their origin and reason.
     pub(crate) async fn letters(&self) -> Vec<(u32, u64, String)> {
         let reader = self.broker.reader("test", DLQ);
         let (partition, log) = reader.logs().await.unwrap().remove(0);
@@ -251,7 +251,7 @@ impl World {
         read.iter().map(letter).collect()
     }
 
-    /// The open losses, for people.
+    /// The open losses, as text.
     pub(crate) async fn losses(&self) -> Vec<String> {
         let losses = Changes::new(&self.store.connection).losses().await.unwrap();
         losses.open().map(|(_, loss)| loss.what.clone()).collect()

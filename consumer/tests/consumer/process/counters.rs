@@ -1,4 +1,4 @@
-//! Sums through kills, lost replies and ghosts: every record counts once.
+//! Sums despite kills, lost replies and late requests: every record counts once.
 
 use serde_json::json;
 use tally_adapters::dynamodb::Checkpoints;
@@ -21,7 +21,7 @@ async fn define(stage: &Stage) {
     assert_eq!(deployment.define(&seen, &grown).await, Ok(true));
 }
 
-/// What all cells and all retweets weigh.
+/// The total weight of all cells and of all retweets.
 async fn weighed(stage: &Stage) -> (i64, i64) {
     let (mut views, mut retweets) = (0, 0);
     for row in stage.engines.store.items("likes").await {
@@ -36,7 +36,7 @@ async fn weighed(stage: &Stage) -> (i64, i64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn each_event_of_a_sum_is_added_exactly_once_whatever_is_killed_and_lost() {
+async fn each_event_of_a_sum_is_added_exactly_once_despite_kills_and_lost_answers() {
     let mut stage = Stage::set().await;
     let first = stage.consumer(&[]);
     first.says(READING).await;

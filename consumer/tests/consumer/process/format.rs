@@ -1,4 +1,4 @@
-//! A deployment in a format that the consumer does not know: it does not start there, and stops when the format changes.
+//! A deployment in a format that the consumer does not know: the consumer does not start, and stops if the format changes.
 
 use tally_testkit::eventually;
 
@@ -8,7 +8,7 @@ const NAMED: &str = "the deployment is written in format 7, this build knows 2: 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_process() {
+async fn an_unknown_format_prevents_the_start_and_a_later_one_ends_the_process() {
     let mut stage = Stage::set().await;
     let one = stage.consumer(&[]);
     one.says(READING).await;
@@ -29,13 +29,13 @@ async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn a_store_that_does_not_answer_for_the_format_ends_nothing() {
+async fn a_store_that_does_not_answer_about_the_format_ends_nothing() {
     let stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
     consumer.says(READING).await;
     let refused = tally_emulator::Rule::new(tally_emulator::Fault::Throttle).on("GetItem");
     stage.emulator.set_faults(vec![refused]);
-    // The client itself asks three times for each look.
+    // The client makes three attempts for each check.
     eventually("several looks have failed", async || stage.emulator.stats().fired("throttle") >= 9).await;
     stage.emulator.set_faults(vec![]);
     consumer.stop().await.unwrap();

@@ -1,8 +1,7 @@
-//! The consumer as a process of its own, over real librdkafka, real HTTP and real signals.
+//! The consumer as a process, over real librdkafka, real HTTP and real signals.
 //!
-//! Sizes fit a change's checks. Variables ask for more: `TALLY_TEST_EVENTS=200000`, `TALLY_TEST_KILLS=20`,
-//! `TALLY_TEST_STOPS=100`, and for outages that last longer than it takes to feel them: `TALLY_TEST_OUTAGE=60` and
-//! `TALLY_TEST_THROTTLE=30`, in seconds.
+//! The sizes suit the checks of a change. Variables set larger ones: `TALLY_TEST_EVENTS=200000`, `TALLY_TEST_KILLS=20`,
+//! `TALLY_TEST_STOPS=100`, and in seconds `TALLY_TEST_OUTAGE=60` and `TALLY_TEST_THROTTLE=30` for longer outages.
 
 mod counters;
 mod format;
@@ -22,12 +21,12 @@ use self::stage::{PROGRAM, Stage, kafka_errors};
 /// A backlog of records that compress so well that the in-process cluster keeps all of them.
 const BACKLOG: u64 = 40_000;
 const PADDING: usize = 4_000;
-/// Requests that an outage refuses before memory is looked at: nine tries of each partition.
+/// The requests that fail in an outage before memory is checked: nine attempts of each partition.
 const REFUSED: u64 = 108;
-/// What a consumer of twelve partitions may hold of it, and itself.
+/// The memory that a consumer of twelve partitions may use in total.
 const MEMORY: u64 = 144 << 20;
 
-/// Waits until `holds`, and for `span` at least: zero unless a longer run is asked for.
+/// Waits until `holds`, and at least for `span`, which is zero except in longer runs.
 async fn eventually_after(span: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     eventually(what, async || holds().await && began.elapsed() >= span).await;
@@ -45,7 +44,7 @@ fn faults() -> Vec<Rule> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_become_rows_and_dead_letters_and_sigterm_ends_it_with_0() {
+async fn events_become_rows_and_dead_letters_and_sigterm_ends_the_process_with_0() {
     let mut stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
     stage.say(600).await;
@@ -56,7 +55,7 @@ async fn events_become_rows_and_dead_letters_and_sigterm_ends_it_with_0() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn rows_equal_the_fold_while_consumers_come_and_go_and_faults_are_on() {
+async fn rows_are_right_while_consumers_start_and_stop_and_requests_fail() {
     let events = sized("TALLY_TEST_EVENTS", 9_000);
     let mut stage = Stage::set().await;
     stage.emulator.set_faults(faults());
@@ -68,7 +67,7 @@ async fn rows_equal_the_fold_while_consumers_come_and_go_and_faults_are_on() {
     one.stop().await.unwrap();
     stage.say_paced(events - 2 * (events / 3)).await;
     stage.caught_up().await;
-    // Ghosts land after everything else.
+    // Late requests are carried out after everything else.
     eventually("every ghost has landed", async || stage.emulator.stats().ghosts_pending == 0).await;
     let stats = stage.emulator.stats();
     for fault in ["throttle", "drop_reply", "ghost"] {
@@ -80,7 +79,7 @@ async fn rows_equal_the_fold_while_consumers_come_and_go_and_faults_are_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn a_zombie_that_wakes_up_changes_no_row() {
+async fn a_zombie_that_resumes_changes_no_row() {
     let mut stage = Stage::set().await;
     let one = stage.consumer(&[]);
     one.says(stage::READING).await;
@@ -96,8 +95,8 @@ async fn a_zombie_that_wakes_up_changes_no_row() {
     stage.check().await;
     let rows = stage.rows().await;
     one.signal(Signal::CONT).unwrap();
-    // It learns that it was given up on, by whichever answer reaches it first: that the group is being shared out anew
-    // (its partitions are revoked) or that it is no member any more (they are lost). Then it joins again.
+    // The consumer learns of its removal from whichever answer comes first: the group rebalances (its partitions are revoked),
+    // or it is no longer a member (they are lost). Then it joins again.
     one.says("asked back").await;
     assert_eq!(stage.rows().await, rows);
     stage.say(500).await;
@@ -109,14 +108,14 @@ async fn a_zombie_that_wakes_up_changes_no_row() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn a_consumer_that_is_killed_again_and_again_leaves_exact_rows() {
+async fn a_consumer_that_is_killed_repeatedly_leaves_exact_rows() {
     let mut stage = Stage::set().await;
     stage.emulator.set_faults(faults());
     for kill in 0..sized("TALLY_TEST_KILLS", 2) {
         let consumer = stage.consumer(&[]);
         consumer.says(stage::READING).await;
         stage.say(1_500).await;
-        // Each time further into the work: before it, amid it, and with little left.
+        // Each kill is at another stage of the work: at its beginning, in its middle, and near its end.
         let left = stage.behind().await.saturating_sub(kill % 5 * 300);
         eventually("as much is written", async || stage.behind().await <= left).await;
         consumer.kill().await.unwrap();
@@ -129,7 +128,7 @@ async fn a_consumer_that_is_killed_again_and_again_leaves_exact_rows() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn a_whole_topic_read_by_a_group_without_offsets_writes_nothing() {
+async fn a_group_without_offsets_reads_the_whole_topic_and_writes_nothing() {
     let mut stage = Stage::set().await;
     let one = stage.consumer(&[]);
     stage.say(3_000).await;
@@ -150,7 +149,7 @@ async fn a_whole_topic_read_by_a_group_without_offsets_writes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn a_bad_record_of_three_mebibytes_becomes_a_dead_letter_and_holds_nothing_up() {
+async fn a_bad_record_of_three_mebibytes_becomes_a_dead_letter_and_delays_nothing() {
     let mut stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
     stage.say_large(3 << 20).await;
@@ -162,7 +161,7 @@ async fn a_bad_record_of_three_mebibytes_becomes_a_dead_letter_and_holds_nothing
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn a_broker_that_is_down_is_waited_for_by_name() {
+async fn an_unavailable_broker_is_waited_for_by_name() {
     let outage = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
     let mut stage = Stage::set().await;
     stage.engines.broker_down();
@@ -188,7 +187,7 @@ async fn a_broker_that_is_down_is_waited_for_by_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_named() {
+async fn a_throttled_table_and_an_unavailable_dead_letter_topic_only_delay_and_are_named() {
     let span = Duration::from_secs(sized("TALLY_TEST_THROTTLE", 0));
     let mut stage = Stage::set().await;
     let throttle = Rule::new(Fault::Throttle).table("likes").chance(0.8);
@@ -220,7 +219,7 @@ async fn a_throttled_table_and_a_refusing_dead_letter_topic_cost_time_and_are_na
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
+async fn an_unavailable_table_only_delays_and_memory_stays_bounded() {
     let span = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
     let mut stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
@@ -229,7 +228,7 @@ async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
         .emulator
         .set_faults(vec![Rule::new(Fault::Outage).table("likes"), Rule::new(Fault::Outage).table("checkpoints")]);
     stage.say_padded(BACKLOG, PADDING).await;
-    // By then a partition has waited for seconds between its tries, and taken in all it may.
+    // By then each partition has paused for seconds between attempts, and buffered as much as it may.
     eventually_after(span, "many are refused", async || stage.emulator.stats().fired("outage") >= REFUSED).await;
     if let Some(peak) = consumer.peak_memory() {
         println!("{} MiB at most, of a backlog of {} MiB", peak >> 20, (BACKLOG * PADDING as u64) >> 20);
@@ -244,7 +243,7 @@ async fn a_table_that_is_down_costs_time_alone_and_memory_stays_bounded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn sigterm_at_any_moment_exits_0_inside_the_grace() {
+async fn sigterm_at_any_moment_ends_the_process_with_0_within_the_grace_period() {
     let mut stage = Stage::set().await;
     stage.emulator.set_faults(faults());
     for stop in 0..sized("TALLY_TEST_STOPS", 6) {
@@ -277,7 +276,7 @@ async fn a_table_without_its_stream_is_waited_for_by_name() {
 }
 
 #[tokio::test]
-async fn a_wrong_setting_exits_78_and_is_named() {
+async fn a_wrong_setting_is_named_and_exits_with_78() {
     let wrong: [(&[&str], &str); 7] = [
         (&[], "--brokers (TALLY_BROKERS): missing"),
         (&["--brokers", "b:9092", "--batch-rows", "26"], "--batch-rows"),

@@ -6,7 +6,7 @@ use super::stage::{PARTITIONS, Stage};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn misrouted_events_are_applied_counted_and_warned_about_once_with_what_their_producer_did() {
+async fn misrouted_events_are_applied_counted_and_reported_once_with_their_producer() {
     let mut stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
     let value = |user: u32| format!(r#"{{"post_id":"post-7","user_id":"u-{user}","action":"like","ts":5}}"#);

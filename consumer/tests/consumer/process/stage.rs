@@ -1,5 +1,5 @@
-//! What the process tests run on: librdkafka's in-process cluster, the emulator on a loopback port, producers with a
-//! ledger, and consumers that end with their test, also where it fails.
+//! The environment of the process tests: librdkafka's in-process cluster, the emulator on a loopback port, producers with a
+//! ledger, and consumers that end with their test even if it fails.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -21,16 +21,16 @@ use tally_testkit::{Engines, Process, eventually};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-consumer");
 pub(crate) const PARTITIONS: u32 = 12;
-/// Since when a like is there, for each (post, user) of any event.
+/// The time of the like, if there is one, for each (post, user) of any event.
 pub(crate) type Ledger = BTreeMap<(String, String), Option<UnixMillis>>;
 
-/// Likes that are there, and since when.
+/// The existing likes with their times.
 pub(crate) type Likes = BTreeMap<(String, String), UnixMillis>;
 
-/// What a consumer says once it reads a partition.
+/// The log line of a consumer that starts to read a partition.
 pub(crate) const READING: &str = r#""message":"reading""#;
 
-/// As long as an id may be.
+/// The maximum length of an id.
 const LONGEST: usize = 256;
 
 pub(crate) struct Stage {
@@ -39,7 +39,7 @@ pub(crate) struct Stage {
     claims: Claims,
     producer: kafka::Producer,
     pub(crate) ledger: Ledger,
-    /// Records written, and poison among them by place.
+    /// The number of records in each partition, and the positions of the poison among them.
     pub(crate) ends: BTreeMap<u32, u64>,
     pub(crate) poison: Vec<(u32, u64)>,
     said: u64,
@@ -55,18 +55,18 @@ impl Stage {
         Self { engines, emulator, claims, producer, ledger: Ledger::new(), ends, poison, said: 0 }
     }
 
-    /// Has the deployment state that it is written in `format`.
+    /// Changes the stored format of the deployment.
     pub(crate) async fn write_in(&self, format: &str) {
         self.engines.store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", json!({"S": format})).await;
     }
 
-    /// Switches the stream of the likes table off.
+    /// Disables the stream of the likes table.
     pub(crate) async fn switch_stream_off(&self) {
         let off = json!({"TableName": "likes", "StreamSpecification": {"StreamEnabled": false}});
         self.engines.store.call("UpdateTable", off).await;
     }
 
-    /// Says `count` events, 30 % of them unlikes, every hundredth poison; ids hold what ids may hold.
+    /// Produces `count` events, 30 % of them unlikes and every hundredth poison. The ids contain all allowed characters.
     pub(crate) async fn say(&mut self, count: u64) {
         self.say_padded(count, 0).await;
     }
@@ -92,7 +92,7 @@ impl Stage {
         }
     }
 
-    /// Says a record that is no event and has so many bytes.
+    /// Produces a record that is not an event, with this many bytes.
     pub(crate) async fn say_large(&mut self, bytes: usize) {
         let value = pad(7, bytes);
         let (key, value) = (Some(&b"p"[..]), Some(value.as_bytes()));
@@ -110,7 +110,7 @@ impl Stage {
             return (post, br#"{"post_id":"#.to_vec(), true);
         }
         let user = format!("u'{}", (draw / 97) % 211);
-        // Of each of these every action.
+        // Every action occurs with the longest ids.
         let user = if matches!(draw % 500, 1 | 7 | 8) { format!("{user:x<LONGEST$}") } else { user };
         let user = UserId::new(&user).unwrap();
         let direction = if draw % 10 < 3 { Direction::Remove } else { Direction::Add };
@@ -124,7 +124,7 @@ impl Stage {
         (post, value, false)
     }
 
-    /// Writes one event under `key` into `partition`, with the header `source` if it is given.
+    /// Produces one event under `key` in `partition`, with the header `source` if it is given.
     pub(crate) async fn put(&mut self, partition: u32, key: &str, value: &[u8], source: Option<&str>) {
         let headers: Vec<_> = source.map(|source| ("ce_source", Some(source.as_bytes()))).into_iter().collect();
         let (topic, partition, key) = ("likes", Some(partition), Some(key.as_bytes()));
@@ -133,7 +133,7 @@ impl Stage {
         self.ends.insert(written.partition, written.offset.0 + 1);
     }
 
-    /// Records said and not yet known to be finished.
+    /// The number of records that are not known to be finished.
     pub(crate) async fn behind(&self) -> u64 {
         let mut behind = 0;
         for (index, end) in &self.ends {
@@ -148,7 +148,7 @@ impl Stage {
         eventually("everything is finished", async || self.behind().await == 0).await;
     }
 
-    /// Says events while at most so many are waiting, which keeps below what the in-process cluster holds.
+    /// Produces events while only so many are unfinished that the in-process cluster keeps them.
     pub(crate) async fn say_paced(&mut self, count: u64) {
         let mut left = count;
         while left > 0 {
@@ -159,7 +159,7 @@ impl Stage {
         }
     }
 
-    /// Checks that rows equal the fold, and dead letters the poison.
+    /// Checks that rows equal the events, and dead letters the poison.
     pub(crate) async fn check(&self) {
         let there = |(key, since): (&(String, String), &Option<UnixMillis>)| Some((key.clone(), (*since)?));
         let expected: Likes = self.ledger.iter().filter_map(there).collect();
@@ -177,7 +177,7 @@ impl Stage {
         println!("{} rows, {longest} of the longest ids, {total} dead letters, {twice} of them twice", rows.len());
     }
 
-    /// Every row there is.
+    /// All rows.
     pub(crate) async fn rows(&self) -> Likes {
         let mut rows = Likes::new();
         for item in self.engines.store.items("likes").await {
@@ -191,7 +191,7 @@ impl Stage {
         rows
     }
 
-    /// Where each dead letter came from, in order.
+    /// The position of the record behind each dead letter, in order.
     async fn letters(&self) -> Vec<(u32, u64)> {
         let reader = kafka::TopicReader::new(&self.engines.kafka(), "stage", "likes.dlq").unwrap();
         let mut letters = Vec::new();
@@ -216,7 +216,7 @@ impl Stage {
         letters
     }
 
-    /// The program, ready to be given more arguments.
+    /// The program, to which more arguments can be added.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.engines.command(PROGRAM);
         command.args(["--log-format", "json"]).args(args);
@@ -229,7 +229,7 @@ impl Stage {
     }
 }
 
-/// Digits that compress to about an eighth: half for being digits, a quarter for being said four times.
+/// Digits that compress to about an eighth: half because they are digits, and a quarter because they are repeated four times.
 fn pad(seed: u64, len: usize) -> String {
     let mut state = seed;
     let mut next = || {
@@ -240,14 +240,14 @@ fn pad(seed: u64, len: usize) -> String {
     part.repeat(4)
 }
 
-/// The first few rows that two tables do not share.
+/// The first few rows in which two tables differ.
 fn differences(rows: &Likes, expected: &Likes) -> Vec<String> {
     let one = rows.iter().filter(|(key, at)| expected.get(key) != Some(at)).map(|row| format!("row {row:?}"));
     let other = expected.iter().filter(|(key, at)| rows.get(key) != Some(at)).map(|row| format!("event {row:?}"));
     one.chain(other).take(10).collect()
 }
 
-/// How many errors of the Kafka client it has counted.
+/// The consumer's metric of errors of the Kafka client.
 pub(crate) async fn kafka_errors(consumer: &Process) -> u64 {
     let metrics = consumer.get("/metrics").await.unwrap().body;
     let values = metrics.lines().filter(|line| line.starts_with("tally_consumer_kafka_errors_total{"));

@@ -1,6 +1,6 @@
-//! Small worlds around the machines and decisions that ship, walked exhaustively.
+//! Small worlds around the production state machines and decisions, which are explored exhaustively.
 //!
-//! Each world obeys every rule of the design; each of its mutants breaks exactly one, and the walk has to find out.
+//! Each world follows every rule of the design. Each of its mutants breaks one rule, and the exploration has to notice it.
 
 mod cached;
 mod cells;
@@ -15,7 +15,7 @@ use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, Str
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 
-/// A place in the one log.
+/// A position in the one log.
 fn place(at: impl TryInto<u64>) -> Place {
     Place::new(1, Offset(at.try_into().ok().expect("a log is short")))
 }
@@ -25,7 +25,7 @@ fn offset<N: TryFrom<u64>>(place: Place) -> N {
     N::try_from(place.offset().0).ok().expect("a log is short")
 }
 
-/// The sequence number of the nth record of the stream, of which the first is 1.
+/// The sequence number of the nth record of the stream, counted from 1.
 fn sequence(record: u8) -> Sequence {
     Sequence::from(u64::from(record))
 }
@@ -35,7 +35,7 @@ fn number(sequence: Sequence) -> u8 {
     sequence.as_str().parse().expect("sequences are small")
 }
 
-/// The position behind so many records.
+/// The position after this many records.
 fn position(records: u8) -> Option<Sequence> {
     (records > 0).then(|| sequence(records))
 }
@@ -45,7 +45,7 @@ fn likes(post: &str, shard: Shard) -> RowKey {
     RowKey { counter: CounterId::likes(PostId::new(post).expect("an id")), shard }
 }
 
-/// A change of one row's weight, as the record of this number.
+/// A change of one row's weight, as the record with this number.
 fn weighed(key: &RowKey, member: &str, [before, after]: [i64; 2], record: u8) -> Entry {
     let side = |weight| Side { weight, ..Side::default() };
     let member = MemberKey::new(member).expect("an id");
@@ -53,7 +53,7 @@ fn weighed(key: &RowKey, member: &str, [before, after]: [i64; 2], record: u8) ->
     Entry { key: key.clone(), effect, second: 0, sequence: sequence(record) }
 }
 
-/// The announcement of stream shards from their beginning.
+/// Announces stream shards from their beginning.
 fn opened(shards: impl IntoIterator<Item = StreamShard>) -> Body {
     let opening = |shard| Opening { shard, at: None, fed: UnixMillis(0) };
     Body::Opened(Opened { shards: shards.into_iter().map(opening).collect(), ended: Vec::new() })

@@ -1,4 +1,4 @@
-//! Events survive being written down; whatever else is read is refused, and nothing panics.
+//! An encoded event is decoded unchanged; anything else is rejected, and nothing panics.
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::{Index, select};
@@ -15,12 +15,12 @@ fn direction() -> impl Strategy<Value = Direction> {
     select(vec![Direction::Add, Direction::Remove])
 }
 
-/// The value that says a like or unlike.
+/// The value of a like or unlike.
 fn like(post: &str, user: &UserId, direction: Direction, at: UnixMillis) -> Vec<u8> {
     encode(&Definition::likes(), post, direction, Said::Member(user), None, at).unwrap()
 }
 
-/// The value of what was decoded.
+/// The encoded value of a decoded event.
 fn again(event: &Event<'_>) -> Vec<u8> {
     let Deed::Member { id, present } = &event.deed else { panic!("{event:?}") };
     let direction = if *present { Direction::Add } else { Direction::Remove };
@@ -35,7 +35,7 @@ fn again(event: &Event<'_>) -> Vec<u8> {
     .unwrap()
 }
 
-/// One way to damage a value.
+/// A way to damage a value.
 #[derive(Clone, Debug)]
 enum Damage {
     Flip(Index, u8),
@@ -77,7 +77,7 @@ fn damaged(mut value: Vec<u8>, damage: Damage) -> Vec<u8> {
     value
 }
 
-/// An accepted event has valid ids and survives; a refused one has a reason from the list.
+/// An accepted event has valid ids and is encoded unchanged; a rejected one has a reason from the list.
 fn check(value: &[u8]) {
     let likes = Definitions::likes_alone();
     match decode_value(Some(value), RECORDED, &likes) {

@@ -1,4 +1,4 @@
-//! Keys of counters survive being written down, whatever is in an id, and no two things share one.
+//! Keys of counters are parsed as they were written, whatever an id contains, and no two things share a key.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use tally_core::ids::{
 
 use super::{cases, id};
 
-/// Ids made of what keys are made of.
+/// Ids that consist of the separators of keys.
 fn hostile() -> impl Strategy<Value = String> {
     let piece = select(vec![
         "#",
@@ -51,12 +51,12 @@ fn row_key() -> impl Strategy<Value = RowKey> {
     (counter(), shard).prop_map(|(counter, shard)| RowKey { counter, shard })
 }
 
-/// Table prefixes as the flag takes them.
+/// Table prefixes that the flag accepts.
 fn prefix() -> impl Strategy<Value = String> {
     proptest::prop_oneof![1 => select(vec!["", "a", "likes", "a-", "a."]).prop_map(str::to_owned), 1 => "[a-zA-Z0-9_.-]{0,8}"]
 }
 
-/// What follows the last `#`, or the U+001F, of a key that is no counter's.
+/// The text after the last `#`, or U+001F, of a key that belongs to no counter.
 fn foreign_name() -> impl Strategy<Value = String> {
     let known = select(vec!["likes", "+likes", "", "+", "++views", "Views", "3", "views+", "views.", "vi#ews", "é"]);
     proptest::prop_oneof![2 => known.prop_map(str::to_owned), 1 => "[+A-Z0-9_][+.:a-z0-9]{0,6}"].prop_filter(
@@ -78,12 +78,12 @@ fn short_ids() -> Vec<String> {
     lengths.skip(1).take(4).flatten().collect()
 }
 
-/// All of them together, and not by chance: subjects, counters, shards and deployments that differ have keys that differ.
+/// Tests all combinations instead of random ones: different subjects, counters, shards and deployments have different keys.
 #[test]
 fn no_two_counters_of_short_ids_share_a_key() {
     let name = |name, kind| CounterName::new(name, kind).unwrap();
     let set = |text| name(text, CounterKind::Set);
-    // A deployment's prefix and one name together may read as another name.
+    // A deployment's prefix followed by one name may read like another name.
     let names = [CounterName::LIKES, set("v"), set("vv"), name("v", CounterKind::Sum)];
     let deployments = ["", "v", "0", "likes"].map(CachePrefix::of_tables);
     let (mut rows, mut counts, mut cached, mut counters) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), 0);

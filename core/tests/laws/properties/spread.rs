@@ -1,4 +1,4 @@
-//! Where the events of sums are sent: families that contain each other, widths that rest.
+//! The partitions of the events of sums: nested sets of partitions, and widths that settle.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn spreading() -> impl Strategy<Value = SumPolicy> {
     select(vec![SumPolicy::RoundRobin, SumPolicy::Random, SumPolicy::LeastLag])
 }
 
-/// Sends `rate` events in one second; the partitions that they went to and the width at its end.
+/// Sends `rate` events in one second, and returns their partitions and the width at its end.
 fn second(spread: &mut Spread, counter: &CounterId, nth: u64, rate: u64, partitions: u32) -> (BTreeSet<u32>, u32) {
     let home = partition_of(counter.post.as_bytes(), partitions);
     let mut chosen = BTreeSet::new();
@@ -70,7 +70,7 @@ proptest! {
         let level = vec![0; partitions as usize];
         let mut smaller = BTreeSet::from([partition_of(counter.post.as_bytes(), partitions)]);
         for (nth, rate) in [9_000u64, 18_000, 36_000, 72_000, 72_000, 72_000].into_iter().enumerate() {
-            // The first second of a rate ends with the width that it asks for.
+            // The first second of a rate ends with the width that it requires.
             for (spread, lags) in [(&mut one, &level), (&mut other, &lags)] {
                 spread.seen(lags);
                 second(spread, &counter, 2 * nth as u64, rate, partitions);

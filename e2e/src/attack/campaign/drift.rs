@@ -1,6 +1,6 @@
-//! Counts are changed by hand under load, and `tally recount` corrects them. From the correction on no answer may say exactly
-//! what was there before it, but for what an API has in its memory, and what it has read of Redis while the fold tells Redis.
-//! Probes show how much older counts are while a recount works.
+//! Counts are changed by hand under load, and `tally recount` corrects them. After the correction no exact answer may be as
+//! wrong as before, except for what an API has in memory, or has read from Redis before the fold has updated it. Probes measure
+//! how much the staleness of counts grows during a recount.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,39 +16,40 @@ use tally_service::{Stop, Switch};
 use tally_testkit::{Process, until};
 use tokio::time::{Instant, sleep};
 
-use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::campaign::{Actions, Extent};
 use crate::attack::engines::Engines;
 use crate::attack::fleet::Service;
-use crate::attack::load::utter;
-use crate::attack::stage::{Recoveries, SETTLES, Stage};
+use crate::attack::load::send_all;
+use crate::attack::recoveries::Recoveries;
+use crate::attack::stage::{SETTLES, Stage};
 use crate::simulation::honest::Honesty;
 use crate::simulation::{Draws, events};
 use crate::undisturbed;
 
-/// Posts whose counts are changed, and by how much: more than their rows change by, and less than a recount withholds.
+/// How many counts are changed, and by how much: more than their rows change, and less than a recount refuses to correct.
 const DRIFTED: u64 = 20;
 const DRIFT: i64 = 50;
 
-/// How long it may take from the start of `tally recount` until every count is corrected.
+/// How long `tally recount` may take until every count is corrected.
 const CORRECTED: Duration = Duration::from_secs(20);
 
-/// Between two questions of a reader.
+/// The pause between two requests of a reader.
 const QUESTIONS: Duration = Duration::from_millis(10);
 
-/// Probes, each of a post of its own, and how long pauses between two samples are at least and at most.
+/// The number of probes, each with its own post, and the limits of the pause between two samples in milliseconds.
 const PROBES: u64 = 8;
 const SHORTEST: u64 = 50;
 const LONGEST: u64 = 250;
 
-/// Between two looks whether the count has moved, and how long that may take.
+/// The pause between two polls of a count, and how long a like may take to be counted.
 const LOOK: Duration = Duration::from_millis(5);
 const COUNTED: Duration = Duration::from_secs(60);
 
-/// For how long ages are taken before each recount.
+/// How long staleness is measured before each recount.
 const BEFORE: Duration = Duration::from_secs(15);
 
-pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    ensure!(stage.engines.redis().is_some(), "there is no redis-server here: install one");
+pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    ensure!(stage.engines.redis().is_some(), "redis-server is not installed: install it");
     let posts: Vec<CounterId> = stage.crowd.all_counters().take(usize::try_from(DRIFTED)?).collect();
     let (corrections, ages) = (Corrections::of(&stage.engines)?, Ages::default());
     let launcher = &stage.fleet.launcher;
@@ -68,17 +69,17 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> 
         strict: Honesty::of(stage.engines.history.clone(), SETTLES, Duration::ZERO),
     });
     let rounds = async {
-        let deeds = rounds(stage, extent, &posts, &corrections, &ages).await;
+        let actions = rounds(stage, extent, &posts, &corrections, &ages).await;
         over.request();
-        deeds
+        actions
     };
     let probes = (0..PROBES).map(|nth| probe(stage, nth, &ages, over.stop()));
     let reads = readers.iter().map(|reader| reader.read(over.stop()));
-    let (mut deeds, ..) = tokio::try_join!(rounds, try_join_all(reads), try_join_all(probes))?;
+    let (mut actions, ..) = tokio::try_join!(rounds, try_join_all(reads), try_join_all(probes))?;
     cached.stop().await?;
     uncached.stop().await?;
-    deeds.notes.extend(readers.iter().map(Reader::told));
-    Ok(deeds)
+    actions.notes.extend(readers.iter().map(Reader::told));
+    Ok(actions)
 }
 
 async fn rounds(
@@ -87,8 +88,8 @@ async fn rounds(
     posts: &[CounterId],
     corrections: &Corrections,
     ages: &Ages,
-) -> anyhow::Result<Deeds> {
-    let (mut deeds, mut before, mut meanwhile) = (Deeds::default(), Recoveries::default(), Recoveries::default());
+) -> anyhow::Result<Actions> {
+    let (mut actions, mut before, mut meanwhile) = (Actions::default(), Recoveries::default(), Recoveries::default());
     for _ in 0..extent.rounds {
         let quiet = Instant::now();
         sleep(BEFORE).await;
@@ -101,20 +102,20 @@ async fn rounds(
         let (took, ended) = tokio::try_join!(recount(stage, posts, began), corrected)?;
         let slowest = corrections.slowest(began);
         ensure!(slowest < CORRECTED, "a count was corrected after {slowest:?}");
-        deeds.recovered("corrected", slowest);
-        deeds.recovered("recount ended", took);
+        actions.recovered("corrected", slowest);
+        actions.recovered("recount ended", took);
         meanwhile.merge(ages.between(began, ended));
         stage.all_well()?;
     }
     let more = meanwhile.percentile(99).as_secs_f64() - before.percentile(99).as_secs_f64();
-    deeds.notes.push(format!("posts with drift {:>17}, by {DRIFT} each", posts.len()));
-    deeds.notes.push(format!("p99 of staleness by a recount {:>+5.0} ms", 1_000.0 * more));
-    deeds.all("staleness before", before);
-    deeds.all("staleness during a recount", meanwhile);
-    Ok(deeds)
+    actions.notes.push(format!("posts with drift {:>17}, by {DRIFT} each", posts.len()));
+    actions.notes.push(format!("p99 of staleness, change     {:>+5.0} ms", 1_000.0 * more));
+    actions.all("staleness before", before);
+    actions.all("staleness during a recount", meanwhile);
+    Ok(actions)
 }
 
-/// Changes a count of each of `posts` by hand; when that was done.
+/// Changes the count of each of `posts` by hand, and returns the time of the last change.
 async fn drift(stage: &Stage, posts: &[CounterId], corrections: &Corrections) -> anyhow::Result<Instant> {
     for id in posts {
         stage.honesty.injected(id, DRIFT);
@@ -126,14 +127,14 @@ async fn drift(stage: &Stage, posts: &[CounterId], corrections: &Corrections) ->
             "ConditionExpression": "attribute_exists(likes)",
             "ExpressionAttributeValues": {":n": {"N": DRIFT.to_string()}},
         });
-        // A post that nobody has liked yet has no counter.
+        // A post without likes does not have a counter yet.
         let done = async || undisturbed::send(&stage.engines.emulator, "UpdateItem", &changed).await;
         until(&format!("{id} to be changed by hand"), COUNTED, done).await?;
     }
     Ok(Instant::now())
 }
 
-/// Recounts `posts` as an operator does; how long that took.
+/// Recounts `posts` as an operator does, and returns how long that took.
 async fn recount(stage: &Stage, posts: &[CounterId], began: Instant) -> anyhow::Result<Duration> {
     let posts = posts.iter().map(|id| id.post.as_str());
     let words: Vec<&str> = ["recount"].into_iter().chain(posts).collect();
@@ -141,18 +142,18 @@ async fn recount(stage: &Stage, posts: &[CounterId], began: Instant) -> anyhow::
     Ok(began.elapsed())
 }
 
-/// When each count that was changed by hand was corrected, if it was; clones are the same.
+/// When each changed count was corrected, if it was. Clones share it.
 #[derive(Clone, Debug, Default)]
 struct Corrections(Arc<Mutex<BTreeMap<String, Option<Instant>>>>);
 
 impl Corrections {
-    /// As the table tells it.
+    /// Observes the table.
     fn of(engines: &Engines) -> anyhow::Result<Self> {
         let corrections = Self::default();
         let kept = corrections.clone();
         engines.emulator.watch("like_counts", move |changed| {
             let (Some(old), Some(new)) = (&changed.old, &changed.new) else { return };
-            // Before it is corrected it is called doubtful.
+            // A count that is not corrected yet is marked as doubtful.
             let is_corrected = new.whole("c") > old.whole("c") && new.get("doubt").is_none();
             if let Some(at) = new.text("post_id").filter(|_| is_corrected) {
                 kept.0.lock().entry(at.to_owned()).and_modify(|at| *at = at.or(Some(Instant::now())));
@@ -161,12 +162,13 @@ impl Corrections {
         Ok(corrections)
     }
 
-    /// A count is about to be changed.
+    /// A count is about to be changed by hand.
     fn expect(&self, id: &CounterId) {
         self.0.lock().insert(id.stored().into_owned(), None);
     }
 
-    /// Since when a count is corrected: since for ever if it was never changed. `None` while it is wrong.
+    /// The time since when a count is correct; the inner `None` means that it was never changed. The outer `None` means that
+    /// it is wrong.
     fn since(&self, id: &CounterId) -> Option<Option<Instant>> {
         match self.0.lock().get(&*id.stored()) {
             None => Some(None),
@@ -178,21 +180,21 @@ impl Corrections {
         self.0.lock().values().all(Option::is_some)
     }
 
-    /// How long after `began` the last one was.
+    /// The time from `began` until the last count was corrected.
     fn slowest(&self, began: Instant) -> Duration {
         self.0.lock().values().flatten().map(|at| at.duration_since(began)).max().unwrap_or_default()
     }
 }
 
-/// Asks an API for the counts that are changed, one after the other.
+/// Requests the changed counts from an API, one after the other.
 struct Reader<'a> {
-    /// What it reads.
+    /// The source that the API reads from.
     of: &'static str,
     stage: &'a Stage,
     api: Arc<Process>,
     posts: &'a [CounterId],
     corrections: &'a Corrections,
-    /// Makes no room for what was changed by hand.
+    /// Judges answers without regard to the changes by hand.
     strict: Honesty,
 }
 
@@ -207,13 +209,14 @@ impl Reader<'_> {
     }
 
     async fn ask(&self, id: &CounterId) -> anyhow::Result<()> {
-        let address = self.api.public().context("the api listens nowhere")?;
+        let address = self.api.public().context("the api has no public address yet")?;
         let (asked, since) = (Instant::now(), self.corrections.since(id));
         let answer = tally_testkit::http::get(address, &format!("/v1/posts/{}/likes", id.post)).await;
-        // An API that is busy claims nothing.
+        // A busy API claims nothing.
         let Some(answer) = answer.filter(|answer| answer.status == 200) else { return Ok(()) };
-        let count = serde_json::from_str(&answer.body).with_context(|| format!("no count: {answer:?}"))?;
-        // One that is wrong, or has become wrong meanwhile, claims nothing that a law could judge.
+        let count =
+            serde_json::from_str(&answer.body).with_context(|| format!("the answer is not a count: {answer:?}"))?;
+        // A count that is wrong, or has become wrong meanwhile, cannot be judged.
         let Some(since) = since.filter(|since| self.corrections.since(id) == Some(*since)) else { return Ok(()) };
         if let Some(lie) = self.strict.lie(&count) {
             let late = since.map(|since| asked.duration_since(since));
@@ -222,14 +225,14 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What came of it.
+    /// A summary for the report.
     fn told(&self) -> String {
         let count = self.strict.count();
         format!("a reader {:<18} {} answers, {} exact, no lie", self.of, count.answers, count.exact)
     }
 }
 
-/// How long after Kafka had each like of a probe the count included it, and when that was; clones are the same.
+/// When each like of a probe was counted, and how long after its Kafka acknowledgement. Clones share it.
 #[derive(Clone, Debug, Default)]
 struct Ages(Arc<Mutex<Vec<(Instant, Duration)>>>);
 
@@ -246,15 +249,15 @@ impl Ages {
     }
 }
 
-/// Likes a post of its own, one like after the other, and asks for its count until it has the like.
+/// Likes its own post, one like after the other, and requests the count until it includes the like.
 async fn probe(stage: &Stage, nth: u64, ages: &Ages, over: Stop) -> anyhow::Result<()> {
     let producer = kafka::Producer::new(&kafka::Settings::plaintext(&stage.engines.broker.to_string()))?;
     let post = PostId::new(&format!("probe-{nth}")).context("an id")?;
     let mut likes: u64 = 0;
     while !over.is_requested() {
-        let saying = stage.ledger.lock().like(&post, &events::user(likes));
+        let unsent = stage.ledger.lock().like(&post, &events::user(likes));
         likes += 1;
-        utter(producer.clone(), stage.ledger.clone(), vec![saying]).await?;
+        send_all(producer.clone(), stage.ledger.clone(), vec![unsent]).await?;
         let said = Instant::now();
         while counted(stage, &post).await < likes {
             ensure!(said.elapsed() < COUNTED, "like {likes} of {post} is not counted");
@@ -266,7 +269,7 @@ async fn probe(stage: &Stage, nth: u64, ages: &Ages, over: Stop) -> anyhow::Resu
     Ok(())
 }
 
-/// The likes of a post as the API answers them; none while it does not answer.
+/// The likes of a post according to the API; 0 if it does not answer.
 async fn counted(stage: &Stage, post: &PostId) -> u64 {
     let Some(address) = stage.fleet.api().public() else { return 0 };
     let answer = tally_testkit::http::get(address, &format!("/v1/posts/{post}/likes")).await;

@@ -1,8 +1,8 @@
-//! What is lost while the API is asked: pieces of the stream, and the last commands of a Redis whose primary is killed.
+//! Losses while the API is queried: parts of the stream, and the last commands of a Redis whose primary is killed.
 //!
-//! A piece is trimmed before streamers have read it, or written while the stream is switched off. In every other round the API
-//! stands still meanwhile and its store takes seconds, so that what it knows of losses is old when it answers. An answer that
-//! says exact has to be so all the same. What the cache says of a count may be older after a failover, and never newer than the
+//! A part of the stream is trimmed before streamers have read it, or written while the stream is off. In every other round the
+//! API is stopped meanwhile and its store takes seconds, so that it answers with old knowledge of losses. Answers that say
+//! exact have to be right nevertheless. After a failover, a cached count may be older than before, but never newer than the
 //! standing beside it says.
 
 use std::time::Duration;
@@ -13,53 +13,53 @@ use tally_testkit::process::Signal;
 use tally_testkit::until;
 use tokio::time::Instant;
 
-use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::campaign::{Actions, Extent};
 use crate::attack::fleet::Service;
 use crate::attack::proxy::Mode;
 use crate::attack::stage::Stage;
 use crate::attack::{engines, laws};
 use crate::simulation::Draws;
 
-/// The shortest and the longest that the API stands still.
+/// The shortest and the longest time in milliseconds for which the API is stopped.
 const SHORTEST: u64 = 1_000;
 const LONGEST: u64 = 30_000;
 
-/// How long a call of the API's store takes in such rounds.
+/// How long a request of the API to the store takes in such rounds.
 const SLOW: Duration = Duration::from_millis(2_500);
 
-/// Changes of rows that have to be lost, so that a count without them is another.
+/// The number of lost changes, so that a count without them is wrong.
 const LOST: u64 = 40;
 
-/// Answers that say exact before the next loss.
+/// The number of exact answers before the next loss.
 const EXACT: u64 = 200;
 
-/// How long a loss may take to be noticed: a new stream is looked for now and then.
+/// How long it may take to notice a loss: streamers look for a new stream from time to time.
 const NOTICED: Duration = Duration::from_secs(120);
 
-/// How long the API may take to say exact again once the loss is closed.
+/// How long the API may take to say exact again after the loss is repaired.
 const HONEST: Duration = Duration::from_secs(120);
 
-pub(super) async fn losses(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn losses(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     let (mut stopped, mut longest) = (0, Duration::ZERO);
     for round in 0..extent.rounds {
         let trimmed = matches!(round % 4, 0 | 3);
         let nap = (round % 2 == 1).then(|| stage.chance.millis(SHORTEST, LONGEST));
         let kind = if trimmed { "trim" } else { "stream off and on" };
         let taken = loss(stage, trimmed, nap).await.with_context(|| format!("round {round}, {kind}, nap {nap:?}"))?;
-        deeds.recovered(format!("exact again after {kind}"), taken);
+        actions.recovered(format!("exact again after {kind}"), taken);
         stopped += usize::from(nap.is_some());
         longest = longest.max(nap.unwrap_or_default());
     }
     let (rounds, longest) = (extent.rounds, longest.as_secs_f64());
-    deeds.notes.push(format!("losses of stream            {rounds:>6}"));
-    deeds
+    actions.notes.push(format!("losses of stream            {rounds:>6}"));
+    actions
         .notes
         .push(format!("  with the api stopped      {stopped:>6}, for {longest:.0} s at most, and its store slow"));
-    Ok(deeds)
+    Ok(actions)
 }
 
-/// One loss, until a recount has repaired it and the API says exact again; how long that took.
+/// Causes a loss, waits until a recount has repaired it and the API says exact again, and returns how long that took.
 async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Result<Duration> {
     let api = stage.fleet.api();
     if nap.is_some() {
@@ -67,11 +67,11 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
     }
     let napping = async {
         let Some(nap) = nap else { return Ok(()) };
-        // Before the loss is recorded, or after.
+        // The API is stopped before or after the loss is recorded.
         stage.clock.sleep(stage.chance.millis(0, 12_000)).await;
         api.signal(Signal::STOP)?;
         stage.clock.sleep(nap).await;
-        ensure!(api.is_stopped() != Some(false), "the api did not stand still");
+        ensure!(api.is_stopped() != Some(false), "the api did not stop at SIGSTOP");
         api.signal(Signal::CONT)
     };
     let losing = async {
@@ -95,13 +95,13 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
     Ok(began.elapsed())
 }
 
-/// Trims what was written while the streamers stood still.
+/// Trims the records that were written while the streamers were stopped.
 async fn trim(stage: &Stage) -> anyhow::Result<()> {
     let streamers: Vec<_> = stage.fleet.of(Service::Streamer).map(|slot| slot.process()).collect();
     streamers.iter().try_for_each(|streamer| streamer.signal(Signal::STOP))?;
     stage.changed(LOST).await?;
     let trimmed = stage.engines.trim().await?;
-    ensure!(trimmed > 0, "there was nothing to trim");
+    ensure!(trimmed > 0, "no record was trimmed");
     streamers.iter().try_for_each(|streamer| streamer.signal(Signal::CONT))
 }
 
@@ -112,29 +112,28 @@ async fn switch(stage: &Stage) -> anyhow::Result<()> {
     stage.engines.switch_stream(true).await
 }
 
-/// The longest that a replica follows its primary, and that the primary goes on without it before it is killed.
+/// The longest time in milliseconds for which a replica follows its primary, and for which the primary then runs alone.
 const FOLLOWS: u64 = 1_500;
 const ALONE: u64 = 1_000;
 
-pub(super) async fn failovers(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn failovers(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     for round in 0..extent.rounds {
         let took = failover(stage, extent.recovery).await.with_context(|| format!("round {round}"))?;
-        deeds.recovered("cached again", took);
+        actions.recovered("cached again", took);
         stage.all_well()?;
     }
-    deeds.notes.push(format!("failovers of Redis           {:>5}", extent.rounds));
-    Ok(deeds)
+    actions.notes.push(format!("failovers of Redis           {:>5}", extent.rounds));
+    Ok(actions)
 }
 
-/// One failover; how long it took until the cache said again of every partition what is true now.
+/// Causes a failover, and returns how long it took until the cache was correct again in every partition.
 async fn failover(stage: &Stage, patience: Duration) -> anyhow::Result<Duration> {
     let engines = &stage.engines;
-    let primary =
-        engines.redis().context("failovers need a redis-server: install one, or name it by TALLY_REDIS_SERVER")?;
+    let primary = engines.redis().context("failovers need a redis-server: install it, or set TALLY_REDIS_SERVER")?;
     let replica = engines::replica(&primary).await?;
     stage.clock.sleep(stage.chance.millis(0, FOLLOWS)).await;
-    // From here on what the primary is told is lost with it.
+    // From here on, everything that the primary is told is lost with it.
     engines::detach(&replica).await?;
     stage.clock.sleep(stage.chance.millis(50, ALONE)).await;
     engines.fail_over(primary, replica).await?;

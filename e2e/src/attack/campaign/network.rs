@@ -1,4 +1,4 @@
-//! Dependencies behind a bad network, away for long, and silent while all processes are stopped.
+//! Network faults, long outages, and dependencies that are silent while all processes stop.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use futures_util::future::try_join_all;
 use tally_testkit::until;
 use tokio::time::Instant;
 
-use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::campaign::{Actions, Extent};
 use crate::attack::engines::Dependency;
 use crate::attack::fleet::Service;
 use crate::attack::proxy::{Mode, Proxy};
 use crate::attack::stage::Stage;
 use crate::simulation::Draws;
 
-/// How often a cut is made at another place.
+/// How often the length of connections is changed.
 const MOVED: Duration = Duration::from_millis(500);
 
-/// The longest that a connection lasts when connections are cut: a few requests of each protocol.
+/// The greatest number of bytes after which a connection is cut: a few requests of each protocol.
 const CUT: u64 = 20_000;
 
 const KINDS: [&str; 4] = ["reset", "blackhole", "slow", "cut"];
 
-pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
             for kind in KINDS {
@@ -31,14 +31,14 @@ pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<Dee
                 stage.all_well()?;
                 let (rows, counts) =
                     tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
-                deeds.recovered(format!("{} {kind}", dependency.name()), rows.max(counts));
+                actions.recovered(format!("{} {kind}", dependency.name()), rows.max(counts));
             }
         }
     }
-    Ok(deeds)
+    Ok(actions)
 }
 
-/// Bad weather for a while.
+/// Applies one network fault for a while.
 async fn weather(
     stage: &Stage,
     proxy: &Proxy,
@@ -46,7 +46,7 @@ async fn weather(
     dependency: Dependency,
     span: Duration,
 ) -> anyhow::Result<()> {
-    let (before, until) = (proxy.bites(), Instant::now() + span);
+    let (before, until) = (proxy.effects(), Instant::now() + span);
     let mut mode = Mode::Pass;
     while Instant::now() < until {
         mode = drawn(stage, kind);
@@ -54,12 +54,12 @@ async fn weather(
         let pause = if matches!(mode, Mode::Cut { .. }) { MOVED } else { span };
         stage.clock.sleep(pause.min(until.duration_since(Instant::now()))).await;
     }
-    // Idle connections feel nothing: there may have to be a request first.
-    let felt = async || proxy.bites().since(before).felt(mode);
+    // Idle connections notice nothing, so there may have to be a request first.
+    let felt = async || proxy.effects().since(before).felt(mode);
     tally_testkit::until("the weather to be felt", Duration::from_secs(20), felt).await?;
     proxy.calm();
-    let bites = proxy.bites().since(before);
-    ensure!(bites.felt(mode), "{} never felt {kind}: {bites:?}", dependency.name());
+    let effects = proxy.effects().since(before);
+    ensure!(effects.felt(mode), "{kind} had no effect on {}: {effects:?}", dependency.name());
     Ok(())
 }
 
@@ -74,37 +74,37 @@ fn drawn(stage: &Stage, kind: &str) -> Mode {
     }
 }
 
-pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     let kinds = [("reset", Mode::Reset), ("blackhole", Mode::Blackhole)];
     for (dependency, proxy) in &stage.engines.proxies {
         for (kind, mode) in kinds {
-            let before = proxy.bites();
+            let before = proxy.effects();
             proxy.set(mode);
             named(stage, *dependency).await.with_context(|| format!("{} {kind}", dependency.name()))?;
             stage.clock.sleep(extent.span).await;
-            let bites = proxy.bites().since(before);
-            ensure!(bites.felt(mode), "{} never felt {kind}: {bites:?}", dependency.name());
+            let effects = proxy.effects().since(before);
+            ensure!(effects.felt(mode), "{kind} had no effect on {}: {effects:?}", dependency.name());
             proxy.calm();
             stage.all_well()?;
             let (rows, counts) =
                 tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
             let recovery = rows.max(counts);
-            deeds.recovered(format!("{} {kind}", dependency.name()), recovery);
+            actions.recovered(format!("{} {kind}", dependency.name()), recovery);
             ensure!(recovery < extent.recovery, "{} {kind}: recovery took {recovery:?}", dependency.name());
         }
     }
-    Ok(deeds)
+    Ok(actions)
 }
 
-/// A process that cannot work without it is not ready, and says why. Every process can work without the cache.
+/// A process that cannot work without the dependency is not ready and names it. Every process can work without the cache.
 async fn named(stage: &Stage, dependency: Dependency) -> anyhow::Result<()> {
     let (service, name) = match dependency {
         Dependency::Redis => return Ok(()),
         Dependency::DynamoDb => (Service::Api, "table"),
         Dependency::Kafka => (Service::Consumer, "kafka"),
     };
-    // A member that has its partitions goes on with them when the broker comes back; one that is new has none.
+    // A member keeps its partitions until the broker comes back; a new member has none.
     let new = (dependency == Dependency::Kafka).then(|| stage.fleet.launcher.start(service, &[])).transpose()?;
     let says = async || {
         let answer = match &new {
@@ -120,33 +120,37 @@ async fn named(stage: &Stage, dependency: Dependency) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
             let recount = stage.fleet.launcher.start(Service::Recount, &["--watch"])?;
             recount.ready().await?;
             stage.fleet.launcher.operator().change(&["audit", "start"]).await?;
-            let before = proxy.bites();
+            let before = proxy.effects();
             proxy.set(Mode::Blackhole);
-            // For as long as it takes that every service has asked and not been answered.
+            // This is long enough for every service to have sent a request without an answer.
             stage.clock.sleep(extent.span).await;
             stage.all_well()?;
             stage.fleet.weigh();
             let all = stage.fleet.slots().iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
             let (drained, _) = tokio::try_join!(try_join_all(all), recount.stop())?;
             for (slot, took) in drained {
-                deeds.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);
+                actions.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);
                 stage.fleet.refill(slot)?;
             }
-            let bites = proxy.bites().since(before);
-            ensure!(bites.felt(Mode::Blackhole), "no process felt the silence of {}: {bites:?}", dependency.name());
+            let effects = proxy.effects().since(before);
+            ensure!(
+                effects.felt(Mode::Blackhole),
+                "the silence of {} affected no process: {effects:?}",
+                dependency.name()
+            );
             proxy.calm();
             let began = Instant::now();
             stage.fleet.ready().await?;
             tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
-            deeds.recovered(format!("all again, silent {}", dependency.name()), began.elapsed());
+            actions.recovered(format!("all again, silent {}", dependency.name()), began.elapsed());
         }
     }
-    Ok(deeds)
+    Ok(actions)
 }

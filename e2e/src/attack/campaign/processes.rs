@@ -1,5 +1,5 @@
-//! Processes that die, stand still and are replaced: kill -9 of all four services at moments that have nothing to do with each
-//! other, while requests go wrong; consumers and streamers that sleep while others take over; and a deployment.
+//! Processes that are killed, stopped and replaced: kill -9 of all four services at independent moments while requests fail;
+//! consumers and streamers that sleep while others take over; and a rolling deployment.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,24 +10,26 @@ use parking_lot::Mutex;
 use tally_service::{Chance, Stop, Switch};
 use tally_testkit::process::Signal;
 
-use crate::attack::campaign::{Deeds, Extent};
+use crate::attack::campaign::{Actions, Extent};
 use crate::attack::fleet::{Service, Slot};
-use crate::attack::laws::Attempts;
-use crate::attack::stage::{Recoveries, Stage};
+use crate::attack::laws;
+use crate::attack::recoveries::Recoveries;
+use crate::attack::stage::Stage;
 use crate::simulation::Draws;
 
-/// A process that stands still for a while and knows nothing of it.
+/// Stops a process for a while, which it cannot notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nap {
     pub(crate) service: Service,
     pub(crate) span: Duration,
 }
 
-/// How long a consumer or a streamer may sleep at least and at most.
+/// The limits in milliseconds of the sleep of a consumer or streamer.
 const SHORTEST: u64 = 5_000;
 const LONGEST: u64 = 120_000;
 
-/// Sleeps of consumers and streamers in turn: most of them short, a few so long that the others have given the sleeper up.
+/// Draws sleeps of consumers and streamers in turn. Most are short, and a few are so long that the sleeper loses its
+/// partitions.
 pub(crate) fn naps(chance: &Chance, count: usize) -> Vec<Nap> {
     let span = || match chance.below(100) {
         0..80 => chance.millis(SHORTEST, 12_000),
@@ -38,13 +40,13 @@ pub(crate) fn naps(chance: &Chance, count: usize) -> Vec<Nap> {
     services.take(count).map(|service| Nap { service, span: span() }).collect()
 }
 
-/// The longest that a process works between its start and its end.
+/// The longest time in milliseconds that a process runs before it is killed.
 const LIFE: u64 = 1_500;
 
-/// Killed recounts for each that may run to its end.
+/// The number of killed recounts for each one that may finish.
 const ALIVE: usize = 10;
 
-pub(super) async fn kills(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+pub(super) async fn kills(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
     stage.engines.storm();
     let (consumers, streamers, api, recounts) = tokio::try_join!(
         members(stage, Service::Consumer, extent.rounds),
@@ -52,17 +54,17 @@ pub(super) async fn kills(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds
         members(stage, Service::Api, extent.rounds),
         killed_recounts(stage, extent.rounds),
     )?;
-    let mut deeds = Deeds::default();
-    deeds.all("killed consumer", consumers);
-    deeds.all("killed streamer", streamers);
-    deeds.all("killed api", api);
-    deeds.notes.push(format!("killed recounts              {:>5}", extent.rounds));
-    deeds.attempts(recounts);
-    Ok(deeds)
+    let mut actions = Actions::default();
+    actions.all("killed consumer", consumers);
+    actions.all("killed streamer", streamers);
+    actions.all("killed api", api);
+    actions.notes.push(format!("killed recounts              {:>5}", extent.rounds));
+    actions.attempts(recounts);
+    Ok(actions)
 }
 
-/// Kills members of a service, one after the other. A recovery is over when the service has caught up with what was said
-/// before the kill, counted from the start of the new process.
+/// Kills members of a service, one after the other. A recovery lasts from the start of the new process until the service has
+/// processed everything produced before the kill.
 async fn members(stage: &Stage, service: Service, rounds: usize) -> anyhow::Result<Recoveries> {
     let slots: Vec<_> = stage.fleet.of(service).collect();
     let mut recoveries = Recoveries::default();
@@ -77,7 +79,7 @@ async fn members(stage: &Stage, service: Service, rounds: usize) -> anyhow::Resu
     Ok(recoveries)
 }
 
-/// Kills audits, and lets recounts of one post run to their end now and then.
+/// Kills audits, and now and then lets a recount of one post finish.
 async fn killed_recounts(stage: &Stage, rounds: usize) -> anyhow::Result<Attempts> {
     let mut attempts = Attempts::default();
     for round in 0..rounds {
@@ -91,12 +93,12 @@ async fn killed_recounts(stage: &Stage, rounds: usize) -> anyhow::Result<Attempt
     Ok(attempts)
 }
 
-/// The longest that a process is awake between two sleeps.
+/// The longest time in milliseconds between two sleeps of a process.
 const AWAKE: u64 = 2_000;
 
 type Waiting = Mutex<VecDeque<Nap>>;
 
-pub(super) async fn zombies(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
+pub(super) async fn zombies(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
     stage.engines.storm();
     let naps = naps(&Chance::seeded(stage.seed), extent.rounds);
     let longest = naps.iter().map(|nap| nap.span).max().unwrap_or_default();
@@ -112,15 +114,15 @@ pub(super) async fn zombies(stage: &Stage, extent: Extent) -> anyhow::Result<Dee
         both
     };
     let ((consumers, streamers), attempts) = tokio::try_join!(attack, recounts(stage, switch.stop()))?;
-    let mut deeds = Deeds::default();
-    deeds.all("sleeping consumer", consumers);
-    deeds.all("sleeping streamer", streamers);
-    deeds.attempts(attempts);
-    deeds.notes.push(format!("longest sleep                {:.0} s", longest.as_secs_f64()));
-    Ok(deeds)
+    let mut actions = Actions::default();
+    actions.all("sleeping consumer", consumers);
+    actions.all("sleeping streamer", streamers);
+    actions.attempts(attempts);
+    actions.notes.push(format!("longest sleep                {:.0} s", longest.as_secs_f64()));
+    Ok(actions)
 }
 
-/// All members of a service but one take what sleeps there are.
+/// All members of a service but one take the next sleep until none is left.
 async fn sleepers(stage: &Stage, service: Service, waiting: &Waiting) -> anyhow::Result<Recoveries> {
     let members: Vec<_> = stage.fleet.of(service).skip(1).collect();
     let slept = try_join_all(members.into_iter().map(|slot| sleeper(stage, slot, waiting))).await?;
@@ -138,14 +140,33 @@ async fn sleeper(stage: &Stage, slot: &Slot, waiting: &Waiting) -> anyhow::Resul
         let process = slot.process();
         process.signal(Signal::STOP)?;
         stage.clock.sleep(nap.span).await;
-        ensure!(process.is_stopped() != Some(false), "the {} did not stand still", slot.service);
+        ensure!(process.is_stopped() != Some(false), "the {} did not stop at SIGSTOP", slot.service);
         process.signal(Signal::CONT)?;
         recoveries.add(stage.caught_up(slot.service).await?);
     }
     Ok(recoveries)
 }
 
-/// Recounts, one after the other, for as long as the attack goes on.
+/// Recounts under attack.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attempts {
+    pub(crate) done: Recoveries,
+    pub(crate) unfinished: usize,
+}
+
+impl Attempts {
+    /// Runs another one, of a randomly chosen post.
+    pub(crate) async fn make(&mut self, stage: &Stage) -> anyhow::Result<()> {
+        let post = format!("p-{}", stage.chance.below(stage.crowd.posts));
+        match laws::attempt(&stage.fleet.launcher, &post).await? {
+            Some(found) => self.done.add(found.took),
+            None => self.unfinished += 1,
+        }
+        Ok(())
+    }
+}
+
+/// Runs recounts, one after the other, as long as the attack lasts.
 async fn recounts(stage: &Stage, over: Stop) -> anyhow::Result<Attempts> {
     let mut attempts = Attempts::default();
     while !over.is_requested() {
@@ -154,26 +175,29 @@ async fn recounts(stage: &Stage, over: Stop) -> anyhow::Result<Attempts> {
     Ok(attempts)
 }
 
-pub(super) async fn rolling(stage: &Stage, extent: Extent) -> anyhow::Result<Deeds> {
-    let mut deeds = Deeds::default();
+pub(super) async fn rolling(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    let mut actions = Actions::default();
     for _ in 0..extent.rounds {
         for slot in stage.fleet.slots() {
             stage.fleet.weigh();
             let before = stage.answers.with(503);
-            deeds.recovered(format!("{} drained", slot.service), slot.process().stop().await?);
-            deeds.recovered(format!("{} ready again", slot.service), stage.fleet.refill(slot)?.ready().await?);
-            deeds.recovered(format!("{} caught up", slot.service), stage.caught_up(slot.service).await?);
+            actions.recovered(format!("{} drained", slot.service), slot.process().stop().await?);
+            actions.recovered(format!("{} ready again", slot.service), stage.fleet.refill(slot)?.ready().await?);
+            actions.recovered(format!("{} caught up", slot.service), stage.caught_up(slot.service).await?);
             let after = stage.answers.with(503);
             let unnoticed = slot.service == Service::Api || after == before;
             let (service, busy) = (slot.service, stage.answers.busy());
-            ensure!(unnoticed, "replacing a {service} cost answers: {before} to {after} of 503, such as {busy:?}");
+            ensure!(
+                unnoticed,
+                "replacing a {service} caused answers with 503: {before} before, {after} after, such as {busy:?}"
+            );
             stage.all_well()?;
         }
     }
     let mut attempts = Attempts::default();
     attempts.make(stage).await?;
-    deeds.attempts(attempts);
-    Ok(deeds)
+    actions.attempts(attempts);
+    Ok(actions)
 }
 
 #[cfg(test)]
@@ -181,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleeps_follow_from_the_seed_and_are_short_and_long_ones_of_both_services() {
+    fn sleeps_follow_from_the_seed_and_include_short_and_long_ones_of_both_services() {
         let naps = |seed| crate::attack::campaign::processes::naps(&Chance::seeded(seed), 200);
         assert_eq!(naps(7), naps(7));
         assert_ne!(naps(7), naps(8));

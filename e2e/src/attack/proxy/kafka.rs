@@ -1,15 +1,15 @@
-//! Kafka's answers with the broker's address replaced by the proxy's: clients go where the answers say. Knows of the
-//! protocol that an answer is its length and so many bytes, and that a port stands behind its host.
+//! Replaces the broker's address in Kafka's answers by the proxy's, since clients connect to the address in the answers. It
+//! only knows that an answer is prefixed by its length, and that a port follows its host.
 
-/// The host that the in-process broker says it is on.
+/// The host name that the in-process broker advertises.
 const HOST: &[u8] = b"127.0.0.1";
 
-/// Bytes of a length, and of a port.
+/// The size of a length and of a port in bytes.
 const LENGTH: usize = 4;
 
 type Place = [u8; HOST.len() + LENGTH];
 
-/// An address that is said, and the one that takes its place.
+/// An advertised address, and its replacement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Advertised {
     said: Place,
@@ -27,7 +27,7 @@ impl Advertised {
         Self { said: place(said), instead: place(instead) }
     }
 
-    /// For the answers of one connection.
+    /// Splits the answers of one connection.
     pub(super) fn frames(&self) -> Frames<'_> {
         Frames { advertised: self, partial: Vec::new() }
     }
@@ -42,15 +42,15 @@ impl Advertised {
     }
 }
 
-/// A connection's answers as they come in. They go on whole: a piece held back at its end could be the end of an answer
-/// that a client waits for.
+/// Splits a connection's bytes into answers, which are forwarded as a whole. Otherwise the last bytes of a piece would have to
+/// be held back, and a client may wait for them.
 pub(super) struct Frames<'a> {
     advertised: &'a Advertised,
     partial: Vec<u8>,
 }
 
 impl Frames<'_> {
-    /// Takes in more bytes; the answers that are whole now.
+    /// Adds bytes, and returns the answers that are complete now.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.partial.extend_from_slice(bytes);
         let mut whole = 0;
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_replaced_however_the_answers_are_cut_into_pieces() {
+    fn every_address_is_replaced_whatever_pieces_the_answers_arrive_in() {
         let advertised = Advertised::new(40_001, 40_002);
         let [said, instead] = [advertised.said, advertised.instead];
         let other = Advertised::new(40_003, 0).said;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_on_when_it_is_whole() {
+    fn an_answer_is_forwarded_once_it_is_complete() {
         let advertised = Advertised::new(1, 2);
         let mut frames = advertised.frames();
         let whole = answer(&[b"ends in 1"]);

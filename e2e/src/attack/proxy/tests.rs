@@ -1,4 +1,4 @@
-//! Each kind of weather, against a server that says back what it hears.
+//! Tests each kind of fault against an echo server.
 
 use std::io::ErrorKind;
 
@@ -9,7 +9,7 @@ use crate::attack::proxy::*;
 const SOON: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// A proxy before an echo.
+/// Starts a proxy in front of an echo server.
 async fn proxy() -> (Host, Proxy) {
     let host = Host::new("proxy-tests");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -32,7 +32,7 @@ async fn connect(proxy: &Proxy) -> TcpStream {
     TcpStream::connect(proxy.address()).await.unwrap()
 }
 
-/// What comes back of `bytes`.
+/// The echo of `bytes`.
 async fn echo(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     stream.write_all(bytes).await?;
     let mut back = vec![0; bytes.len()];
@@ -41,7 +41,7 @@ async fn echo(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<Vec<u8>> 
 }
 
 #[tokio::test]
-async fn fair_weather_changes_nothing_and_ends_are_passed_on() {
+async fn without_a_fault_bytes_and_ends_are_forwarded_unchanged() {
     let (_host, proxy) = proxy().await;
     let mut stream = connect(&proxy).await;
     let bytes: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
@@ -54,11 +54,11 @@ async fn fair_weather_changes_nothing_and_ends_are_passed_on() {
     let (_, heard) = timeout(SOON, async { tokio::join!(said, from.read_to_end(&mut back)) }).await.unwrap();
     heard.unwrap();
     assert!(back == bytes);
-    assert_eq!(proxy.bites(), Bites::default());
+    assert_eq!(proxy.effects(), Effects::default());
 }
 
 #[tokio::test]
-async fn a_reset_ends_connections_there_are_and_new_ones_and_passes() {
+async fn a_reset_ends_existing_and_new_connections_until_it_is_over() {
     let (_host, proxy) = proxy().await;
     let mut stream = connect(&proxy).await;
     assert_eq!(echo(&mut stream, b"before").await.unwrap(), b"before");
@@ -67,14 +67,14 @@ async fn a_reset_ends_connections_there_are_and_new_ones_and_passes() {
     assert_eq!(broken.unwrap_err().kind(), ErrorKind::ConnectionReset);
     let mut second = connect(&proxy).await;
     assert!(echo(&mut second, b"during").await.is_err());
-    assert!(proxy.bites().felt(Mode::Reset));
+    assert!(proxy.effects().felt(Mode::Reset));
     proxy.calm();
     let mut third = connect(&proxy).await;
     assert_eq!(echo(&mut third, b"after").await.unwrap(), b"after");
 }
 
 #[tokio::test]
-async fn a_black_hole_answers_nothing_and_gives_late_what_it_took() {
+async fn a_black_hole_answers_nothing_and_forwards_everything_later() {
     let (_host, proxy) = proxy().await;
     let mut old = connect(&proxy).await;
     assert_eq!(echo(&mut old, b"before").await.unwrap(), b"before");
@@ -84,7 +84,7 @@ async fn a_black_hole_answers_nothing_and_gives_late_what_it_took() {
         stream.write_all(b"held").await.unwrap();
         assert!(timeout(PAUSE, stream.read(&mut [0; 8])).await.is_err(), "no answer");
     }
-    assert_eq!(proxy.bites(), Bites { swallowed: 8, ..Bites::default() });
+    assert_eq!(proxy.effects(), Effects { swallowed: 8, ..Effects::default() });
     proxy.calm();
     for stream in [&mut old, &mut new] {
         let mut back = [0; 4];
@@ -94,7 +94,7 @@ async fn a_black_hole_answers_nothing_and_gives_late_what_it_took() {
 }
 
 #[tokio::test]
-async fn slow_bytes_arrive_all_of_them_and_late() {
+async fn slow_bytes_all_arrive_late() {
     let (_host, proxy) = proxy().await;
     let mut stream = connect(&proxy).await;
     proxy.set(Mode::Slow { delay: Duration::from_millis(10), bytes_per_second: 1_000 });
@@ -102,35 +102,35 @@ async fn slow_bytes_arrive_all_of_them_and_late() {
     let bytes = [7; 100];
     assert_eq!(echo(&mut stream, &bytes).await.unwrap(), bytes);
     assert!(began.elapsed() > Duration::from_millis(180), "{:?}", began.elapsed());
-    assert_eq!(proxy.bites().slowed, 200, "there and back");
+    assert_eq!(proxy.effects().slowed, 200, "there and back");
 }
 
 #[tokio::test]
-async fn a_cut_comes_after_so_many_bytes_and_no_more() {
+async fn a_connection_is_cut_after_exactly_the_given_number_of_bytes() {
     let (_host, proxy) = proxy().await;
     proxy.set(Mode::Cut { after: 20 });
     let mut stream = connect(&proxy).await;
     assert_eq!(echo(&mut stream, b"12345678").await.unwrap(), b"12345678");
     assert!(echo(&mut stream, b"12345678").await.is_err(), "four bytes of these are let through");
-    assert_eq!(proxy.bites().broken, 1);
+    assert_eq!(proxy.effects().broken, 1);
 }
 
 #[test]
-fn weather_is_felt_by_what_it_does_alone() {
+fn a_fault_counts_only_if_it_had_its_own_effect() {
     let slow = Mode::Slow { delay: Duration::ZERO, bytes_per_second: 1 };
     let modes = [Mode::Reset, Mode::Cut { after: 1 }, Mode::Blackhole, slow];
-    let felt = |bites: Bites| modes.map(|mode| bites.felt(mode));
-    let nothing = Bites::default();
+    let felt = |effects: Effects| modes.map(|mode| effects.felt(mode));
+    let nothing = Effects::default();
     assert_eq!(felt(nothing), [false; 4]);
-    assert_eq!(felt(Bites { broken: 1, ..nothing }), [true, true, false, false]);
-    assert_eq!(felt(Bites { swallowed: 1, ..nothing }), [false, false, true, false]);
-    assert_eq!(felt(Bites { slowed: 1, ..nothing }), [false, false, false, true]);
-    let later = Bites { broken: 3, swallowed: 2, slowed: 1 };
-    assert_eq!(later.since(Bites { broken: 1, ..nothing }), Bites { broken: 2, swallowed: 2, slowed: 1 });
+    assert_eq!(felt(Effects { broken: 1, ..nothing }), [true, true, false, false]);
+    assert_eq!(felt(Effects { swallowed: 1, ..nothing }), [false, false, true, false]);
+    assert_eq!(felt(Effects { slowed: 1, ..nothing }), [false, false, false, true]);
+    let later = Effects { broken: 3, swallowed: 2, slowed: 1 };
+    assert_eq!(later.since(Effects { broken: 1, ..nothing }), Effects { broken: 2, swallowed: 2, slowed: 1 });
 }
 
 #[test]
-fn a_trickle_never_dries_up() {
+fn a_slow_connection_never_stops_completely() {
     assert_eq!(room(1_000, Duration::from_millis(50)), 50);
     assert_eq!(room(1, Duration::from_millis(50)), 1);
 }

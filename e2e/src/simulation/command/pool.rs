@@ -1,4 +1,4 @@
-//! Schedules side by side, each in a process of its own; and one that broke a law made smaller: fewer events, fewer kinds of
+//! Runs schedules concurrently, each in its own process. One that breaks a law is reduced: fewer events and fewer kinds of
 //! faults, as long as some law still breaks.
 
 use std::path::PathBuf;
@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 
 use crate::simulation::command::{broken, line};
 use crate::simulation::mutant::Mutant;
-use crate::simulation::schedule::{Order, Outcome};
+use crate::simulation::outcome::Outcome;
+use crate::simulation::schedule::Order;
 
-/// Where schedules are run.
+/// Runs schedules in processes.
 #[derive(Clone, Debug)]
 pub struct Pool {
     program: PathBuf,
@@ -20,17 +21,17 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Processes of `program`, which is this crate's: as many at once as asked for, or as there are processors.
+    /// Uses processes of `program`, which is this crate's, as many at once as `jobs` says or as there are processors.
     pub fn of(program: PathBuf, jobs: Option<usize>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self { program, jobs: jobs.unwrap_or(processors).max(1) }
     }
 
-    /// Runs `orders` until `go_on` says no, whose turn comes in the order of the ends; `twice` runs each a second time
-    /// and takes another trace for a broken law.
+    /// Runs `orders` until `go_on` returns false; it is called with each outcome as it arrives. With `twice`, each schedule
+    /// runs a second time, and a different trace counts as a broken law.
     ///
     /// # Errors
-    /// A schedule could not be run, or said nothing that can be read.
+    /// A schedule cannot be run, or its outcome cannot be read.
     pub fn each(
         &self,
         orders: impl Iterator<Item = Order> + Send,
@@ -67,12 +68,12 @@ impl Pool {
     fn checked(&self, order: &Order, twice: bool) -> anyhow::Result<Outcome> {
         let outcome = self.one(order)?;
         if twice && outcome.broken.is_none() && self.one(order)?.hash != outcome.hash {
-            return Ok(broken(order.seed, "two runs of one seed had two traces"));
+            return Ok(broken(order.seed, "two runs of one seed had different traces"));
         }
         Ok(outcome)
     }
 
-    /// Runs one.
+    /// Runs one schedule.
     pub(super) fn one(&self, order: &Order) -> anyhow::Result<Outcome> {
         let mut command = Command::new(&self.program);
         command.args(["schedule", "--seed", &order.seed.to_string(), "--events", &order.events.to_string()]);
@@ -94,7 +95,7 @@ impl Pool {
         let output = command.stderr(Stdio::piped()).output().context("cannot start a schedule")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "schedule {} ended with {}: {said}", order.seed, output.status);
-        // Operators' commands print before it.
+        // The operators' commands print their output before the outcome.
         let printed = output.stdout.trim_ascii_end();
         let last = printed.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let mut outcome: Outcome = serde_json::from_slice(last).context("cannot read an outcome")?;
@@ -105,10 +106,10 @@ impl Pool {
     }
 }
 
-/// Lines of the trace that are printed.
+/// The number of lines of the trace that are printed.
 const LINES: usize = 60;
 
-/// Prints the smallest schedule found that still breaks a law, how to run it, and the end of its trace.
+/// Prints the smallest schedule that still breaks a law, the command that runs it, and the end of its trace.
 pub(super) fn shrink(pool: &Pool, mut order: Order, first: &Outcome) -> anyhow::Result<()> {
     let mut last = first.clone();
     while order.events > 40 {
@@ -136,6 +137,6 @@ pub(super) fn shrink(pool: &Pool, mut order: Order, first: &Outcome) -> anyhow::
         order.without.join(",")
     ))?;
     line(&format!("faults left: {left:?}"))?;
-    line(outcome.broken.as_deref().context("a schedule did not repeat itself")?)?;
+    line(outcome.broken.as_deref().context("the schedule is not reproducible")?)?;
     outcome.lines.iter().rev().take(LINES).rev().try_for_each(|text| line(text))
 }

@@ -1,5 +1,4 @@
-//! What is done to claims, to what the group has committed, and to the owners of partitions: by operators, under running consumers
-//! or without them.
+//! Actions on claims, on the group's offsets, and on the owners of partitions: by operators, with or without running consumers.
 
 use std::time::Duration;
 
@@ -12,23 +11,23 @@ use tokio::time::Instant;
 use crate::simulation::Draws;
 use crate::simulation::driver::Driver;
 use crate::simulation::events::TOPIC;
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::instance::{GROUP, Role};
 use crate::simulation::profile::Profile;
 
-/// How far the group is set forward, at most.
+/// The most records that the group is set forward by.
 const FORWARD: u64 = 20;
 
-/// How long a process that wakes up hears nothing of the group, at most, in milliseconds.
+/// How long, in milliseconds, a resumed process hears nothing of its group at most.
 const UNHEARD: u64 = 3_000;
 
-/// A partition of which the group was set forward: it stands still until an operator sees to it.
+/// A partition whose group offset was set forward. Its consumer stops until an operator sets it back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forward {
     partition: u32,
     /// When an operator sets it back.
     due: Instant,
-    /// Whether some consumer was seen to stand still for it.
+    /// Whether a consumer was seen to stop because of it.
     noticed: bool,
 }
 
@@ -38,7 +37,7 @@ impl Driver {
         Partition { topic: TOPIC.into(), index }
     }
 
-    /// Kafka's own tools set a group when it has no members.
+    /// Stops the consumers, since Kafka's tools set the offsets of a group only if it has no members.
     async fn without_consumers(&mut self, back: Instant) {
         for slot in self.slots.iter_mut().filter(|slot| slot.role == Role::Consumer && slot.life.is_some()) {
             slot.kill().await;
@@ -50,7 +49,7 @@ impl Driver {
         Ok(self.world.broker.reader(GROUP, TOPIC).mark(partition, Offset(to)).await?)
     }
 
-    /// The group is set back to where a partition was before.
+    /// Sets the group back to an earlier offset of a partition.
     pub(super) async fn reset_group(&mut self) -> anyhow::Result<bool> {
         let partition = self.drawn_partition();
         let safe = self.world.registers.claim(partition.index).safe;
@@ -62,7 +61,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// The group is set forward by mistake.
+    /// Sets the group forward by mistake.
     pub(super) async fn reset_forward(&mut self) -> anyhow::Result<bool> {
         let partition = self.drawn_partition();
         let claim = self.world.registers.claim(partition.index);
@@ -77,7 +76,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// A claim is raised under its owner, as by a process that was given the partition and is gone.
+    /// Raises a claim under its owner, like a process that was assigned the partition and has ended.
     pub(super) async fn raise(&mut self) -> anyhow::Result<bool> {
         let partition = self.drawn_partition();
         if self.world.registers.claim(partition.index).n == 0 {
@@ -104,7 +103,7 @@ impl Driver {
         Ok(self.world.calmly(claims.replace_topic(TOPIC, &seen, &to)).await?)
     }
 
-    /// Sees to what is due of that.
+    /// Does what is due about these actions.
     pub(super) async fn tend_claims(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         if self.resumes.is_some_and(|due| due <= now) && self.set_paused(false).await? {
@@ -119,10 +118,13 @@ impl Driver {
         Ok(())
     }
 
-    /// A partition stands still for a reset only after its group was set forward.
+    /// Checks that a partition stops because of a reset only if its group was set forward.
     fn notice(&mut self) -> anyhow::Result<()> {
         for partition in self.slots.iter().flat_map(crate::simulation::driver::Slot::forward) {
-            ensure!(self.forwarded.contains(&partition), "partition {partition} says that its group was set forward");
+            ensure!(
+                self.forwarded.contains(&partition),
+                "partition {partition} wrongly reports that its group was set forward"
+            );
             for forward in self.forwards.iter_mut().filter(|it| it.partition == partition && !it.noticed) {
                 forward.noticed = true;
                 self.world.coverage.fired("forward_reset_refused");
@@ -131,14 +133,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Everything of that is due now.
+    /// Makes everything due now.
     pub(super) fn hurry_claims(&mut self) {
         let now = Instant::now();
         self.forwards.iter_mut().for_each(|forward| forward.due = now);
         self.resumes = self.resumes.map(|_| now);
     }
 
-    /// No process works for so long, but that some APIs and consumers stand still and go on first.
+    /// Stops all processes for this long. Some APIs and consumers are only frozen and resume first.
     pub(super) async fn sleep_through(&mut self, span: Duration) -> anyhow::Result<bool> {
         let over = Instant::now() + span;
         for slot in &mut self.slots {
@@ -148,7 +150,7 @@ impl Driver {
                 _ => false,
             };
             if stands && slot.life.is_some() {
-                // What it had under way goes out before it hears that its partitions are another's.
+                // Its requests under way are sent before it hears that its partitions were reassigned.
                 slot.freeze((over, over + self.other.millis(1, UNHEARD)));
                 continue;
             }
@@ -167,36 +169,35 @@ impl Driver {
     }
 }
 
-/// How often something is done to an owner.
+/// How often an owner is disturbed.
 const EVERY: Duration = Duration::from_secs(1);
 
 impl Profile {
-    /// Owners come and go every second, and much else happens to consumers.
+    /// Makes owners come and go every second, and causes more faults of consumers.
     pub(crate) fn unsettle(&mut self) {
         self.pace = self.pace.min(600);
-        self.deeds.extend([(Deed::Freeze, 6), (Deed::Rebalance, 6), (Deed::GroupExpired, 6)]);
+        self.actions.extend([(Action::Freeze, 6), (Action::Rebalance, 6), (Action::GroupExpired, 6)]);
     }
 }
 
 impl Driver {
-    /// Once a second a claim is raised, a consumer ends, mostly as a crash does, and another takes its place, or the group is set
-    /// back.
+    /// Once a second, raises a claim, replaces a consumer, mostly after a crash, or sets the group back.
     pub(super) async fn stir(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         if self.stir.take_if(|stir| *stir <= now).is_none() {
             return Ok(());
         }
         self.stir = Some(now + EVERY);
-        let (deed, done) = match self.other.below(10) {
-            0 => (Deed::GroupReset, self.reset_group().await?),
-            1..4 => (Deed::ClaimRaised, self.raise().await?),
+        let (action, done) = match self.other.below(10) {
+            0 => (Action::GroupReset, self.reset_group().await?),
+            1..4 => (Action::ClaimRaised, self.raise().await?),
             _ => {
                 self.replace_consumer().await?;
                 return Ok(());
             }
         };
         if done {
-            self.world.coverage.fired(&deed.name());
+            self.world.coverage.fired(&action.name());
         }
         self.tick();
         Ok(())
@@ -208,7 +209,7 @@ impl Driver {
         if self.other.happens(80) {
             slot.kill().await;
         } else {
-            anyhow::ensure!(slot.stop().await, "{} did not stop well", slot.name);
+            anyhow::ensure!(slot.stop().await, "{} did not stop cleanly", slot.name);
         }
         slot.due = Some(Instant::now());
         self.tick();

@@ -1,4 +1,4 @@
-//! What is done about counters: they are defined, rows that are not readable come and go, and their table is lost.
+//! Actions on counters: they are defined, unreadable rows are added and removed, and their table is lost.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use tokio::time::Instant;
 use crate::simulation::Draws;
 use crate::simulation::driver::Driver;
 use crate::simulation::events::TOPIC;
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::registers::{COUNTS, FOREIGN, FOREIGN_CELL};
 use crate::simulation::world::World;
 use crate::undisturbed::send;
 
-/// Where a row stands: its row key and its sort key.
+/// The key of a row: its partition key and its sort key.
 type Place = (String, String);
 
-/// Rows that no process wrote, under one row key.
+/// Unreadable rows under one row key.
 #[derive(Clone, Debug)]
 pub(crate) struct Garbled {
     pub(crate) key: RowKey,
     pub(crate) rows: Vec<Place>,
-    /// When they were put.
+    /// When they were added.
     pub(crate) at: UnixMillis,
-    /// When they are taken away.
+    /// When they are removed.
     due: Instant,
 }
 
 impl Driver {
-    /// Defines what is due at `step`; later, where the deployment is not there yet.
+    /// Defines the counters that are due at `step`, or later if there is no deployment yet.
     pub(crate) async fn define(&mut self, step: u64) -> anyhow::Result<()> {
         let Some(grown) = self.profile.mix.due(step, &self.defined) else { return Ok(()) };
         let define = self.world.calm.checkpoints.define(&self.defined, &grown);
@@ -43,7 +43,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes away what is not readable, and sees to what else an operator is due to see to.
+    /// Removes unreadable rows, and does what else an operator has to do.
     pub(crate) async fn tend(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let due = self.garbled.extract_if(.., |garbled| garbled.due <= now).collect::<Vec<_>>();
@@ -56,7 +56,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Everything of that is due now.
+    /// Makes everything due now.
     pub(crate) fn hurry(&mut self) {
         let now = Instant::now();
         self.garbled.iter_mut().for_each(|garbled| garbled.due = now);
@@ -64,18 +64,18 @@ impl Driver {
         self.adopting = self.adopting.map(|_| now);
     }
 
-    /// Whether none of that is left.
+    /// Whether nothing of that is left to do.
     pub(crate) fn is_tended(&self) -> bool {
         let operator = self.forwards.is_empty() && self.resumes.is_none();
         operator && self.garbled.is_empty() && self.adopting.is_none()
     }
 
-    /// Whether some process has created the deployment. Rows without it are those of one that lost its configuration.
+    /// Whether a process has created the deployment. Rows without it belong to a deployment that has lost its configuration.
     pub(super) async fn is_deployed(&self) -> anyhow::Result<bool> {
         Ok(self.world.calmly(self.world.calm.checkpoints.deployed()).await?.is_some())
     }
 
-    /// Puts one or two rows beside a counter's, whose weight no process can read.
+    /// Adds one or two rows to a counter whose weight cannot be read.
     pub(super) async fn garble(&mut self) -> anyhow::Result<bool> {
         if !self.is_deployed().await? {
             return Ok(false);
@@ -116,25 +116,25 @@ impl Driver {
         Ok(true)
     }
 
-    /// Does one of these deeds.
-    pub(super) async fn perform_on_counters(&mut self, deed: Deed) -> anyhow::Result<bool> {
-        Ok(match deed {
-            Deed::WeightUnreadable => self.garble().await?,
-            Deed::GroupReset => self.reset_group().await?,
-            Deed::GroupResetForward => self.reset_forward().await?,
-            Deed::ClaimRaised => self.raise().await?,
-            Deed::TopicPaused => self.pause_topic().await?,
-            Deed::HoursLongOutage => self.sleep_through(self.other.millis(65 * 60_000, 100 * 60_000)).await?,
-            Deed::DayLongOutage => self.sleep_through(Duration::from_secs(25 * 3600)).await?,
+    /// Performs one of these actions.
+    pub(super) async fn perform_on_counters(&mut self, action: Action) -> anyhow::Result<bool> {
+        Ok(match action {
+            Action::WeightUnreadable => self.garble().await?,
+            Action::GroupReset => self.reset_group().await?,
+            Action::GroupResetForward => self.reset_forward().await?,
+            Action::ClaimRaised => self.raise().await?,
+            Action::TopicPaused => self.pause_topic().await?,
+            Action::HoursLongOutage => self.sleep_through(self.other.millis(65 * 60_000, 100 * 60_000)).await?,
+            Action::DayLongOutage => self.sleep_through(Duration::from_secs(25 * 3600)).await?,
             other => self.perform_on_log(other).await?,
         })
     }
 }
 
 impl Driver {
-    /// The table is deleted, and created anew at once or a little later, as by someone who thinks that this mends it.
+    /// Deletes the table, and creates it again at once or a little later, like an operator who hopes that this helps.
     pub(super) async fn lose_table(&mut self) -> anyhow::Result<bool> {
-        // Before there is a deployment, nobody knows which tables are its own.
+        // Without a deployment, it is not known which tables belong to it.
         let is_new = self.world.calmly(self.world.calm.changes.config()).await?.is_none();
         if self.adopting.is_some() || is_new {
             return Ok(false);
@@ -150,7 +150,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// The operator adopts the tables that are there once that is due.
+    /// The operator adopts the current tables once that is due.
     pub(super) async fn adopt_tables(&mut self) -> anyhow::Result<()> {
         if self.adopting.is_none_or(|due| due > Instant::now()) {
             return Ok(());

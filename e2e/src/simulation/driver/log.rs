@@ -1,4 +1,4 @@
-//! What is done to the log of changes, to the stream before it, to the cache, and to those who list what is trending.
+//! Actions on the log of changes, the stream before it, the cache, and the processes that make lists.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::simulation::Draws;
 use crate::simulation::driver::{Driver, LIKES};
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::instance::{FOLDS, Role, Slot};
 use crate::simulation::journal::CHANGES;
 use crate::simulation::laws::{Quiet, exact, weights};
@@ -21,51 +21,51 @@ use crate::simulation::lists::GROUP;
 use crate::simulation::world::World;
 use crate::undisturbed::switch_stream;
 
-/// How long the log takes nothing.
+/// How long the log is unavailable.
 const AWAY: Duration = Duration::from_secs(10 * 60 + 30);
 
-/// The most processes that list.
+/// The maximum number of processes that make lists.
 const MOST: usize = 3;
 
-/// How many messages of a partition are lost at its end, at most.
+/// The most messages that are lost at the end of a partition.
 const LOST: u64 = 12;
 
-/// How long folds go on reading that stand still.
+/// How long stopped folds go on reading.
 const READING: Duration = Duration::from_millis(1_500);
 
-/// How long folds stand still at most.
+/// How long folds are stopped at most.
 const STILL: Duration = Duration::from_secs(30);
 
-/// Folds stand still until the log has lost what they have not read.
+/// Folds that are stopped until the log has lost messages that they have not read.
 #[derive(Clone, Debug)]
 pub(crate) struct Unread {
-    /// When that goes on,
+    /// When the next step is due.
     due: Instant,
-    /// and up to where the folds have read, once they do not read on.
+    /// The positions of the folds once they have stopped reading.
     read: Option<BTreeMap<u32, Offset>>,
 }
 
-/// What the cache had a while ago, by partition.
+/// Earlier contents of the cache, by partition.
 pub(crate) type Replica = Vec<CacheSlot<CounterId>>;
 
 impl Driver {
-    /// Does one of these deeds; nothing where it is another.
-    pub(super) async fn perform_on_log(&mut self, deed: Deed) -> anyhow::Result<bool> {
-        Ok(match deed {
-            Deed::FoldsExpired => {
+    /// Performs one of these actions; returns `None` for any other.
+    pub(super) async fn perform_on_log(&mut self, action: Action) -> anyhow::Result<bool> {
+        Ok(match action {
+            Action::FoldsExpired => {
                 self.world.broker.expire(FOLDS);
                 true
             }
-            Deed::ChangesLost => self.lose_changes().await?,
-            Deed::ChangesLostUnread => {
+            Action::ChangesLost => self.lose_changes().await?,
+            Action::ChangesLostUnread => {
                 self.begin_unread();
                 false
             }
-            Deed::ChangesTrimmed => self.trim_changes().await?,
-            Deed::CacheFailover => self.fail_over(),
-            Deed::TableLost => self.lose_table().await?,
-            Deed::ListersChanged => self.change_listers().await,
-            Deed::ChangesAway => self.take_changes_away().await?,
+            Action::ChangesTrimmed => self.trim_changes().await?,
+            Action::CacheFailover => self.fail_over(),
+            Action::TableLost => self.lose_table().await?,
+            Action::ListersChanged => self.change_listers().await,
+            Action::ChangesAway => self.take_changes_away().await?,
             _ => false,
         })
     }
@@ -85,7 +85,7 @@ impl Driver {
         true
     }
 
-    /// An election that is not clean: a replica leads that lacks the last messages of a partition, which were acknowledged.
+    /// An unclean election: the new leader lacks the last acknowledged messages of a partition.
     async fn lose_changes(&mut self) -> anyhow::Result<bool> {
         self.keep().await?;
         let mut lost = false;
@@ -104,7 +104,7 @@ impl Driver {
         self.world.broker.reader("observer", CHANGES).logs().await.unwrap_or_default()
     }
 
-    /// Folds stand still, where relays are processes of their own.
+    /// Stops the folds, if relays are separate processes.
     fn begin_unread(&mut self) {
         if !self.profile.apart || self.unread.is_some() {
             return;
@@ -115,8 +115,8 @@ impl Driver {
         self.unread = Some(Unread { due: now + READING, read: None });
     }
 
-    /// Some of what no fold has read is lost at the end of the log, in half of the cases while another relay takes over; then the
-    /// folds go on.
+    /// Loses messages at the end of the log that no fold has read, in half of the cases while another relay takes over. Then
+    /// the folds resume.
     pub(super) async fn lose_unread(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let Some(Unread { read, .. }) = self.unread.take_if(|unread| unread.due <= now) else { return Ok(()) };
@@ -130,7 +130,7 @@ impl Driver {
             let profile = &self.profile;
             let relays = self.slots.iter_mut().filter(|slot| slot.part(profile) == streamer::Role::Relay);
             for slot in relays.filter(|slot| slot.role == Role::Streamer && slot.life.is_some()) {
-                anyhow::ensure!(slot.stop().await, "{} did not stop well", slot.name);
+                anyhow::ensure!(slot.stop().await, "{} did not stop cleanly", slot.name);
                 slot.due = Some(now);
             }
             self.keep().await?;
@@ -140,7 +140,7 @@ impl Driver {
             if log.end > read {
                 self.world.broker.lose_tail(CHANGES, partition.index, self.other.between(read.0, log.end.0 - 1));
                 self.world.journal.tear(partition.index);
-                self.world.coverage.fired(&Deed::ChangesLostUnread.name());
+                self.world.coverage.fired(&Action::ChangesLostUnread.name());
             }
         }
         self.thaw(now);
@@ -148,7 +148,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Some of what the log has is gone, all of it or its first part.
+    /// Trims the log: all of it or its first part.
     async fn trim_changes(&mut self) -> anyhow::Result<bool> {
         self.keep().await?;
         let mut cut = false;
@@ -163,7 +163,7 @@ impl Driver {
         Ok(cut)
     }
 
-    /// What a replica of the cache has now, which may lead later.
+    /// Copies the cache to a replica, which may take over later.
     pub(crate) fn replicate(&mut self) {
         if self.replica.is_empty() || self.other.happens(30) {
             let partitions = 0..self.world.partitions();
@@ -171,7 +171,7 @@ impl Driver {
         }
     }
 
-    /// A replica of the cache leads from now on, which lacks the last that it was told, or everything.
+    /// A replica of the cache takes over. It lacks the last writes, or everything.
     fn fail_over(&mut self) -> bool {
         let forgets_all = self.other.happens(30);
         let replica = std::mem::take(&mut self.replica);
@@ -182,7 +182,7 @@ impl Driver {
         true
     }
 
-    /// The log takes nothing for many minutes.
+    /// Makes the log unavailable for many minutes.
     async fn take_changes_away(&mut self) -> anyhow::Result<bool> {
         let refused = Fault::Transient("refused".to_owned());
         self.world.broker.refuse_writes(CHANGES, Some(refused));
@@ -197,12 +197,12 @@ impl Driver {
     }
 }
 
-/// How long a lapse lasts at most that is to make up for what was put into a counter by hand.
+/// The longest loss that is meant to cancel an edit by hand.
 const HIDDEN: Duration = Duration::from_secs(30);
 
 impl Driver {
-    /// Trims what there is of the stream shards of which something is fed. The service trims nothing that is younger than a day,
-    /// and a loss in a shard of that age of which nothing is fed would be noticed by its age alone.
+    /// Trims the stream shards that appear in the log. DynamoDB trims no record younger than a day, and a loss in a shard of
+    /// that age that does not appear in the log would be noticed by its age alone.
     pub(super) async fn trim(&mut self) -> anyhow::Result<bool> {
         let World { calm, emulator, .. } = &*self.world;
         let info = self.world.calmly(calm.stream.info()).await?;
@@ -214,7 +214,7 @@ impl Driver {
         Ok(trimmed > 0)
     }
 
-    /// Freezes all streamers; a moment before they go on, what they have not read is trimmed.
+    /// Freezes all streamers. Shortly before they resume, the records that they have not read are trimmed.
     pub(super) fn begin_lapse(&mut self) {
         let lapse = Instant::now() + self.chance.millis(500, 6_000);
         let longest = if self.profile.hidden { HIDDEN } else { Duration::from_millis(self.profile.pace + 1_000) };
@@ -227,7 +227,7 @@ impl Driver {
         self.lapse = Some(lapse);
     }
 
-    /// Trims what streamers have not read, once that is due; they go on then.
+    /// Trims the records that streamers have not read once that is due; then they resume.
     pub(super) async fn end_lapse(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let Some(lapse) = self.lapse.filter(|lapse| *lapse <= now) else { return Ok(()) };
@@ -236,7 +236,7 @@ impl Driver {
         }
         self.lapse = None;
         if self.trim().await? {
-            self.world.coverage.fired(&Deed::TrimUnread.name());
+            self.world.coverage.fired(&Action::TrimUnread.name());
         }
         if self.profile.hidden {
             self.thaw(now);
@@ -244,14 +244,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether every counter has what its rows have, by whatever happened.
+    /// Whether every counter equals its rows, for whatever reason.
     async fn is_made_up_for(&self) -> anyhow::Result<bool> {
         let rows = weights(&self.world.calmly(self.world.rows()).await?);
         let counters = self.world.calmly(self.world.counters(self.profile.counters())).await?;
         Ok(exact(&Quiet { rows: &rows, counters: &counters }).is_ok())
     }
 
-    /// Streamers that stand still go on.
+    /// Resumes frozen streamers.
     pub(super) fn thaw(&mut self, at: Instant) {
         for slot in self.slots.iter_mut().filter(|slot| slot.role == Role::Streamer) {
             if let Some(life) = &mut slot.life {
@@ -260,10 +260,10 @@ impl Driver {
         }
     }
 
-    /// Switches the stream off and on.
+    /// Switches the stream off and on again.
     pub(super) async fn switch(&mut self) -> anyhow::Result<bool> {
         anyhow::ensure!(switch_stream(&self.world.emulator, false).await, "the stream could not be switched off");
-        // A stream that comes within a second of its table counts as born with it; no store is switched that fast.
+        // A stream enabled within a second of its table counts as being as old as it; no real table is switched that fast.
         tokio::time::sleep(self.chance.millis(1_100, 4_000)).await;
         anyhow::ensure!(switch_stream(&self.world.emulator, true).await, "the stream could not be switched on");
         Ok(true)

@@ -1,33 +1,33 @@
-//! Which records must have a dead letter when all is done, and which may.
+//! The records that must have a dead letter at the end, and those that may.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::simulation::events::{Deed, Events};
+use crate::simulation::events::{Effect, Events};
 use crate::simulation::fold::{Fold, Row};
 use crate::simulation::registers::version;
 
 impl Fold {
-    /// What is known of a record, for people.
+    /// A description of a record for error messages.
     pub(crate) fn told(&self, events: &Events, partition: u32, offset: u64) -> String {
         let record = events.record(partition, offset);
-        let row = match record.and_then(|record| record.deed.as_ref()) {
-            Some(Deed::Member { counter, member, .. }) => self.rows.get(&(counter.clone(), member.clone())),
+        let row = match record.and_then(|record| record.effect.as_ref()) {
+            Some(Effect::Member { counter, member, .. }) => self.rows.get(&(counter.clone(), member.clone())),
             _ => None,
         };
         format!("{record:?}, its row {row:?}")
     }
 
-    /// Which records must have a dead letter, and which may: those that are no event, those that were said before they were defined
-    /// and became nothing, and misrouted ones beside which a routed event was in.
+    /// The records that must have a dead letter, and those that may: records that are not events, events that were produced
+    /// before their definition and became nothing, and misrouted ones whose row already had a routed event.
     pub(crate) fn letters(&self, events: &Events) -> [BTreeSet<(u32, u64)>; 2] {
         let (mut required, mut lawful) = (BTreeSet::new(), BTreeSet::new());
         let mut last_misrouted = BTreeMap::new();
         for (partition, offset, record) in events.all() {
             let place = (partition, offset);
-            let [must, may] = match &record.deed {
+            let [must, may] = match &record.effect {
                 None => [true, true],
-                Some(Deed::Amount { .. }) => [record.early && !self.counted.contains(&place), record.early],
-                Some(Deed::Member { counter, member, .. }) => {
+                Some(Effect::Amount { .. }) => [record.early && !self.counted.contains(&place), record.early],
+                Some(Effect::Member { counter, member, .. }) => {
                     let member = (counter.clone(), member.clone());
                     let is_routed = self.is_routed(counter, partition);
                     let row = self.rows.get(&member);
@@ -43,7 +43,7 @@ impl Fold {
             lawful.extend(may.then_some(place));
         }
         for ((member, partition), offset) in last_misrouted {
-            // One that gave way to a later one of its row is finished with that.
+            // An event that gave way to a later one of its row is finished with that one.
             let row = &self.rows[&member];
             let was_in = row.misrouted.is_some_and(|misrouted| misrouted >= version(false, offset));
             required

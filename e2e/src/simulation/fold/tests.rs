@@ -22,12 +22,12 @@ fn member() -> Member {
     (likes(), UserId::new("u").expect("an id"))
 }
 
-/// A like, an unlike and a like of one user, and views of 1, 2 and 4, of which the first was said before it was defined.
+/// A like, an unlike and a like of one user, and views of 1, 2 and 4, the first of which came before its definition.
 fn events() -> Events {
-    let member = |present| Deed::Member { counter: likes(), member: member().1, present };
-    let record = |deed, early| Record { deed: Some(deed), early, at: NOW };
+    let member = |present| Effect::Member { counter: likes(), member: member().1, present };
+    let record = |effect, early| Record { effect: Some(effect), early, at: NOW };
     let likes = [true, false, true].map(|present| record(member(present), false));
-    let views = [1, 2, 4].map(|n| record(Deed::Amount { counter: views(), n }, n == 1));
+    let views = [1, 2, 4].map(|n| record(Effect::Amount { counter: views(), n }, n == 1));
     Events::of(0, likes.into_iter().chain(views).collect())
 }
 
@@ -48,7 +48,7 @@ fn claim(safe: u64, greatest: u64) -> Claim {
 }
 
 #[test]
-fn a_row_is_the_event_that_it_has_the_version_of_and_never_goes_back() {
+fn a_row_is_the_event_of_its_version_and_never_goes_back() {
     for (offset, gone, holds) in
         [(0, None, true), (1, gone(), true), (1, None, false), (0, gone(), false), (9, None, false)]
     {
@@ -71,7 +71,7 @@ fn a_tombstone_stays_until_it_expires() {
 }
 
 #[test]
-fn what_was_removed_comes_back_in_a_replay_alone_and_until_it_has_passed() {
+fn a_removed_member_comes_back_only_during_a_replay() {
     let expired = || {
         let mut fold = fold();
         assert!(put(&mut fold, 0, None) && put(&mut fold, 1, gone()));
@@ -90,7 +90,7 @@ fn what_was_removed_comes_back_in_a_replay_alone_and_until_it_has_passed() {
 }
 
 #[test]
-fn what_is_said_to_be_done_is_done() {
+fn a_claim_states_only_what_is_done() {
     let mut fold = fold();
     assert!(fold.claim(&events(), 0, (None, Some(claim(1, 1)))).is_err(), "a like is no row");
     assert!(put(&mut fold, 2, None));
@@ -104,7 +104,7 @@ fn what_is_said_to_be_done_is_done() {
 }
 
 #[test]
-fn a_cell_adds_each_event_once_and_of_those_before_their_definition_the_last_ones() {
+fn a_cell_adds_each_event_once_and_skips_only_the_first_ones_before_their_definition() {
     let add = |steps: &[(u64, i64)]| {
         let mut fold = fold();
         let mut step = |(to, n): (u64, i64)| {
@@ -122,7 +122,7 @@ fn a_cell_adds_each_event_once_and_of_those_before_their_definition_the_last_one
 }
 
 #[test]
-fn what_counters_come_to_is_what_was_said_last() {
+fn counters_equal_the_last_events() {
     let mut fold = fold();
     assert!(put(&mut fold, 1, gone()));
     assert!(fold.totals(&events()).is_err(), "the like again is no row");

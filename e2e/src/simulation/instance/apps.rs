@@ -1,4 +1,4 @@
-//! The app of each service as a process of a schedule has it: its settings, and its ports but for the rule that a mutant breaks.
+//! The app of each service in a schedule: its settings and its ports, except for the rule that a mutant breaks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ use crate::simulation::profile::Profile;
 use crate::simulation::profile::targets::Listing;
 use crate::simulation::rewrite::Rewriter;
 
-/// The app of a process that is about to be started.
+/// The app of a process that is about to start.
 pub(super) struct Apps<'a> {
     pub(super) process: Process,
-    /// What of a streamer it is.
+    /// The role of a streamer.
     pub(super) part: streamer::Role,
     pub(super) profile: &'a Profile,
     pub(super) chance: &'a Chance,
@@ -95,7 +95,7 @@ impl Apps<'_> {
         streamer::App::with_ports(config, ports)
     }
 
-    /// What a relay writes by.
+    /// The producer of a relay.
     fn relaying(&self) -> Arc<dyn Producer> {
         let inner = self.producer();
         let early = |line| Arc::new(EarlyProducer { inner: inner.clone(), line }) as Arc<dyn Producer>;
@@ -108,7 +108,7 @@ impl Apps<'_> {
 
     fn producer(&self) -> FaultyProducer {
         let (process, chance) = (self.process.clone(), self.chance.fork());
-        FaultyProducer { process, chance, failing: self.profile.failing, said: Arc::default() }
+        FaultyProducer { process, chance, failing: self.profile.failing, history: Arc::default() }
     }
 
     fn reader(&self, topic: &str) -> Arc<dyn TopicReader> {
@@ -116,7 +116,7 @@ impl Apps<'_> {
         Arc::new(FaultyReader { inner, gate, rewriter: self.rewriter() })
     }
 
-    /// What rewrites the log for this process, if the mutant reads by another rule.
+    /// Rewrites the log for this process, if the mutant reads by another rule.
     fn rewriter(&self) -> Option<Rewriter> {
         let mutant = self.process.mutant.filter(|mutant| match self.process.role {
             Role::Streamer => matches!(mutant, Mutant::NoBackLink | Mutant::NotRaised),
@@ -152,7 +152,7 @@ impl Apps<'_> {
         })
     }
 
-    /// One that lists what is trending.
+    /// A process that makes lists of what is trending.
     pub(super) fn trends(&self, listing: &Listing) -> trends::App {
         let (broker, gate, chance) =
             (self.process.world.broker.clone(), self.process.log.clone(), listing.chance.fork());

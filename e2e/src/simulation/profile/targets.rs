@@ -1,4 +1,4 @@
-//! What a mutant needs to go wrong, and what a schedule has where what is trending is listed; the laws know nothing of either.
+//! The conditions under which a mutant can fail, and the settings of schedules with lists. The laws do not depend on either.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tally_service::Chance;
 
 use crate::simulation::Draws;
 use crate::simulation::events::{Crowd, Mix};
-use crate::simulation::faults::Deed;
+use crate::simulation::faults::Action;
 use crate::simulation::instance::Role;
 use crate::simulation::lists::REGIONS;
 use crate::simulation::mutant::Mutant;
 use crate::simulation::profile::{Profile, ghosts};
 
 impl Profile {
-    /// Gives `mutant` what it needs.
+    /// Creates the conditions for `mutant`.
     pub(super) fn target(&mut self, mutant: Mutant, chance: &Chance) {
         match mutant {
             of_rows if of_rows.is_of_rows() => self.target_rows(of_rows, chance),
@@ -37,10 +37,10 @@ impl Profile {
         }
     }
 
-    /// For a mutant that spoils rows.
+    /// Creates them for a mutant of rows.
     fn target_rows(&mut self, mutant: Mutant, chance: &Chance) {
         (self.consumers, self.recounters, self.consuming.misrouted) = (2, 0, 0);
-        self.deeds.extend([(Deed::Freeze, 12), (Deed::GroupExpired, 8)]);
+        self.actions.extend([(Action::Freeze, 12), (Action::GroupExpired, 8)]);
         self.rules.push(ghosts(chance.between(20, 80), 5_000, 0));
         match mutant {
             Mutant::CellUnguarded => self.mix = std::mem::take(&mut self.mix).of_sums(),
@@ -50,20 +50,20 @@ impl Profile {
                 (self.crowd.posts, self.crowd.users, self.crowd.unlikes) = (3, 5, 50);
                 (self.sleepers, self.consuming.sleeping, self.longest_nap) = (Some(Role::Consumer), 100, 60_000);
                 (self.apis, self.pace, self.steps) = (0, 600, self.steps.max(200));
-                // One stands still, and the others take its rows further before hours pass.
+                // One consumer is frozen, and the others continue with its rows before hours pass.
                 (self.consumers, self.consuming.reset_behind) = (3, 0);
-                self.deeds = vec![(Deed::Nothing, 60), (Deed::Freeze, 4), (Deed::HoursLongOutage, 3)];
-                // What is tried again is under way when its process stands still.
+                self.actions = vec![(Action::Nothing, 60), (Action::Freeze, 4), (Action::HoursLongOutage, 3)];
+                // A retry is under way when its process is frozen.
                 self.rules = vec![Rule::new(Fault::Throttle).table("likes").chance(0.5)];
             }
             Mutant::ReplayClosed => {
                 (self.recounters, self.consuming.tombstones) = (1, Duration::from_secs(3_600));
                 (self.consuming.statements, self.consuming.requests) = (2, 1);
                 (self.crowd.users, self.crowd.unlikes, self.mix) = (20, 50, Mix::default());
-                // An audit goes through while a replay goes on, which is not disturbed.
+                // An audit finishes during a replay, which is not disturbed.
                 (self.partitions, self.consuming.reset_behind) = (1, 100);
                 (self.pace, self.steps) = (3_000, self.steps.max(240));
-                self.deeds = vec![(Deed::Nothing, 60), (Deed::HoursLongOutage, 1)];
+                self.actions = vec![(Action::Nothing, 60), (Action::HoursLongOutage, 1)];
                 self.rules = vec![
                     Rule::new(Fault::Latency { min_ms: 500, max_ms: 1_500 }).table("likes").on("BatchExecuteStatement"),
                 ];
@@ -72,28 +72,28 @@ impl Profile {
         }
     }
 
-    /// For one that spoils what is in the log, or what of it is read again: processes come and go.
+    /// Creates them for a mutant of the log, or of reading it again: processes come and go.
     fn target_log(&mut self, mutant: Mutant) {
         (self.victims, self.failing) = (Some(Role::Streamer), 15);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 12), (Deed::FoldsExpired, 6)];
+        self.actions = vec![(Action::Nothing, 60), (Action::Crash, 12), (Action::FoldsExpired, 6)];
         self.rules.truncate(1);
         match mutant {
             Mutant::StaleFilter => {
-                // Positions are stored each half a minute.
+                // Positions are stored every half minute.
                 (self.streamers, self.leases, self.pace, self.steps) = (2, false, 1_500, 160);
             }
             _ => {
                 (self.streamers, self.leases) = (1, false);
-                self.deeds.push((Deed::BrokerDown, 6));
+                self.actions.push((Action::BrokerDown, 6));
             }
         }
     }
 
-    /// For one that makes answers lie while nothing is lost.
+    /// Creates them for a mutant that makes answers wrong without a loss.
     fn target_answers(&mut self, mutant: Mutant) {
         (self.apis, self.readers, self.reader_pace) = (2, 2, 100);
         (self.pace, self.steps) = (300, 200);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::CacheEvicted, 5)];
+        self.actions = vec![(Action::Nothing, 60), (Action::Crash, 2), (Action::CacheEvicted, 5)];
         self.rules.truncate(1);
         (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
         match mutant {
@@ -103,13 +103,13 @@ impl Profile {
             Mutant::LocalClock => {
                 (self.engine.stream_delay, self.cached) = (Duration::from_millis(1_500), false);
                 (self.wrong_clocks, self.ahead, self.streamers) = (100, 100, 1);
-                // A streamer that is replaced all the time feeds nothing.
+                // A streamer that is replaced all the time makes no progress.
                 (self.leases, self.victims) = (false, Some(Role::Streamer));
-                self.deeds.push((Deed::ClockJump, 1));
+                self.actions.push((Action::ClockJump, 1));
             }
             Mutant::StandingLast => self.cached = false,
             Mutant::SafeUnpaired => {
-                // Some rows come seconds after their events, and the stream shows them as late as a standing allows for.
+                // Some rows are written seconds after their events, and the stream shows them as late as a standing allows.
                 (self.engine.stream_delay, self.cached) = (Duration::from_millis(1_500), false);
                 (self.consuming.statements, self.consuming.requests) = (25, 64);
                 self.rules.push(Rule::new(Fault::Throttle).table("likes").chance(0.85));
@@ -118,10 +118,10 @@ impl Profile {
         }
     }
 
-    /// For one that makes answers lie where something is lost: little but losses, and few of them, in a stream that shows
-    /// changes at once. A loss that is open hides what goes wrong around the next.
+    /// Creates them for a mutant that makes answers wrong after a loss: few faults except for rare losses, and a stream
+    /// without delay. A loss that is still open would hide the effect on the next one.
     fn target_losses(&mut self, mutant: Mutant) {
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::CacheEvicted, 5)];
+        self.actions = vec![(Action::Nothing, 60), (Action::CacheEvicted, 5)];
         self.rules.truncate(1);
         (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
         (self.apis, self.readers, self.reader_pace) = (2, 2, 100);
@@ -129,15 +129,15 @@ impl Profile {
         match mutant {
             Mutant::NoBackLink | Mutant::NoTakeOverLink => {
                 (self.apart, self.streamers) = (true, 2);
-                self.deeds.push((Deed::ChangesLostUnread, 6));
+                self.actions.push((Action::ChangesLostUnread, 6));
             }
             Mutant::LossesByNumber => {
                 (self.wrong_clocks, self.ahead, self.streamers) = (100, 0, 1);
                 (self.wrong_by, self.victims) = (Duration::from_secs(60), Some(Role::Streamer));
                 (self.leases, self.pace, self.steps) = (false, 600, 160);
-                self.deeds.extend([(Deed::TrimUnread, 3), (Deed::ClockJump, 1)]);
+                self.actions.extend([(Action::TrimUnread, 3), (Action::ClockJump, 1)]);
             }
-            _ => self.deeds.push((Deed::TrimUnread, 3)),
+            _ => self.actions.push((Action::TrimUnread, 3)),
         }
         if matches!(mutant, Mutant::NoGap | Mutant::LossesByNumber) {
             (self.oversleep, self.cached, self.local_ttl) = (true, false, Duration::ZERO);
@@ -146,10 +146,10 @@ impl Profile {
         self.ebb = !self.apart;
     }
 
-    /// For one that spoils recounts: row keys are asked for all the time.
+    /// Creates them for a mutant of recounts: row keys are queued all the time.
     fn target_recount(&mut self, mutant: Mutant) {
         (self.recounters, self.steps) = (self.recounters.max(1), self.steps.max(60));
-        self.deeds.push((Deed::RecountAsked, 25));
+        self.actions.push((Action::RecountAsked, 25));
         let slow = Rule::new(Fault::Latency { min_ms: 300, max_ms: 2_000 }).on("BatchExecuteStatement");
         match mutant {
             Mutant::TailAtEnd => {
@@ -167,12 +167,12 @@ impl Profile {
             }
             Mutant::Unseen => {
                 (self.recounters, self.failing) = (2, 15);
-                self.deeds.push((Deed::DriftInjected, 20));
+                self.actions.push((Action::DriftInjected, 20));
             }
             Mutant::NotRaised => {
                 (self.streamers, self.leases, self.failing) = (2, false, 15);
                 self.sleepers = Some(Role::Streamer);
-                self.deeds.extend([(Deed::Freeze, 20), (Deed::Trim, 10)]);
+                self.actions.extend([(Action::Freeze, 20), (Action::Trim, 10)]);
             }
             _ => {
                 self.talk();
@@ -181,35 +181,35 @@ impl Profile {
         }
     }
 
-    /// For one that spoils recounts while losses come and go.
+    /// Creates them for a mutant of recounts during losses.
     fn target_recount_of_losses(&mut self, mutant: Mutant) {
         self.rules.truncate(1);
         (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
         (self.apis, self.readers, self.reader_pace) = (1, 2, 100);
         (self.crowd.users, self.ebb, self.failing) = (20, true, 0);
         (self.pace, self.steps) = (600, 240);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::TrimUnread, 2)];
+        self.actions = vec![(Action::Nothing, 60), (Action::TrimUnread, 2)];
         match mutant {
             Mutant::LossUnnamed => {
                 self.hidden = true;
-                self.deeds.extend([(Deed::DriftInjected, 3), (Deed::TrimUnread, 6)]);
+                self.actions.extend([(Action::DriftInjected, 3), (Action::TrimUnread, 6)]);
             }
             Mutant::SettledBySending => {
                 (self.recounters, self.shards) = (2, ShardCount::new(4).expect("a power of two"));
-                self.deeds.push((Deed::RecountAsked, 25));
+                self.actions.push((Action::RecountAsked, 25));
             }
             _ => {}
         }
     }
 
-    /// Something is said all the time about few row keys, and little else happens: they are looked at in the middle of it.
+    /// Many events about few row keys and little else, so that recounts read them in the middle of changes.
     fn talk(&mut self) {
         (self.crowd.posts, self.shards) = (1, ShardCount::new(1).expect("a power of two"));
         (self.pace, self.steps) = (300, 300);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::RecountAsked, 25)];
+        self.actions = vec![(Action::Nothing, 60), (Action::Crash, 2), (Action::RecountAsked, 25)];
     }
 
-    /// For one that records milestones wrongly: a total goes up and down around the thresholds while several stream shards
+    /// Creates them for a mutant of milestones: a total crosses the thresholds in both directions while several stream shards
     /// add to it.
     fn target_milestones(&mut self, mutant: Mutant) {
         self.crowd = Crowd { posts: 2, users: 100, hot: 60, unlikes: 50 };
@@ -217,11 +217,11 @@ impl Profile {
         (self.streamers, self.leases, self.recounters, self.engine.shards) = (2, false, 0, 4);
         self.pace = 200;
         self.milestones = Ladder::every(5).expect("a threshold");
-        self.deeds.push((Deed::FoldsExpired, 10));
+        self.actions.push((Action::FoldsExpired, 10));
         match mutant {
             Mutant::LateRecord => {
                 self.victims = Some(Role::Streamer);
-                self.deeds.push((Deed::Crash, 25));
+                self.actions.push((Action::Crash, 25));
             }
             Mutant::NoVersion => self.rules.push(ghosts(150, 5_000, 500).on("TransactWriteItems")),
             _ => {}
@@ -229,24 +229,25 @@ impl Profile {
     }
 }
 
-/// What tells the draws about lists from the rest of a seed's.
+/// Separates the random numbers of lists from the others of a seed.
 const LISTS: u64 = 0x006c_6973_7473;
 
-/// How late the stream may be: lists are of the second that is fed, with what that stays behind the clock by.
+/// The greatest delay of the stream. Lists contain the second that the log is complete for, which stays behind the clock by a
+/// margin.
 const LATE: Duration = Duration::from_millis(1_500);
 
-/// How the log and its readers are set up.
+/// The settings of the log and of the processes that make lists.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing {
-    /// What draws all that is about lists.
+    /// The random numbers for everything about lists.
     pub(crate) chance: Chance,
-    /// Partitions of the topic of boards.
+    /// The number of partitions of the topic of boards.
     pub(crate) boards: u32,
     pub(crate) members: u64,
-    /// How many keys a process may hold, and how many regions have lists.
+    /// The limits of keys per process, and of regions with lists.
     pub(crate) keys: usize,
     pub(crate) regions: usize,
-    /// How many of a hundred processes that are frozen lose their partitions.
+    /// The percentage of frozen processes that lose their partitions.
     pub(crate) expiring: u64,
 }
 
@@ -264,12 +265,12 @@ impl Listing {
         }
     }
 
-    /// Whether so much may be forgotten that no list is exact.
+    /// Whether so many keys may be forgotten that no list is exact.
     pub(crate) fn is_limited(&self) -> bool {
         self.keys < usize::MAX || self.regions < REGIONS.len()
     }
 
-    /// The region that an event comes from.
+    /// The region of an event.
     pub(crate) fn region(&self) -> Option<&'static str> {
         let nth = self.chance.place(REGIONS.len() + 1);
         REGIONS.get(nth).copied()
@@ -277,7 +278,7 @@ impl Listing {
 }
 
 impl Profile {
-    /// What is trending is listed.
+    /// Makes lists in this schedule.
     pub(crate) fn list(&mut self, seed: u64, mutant: Option<Mutant>) {
         let mut listing = Listing::draw(seed);
         if let Some(mutant) = mutant {
@@ -290,39 +291,39 @@ impl Profile {
                 _ => {}
             }
         } else {
-            self.deeds.push((Deed::ListersChanged, 3));
+            self.actions.push((Action::ListersChanged, 3));
             if self.lossy {
-                self.deeds.push((Deed::ChangesAway, 1));
+                self.actions.push((Action::ChangesAway, 1));
             }
         }
         self.engine.stream_delay = self.engine.stream_delay.min(LATE);
         self.listing = Some(listing);
     }
 
-    /// Gives a mutant of the log and its readers what it needs to go wrong: little else happens.
+    /// Creates the conditions for a mutant of lists: little else happens.
     pub(super) fn target_lists(&mut self, mutant: Mutant) {
         self.crowd = Crowd { posts: 10, users: 40, hot: 30, unlikes: 40 };
         self.shards = ShardCount::new(1).expect("a power of two");
         (self.streamers, self.leases, self.recounters) = (1, false, 0);
         (self.pace, self.steps) = (600, 200);
         self.rules.truncate(1);
-        self.deeds = vec![(Deed::Nothing, 60), (Deed::Crash, 2), (Deed::ShardRoll, 1)];
-        let mut weigh = |deed: Deed, weight: u64| self.deeds.push((deed, weight));
+        self.actions = vec![(Action::Nothing, 60), (Action::Crash, 2), (Action::ShardRoll, 1)];
+        let mut weigh = |action: Action, weight: u64| self.actions.push((action, weight));
         match mutant {
             Mutant::FilteredByMessage => {
-                weigh(Deed::Crash, 15);
+                weigh(Action::Crash, 15);
                 self.victims = Some(Role::Streamer);
             }
             Mutant::OlderTaken => {
-                weigh(Deed::Freeze, 10);
+                weigh(Action::Freeze, 10);
                 (self.sleepers, self.longest_nap) = (Some(Role::Trends), 25_000);
             }
             Mutant::ExpiredTwice => {
-                weigh(Deed::Crash, 6);
+                weigh(Action::Crash, 6);
                 (self.victims, self.pace, self.steps) = (Some(Role::Trends), 2_000, 300);
             }
             Mutant::LossForgotten => {
-                weigh(Deed::TrimUnread, 4);
+                weigh(Action::TrimUnread, 4);
                 (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
             }
             _ => {}

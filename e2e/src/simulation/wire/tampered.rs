@@ -1,4 +1,4 @@
-//! What a mutant makes of a process's requests and statements, and of what it is answered.
+//! A mutant's changes to a process's requests, statements and answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::simulation::mutant::Mutant;
 use crate::simulation::wire::Tampered;
 use crate::undisturbed;
 
-/// How long after the reply a record comes.
+/// How long after the reply a record is written.
 const LATE: Duration = Duration::from_millis(1_500);
 
-/// The filters that were stored last, by the ids of their items; clones are the same.
+/// The filters that were last stored, by the ids of their items. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Remembered(Arc<Mutex<BTreeMap<String, Value>>>);
 
 impl Remembered {
-    /// Puts the filter of the position before in the place of the one in `item`.
+    /// Replaces the filter in `item` by that of the previous position.
     fn take_earlier(&self, item: &mut Value) -> bool {
         let Some(id) = item["id"]["S"].as_str().filter(|id| id.starts_with("changes/position/")) else { return false };
         let id = id.to_owned();
@@ -38,7 +38,7 @@ impl Remembered {
 }
 
 impl Tampered {
-    /// Does what the mutant does before `request` is sent; the body as it is sent.
+    /// Applies the mutant to `request`, and returns the body that is sent.
     pub(super) async fn request(&self, operation: &str, request: &mut HttpRequest) -> Option<Value> {
         let mut body: Value = serde_json::from_slice(request.body().bytes()?).ok()?;
         if self.changed(operation, &mut body).await {
@@ -77,7 +77,7 @@ impl Tampered {
         }
     }
 
-    /// Takes the records out of a transaction, and puts them later if the process lives so long.
+    /// Removes the records from a transaction, and puts them later if the process lives that long.
     fn record_late(&self, body: &mut Value) -> bool {
         let Some(items) = body["TransactItems"].as_array_mut() else { return false };
         let is_put = |item: &Value| item.get("Put").is_some();
@@ -99,7 +99,7 @@ fn is_about(request: &Value, table: &str) -> bool {
     request["TableName"].as_str() == Some(table)
 }
 
-/// Makes the condition of each part of a transaction that does one thing to one table hold always; whether there was one.
+/// Makes the conditions of all actions of this kind on one table in a transaction always true. Returns whether there was one.
 fn each(body: &mut Value, kind: &str, table: &str) -> bool {
     let mut changed = false;
     for item in body["TransactItems"].as_array_mut().into_iter().flatten() {
@@ -110,23 +110,23 @@ fn each(body: &mut Value, kind: &str, table: &str) -> bool {
     changed
 }
 
-/// Makes a condition hold always; what it names is still named.
+/// Makes a condition always true. It still uses the same names and values.
 fn always(request: &mut Value) -> bool {
     let Some(condition) = request["ConditionExpression"].as_str() else { return false };
     request["ConditionExpression"] = Value::from(format!("({condition}) OR NOT ({condition})"));
     true
 }
 
-/// How long a retry goes on that knows of no newer event: longer than a short-lived tombstone is kept.
+/// How long a retry continues that ignores newer events: longer than a short-lived tombstone is kept.
 const OUTLIVES: Duration = Duration::from_secs(61 * 60);
 
 impl Tampered {
-    /// Whether its requests are taken whenever they were signed.
+    /// Whether its requests are accepted regardless of the age of their signature.
     pub(super) fn is_signed_anew(&self) -> bool {
         self.mutant == Mutant::Sleeper && self.process.role == Role::Consumer
     }
 
-    /// Changes the statements of a request of a consumer; whether any was.
+    /// Changes the statements in a request of a consumer, and returns whether there were any.
     pub(super) fn change_statements(&self, body: &mut Value) -> bool {
         let mut changed = false;
         for statement in body["Statements"].as_array_mut().into_iter().flatten() {
@@ -140,8 +140,7 @@ impl Tampered {
         changed
     }
 
-    /// What of a request of a consumer did not become a row, although it is a like, is sent once more after a long time, whatever
-    /// has come meanwhile.
+    /// Sends each like that did not become a row again after a long time, regardless of newer events.
     pub(super) fn retry_later(&self, asked: &Value, body: &Value) {
         let outcomes = body["Responses"].as_array().map(Vec::as_slice).unwrap_or_default();
         let statements = asked["Statements"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -160,7 +159,7 @@ impl Tampered {
         }
     }
 
-    /// Stores as done what was read.
+    /// Stores everything that was read as done.
     pub(super) fn store_beyond(&self, body: &mut Value) -> bool {
         let id = body["Key"]["id"]["S"].as_str().unwrap_or_default();
         let index = id.strip_prefix("claim/").and_then(|place| place.rsplit('/').next()?.parse::<u32>().ok());
@@ -180,7 +179,7 @@ impl Tampered {
     }
 }
 
-/// Deletes the row in the place of leaving a tombstone.
+/// Deletes the row instead of leaving a tombstone.
 fn delete(statement: &mut Value) -> bool {
     let text = statement["Statement"].as_str().unwrap_or_default().to_owned();
     let is_removal = text.contains("gone") && !text.contains("liked_at\"=?") && !text.contains("'liked_at'");
@@ -196,7 +195,7 @@ fn delete(statement: &mut Value) -> bool {
     true
 }
 
-/// Leaves a part out of a statement in which something is said, with the last parameter if it is that of the part.
+/// Removes `part` from a statement that contains `said`, with the last parameter if it belongs to the part.
 fn without(statement: &mut Value, said: &str, part: &str, is_last: bool) -> bool {
     let text = statement["Statement"].as_str().unwrap_or_default();
     if !text.contains(said) || !text.contains(part) {
@@ -209,12 +208,12 @@ fn without(statement: &mut Value, said: &str, part: &str, is_last: bool) -> bool
     true
 }
 
-/// What a process was answered before, by what it asked; clones are the same.
+/// Earlier answers to a process, by request. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Earlier(Arc<Mutex<BTreeMap<String, Value>>>);
 
 impl Tampered {
-    /// Does what the mutant does with the answer to `asked`.
+    /// Applies the mutant to the answer to `asked`.
     pub(super) fn response(&self, operation: &str, asked: &Value, response: &mut HttpResponse) {
         let is_believed = match self.mutant {
             Mutant::LocalClock => true,
@@ -287,13 +286,13 @@ impl Tampered {
     }
 }
 
-/// A claim says that everything is done that ever was.
+/// Makes a claim say that everything is done up to its greatest offset.
 fn pass_replay(body: &mut Value) -> bool {
     let item = body.get_mut("Item").and_then(Value::as_object_mut);
     item.is_some_and(|item| item.remove("replay").is_some())
 }
 
-/// A claim was stored before any standing.
+/// Makes a claim appear stored before any standing.
 fn stored_long_ago(item: &mut Value) {
     let is_claim = item["id"]["S"].as_str().is_some_and(|id| id.starts_with("claim/"));
     let at = item["at"]["N"].as_str().filter(|_| is_claim).and_then(|at| at.parse::<u64>().ok());
@@ -302,7 +301,7 @@ fn stored_long_ago(item: &mut Value) {
     }
 }
 
-/// Losses that are closed are not there any more: the next one is numbered by the clock of its finder alone.
+/// Removes closed losses, so that the next one is numbered by the clock of the process that finds it.
 fn forget_closed(body: &mut Value) -> bool {
     let losses = body.get_mut("Item").and_then(|item| item.get_mut("losses"));
     let Some(losses) = losses.and_then(|losses| losses["M"].as_object_mut()) else { return false };
@@ -314,12 +313,12 @@ fn place(item: &Value, name: &str) -> Option<Place> {
     item.get(name)?["N"].as_str()?.parse().ok().map(Place::from_stored)
 }
 
-/// Changes every counter in an answer; whether there was one.
+/// Changes every counter in an answer, and returns whether there was one.
 fn counters(body: &mut Value, change: impl FnMut(&mut Value)) -> bool {
     each_item(body, "like_counts", change)
 }
 
-/// Changes every item of a table in an answer to `BatchGetItem`; whether the answer is about that table.
+/// Changes every item of a table in an answer to `BatchGetItem`, and returns whether the answer is about that table.
 fn each_item(body: &mut Value, table: &str, change: impl FnMut(&mut Value)) -> bool {
     let items = body.get_mut("Responses").and_then(|tables| tables.get_mut(table)).and_then(Value::as_array_mut);
     let Some(items) = items else { return false };

@@ -1,4 +1,4 @@
-//! What is refused of a condition before an item is seen, in expressions and in statements alike.
+//! The checks of conditions that need no item, for expressions and for statements.
 
 use super::{Comparator, Node, Operand};
 use crate::value::Value;
@@ -6,21 +6,18 @@ use crate::value::Value;
 const MAX_IN_OPERANDS: usize = 100;
 const TYPES: [&str; 10] = ["S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL", "L", "M"];
 
-/// What is wrong with a condition whose syntax is right, in the order in which it was found.
-pub(in crate::expression) type Refusals = Vec<String>;
-
-/// What the call of a function is.
+/// The meaning of a function call.
 pub(in crate::expression) enum Called {
     Operand(Operand),
-    /// A function with a truth value: a condition of its own, but never an operand.
+    /// A function with a truth value: a condition, but not an operand.
     Condition(&'static str, Node),
 }
 
-/// Reads the call of a function; an error is one of syntax.
+/// Interprets a function call. An error is one of syntax.
 pub(in crate::expression) fn call(
     name: &str,
     arguments: Vec<Operand>,
-    refusals: &mut Refusals,
+    refusals: &mut Vec<String>,
 ) -> Result<Called, String> {
     let (name, arity) = match name {
         "attribute_exists" => ("attribute_exists", 1),
@@ -54,7 +51,7 @@ pub(in crate::expression) fn call(
     Ok(Called::Condition(name, node))
 }
 
-fn unary(name: &'static str, argument: Operand, refusals: &mut Refusals) -> Result<Called, String> {
+fn unary(name: &'static str, argument: Operand, refusals: &mut Vec<String>) -> Result<Called, String> {
     if name == "size" {
         types(name, &[&argument], &["S", "B", "SS", "NS", "BS", "L", "M"], refusals);
         return Ok(Called::Operand(Operand::Size(Box::new(argument))));
@@ -66,7 +63,7 @@ fn unary(name: &'static str, argument: Operand, refusals: &mut Refusals) -> Resu
     Ok(Called::Condition(name, node))
 }
 
-fn type_name(operand: &Operand, refusals: &mut Refusals) -> String {
+fn type_name(operand: &Operand, refusals: &mut Vec<String>) -> String {
     let Operand::Value(Value::S(code)) = operand else {
         let found = match operand {
             Operand::Value(value) => value.type_code(),
@@ -88,7 +85,7 @@ pub(in crate::expression) fn comparison(
     left: &Operand,
     comparator: Comparator,
     right: &Operand,
-    refusals: &mut Refusals,
+    refusals: &mut Vec<String>,
 ) {
     distinct(comparator.symbol(), left, right, refusals);
     if !matches!(comparator, Comparator::Equal | Comparator::NotEqual) {
@@ -96,14 +93,14 @@ pub(in crate::expression) fn comparison(
     }
 }
 
-pub(in crate::expression) fn membership(candidates: &[Operand], refusals: &mut Refusals) {
+pub(in crate::expression) fn membership(candidates: &[Operand], refusals: &mut Vec<String>) {
     if candidates.len() > MAX_IN_OPERANDS {
         let count = candidates.len();
         refusals.push(format!("The IN operator is provided with too many operands; number of operands: {count}"));
     }
 }
 
-pub(in crate::expression) fn between(operand: &Operand, low: &Operand, high: &Operand, refusals: &mut Refusals) {
+pub(in crate::expression) fn between(operand: &Operand, low: &Operand, high: &Operand, refusals: &mut Vec<String>) {
     types("BETWEEN", &[operand, low, high], &["S", "N", "B"], refusals);
     let (Operand::Value(low), Operand::Value(high)) = (low, high) else { return };
     let rule = match low.order(high) {
@@ -123,7 +120,7 @@ pub(in crate::expression) fn between(operand: &Operand, low: &Operand, high: &Op
     ));
 }
 
-fn distinct(operator: &str, left: &Operand, right: &Operand, refusals: &mut Refusals) {
+fn distinct(operator: &str, left: &Operand, right: &Operand, refusals: &mut Vec<String>) {
     if let (Operand::Path(left), Operand::Path(right)) = (left, right)
         && left == right
     {
@@ -133,8 +130,8 @@ fn distinct(operator: &str, left: &Operand, right: &Operand, refusals: &mut Refu
     }
 }
 
-/// Refuses literal operands of another type than these; what a path leads to is seen only with the item.
-fn types(operator: &str, operands: &[&Operand], types: &[&str], refusals: &mut Refusals) {
+/// Refuses literal operands of other types than these. The type of a path is only known with the item.
+fn types(operator: &str, operands: &[&Operand], types: &[&str], refusals: &mut Vec<String>) {
     for operand in operands {
         let found = match operand {
             Operand::Path(_) => continue,

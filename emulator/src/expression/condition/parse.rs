@@ -1,4 +1,4 @@
-//! The grammar of conditions, in expressions and in the `WHERE` of statements, and what can be refused before an item is seen.
+//! The grammar of conditions, in expressions and in the `WHERE` clause of statements.
 
 use super::check::{self, Called};
 use super::{Comparator, Node, Operand};
@@ -7,45 +7,45 @@ use crate::expression::parsing::{Language, Parsing};
 use crate::expression::token::Token;
 use crate::value::Invalid;
 
-/// What conditions have of their own in each language.
+/// The differences between the conditions of the two languages.
 pub(in crate::expression) trait Conditions: Language {
-    /// Counts an operator, where they are counted.
+    /// Counts an operator, in the language that limits them.
     fn count(_parser: &mut Parsing<'_, Self>) -> Result<(), Invalid> {
         Ok(())
     }
 
-    /// The refusal of an operand where a condition has to be.
+    /// The error for an operand in place of a condition.
     fn no_condition(parser: &Parsing<'_, Self>, operand: &Operand) -> Invalid;
 
-    /// The refusal of a condition, perhaps the call of a function, where an operand has to be.
+    /// The error for a condition or a function call in place of an operand.
     fn no_operand(parser: &Parsing<'_, Self>, function: Option<&str>) -> Invalid;
 
-    /// The refusal of `AND` or `OR` with nothing behind it.
+    /// The error for `AND` or `OR` without a right side.
     fn no_right_side(parser: &Parsing<'_, Self>) -> Invalid {
         parser.unexpected()
     }
 
-    /// What becomes of parentheses around parentheses.
+    /// Handles redundant parentheses.
     fn doubled(_parser: &Parsing<'_, Self>) -> Result<(), Invalid> {
         Ok(())
     }
 
-    /// What follows `IN`.
+    /// Parses the operands after `IN`.
     fn candidates(parser: &mut Parsing<'_, Self>) -> Result<Vec<Operand>, Invalid>;
 
-    /// What is neither a comparison nor `BETWEEN` nor `IN`, if the language has more.
+    /// Parses an operator other than a comparison, `BETWEEN` and `IN`, if the language has more.
     fn other(_parser: &mut Parsing<'_, Self>, left: Term) -> Result<Term, Invalid> {
         Ok(left)
     }
 
-    /// The name and the arguments of a function, if the next tokens are a call.
+    /// Parses the name and the arguments of a function, if the next tokens are a call.
     fn call(parser: &mut Parsing<'_, Self>) -> Result<Option<(String, Vec<Operand>)>, Invalid>;
 
-    /// A value or a path.
+    /// Parses a value or a path.
     fn plain(parser: &mut Parsing<'_, Self>) -> Result<Operand, Invalid>;
 }
 
-/// What parentheses may hold: until the next token is seen, `(a` may begin an operand or a condition.
+/// The contents of parentheses: until the next token is seen, `(a` may begin an operand or a condition.
 pub(in crate::expression) struct Term {
     kind: TermKind,
     parenthesised: bool,
@@ -54,7 +54,7 @@ pub(in crate::expression) struct Term {
 enum TermKind {
     Condition(Box<Node>),
     Operand(Operand),
-    /// A function with a truth value: a condition of its own, but never an operand.
+    /// A function with a truth value: a condition, but not an operand.
     Function(&'static str, Box<Node>),
 }
 

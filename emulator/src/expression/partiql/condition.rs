@@ -1,4 +1,4 @@
-//! What `WHERE` has of its own: what it makes are the conditions that expressions make.
+//! The peculiarities of `WHERE` clauses. They result in the same conditions as expressions.
 
 use super::parser::{Statements, malformed};
 use crate::expression::condition::parse::{Conditions, Term, operand};
@@ -20,7 +20,7 @@ impl Conditions for Statements {
         malformed("Missing right-hand side expression of infix operator")
     }
 
-    /// `[..]` or `(..)`.
+    /// Parses `[..]` or `(..)`.
     fn candidates(parser: &mut Parsing<'_, Self>) -> Result<Vec<Operand>, Invalid> {
         if parser.eat("(") {
             return parser.parenthesised(|parser| parser.list(operand));
@@ -35,7 +35,7 @@ impl Conditions for Statements {
         Ok(candidates)
     }
 
-    /// `IS`, and what follows it.
+    /// Parses `IS` and the type after it.
     fn other(parser: &mut Parsing<'_, Self>, left: Term) -> Result<Term, Invalid> {
         const KINDS: [(&str, &str); 9] = [
             ("NULL", "NULL"),

@@ -1,4 +1,4 @@
-//! The four statements.
+//! The grammar of the four statements.
 
 use super::parser::{Call, Parser, malformed};
 use super::{Body, Fields, Filter, Returning, Statement};
@@ -94,7 +94,7 @@ fn select(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
     Ok(Statement { table, body: Body::Select(fields, filter) })
 }
 
-/// A table's name; indexes are none.
+/// Parses a table's name. Indexes are not supported.
 fn table(parser: &mut Parser<'_>) -> Result<String, Invalid> {
     let table = parser.identifier(NO_TABLE)?;
     if parser.eat(".") {
@@ -114,17 +114,17 @@ fn refuse_alias(parser: &Parser<'_>) -> Result<(), Invalid> {
     }
 }
 
-/// `RETURNING` is no keyword, yet no alias either.
+/// Whether a word begins a clause and is therefore not an alias.
 fn token_is_clause(word: &str) -> bool {
     word.eq_ignore_ascii_case("RETURNING")
 }
 
-/// `WHERE`, without which nothing is asked for.
+/// Parses an optional `WHERE` clause.
 fn filter(parser: &mut Parser<'_>) -> Result<Filter, Invalid> {
     if parser.eat_keyword("WHERE") { Ok(Filter::new(condition(parser)?)) } else { Ok(Filter::default()) }
 }
 
-/// `RETURNING (ALL | MODIFIED) (OLD | NEW) *`.
+/// Parses `RETURNING (ALL | MODIFIED) (OLD | NEW) *`.
 fn returning(parser: &mut Parser<'_>) -> Result<Option<Returning>, Invalid> {
     if !parser.eat_keyword("RETURNING") {
         return Ok(None);
@@ -137,7 +137,7 @@ fn returning(parser: &mut Parser<'_>) -> Result<Option<Returning>, Invalid> {
     Ok(Some(Returning { all, new }))
 }
 
-/// Whether it is the one keyword, or else the other.
+/// Consumes one of two keywords, and returns whether it was the first.
 fn either(parser: &mut Parser<'_>, one: &str, other: &str) -> Result<bool, Invalid> {
     if parser.eat_keyword(one) { Ok(true) } else { parser.expect_keyword(other).map(|()| false) }
 }
@@ -154,7 +154,7 @@ fn fields(parser: &mut Parser<'_>) -> Result<Fields, Invalid> {
     Ok(Fields(fields))
 }
 
-/// What a part of an item is called by itself: the last name on the way, and the indexes behind it.
+/// The default name of a part in the result: the last name in its path, with the indexes after it.
 fn last_name(path: &Path) -> String {
     let mut name = path.root.clone();
     for step in &path.steps {
@@ -201,7 +201,7 @@ fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
     })
 }
 
-/// The one function that an assignment may hold a value of; its opening parenthesis was eaten.
+/// Parses the arguments of the only function that an assignment may contain.
 fn list_append(parser: &mut Parser<'_>, call: &Call) -> Result<Operand, Invalid> {
     if call.name != "list_append" {
         return Err(parser.unrecognized(call));
@@ -217,7 +217,7 @@ fn list_append(parser: &mut Parser<'_>, call: &Call) -> Result<Operand, Invalid>
     Ok(Operand::ListAppend(Box::new(head), Box::new(tail)))
 }
 
-/// `set_add(path, set)` or `set_delete(path, set)`, of the path that is assigned to.
+/// Parses `set_add(path, set)` or `set_delete(path, set)` of the assigned path.
 fn set_change(
     parser: &mut Parser<'_>,
     path: Path,

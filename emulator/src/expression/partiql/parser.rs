@@ -1,4 +1,4 @@
-//! The language of statements: names, literals, parameters and the shape of refusals.
+//! The parser of statements: names, literals, parameters, and the format of errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +15,7 @@ const COUNT: &str = "Number of parameters in request and statement don't match."
 
 pub(super) type Parser<'a> = Parsing<'a, Statements>;
 
-/// What a statement is parsed with.
+/// The context of a statement.
 pub(super) struct Statements {
     parameters: std::vec::IntoIter<Value>,
 }
@@ -69,7 +69,7 @@ impl Language for Statements {
 }
 
 impl Parser<'_> {
-    /// The end of the statement: nothing is left, and every parameter was used.
+    /// Checks that the statement ends here and every parameter was used.
     pub(super) fn finish(mut self) -> Result<(), Invalid> {
         self.eat(";");
         match self.peek() {
@@ -80,13 +80,13 @@ impl Parser<'_> {
         }
     }
 
-    /// The name of a function in small letters, if the next tokens are a call; its opening parenthesis is eaten.
+    /// Consumes the name of a function, in lower case, and the opening parenthesis, if the next tokens are a call.
     pub(super) fn call(&mut self) -> Option<Call> {
         let (name, at) = self.called()?;
         Some(Call { name: name.to_ascii_lowercase(), at, length: name.len() })
     }
 
-    /// A refusal that names the place of a call.
+    /// An error with the position of a call.
     pub(super) fn refused_at(&self, reason: impl fmt::Display, at: usize, length: usize) -> Invalid {
         let before = &self.text[..at];
         let line = before.matches('\n').count() + 1;
@@ -98,7 +98,7 @@ impl Parser<'_> {
         self.refused_at(format_args!("Unrecognized function: {}", call.name), call.at, call.length)
     }
 
-    /// A name, which is no keyword unless it is in quotation marks.
+    /// Parses a name, which must not be a keyword unless it is quoted.
     pub(super) fn identifier(&mut self, missing: &str) -> Result<String, Invalid> {
         let name = match self.peek() {
             Token::Word(word) if !is_keyword(word) => word.to_owned(),
@@ -113,7 +113,7 @@ impl Parser<'_> {
         Ok(name)
     }
 
-    /// A literal or parameter, if the next token begins one.
+    /// Parses a literal or a parameter, if the next token begins one.
     pub(super) fn value(&mut self) -> Result<Option<Value>, Invalid> {
         self.value_at(&Place::Root, 1)
     }
@@ -168,7 +168,7 @@ impl Parser<'_> {
         Ok(Value::L(elements))
     }
 
-    /// `{'name': value, ..}`.
+    /// Parses `{'name': value, ..}`.
     fn map_literal(&mut self, place: &Place<'_>, depth: usize) -> Result<BTreeMap<String, Value>, Invalid> {
         self.expect("{")?;
         let mut map = BTreeMap::new();
@@ -189,7 +189,7 @@ impl Parser<'_> {
         Ok(map)
     }
 
-    /// The item of an `INSERT`: its attributes are roots of their own.
+    /// Parses the item of an `INSERT`, whose attributes are separate roots in error messages.
     pub(super) fn item(&mut self) -> Result<BTreeMap<String, Value>, Invalid> {
         if self.peek() != Token::Symbol("{") {
             return Err(Invalid::new(
@@ -199,7 +199,7 @@ impl Parser<'_> {
         self.map_literal(&Place::Item, 0)
     }
 
-    /// `<<'a', 'b'>>`: texts or numbers, and no parameters.
+    /// Parses `<<'a', 'b'>>`: strings or numbers, but no parameters.
     fn set_literal(&mut self) -> Result<Value, Invalid> {
         self.expect("<<")?;
         let mut members = Vec::new();
@@ -216,19 +216,19 @@ impl Parser<'_> {
     }
 }
 
-/// A call and where its name stands.
+/// A call, and the position of its name.
 pub(super) struct Call {
     pub(super) name: String,
     pub(super) at: usize,
     pub(super) length: usize,
 }
 
-/// The refusal of a statement that cannot be read.
+/// The error for a statement that cannot be parsed.
 pub(super) fn malformed(detail: &str) -> Invalid {
     Invalid::new(format!("Statement wasn't well formed, can't be processed: {detail}"))
 }
 
-/// Where in a value a literal stands.
+/// The position of a literal in a value.
 enum Place<'p> {
     /// The item of an `INSERT`.
     Item,
@@ -285,7 +285,7 @@ fn set(members: Vec<Value>) -> Result<Value, Invalid> {
     }
 }
 
-/// A text without the doubling of its quotation marks.
+/// Removes the doubling of quotation marks in a text.
 fn undoubled(text: &str, mark: char) -> String {
     if !text.contains(mark) {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! What statements mean, what is refused, and in which words.
+//! Tests the meaning of statements, and the errors of invalid ones.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn sample() -> Item {
     )
 }
 
-/// Whether a condition holds of the sample.
+/// Whether a condition holds for the sample.
 fn holds(condition: &str) -> bool {
     let Body::Select(None, filter) = parsed(&format!("SELECT * FROM \"likes\" WHERE {condition}")).body else {
         panic!("{condition}")
@@ -46,7 +46,7 @@ fn updated(clauses: &str) -> Item {
 }
 
 #[test]
-fn an_insert_has_literals_of_every_type_and_parameters_in_their_order() {
+fn an_insert_has_literals_of_every_type_and_parameters_in_order() {
     let text = r#"INSERT INTO "likes" VALUE {'pk': 'it''s', 'n': -1.50, 'e': 7.3e6, 'h': .5, 't': TRUE, 'f': false, 'z': null,
         'l': [1, 'a', []], 'm': {'x': ?, 'y': {}}, 'ss': <<'b', 'a'>>, 'ns': <<1, 2>>, 'p': ?} -- done
         ;"#;
@@ -61,7 +61,7 @@ fn an_insert_has_literals_of_every_type_and_parameters_in_their_order() {
 }
 
 #[test]
-fn a_condition_is_what_the_same_expression_is_and_has_more_spellings() {
+fn a_condition_equals_the_same_expression_and_has_more_spellings() {
     for (condition, expected) in [
         ("n < 5 OR s >= 'abc'", true),
         ("NOT NOT (n != 5)", false),
@@ -80,7 +80,7 @@ fn a_condition_is_what_the_same_expression_is_and_has_more_spellings() {
 }
 
 #[test]
-fn an_update_sets_adds_and_removes_by_what_the_item_was() {
+fn an_update_sets_adds_and_removes_based_on_the_old_item() {
     let changed = |changes: &str| {
         let mut expected = sample();
         for (name, value) in item(changes) {
@@ -108,7 +108,7 @@ fn an_update_sets_adds_and_removes_by_what_the_item_was() {
 }
 
 #[test]
-fn a_select_shows_parts_under_their_last_names() {
+fn a_select_returns_parts_under_their_last_names() {
     let Body::Select(Some(fields), _) = parsed("SELECT n, m.k, l[1], nothing FROM likes WHERE pk = 'p'").body else {
         panic!("parts")
     };
@@ -118,7 +118,7 @@ fn a_select_shows_parts_under_their_last_names() {
 const MALFORMED: &str = "Statement wasn't well formed, can't be processed: ";
 
 #[test]
-fn what_cannot_be_read_is_refused_in_the_services_words() {
+fn syntax_errors_have_dynamodbs_messages() {
     for (text, detail) in [
         ("SELECT * FROM likes WHERE pk = 1 foo", "Unexpected token after expression"),
         ("SELECT * FROM likes WHERE pk = 1)", "Unexpected token after expression"),
@@ -150,7 +150,7 @@ fn what_cannot_be_read_is_refused_in_the_services_words() {
 }
 
 #[test]
-fn what_has_no_meaning_is_refused_in_the_services_words() {
+fn semantic_errors_have_dynamodbs_messages() {
     const COUNT: &str = "Number of parameters in request and statement don't match.";
     let wrong = "Incorrect operand type for operator or function; operator or function: ";
     for (text, given, expected) in [
@@ -204,7 +204,7 @@ fn what_has_no_meaning_is_refused_in_the_services_words() {
 }
 
 #[test]
-fn nothing_nests_deeper_than_the_stack_bears() {
+fn nesting_is_limited_to_what_the_stack_can_hold() {
     let deep = |open: &str, leaf: &str, close: &str| format!("{}{leaf}{}", open.repeat(2000), close.repeat(2000));
     let conditions =
         [deep("(", "n = 1", ")"), deep("(NOT ", "n = 1", ")"), deep("size(", "n", ") = 1"), deep("[", "", "]")];
@@ -227,7 +227,7 @@ fn nothing_nests_deeper_than_the_stack_bears() {
 }
 
 #[test]
-fn a_target_is_what_the_whole_statement_names() {
+fn the_target_is_the_table_of_the_whole_statement() {
     for (text, expected) in [
         ("INSERT INTO \"likes\" VALUE {'pk': 1}", Some(("PartiQLInsert", "likes"))),
         ("update likes set a = 1 where pk = 1", Some(("PartiQLUpdate", "likes"))),
@@ -242,7 +242,7 @@ fn a_target_is_what_the_whole_statement_names() {
     }
 }
 
-/// Parses a text with too many parameters and with none, and does what it says.
+/// Parses a text with too many parameters and with none, and evaluates it if it is valid.
 fn attempt(text: &str) {
     for count in [0, 9] {
         let Ok(statement) = Statement::parse(text, vec![Value::N(1.into()); count]) else { continue };
@@ -301,7 +301,7 @@ proptest! {
         attempt(&characters.into_iter().collect::<String>());
     }
 
-    /// Both grammars make one condition of the same text.
+    /// Both grammars turn the same text into the same condition.
     #[test]
     fn a_condition_means_what_it_means_in_an_expression(terms in prop::collection::vec(prop::sample::select(vec![
         "n = :five", "n <> m", "n < :five", "NOT n >= :five", "m.c > n", "attribute_exists(s)", "NOT attribute_not_exists(s)",

@@ -1,8 +1,8 @@
-//! Cuts a statement into tokens, one at a time.
+//! Splits a statement into tokens, one at a time.
 
 use crate::expression::token::{Lexeme, Token};
 
-/// The first token at or behind this position.
+/// The first token at or after this position.
 pub(super) fn token_at(text: &str, from: usize) -> Lexeme<'_> {
     let Some(start) = skip_blank(text, from) else {
         return Lexeme { token: Token::Stray(""), start: text.len(), end: text.len() };
@@ -26,7 +26,7 @@ pub(super) fn token_at(text: &str, from: usize) -> Lexeme<'_> {
     Lexeme { token, start, end: start + length }
 }
 
-/// Where the next token begins, behind blanks and comments; `None` where a comment has no end.
+/// The position of the next token, after blanks and comments; `None` if a comment does not end.
 fn skip_blank(text: &str, mut at: usize) -> Option<usize> {
     loop {
         let rest = &text[at..];
@@ -43,7 +43,7 @@ fn skip_blank(text: &str, mut at: usize) -> Option<usize> {
     }
 }
 
-/// A text up to its closing mark, which is doubled where it stands inside.
+/// A text up to its closing quotation mark. A mark inside of it is doubled.
 fn quoted<'a>(rest: &'a str, mark: char, token: fn(&'a str) -> Token<'a>) -> (Token<'a>, usize) {
     let mut at = 1;
     while let Some(found) = rest[at..].find(mark) {

@@ -1,9 +1,9 @@
-//! Conditions: what they say of an item, and which texts are none.
+//! Tests the meaning of conditions, and the errors of invalid ones.
 
 use super::*;
 
 #[test]
-fn conditions_are_true_of_what_they_say() {
+fn conditions_that_hold_are_true() {
     for text in [
         "s = s2 OR s > :a",
         "n = :five",
@@ -52,7 +52,7 @@ fn conditions_are_true_of_what_they_say() {
 }
 
 #[test]
-fn conditions_are_false_of_what_they_do_not_say() {
+fn conditions_that_do_not_hold_are_false() {
     for text in [
         "n = :a",
         "s = :five",
@@ -99,7 +99,7 @@ fn an_absent_item_has_no_attributes() {
 }
 
 #[test]
-fn conditions_outside_the_grammar_are_syntax_errors() {
+fn conditions_outside_of_the_grammar_are_syntax_errors() {
     for (text, token, near) in [
         ("foo", "<EOF>", "foo"),
         ("n =", "<EOF>", "="),
@@ -130,7 +130,7 @@ fn conditions_outside_the_grammar_are_syntax_errors() {
     }
 }
 
-/// Conditions that can be parsed and mean nothing, each with DynamoDB's reason.
+/// Conditions with valid syntax but without meaning, each with DynamoDB's error message.
 const MEANINGLESS: &[(&str, &str)] = &[
     ("", "The expression can not be empty;"),
     ("name = :one", "Attribute name is a reserved keyword; reserved keyword: name"),
@@ -201,21 +201,21 @@ const MEANINGLESS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn conditions_without_meaning_are_refused_in_dynamodbs_words() {
+fn meaningless_conditions_are_refused_with_dynamodbs_messages() {
     for (text, reason) in MEANINGLESS {
         assert_eq!(condition_refusal(text), format!("Invalid ConditionExpression: {reason}"), "{text}");
     }
 }
 
 #[test]
-fn a_refusal_names_the_parameter_of_its_expression() {
+fn an_error_names_the_parameter_of_its_expression() {
     let refusal = |kind| Condition::parse(kind, "x", &mut placeholders()).unwrap_err().0;
     assert!(refusal(Kind::Filter).starts_with("Invalid FilterExpression: Syntax error"));
     assert!(refusal(Kind::Condition).starts_with("Invalid ConditionExpression: Syntax error"));
 }
 
 #[test]
-fn syntax_goes_before_meaning() {
+fn syntax_errors_take_precedence_over_semantic_ones() {
     assert!(condition_refusal("name = :undefined AND").contains("Syntax error"));
     assert!(condition_refusal("name = :undefined").contains("reserved keyword"));
 }

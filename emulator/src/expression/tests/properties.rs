@@ -1,4 +1,4 @@
-//! What holds of every text and every value.
+//! Properties that hold for every text and every value.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ proptest! {
     }
 
     #[test]
-    fn no_row_of_tokens_makes_a_parser_panic(tokens in prop::collection::vec(prop::sample::select(vec![
+    fn no_sequence_of_tokens_makes_a_parser_panic(tokens in prop::collection::vec(prop::sample::select(vec![
         "SET", "REMOVE", "ADD", "DELETE", "AND", "OR", "NOT", "IN", "BETWEEN", "size", "contains", "begins_with", "if_not_exists",
         "list_append", "attribute_type", "attribute_exists", "(", ")", "[", "]", ",", ".", "=", "<>", "<=", "+", "-", "0", "7",
         "n", "s", "l", "m", "ss", "#n", "#x", ":one", ":a", ":ss", ":list", ":S", ":x", "_", "é", "#", ":",

@@ -1,4 +1,4 @@
-//! Updates: what they make of an item, and which texts are none.
+//! Tests the results of updates, and the errors of invalid ones.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn update(text: &str, old: &Item) -> Result<Item, String> {
     Update::parse(text, &mut placeholders()).and_then(|update| update.apply(old)).map_err(|refusal| refusal.0)
 }
 
-/// The attributes that are different after an update of the sample item, as JSON; null for what is gone.
+/// The attributes that an update of the sample item changes, as JSON, with null for removed ones.
 fn changes(text: &str) -> String {
     let old = sample();
     let new = update(text, &old).unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
@@ -22,7 +22,7 @@ fn update_refusal(text: &str) -> String {
 }
 
 #[test]
-fn set_writes_what_it_computes() {
+fn set_stores_the_computed_value() {
     for (text, expected) in [
         ("SET x = :a", r#"{"x":{"S":"a"}}"#),
         ("set x=:a,y=n", r#"{"x":{"S":"a"},"y":{"N":"5"}}"#),
@@ -48,7 +48,7 @@ fn set_writes_what_it_computes() {
 }
 
 #[test]
-fn operands_are_read_from_the_item_as_it_was_before() {
+fn operands_are_read_from_the_item_before_the_update() {
     assert_eq!(changes("SET n = :one, x = n"), r#"{"n":{"N":"1"},"x":{"N":"5"}}"#);
     assert_eq!(changes("SET s = n, n = s"), r#"{"n":{"S":"abc"},"s":{"N":"5"}}"#);
     assert_eq!(changes("SET x = s REMOVE s"), r#"{"s":null,"x":{"S":"abc"}}"#);
@@ -57,7 +57,7 @@ fn operands_are_read_from_the_item_as_it_was_before() {
 }
 
 #[test]
-fn remove_takes_away_what_is_there() {
+fn remove_deletes_existing_parts() {
     assert_eq!(changes("REMOVE s, absent"), r#"{"s":null}"#);
     assert_eq!(changes("REMOVE l[0], l[2]"), r#"{"l":{"L":[{"N":"1"}]}}"#);
     assert_eq!(changes("REMOVE l[2], l[0]"), r#"{"l":{"L":[{"N":"1"}]}}"#);
@@ -76,7 +76,7 @@ fn add_adds_numbers_and_unites_sets() {
 }
 
 #[test]
-fn delete_takes_members_away_and_an_empty_set_with_them() {
+fn delete_removes_members_and_an_empty_set() {
     assert_eq!(changes("DELETE ss :ss1"), r#"{"ss":{"SS":["b"]}}"#);
     assert_eq!(changes("DELETE ss :ss"), r#"{"ss":null}"#);
     assert_eq!(changes("DELETE bs :bs"), r#"{"bs":null}"#);
@@ -115,7 +115,7 @@ fn updates_that_do_not_fit_the_item_are_refused() {
 }
 
 #[test]
-fn updates_without_meaning_are_refused_in_dynamodbs_words() {
+fn meaningless_updates_are_refused_with_dynamodbs_messages() {
     let overlap = "Two document paths overlap with each other; must remove or rewrite one of these paths";
     let conflict = "Two document paths conflict with each other; must remove or rewrite one of these paths";
     for (text, reason) in [
@@ -161,7 +161,7 @@ fn updates_without_meaning_are_refused_in_dynamodbs_words() {
 }
 
 #[test]
-fn updates_outside_the_grammar_are_syntax_errors() {
+fn updates_outside_of_the_grammar_are_syntax_errors() {
     for text in [
         "whatever",
         "SET",
@@ -193,7 +193,7 @@ fn updates_outside_the_grammar_are_syntax_errors() {
 }
 
 #[test]
-fn a_write_may_not_nest_deeper_than_an_item_may() {
+fn a_write_cannot_nest_deeper_than_an_item_may() {
     let nested =
         |levels: usize| value(&format!("{}{{\"L\":[]}}{}", "{\"L\":[".repeat(levels - 1), "]}".repeat(levels - 1)));
     let set = |levels: usize| {
@@ -216,7 +216,7 @@ fn an_update_of_the_key_is_refused() {
 }
 
 #[test]
-fn an_update_shows_only_what_it_touches() {
+fn an_update_returns_only_what_it_touches() {
     let update = Update::parse("SET m.c = :a, l[1] = :a, x = :a REMOVE s", &mut placeholders()).unwrap();
     let (old, new) = (sample(), update.apply(&sample()).unwrap());
     assert_eq!(update.touched(&old), item(r#"{"s":{"S":"abc"},"l":{"L":[{"N":"1"}]},"m":{"M":{"c":{"N":"3"}}}}"#));

@@ -1,4 +1,4 @@
-//! Applies parsed actions to an item: all operands are read from the old item, then all paths are written.
+//! Applies an update to an item: first all operands are read from the old item, then all paths are written.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ const NO_ATTRIBUTE: &str = "The provided expression refers to an attribute that 
 const WRONG_TYPE: &str = "An operand in the update expression has an incorrect data type";
 const NO_PARENT: &str = "The document path provided in the update expression is invalid for update";
 
-/// What a path holds afterwards.
+/// The value of a path after the update.
 enum Outcome {
     Value(Value),
     Nothing,
@@ -27,8 +27,8 @@ pub(super) fn apply(actions: &[Action], old: &Item) -> Result<Item, Invalid> {
             Outcome::Unchanged => check_parent(&action.path, old)?,
         }
     }
-    // Indices mean the old list: values behind its end are appended in the order of their indices,
-    // and what is removed goes from the end, once nothing moves any more.
+    // Indices refer to the old list. Values beyond its end are appended in the order of their indices, and removals go from
+    // the end backwards, after nothing else moves.
     writes.sort_by_key(|(path, _)| *path);
     removals.sort();
     let mut item = old.clone();
@@ -108,7 +108,7 @@ fn sum(existing: &Value, added: &Value) -> Result<Value, Invalid> {
     }
 }
 
-/// What is left of a set; an empty set takes its attribute with it.
+/// The rest of a set. An empty set removes its attribute.
 fn difference(existing: &Value, deleted: &Value) -> Result<Outcome, Invalid> {
     fn left<T: Ord + Clone>(existing: &BTreeSet<T>, deleted: &BTreeSet<T>, value: fn(BTreeSet<T>) -> Value) -> Outcome {
         let left = existing - deleted;
@@ -122,7 +122,7 @@ fn difference(existing: &Value, deleted: &Value) -> Result<Outcome, Invalid> {
     }
 }
 
-/// Refuses a path whose last step has nothing to stand on.
+/// Refuses a path whose parent does not exist.
 fn check_parent(path: &Path, item: &Item) -> Result<(), Invalid> {
     let Some((last, way)) = path.steps.split_last() else { return Ok(()) };
     let parent = Path { root: path.root.clone(), steps: way.to_vec() };
@@ -132,7 +132,7 @@ fn check_parent(path: &Path, item: &Item) -> Result<(), Invalid> {
     }
 }
 
-/// The value that the last step of a path starts from.
+/// The value that contains the last step of a path.
 fn parent<'a>(item: &'a mut Item, path: &Path) -> Option<&'a mut Value> {
     let (_, way) = path.steps.split_last()?;
     way.iter().try_fold(item.as_map_mut().get_mut(&path.root)?, |value, step| match (value, step) {
@@ -160,7 +160,7 @@ fn write(item: &mut Item, path: &Path, value: Value) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Removes what the path leads to, which is there.
+/// Removes the value at a path, which exists.
 fn remove(item: &mut Item, path: &Path) {
     let Some(last) = path.steps.last() else {
         item.remove(&path.root);

@@ -1,4 +1,4 @@
-//! The grammar of updates, and what can be refused before an item is seen.
+//! The grammar of updates, and the checks that need no item.
 
 use super::{Action, Expression, Operand, Verb};
 use crate::expression::condition::check::wrong_type;
@@ -8,7 +8,7 @@ use crate::value::{Invalid, Value};
 
 const CLAUSES: [&str; 4] = ["SET", "REMOVE", "ADD", "DELETE"];
 
-/// All clauses, each at most once.
+/// Parses all clauses, each at most once.
 pub(super) fn clauses(parser: &mut Parser<'_>) -> Result<Vec<Action>, Invalid> {
     let mut actions = Vec::new();
     let mut seen = Vec::new();
@@ -83,7 +83,7 @@ fn check_is_set(parser: &mut Parser<'_>, operator: &str, value: &Value) {
     ));
 }
 
-/// What stands right of `=`: an operand, a sum or a difference, in parentheses or not.
+/// Parses the right side of `=`: an operand, a sum or a difference, with or without parentheses.
 fn expression(parser: &mut Parser<'_>) -> Result<Expression, Invalid> {
     let first = match term(parser)? {
         Expression::Operand(operand) => operand,
@@ -149,14 +149,14 @@ fn function(parser: &mut Parser<'_>, name: &str, arguments: Vec<Operand>) -> Res
     }
 }
 
-/// Refuses literal operands of another type than this one.
+/// Refuses literal operands of another type.
 fn check_literals(parser: &mut Parser<'_>, operator: &str, code: &str, operands: [&Operand; 2]) {
     if let Some(reason) = misfit(operator, code, operands) {
         parser.refuse(reason);
     }
 }
 
-/// What is wrong with literal operands of another type than this one.
+/// The error for literal operands of another type.
 pub(in crate::expression) fn misfit(operator: &str, code: &str, operands: [&Operand; 2]) -> Option<String> {
     operands.into_iter().find_map(|operand| match operand {
         Operand::Value(value) if value.type_code() != code => Some(wrong_type(operator, value.type_code())),

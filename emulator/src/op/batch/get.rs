@@ -20,7 +20,7 @@ use crate::op::params::{Names, Unsupported, check_table_name, parse_projection, 
 use crate::value::Item;
 use crate::wire::json::Writer;
 
-/// Many items by key.
+/// Reads items by key.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct BatchGetItem {
@@ -39,12 +39,12 @@ struct KeysAndAttributes {
     attributes_to_get: Unsupported,
 }
 
-/// The reads of one table, checked.
+/// The checked reads of one table.
 struct BatchReads {
     keys: Vec<(Key, Item)>,
     consistent: bool,
     projection: Option<Projection>,
-    /// What `UnprocessedKeys` has to repeat.
+    /// The projection as text, for `UnprocessedKeys`.
     projection_text: Option<String>,
     names: Names,
 }
@@ -141,18 +141,18 @@ impl BatchGetItem {
     }
 }
 
-/// What a batch has read so far, and what it has left.
+/// The progress of a batch: what was read, and what is left.
 #[derive(Default)]
 struct Progress {
     bytes: usize,
     consumed: Consumed,
     left: BTreeMap<String, Vec<Item>>,
-    /// What was read of which table, and what it cost.
+    /// The table, the key and the cost of each read.
     read: Vec<(String, Key, Halves)>,
 }
 
 impl BatchReads {
-    /// Writes the items that are there; leaves the keys that are to be left or have no room.
+    /// Writes the items that exist, and leaves the keys that are to be left out or have no room.
     fn read(
         &self,
         table: &Table,

@@ -1,4 +1,4 @@
-//! BatchWriteItem: up to 25 puts and deletes, each on its own.
+//! BatchWriteItem: up to 25 independent puts and deletes.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::op::write::{Plan, check_item};
 use crate::value::Item;
 use crate::wire::json::Writer;
 
-/// Puts and deletes, each on its own.
+/// Independent puts and deletes.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct BatchWriteItem {
@@ -48,7 +48,7 @@ struct DeleteRequest {
     key: Item,
 }
 
-/// One write of a batch, checked.
+/// A checked write of a batch.
 struct BatchWrite {
     key: Key,
     request: PutOrDelete,
@@ -76,7 +76,7 @@ impl WriteRequest {
 }
 
 impl PutOrDelete {
-    /// The request again, for `UnprocessedItems`.
+    /// The request, for `UnprocessedItems`.
     fn write(&self, out: &mut Writer) {
         out.object(|out| match self {
             Self::Put(item) => out.key("PutRequest").object(|out| out.key("Item").item(item)),

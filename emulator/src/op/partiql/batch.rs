@@ -1,4 +1,4 @@
-//! BatchExecuteStatement: up to 25 statements, all reads or all writes, each with an outcome of its own.
+//! BatchExecuteStatement: up to 25 statements, all reads or all writes, with separate outcomes.
 
 use hashbrown::HashSet;
 use rand::RngExt;
@@ -17,36 +17,36 @@ use crate::op::write::Returned;
 use crate::policies::Denied;
 use crate::wire::json::Writer;
 
-/// Carries statements out, each on its own.
+/// Executes statements, each by itself.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct BatchExecuteStatement {
     #[serde(default)]
     statements: Vec<StatementRequest>,
     return_consumed_capacity: Option<String>,
-    /// Statements that are refused whatever they say, by their places.
+    /// Statements that fail because of faults or policies, by position.
     #[serde(skip)]
     struck: Vec<(usize, Struck)>,
-    /// What was prepared of it.
+    /// The prepared request.
     #[serde(skip)]
     ready: Option<Result<Ready, Error>>,
 }
 
-/// What one statement is refused with, whatever it says, and whether it is carried out all the same.
+/// The error of a statement that fails because of a fault or policy, and whether it is executed nevertheless.
 #[derive(Debug)]
 struct Struck {
     error: Error,
     applied: bool,
 }
 
-/// A batch whose statements are read.
+/// A batch whose statements are parsed.
 #[derive(Debug)]
 struct Ready {
     report: Report,
     statements: Vec<Result<Prepared, Error>>,
 }
 
-/// The table that a statement named, and what became of it.
+/// The outcome of a statement, and its table.
 struct Outcome {
     table: Option<String>,
     returned: Result<Vec<Returned>, Error>,
@@ -57,7 +57,7 @@ impl BatchExecuteStatement {
         self.statements.len()
     }
 
-    /// What a statement does, as rules and policies call it.
+    /// The action of a statement, as rules and policies name it.
     pub(crate) fn action(&self, nth: usize) -> Option<&'static str> {
         self.statements[nth].target().map(|(action, _)| action)
     }
@@ -71,7 +71,7 @@ impl BatchExecuteStatement {
         self.struck.extend(denied.into_iter().map(|(nth, error)| (nth, Struck { error, applied: false })));
     }
 
-    /// Lets a fault strike one statement, unless it is refused already. The others are carried out as if nothing had happened.
+    /// Applies a fault to one statement, unless it is refused already. The others are not affected.
     pub(crate) fn strike(&mut self, nth: usize, fault: Fault, rng: &mut StdRng) -> bool {
         let (error, applied) = match fault {
             _ if self.struck(nth).is_some() => return false,
@@ -90,7 +90,7 @@ impl BatchExecuteStatement {
         self.struck.iter().find(|(struck, _)| *struck == nth).map(|(_, struck)| struck)
     }
 
-    /// One of the statements in a batch of its own, which can be carried out later.
+    /// A batch of only one of the statements, to execute it later.
     pub(crate) fn alone(&self, nth: usize) -> Self {
         let statements = vec![self.statements[nth].clone()];
         Self { statements, return_consumed_capacity: None, struck: Vec::new(), ready: None }
@@ -142,7 +142,7 @@ impl Operation for BatchExecuteStatement {
     }
 }
 
-/// No two statements may be about one item.
+/// Checks that no two statements have the same key.
 fn refuse_duplicates<'a>(statements: impl Iterator<Item = &'a Met>) -> Result<(), Error> {
     let mut seen = HashSet::with_capacity(BATCH_STATEMENTS);
     for item in statements.flat_map(Met::items) {
@@ -161,7 +161,7 @@ fn carry_out(
 ) -> Result<Vec<Returned>, Error> {
     let Some(Struck { error, applied }) = struck else { return met.carry_out(engine, consumed) };
     if *applied {
-        // The client gets the error whatever the outcome was.
+        // The client gets the error, whatever the outcome was.
         let _ = met.carry_out(engine, consumed);
     }
     Err(error.clone())

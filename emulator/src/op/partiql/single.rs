@@ -1,4 +1,4 @@
-//! ExecuteStatement: one statement, refused as a request is.
+//! ExecuteStatement: one statement, whose errors are those of the request.
 
 use serde::Deserialize;
 
@@ -10,18 +10,18 @@ use crate::op::capacity::{Consumed, Report};
 use crate::op::params::refuse;
 use crate::wire::json::Writer;
 
-/// Carries one statement out.
+/// Executes one statement.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct ExecuteStatement {
     request: StatementRequest,
-    /// What was prepared of it.
+    /// The prepared request.
     #[serde(skip)]
     ready: Option<Box<Result<(Report, Prepared), Error>>>,
 }
 
 impl ExecuteStatement {
-    /// What its statement does, as rules and policies call it.
+    /// The action of its statement, as rules and policies name it.
     pub(in crate::op) fn action(&self) -> Option<&'static str> {
         self.request.target().map(|(action, _)| action)
     }

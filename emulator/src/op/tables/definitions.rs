@@ -1,4 +1,4 @@
-//! What a new table's keys and indexes are to be: the declared types, and how key schemas and projections use them.
+//! The keys and indexes of a new table: the declared types, and their use in key schemas and projections.
 
 use serde::Deserialize;
 
@@ -43,7 +43,7 @@ struct ProjectionRequest {
 pub(super) struct Definitions(Vec<AttributeDefinition>);
 
 impl Definitions {
-    /// The definitions as they came, each of another name.
+    /// Checks that all definitions have different names.
     pub(super) fn new(definitions: Vec<AttributeDefinition>) -> Result<Self, Error> {
         for (nth, AttributeDefinition { attribute_name: name, .. }) in definitions.iter().enumerate() {
             check_key_name("attributeDefinitions.attributeName", name)?;
@@ -124,7 +124,7 @@ impl Definitions {
         Ok(indexes)
     }
 
-    /// Types may be declared of key attributes only.
+    /// Checks that only key attributes have declared types.
     pub(super) fn refuse_unused(&self, schema: &Schema, indexes: &[LocalIndex]) -> Result<(), Error> {
         let used =
             |name: &str| schema.names().any(|key| key == name) || indexes.iter().any(|index| index.range.name == name);

@@ -1,4 +1,4 @@
-//! Reads values straight from the JSON text, with DynamoDB's words for everything it refuses.
+//! Parses values directly from JSON text, with DynamoDB's error messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -36,7 +36,7 @@ impl<'de> Deserialize<'de> for Values {
     }
 }
 
-/// The tag that says of what type a value is.
+/// The descriptor of a value's type.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(field_identifier, rename_all = "UPPERCASE")]
 enum Tag {
@@ -66,7 +66,7 @@ impl Tag {
     }
 }
 
-/// Where in a request a value stands: how deep, and under which placeholder if under any.
+/// The position of a value in a request: its depth, and its placeholder if it has one.
 #[derive(Clone, Copy, Default)]
 struct Place<'a> {
     depth: usize,
@@ -92,7 +92,7 @@ impl Place<'_> {
     }
 }
 
-/// Reads `{"S": ".."}`.
+/// Parses `{"S": ".."}`.
 struct Tagged<'a>(Place<'a>);
 
 impl<'de> DeserializeSeed<'de> for Tagged<'_> {
@@ -138,7 +138,7 @@ impl<'de> Visitor<'de> for Tagged<'_> {
     }
 }
 
-/// Reads what stands behind a tag; null is as good as absent.
+/// Parses the value after a descriptor. Null counts as absent.
 struct Content<'a> {
     tag: Tag,
     place: Place<'a>,
@@ -181,7 +181,7 @@ impl Content<'_> {
         })
     }
 
-    /// The members of a set, each read as `tag`; at least one.
+    /// The members of a set, at least one, each parsed as `tag`.
     fn members<'de, A: SeqAccess<'de>, T>(
         &self,
         mut list: A,
@@ -198,7 +198,7 @@ impl Content<'_> {
     }
 }
 
-/// The members as a set, if none occurs twice.
+/// The members as a set, if there are no duplicates.
 fn distinct<T: Clone + Ord>(members: &[T]) -> Option<BTreeSet<T>> {
     let set: BTreeSet<T> = members.iter().cloned().collect();
     (set.len() == members.len()).then_some(set)
@@ -298,7 +298,7 @@ impl<'de> Visitor<'de> for Content<'_> {
     }
 }
 
-/// Reads a map of names, or of placeholders, to values.
+/// Parses a map of names, or of placeholders, to values.
 struct Attributes<'a> {
     place: Place<'a>,
     placeholders: bool,

@@ -17,7 +17,7 @@ fn unreadable(message: &str) -> Result<Value, Refusal> {
 }
 
 #[test]
-fn every_type_is_read_and_written_by_its_tag() {
+fn every_type_is_read_and_written_with_its_descriptor() {
     for json in [
         r#"{"S":"text \"quoted\" é"}"#,
         r#"{"S":""}"#,
@@ -38,7 +38,7 @@ fn every_type_is_read_and_written_by_its_tag() {
 }
 
 #[test]
-fn numbers_and_sets_come_back_in_their_canonical_form() {
+fn numbers_and_sets_are_returned_in_their_canonical_form() {
     assert_eq!(serde_json::to_string(&read(r#"{"N":"1.50E+2"}"#).unwrap()).unwrap(), r#"{"N":"150"}"#);
     assert_eq!(serde_json::to_string(&read(r#"{"NS":["10","2"]}"#).unwrap()).unwrap(), r#"{"NS":["2","10"]}"#);
 }
@@ -56,7 +56,7 @@ fn a_value_has_exactly_one_type() {
 }
 
 #[test]
-fn broken_rules_are_refused_in_dynamodbs_words() {
+fn values_that_are_not_allowed_are_refused_with_dynamodbs_messages() {
     for (json, message) in [
         (r#"{"N":""}"#, "The parameter cannot be converted to a numeric value"),
         (r#"{"N":"b"}"#, "The parameter cannot be converted to a numeric value: b"),
@@ -95,7 +95,7 @@ fn broken_rules_are_refused_in_dynamodbs_words() {
 }
 
 #[test]
-fn what_is_not_this_protocols_json_is_a_serialization_refusal() {
+fn other_json_is_a_serialization_error() {
     for (json, message) in [
         (r#"{"S":true}"#, "TRUE_VALUE cannot be converted to String"),
         (r#"{"S":false}"#, "FALSE_VALUE cannot be converted to String"),
@@ -123,7 +123,7 @@ fn what_is_not_this_protocols_json_is_a_serialization_refusal() {
 }
 
 #[test]
-fn a_text_that_imitates_a_refusal_is_only_text() {
+fn a_text_that_imitates_an_error_is_only_text() {
     let json = r#"{"S":{"ValidationException: forged":1}}"#;
     assert_eq!(read(json), unreadable("Start of structure or map found where not expected"));
 }
@@ -142,7 +142,7 @@ fn the_thirty_third_level_is_refused() {
 }
 
 #[test]
-fn a_refused_expression_value_names_its_key() {
+fn the_error_of_an_expression_value_names_its_key() {
     let refusal = serde_json::from_str::<Values>(r#"{":a":{"S":"x"},":b":{"L":[{"SS":[]}]}}"#).map_err(Refusal::from);
     assert_eq!(
         refusal,
@@ -202,7 +202,7 @@ pub(crate) fn any_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(value in any_value()) {
+    fn a_written_value_is_read_back(value in any_value()) {
         let json = serde_json::to_string(&value).unwrap();
         prop_assert_eq!(read(&json), Ok(value));
     }

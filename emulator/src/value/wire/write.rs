@@ -1,4 +1,4 @@
-//! Writes values as DynamoDB does, numbers in their canonical form.
+//! Writes values as DynamoDB does, with numbers in their canonical form.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl Serialize for Item {
     }
 }
 
-/// A string on the wire, written as it displays.
+/// Serialises a value as the string that it displays.
 struct Shown<T>(T);
 
 impl<T: fmt::Display> Serialize for Shown<T> {
@@ -45,7 +45,7 @@ impl<T: fmt::Display> Serialize for Shown<T> {
     }
 }
 
-/// A list on the wire.
+/// Serialises an iterator as a list.
 struct Each<I>(I);
 
 impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {

@@ -1,4 +1,4 @@
-//! Lists of what is trending, held against every change there was.
+//! Compares the lists with all changes.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use tally_trends::{
 
 use super::world::{entry, side, sides};
 
-/// So small that boards are cut and refilled all the time.
+/// The boards are so small that they are cut and refilled all the time.
 const RULES: BoardRules = BoardRules { most: 7, keep: 4, least: 3, list: 3, min_count: 1 };
 
 const BEGAN: u64 = 100_000;
@@ -24,22 +24,22 @@ fn windows() -> Vec<Window> {
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
-    /// A row of a subject comes, goes, or moves from one region to another, so many seconds after the moment.
+enum Operation {
+    /// A row of a subject is added, removed, or moved to another region, `ahead` seconds after the moment.
     Change { subject: u8, before: Option<u8>, after: Option<u8>, ahead: u64 },
     /// Time passes.
     Pass(u64),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let region = || proptest::option::of(0..3u8);
-    let change = (0..14u8, region(), region(), 1..5u64).prop_map(|(subject, before, after, ahead)| Deed::Change {
+    let change = (0..14u8, region(), region(), 1..5u64).prop_map(|(subject, before, after, ahead)| Operation::Change {
         subject,
         before,
         after,
         ahead,
     });
-    vec(prop_oneof![8 => change, 2 => (1..90u64).prop_map(Deed::Pass)], 1..150)
+    vec(prop_oneof![8 => change, 2 => (1..90u64).prop_map(Operation::Pass)], 1..150)
 }
 
 fn change(nth: usize, subject: u8, before: Option<u8>, after: Option<u8>, second: u64) -> Entry {
@@ -51,7 +51,7 @@ fn places() -> impl Iterator<Item = Place> {
     (0..3).map(move |n| Place { counter: CounterName::LIKES, region: region(n) })
 }
 
-/// The first `most` of what rows gained from behind `from` up to `moment`.
+/// The true list: the `most` subjects with the greatest gains after `from`, up to `moment`.
 fn gained(changes: &[Entry], place: &Place, from: u64, moment: u64, most: usize) -> Vec<Ranked> {
     let mut sums: BTreeMap<&PostId, i64> = BTreeMap::new();
     for change in changes.iter().filter(|change| change.second > from && change.second <= moment) {
@@ -84,16 +84,16 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_list_is_what_rows_gained_in_its_window(deeds in deeds()) {
+    fn every_list_is_what_rows_gained_in_its_window(operations in operations()) {
         let (mut fold, mut changes) = (Fold::new(&windows(), RULES, BEGAN), Vec::<Entry>::new());
-        for deed in deeds {
-            match deed {
-                Deed::Change { subject, before, after, ahead } => {
+        for operation in operations {
+            match operation {
+                Operation::Change { subject, before, after, ahead } => {
                     let change = change(changes.len(), subject, before, after, fold.moment() + ahead);
                     fold.take(&change);
                     changes.push(change);
                 }
-                Deed::Pass(span) => {
+                Operation::Pass(span) => {
                     fold.advance(fold.moment() + span);
                     fold.tell();
                     right(&mut fold, &changes)?;
@@ -104,16 +104,16 @@ proptest! {
     }
 
     #[test]
-    fn a_fold_made_anew_from_the_log_lists_the_same(deeds in deeds(), moment in 1..900u64) {
+    fn a_fold_made_anew_from_the_log_lists_the_same(operations in operations(), moment in 1..900u64) {
         let (mut fold, mut changes) = (Fold::new(&windows(), RULES, BEGAN), Vec::new());
-        for deed in deeds {
-            match deed {
-                Deed::Change { subject, before, after, ahead } => {
+        for operation in operations {
+            match operation {
+                Operation::Change { subject, before, after, ahead } => {
                     let change = change(changes.len(), subject, before, after, fold.moment() + ahead);
                     fold.take(&change);
                     changes.push(change);
                 }
-                Deed::Pass(span) => fold.advance(fold.moment() + span),
+                Operation::Pass(span) => fold.advance(fold.moment() + span),
             }
         }
         fold.advance(fold.moment() + moment);
@@ -132,17 +132,17 @@ proptest! {
     }
 
     #[test]
-    fn lists_of_partitions_make_that_of_all(deeds in deeds()) {
+    fn lists_of_partitions_make_that_of_all(operations in operations()) {
         let mut folds: Vec<Fold> = (0..3).map(|_| Fold::new(&windows(), RULES, BEGAN)).collect();
         let (mut changes, mut moment) = (Vec::new(), BEGAN);
-        for deed in deeds {
-            match deed {
-                Deed::Change { subject, before, after, ahead } => {
+        for operation in operations {
+            match operation {
+                Operation::Change { subject, before, after, ahead } => {
                     let change = change(changes.len(), subject, before, after, moment + ahead);
                     folds[usize::from(subject) % 3].take(&change);
                     changes.push(change);
                 }
-                Deed::Pass(span) => moment += span,
+                Operation::Pass(span) => moment += span,
             }
         }
         folds.iter_mut().for_each(|fold| fold.advance(moment + 1));
@@ -157,7 +157,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_blocked_leaves_no_more_than_is_sure() {
+fn blocked_subjects_leave_a_list_that_is_as_long_as_is_certain() {
     let list = |items: &[(&str, i64)], complete| {
         let ranked = |(id, count): &(&str, i64)| Ranked::new(PostId::new(id).unwrap(), *count);
         List { moment: 5, from: 0, items: items.iter().map(ranked).collect(), complete }
@@ -169,7 +169,7 @@ fn what_is_blocked_leaves_no_more_than_is_sure() {
     };
     assert_eq!(but(&[], 3), ("adb".to_owned(), true));
     assert_eq!(but(&["d"], 3), ("abc".to_owned(), true));
-    // Behind c, which has 3, the first partition may have another one before e.
+    // After c, which has 3, the first partition may have another subject before e.
     assert_eq!(but(&["a"], 3), ("dbc".to_owned(), true));
     assert_eq!(but(&["a", "b"], 3), ("dc".to_owned(), false));
     let whole = [lists[1].clone()];
@@ -178,7 +178,7 @@ fn what_is_blocked_leaves_no_more_than_is_sure() {
 }
 
 #[test]
-fn what_comes_after_its_moment_is_counted_and_told() {
+fn a_late_change_is_counted_and_reported() {
     let mut fold = Fold::new(&windows(), RULES, BEGAN);
     fold.advance(BEGAN + 100);
     fold.tell();
@@ -189,7 +189,7 @@ fn what_comes_after_its_moment_is_counted_and_told() {
 }
 
 #[test]
-fn a_list_never_takes_the_place_of_a_later_one() {
+fn a_list_never_replaces_a_later_one() {
     let list = |moment, count| {
         let items = vec![Ranked::new(PostId::new("p").unwrap(), count)];
         List { moment, from: 0, items, complete: true }
@@ -207,12 +207,12 @@ fn a_list_never_takes_the_place_of_a_later_one() {
 }
 
 #[test]
-fn a_list_is_exact_where_nothing_of_its_window_is_in_doubt() {
+fn a_list_is_exact_if_nothing_in_its_window_is_in_doubt() {
     let sound = Evidence { from: 100, since: Some(UnixMillis(0)), loss: None, unreadable: None, late: None, shed: 0 };
     let unknown = |evidence: Evidence, reason| assert_eq!(certify(&evidence), Claim::Unknown(reason));
     assert_eq!(certify(&sound), Claim::Exact);
     assert_eq!(certify(&Evidence { shed: 3, ..sound }), Claim::Bound(3));
-    // A minute is what the clocks of the log and of the table may differ by.
+    // The clocks of the log and the table may differ by a minute.
     let at = |second: u64| Some(UnixMillis(second * 1000));
     unknown(Evidence { loss: at(41), shed: 3, ..sound }, Reason::Loss);
     assert_eq!(certify(&Evidence { loss: at(40), ..sound }), Claim::Exact, "it lies before the window");

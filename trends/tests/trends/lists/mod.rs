@@ -1,4 +1,4 @@
-//! What is trending, held against every change there was.
+//! Lists of what is trending, compared with all changes.
 
 mod laws;
 mod partitions;

@@ -1,4 +1,4 @@
-//! The machines of partitions and a reader of what they write, under any order of what arrives.
+//! The state machines of partitions, and a reader of their messages, under any order of events.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use super::world::{BEGAN, PARTITIONS, World, likes, window};
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum Operation {
     Change { subject: u8, before: Option<u8>, after: Option<u8> },
     Pass(u64),
     Feed { lost: bool },
@@ -24,45 +24,45 @@ enum Deed {
     Replace(usize),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let region = || proptest::option::of(0..3u8);
     let change =
-        (0..10u8, region(), region()).prop_map(|(subject, before, after)| Deed::Change { subject, before, after });
+        (0..10u8, region(), region()).prop_map(|(subject, before, after)| Operation::Change { subject, before, after });
     let which = || 0..PARTITIONS;
-    let deed = prop_oneof![
+    let operation = prop_oneof![
         12 => change,
-        6 => (1..9u64).prop_map(Deed::Pass),
-        1 => (60..700u64).prop_map(Deed::Pass),
-        8 => Just(Deed::Feed { lost: false }),
-        1 => Just(Deed::Feed { lost: true }),
-        1 => any::<usize>().prop_map(Deed::Again),
-        2 => which().prop_map(Deed::Store),
-        1 => (which(), 0..900u64).prop_map(|(index, keeps)| Deed::Trim(index, keeps)),
-        10 => which().prop_map(Deed::Answer),
-        10 => (which(), 1..9usize).prop_map(|(index, most)| Deed::Deliver(index, most)),
-        10 => which().prop_map(Deed::Acknowledge),
-        1 => which().prop_map(Deed::Break),
-        1 => which().prop_map(Deed::Replace),
+        6 => (1..9u64).prop_map(Operation::Pass),
+        1 => (60..700u64).prop_map(Operation::Pass),
+        8 => Just(Operation::Feed { lost: false }),
+        1 => Just(Operation::Feed { lost: true }),
+        1 => any::<usize>().prop_map(Operation::Again),
+        2 => which().prop_map(Operation::Store),
+        1 => (which(), 0..900u64).prop_map(|(index, keeps)| Operation::Trim(index, keeps)),
+        10 => which().prop_map(Operation::Answer),
+        10 => (which(), 1..9usize).prop_map(|(index, most)| Operation::Deliver(index, most)),
+        10 => which().prop_map(Operation::Acknowledge),
+        1 => which().prop_map(Operation::Break),
+        1 => which().prop_map(Operation::Replace),
     ];
-    vec(deed, 1..250)
+    vec(operation, 1..250)
 }
 
-fn run(deeds: Vec<Deed>) -> World {
+fn run(operations: Vec<Operation>) -> World {
     let mut world = World::new();
     world.settle(20);
-    for deed in deeds {
-        match deed {
-            Deed::Change { subject, before, after } => world.happen(subject, before, after),
-            Deed::Pass(span) => world.now += span,
-            Deed::Feed { lost } => world.feed(lost),
-            Deed::Again(nth) => world.again(nth),
-            Deed::Store(index) => world.store(index),
-            Deed::Trim(index, keeps) => world.trim(index, keeps),
-            Deed::Answer(index) => world.answer(index),
-            Deed::Deliver(index, most) => world.deliver(index, most),
-            Deed::Acknowledge(index) => world.acknowledge(index),
-            Deed::Break(index) => world.input(index, Input::Broken),
-            Deed::Replace(index) => world.replace(index),
+    for operation in operations {
+        match operation {
+            Operation::Change { subject, before, after } => world.happen(subject, before, after),
+            Operation::Pass(span) => world.now += span,
+            Operation::Feed { lost } => world.feed(lost),
+            Operation::Again(nth) => world.again(nth),
+            Operation::Store(index) => world.store(index),
+            Operation::Trim(index, keeps) => world.trim(index, keeps),
+            Operation::Answer(index) => world.answer(index),
+            Operation::Deliver(index, most) => world.deliver(index, most),
+            Operation::Acknowledge(index) => world.acknowledge(index),
+            Operation::Break(index) => world.input(index, Input::Broken),
+            Operation::Replace(index) => world.replace(index),
         }
     }
     world
@@ -72,16 +72,16 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_list_that_is_called_exact_is_what_rows_gained_whatever_arrives_when(deeds in deeds()) {
-        what_comes_late_is_made_up_for(deeds);
+    fn every_list_that_is_called_exact_is_what_rows_gained_whatever_arrives_when(operations in operations()) {
+        what_comes_late_is_made_up_for(operations);
     }
 }
 
-/// Whatever the deeds were, lists are right, readers agree, and lists are exact again once what was lost has left every window.
-fn what_comes_late_is_made_up_for(deeds: Vec<Deed>) {
-    let mut world = run(deeds);
+/// Whatever happened: lists are right, readers agree, and lists are exact again once the losses have left every window.
+fn what_comes_late_is_made_up_for(operations: Vec<Operation>) {
+    let mut world = run(operations);
     world.settle(20);
-    // A partition that is minutes behind catches up first: until then one that begins may be a moment behind.
+    // A partition that lags by minutes catches up first; until then, a new reader may be a moment behind.
     world.settle_until_level();
     let (mut fresh, read) = (world.fresh_shelf(), world.topic.len());
     world.right(&fresh);
@@ -98,14 +98,14 @@ fn what_comes_late_is_made_up_for(deeds: Vec<Deed>) {
 }
 
 #[test]
-fn a_reader_that_begins_while_a_partition_is_minutes_behind_agrees_once_it_has_caught_up() {
-    let passed = |spans: &[u64]| spans.iter().copied().map(Deed::Pass).collect::<Vec<_>>();
-    let fed = [Deed::Feed { lost: false }, Deed::Replace(0)];
+fn a_new_reader_agrees_with_an_old_one_once_a_lagging_partition_has_caught_up() {
+    let passed = |spans: &[u64]| spans.iter().copied().map(Operation::Pass).collect::<Vec<_>>();
+    let fed = [Operation::Feed { lost: false }, Operation::Replace(0)];
     let before = passed(&[228, 300, 619, 235, 681, 282, 610]);
     what_comes_late_is_made_up_for([&before[..], &fed, &passed(&[337, 345, 310, 543])].concat());
 }
 
-/// What is claimed of the last moment of partition 0.
+/// The claims about the last moment of partition 0.
 fn claims(world: &World) -> [Claim; 2] {
     let (_, claims) = world.readers[0].claims.last().unwrap();
     [claims[0].1, claims[1].1]
@@ -127,21 +127,21 @@ fn nothing_is_published_before_the_end_that_the_log_had_at_the_start() {
 }
 
 #[test]
-fn after_a_fault_reading_goes_on_where_it_was_if_that_is_in_the_log() {
+fn after_a_fault_reading_resumes_at_its_position_if_that_is_still_in_the_log() {
     let mut world = World::new();
     world.happen(0, None, Some(0));
     world.settle(20);
     world.input(0, Input::Broken);
     world.settle(5);
     assert_eq!((world.readers[0].opened, world.readers[0].anew, claims(&world)), (2, 0, [Claim::Exact; 2]));
-    // The log has lost its end, and a section that was acknowledged.
+    // The log has lost its end, with a section that was acknowledged.
     world.partitions[0].log.truncate(1);
     world.settle(5);
     assert_eq!((world.readers[0].anew, claims(&world)), (1, [Claim::Unknown(Reason::Loss); 2]));
 }
 
 #[test]
-fn a_broker_that_cannot_look_by_time_has_all_read_that_there_is() {
+fn without_search_by_time_the_whole_log_is_read() {
     let mut world = World::new();
     world.happen(0, None, Some(0));
     world.settle(20);
@@ -153,19 +153,19 @@ fn a_broker_that_cannot_look_by_time_has_all_read_that_there_is() {
 }
 
 #[test]
-fn of_several_reasons_the_gravest_is_told_whichever_partition_has_it() {
+fn the_gravest_of_several_reasons_is_reported_whichever_partition_has_it() {
     let (young, loss) = (Claim::Unknown(Reason::Young), Claim::Unknown(Reason::Loss));
     assert_eq!([young.and(loss), loss.and(young), Claim::Exact.and(young)], [loss, loss, young]);
     assert_eq!([Claim::Exact.and(Claim::Bound(3)), Claim::Bound(4).and(Claim::Bound(3))], [3, 4].map(Claim::Bound));
 }
 
 #[test]
-fn a_late_change_is_counted_and_takes_exactness_for_a_window() {
+fn a_late_change_is_counted_and_lists_are_inexact_for_a_window() {
     let mut world = World::new();
     world.settle(20);
     assert_eq!(claims(&world), [Claim::Exact; 2]);
     world.happen_at(0, None, Some(0), world.now - 9);
-    // It is in no list that is called exact: those before were made without it, and it has left those behind.
+    // No list that is called exact contains it: earlier ones were made without it, and it has left the later ones.
     world.changes[0].second = 0;
     world.settle(2);
     assert_eq!(claims(&world), [Claim::Unknown(Reason::Clock); 2]);
@@ -176,7 +176,7 @@ fn a_late_change_is_counted_and_takes_exactness_for_a_window() {
 }
 
 #[test]
-fn a_change_that_is_late_for_the_very_first_moment_is_late() {
+fn a_change_can_be_late_for_the_very_first_moment() {
     let mut world = World::new();
     while world.readers[0].publishing.is_none() {
         world.now += 1;
@@ -193,7 +193,7 @@ fn a_change_that_is_late_for_the_very_first_moment_is_late() {
 }
 
 #[test]
-fn a_loss_takes_exactness_until_its_announcement_has_left_the_window_also_from_one_who_comes_later() {
+fn a_loss_makes_lists_inexact_until_it_leaves_the_window_also_for_a_process_that_starts_later() {
     let mut world = World::new();
     world.settle(20);
     world.lose(None);
@@ -209,7 +209,7 @@ fn a_loss_takes_exactness_until_its_announcement_has_left_the_window_also_from_o
 }
 
 #[test]
-fn a_weight_that_cannot_be_read_takes_exactness_while_it_is_in_the_window() {
+fn an_unreadable_weight_makes_lists_inexact_while_it_is_in_the_window() {
     let mut world = World::new();
     world.settle(20);
     world.unreadable();
@@ -220,7 +220,7 @@ fn a_weight_that_cannot_be_read_takes_exactness_while_it_is_in_the_window() {
 }
 
 #[test]
-fn lists_of_a_stream_that_is_as_old_as_its_table_are_exact_from_the_first_one_on() {
+fn lists_of_a_stream_as_old_as_its_table_are_exact_from_the_start() {
     let mut world = World::new();
     world.happen(0, None, Some(0));
     while world.readers[0].claims.is_empty() {
@@ -235,7 +235,7 @@ fn lists_of_a_stream_that_is_as_old_as_its_table_are_exact_from_the_first_one_on
 }
 
 #[test]
-fn lists_are_young_until_their_windows_lie_in_what_was_read_of_a_log_without_its_beginning() {
+fn lists_are_young_until_their_windows_lie_in_the_part_of_the_log_that_was_read() {
     let mut world = World::new();
     world.lose(None);
     world.settle(20);
@@ -250,7 +250,7 @@ fn lists_are_young_until_their_windows_lie_in_what_was_read_of_a_log_without_its
 }
 
 #[test]
-fn lists_are_exact_at_once_where_the_log_reaches_back_over_their_windows() {
+fn lists_are_exact_at_once_if_the_log_reaches_back_beyond_their_windows() {
     let mut world = World::new();
     world.happen(0, None, Some(0));
     world.settle(20);
@@ -268,7 +268,7 @@ fn lists_are_exact_at_once_where_the_log_reaches_back_over_their_windows() {
 }
 
 #[test]
-fn a_loss_behind_the_beginning_is_known_to_one_who_begins_before_it() {
+fn a_loss_after_the_point_where_reading_begins_is_noticed() {
     let mut world = World::new();
     world.settle(20);
     world.lose(None);
@@ -280,7 +280,7 @@ fn a_loss_behind_the_beginning_is_known_to_one_who_begins_before_it() {
 }
 
 #[test]
-fn a_log_that_has_lost_its_end_since_the_fold_stored_its_place_is_a_loss_to_one_who_begins_before_it() {
+fn a_log_that_lost_its_end_before_the_stored_position_counts_as_a_loss() {
     for (lost, kept) in [(true, 15), (false, 15), (true, 0)] {
         let mut world = World::new();
         world.happen(0, None, Some(0));
@@ -298,7 +298,7 @@ fn a_log_that_has_lost_its_end_since_the_fold_stored_its_place_is_a_loss_to_one_
 }
 
 #[test]
-fn a_copy_of_a_section_of_before_the_beginning_is_no_hole_and_counts_in_no_exact_list() {
+fn a_copy_of_a_section_from_before_the_start_is_not_a_hole_and_is_in_no_exact_list() {
     let mut world = World::new();
     world.settle(20);
     let nth = world.partitions[0].log.len();
@@ -306,7 +306,7 @@ fn a_copy_of_a_section_of_before_the_beginning_is_no_hole_and_counts_in_no_exact
     world.settle(5);
     world.happen(0, Some(0), None);
     world.settle(5);
-    // The first thing to be read is a copy of the like, and the unlike lies before it.
+    // The first message that is read is a copy of the like, and the unlike lies before it.
     let copy = world.partitions[0].log.len();
     world.again(nth);
     world.settle(5);
@@ -326,7 +326,7 @@ fn a_copy_of_a_section_of_before_the_beginning_is_no_hole_and_counts_in_no_exact
 }
 
 #[test]
-fn one_who_finds_no_beginning_and_nothing_stored_waits_until_the_fold_has_stored_where_it_is() {
+fn without_the_beginning_and_a_stored_position_a_process_waits_until_one_is_stored() {
     let mut world = World::new();
     world.settle(20);
     world.partitions[0].start = 3;
@@ -339,7 +339,7 @@ fn one_who_finds_no_beginning_and_nothing_stored_waits_until_the_fold_has_stored
 }
 
 #[test]
-fn a_topic_that_was_created_anew_is_a_loss_and_what_was_stored_of_the_one_before_is_of_no_use() {
+fn a_recreated_topic_is_a_loss_and_the_stored_position_of_the_old_one_is_not_used() {
     let mut world = World::new();
     world.happen(0, None, Some(0));
     world.settle(20);
@@ -352,7 +352,7 @@ fn a_topic_that_was_created_anew_is_a_loss_and_what_was_stored_of_the_one_before
 }
 
 #[test]
-fn a_form_that_is_not_known_stops_the_partition_and_the_others_go_on_without_it() {
+fn an_unknown_format_stops_the_partition_and_the_others_go_on_without_it() {
     let mut world = World::new();
     world.settle(20);
     let now = world.now;
@@ -383,11 +383,11 @@ fn a_message_of_another_deployment_stops_the_partition() {
 }
 
 #[test]
-fn what_a_zombie_writes_is_neither_taken_back_to_nor_mixed_with_what_another_writes() {
+fn messages_of_a_zombie_are_never_mixed_with_those_of_its_successor() {
     let mut world = World::new();
     world.happen(0, None, Some(0));
     world.settle(20);
-    // The zombie is about to write it when another one takes the partition over.
+    // The zombie is about to write when another process takes over the partition.
     world.happen(2, None, Some(0));
     while world.readers[0].publishing.as_ref().is_none_or(|publication| publication.boards.is_empty()) {
         world.acknowledge(0);
@@ -399,7 +399,7 @@ fn what_a_zombie_writes_is_neither_taken_back_to_nor_mixed_with_what_another_wri
     world.replace(0);
     world.happen(0, Some(0), None);
     world.settle(90);
-    // The other partition is ahead by a little.
+    // The other partition is slightly ahead.
     world.now += 2;
     world.feed(false);
     for _ in 0..3 {
@@ -412,7 +412,7 @@ fn what_a_zombie_writes_is_neither_taken_back_to_nor_mixed_with_what_another_wri
     assert_eq!(world.shelf.moment(), told, "nor is the partition taken for silent");
     world.settle(5);
     assert!(world.shelf.moment() > told);
-    // Its board stands in the topic in place of another's: a reader that begins waits until all are written again.
+    // The zombie's board has replaced another one in the topic, so a new reader waits until all are written again.
     let fresh = world.fresh_shelf();
     world.right(&fresh);
     world.settle(310);
@@ -420,7 +420,7 @@ fn what_a_zombie_writes_is_neither_taken_back_to_nor_mixed_with_what_another_wri
 }
 
 #[test]
-fn too_many_regions_are_one_and_no_list_of_a_region_is_called_exact_then() {
+fn regions_beyond_the_limit_are_merged_and_no_list_of_a_region_is_exact_then() {
     let mut world = World::new();
     for region in 1..=3 {
         world.happen(0, None, Some(region));
@@ -434,7 +434,7 @@ fn too_many_regions_are_one_and_no_list_of_a_region_is_called_exact_then() {
 }
 
 #[test]
-fn a_board_that_comes_once_more_behind_its_tick_changes_nothing() {
+fn a_board_repeated_after_its_tick_changes_nothing() {
     let (writer, place, over) = (Writer("w".into()), likes(None), window("1m"));
     let board = |moment, items: &[(&str, i64)]| {
         let ranked = |(id, count): &(&str, i64)| Ranked::new(PostId::new(id).unwrap(), *count);
@@ -452,7 +452,7 @@ fn a_board_that_comes_once_more_behind_its_tick_changes_nothing() {
     shelf.take(first.clone());
     shelf.take(tick(10, mark(&place, over, 10)));
     shelf.take(board(140, &[]));
-    // So many that the first moment is not kept, and nothing is known of the board but that there is none.
+    // After so many moments the first one is dropped, and all that is known of the board is that it is absent.
     (140..155).for_each(|moment| shelf.take(tick(moment, 0)));
     shelf.take(first);
     shelf.settle();

@@ -1,5 +1,5 @@
-//! What is forgotten to stay within memory, held against every change there was. `TALLY_TEST_SCHEDULES` says how many schedules
-//! are drawn.
+//! Keys forgotten to limit memory: lists are compared with all changes. `TALLY_TEST_SCHEDULES` sets the number of random
+//! schedules.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ const BEGAN: u64 = 100_000;
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
-    /// A row comes or goes; or as many as that.
+enum Operation {
+    /// Rows are added or removed.
     Gain {
         subject: u8,
         region: Option<u8>,
@@ -28,17 +28,17 @@ enum Deed {
     Allow(usize),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let subject = prop_oneof![2 => 0..6u8, 3 => 0..60u8];
     let gained = prop_oneof![6 => Just(1i64), 4 => Just(-1), 1 => -9..10i64];
     let gain = (subject, proptest::option::of(1..3u8), gained);
-    let deed = prop_oneof![
-        30 => gain.prop_map(|(subject, region, gained)| Deed::Gain { subject, region, gained }),
-        4 => (1..40u64).prop_map(Deed::Pass),
-        1 => (40..400u64).prop_map(Deed::Pass),
-        1 => (4..40usize).prop_map(Deed::Allow),
+    let operation = prop_oneof![
+        30 => gain.prop_map(|(subject, region, gained)| Operation::Gain { subject, region, gained }),
+        4 => (1..40u64).prop_map(Operation::Pass),
+        1 => (40..400u64).prop_map(Operation::Pass),
+        1 => (4..40usize).prop_map(Operation::Allow),
     ];
-    vec(deed, 1..300)
+    vec(operation, 1..300)
 }
 
 fn place(region: Option<u8>) -> Place {
@@ -50,7 +50,7 @@ struct World {
     fold: Fold,
     windows: Vec<Window>,
     changes: Vec<Entry>,
-    /// Lists that were exact, and such as had a bound.
+    /// The numbers of lists that were exact, and of those with a bound.
     exact: usize,
     bounded: usize,
 }
@@ -80,7 +80,7 @@ impl World {
         sums
     }
 
-    /// No count that is listed is off by more than the bound, and nothing that is not listed beats the last one by more.
+    /// No listed count is off by more than the bound, and no unlisted subject beats the last one by more.
     fn right(&mut self) -> Result<(), TestCaseError> {
         for place in [place(None), place(Some(1)), place(Some(2))] {
             for index in 0..self.windows.len() {
@@ -109,16 +109,16 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: schedules(), ..ProptestConfig::default() })]
 
     #[test]
-    fn no_sum_is_off_by_more_than_the_bound_and_it_is_0_again_a_window_later(most in 4..60usize, deeds in deeds()) {
+    fn no_sum_is_off_by_more_than_the_bound_and_it_is_0_again_a_window_later(most in 4..60usize, operations in operations()) {
         let (mut world, mut most) = (World::new(most), most);
-        for deed in deeds {
-            match deed {
-                Deed::Gain { subject, region, gained } => world.gain(subject, region, gained),
-                Deed::Pass(span) => {
+        for operation in operations {
+            match operation {
+                Operation::Gain { subject, region, gained } => world.gain(subject, region, gained),
+                Operation::Pass(span) => {
                     world.fold.advance(world.fold.moment() + span);
                     world.right()?;
                 }
-                Deed::Allow(other) => {
+                Operation::Allow(other) => {
                     most = other;
                     world.fold.allow(most);
                     world.right()?;
@@ -129,7 +129,7 @@ proptest! {
         world.fold.allow(usize::MAX);
         world.fold.advance(world.fold.moment() + 1);
         world.gain(1, Some(1), 1);
-        // The edge of a bucket lies up to a bucket behind.
+        // The edge of a bucket is up to a bucket earlier.
         for _ in 0..62 {
             world.fold.advance(world.fold.moment() + 10);
             world.right()?;
@@ -139,10 +139,10 @@ proptest! {
 }
 
 #[test]
-fn what_leaves_the_least_behind_goes_and_what_went_up_and_down_is_not_that() {
+fn keys_with_the_smallest_effect_are_forgotten_first_even_if_others_have_a_sum_of_0() {
     let mut world = World::new(8);
     for subject in 0..8 {
-        // The first one has gained much, and lost it since: its sum is 0 until what it gained leaves the window.
+        // The first subject has gained much and lost it again: its sum is 0 until the gain leaves the window.
         world.gain(subject, None, if subject == 0 { 50 } else { 2 + i64::from(subject) });
     }
     world.fold.advance(BEGAN + 30);
@@ -160,7 +160,7 @@ fn what_leaves_the_least_behind_goes_and_what_went_up_and_down_is_not_that() {
 }
 
 #[test]
-fn what_was_taken_off_first_leaves_the_window_first() {
+fn a_loss_that_came_before_a_gain_leaves_the_window_first() {
     let mut world = World::new(1);
     world.gain(0, None, -5);
     world.fold.advance(BEGAN + 30);

@@ -1,5 +1,5 @@
-//! A log of two partitions, the machines that read it, the topic that they write, and a reader of that. What is on its way
-//! arrives when the schedule says so.
+//! A log of two partitions, the state machines that read it, the topic that they write, and a reader of that topic. Each
+//! message arrives when the schedule says so.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn shard() -> StreamShard {
     StreamShard::from("label/s-1")
 }
 
-/// A change of a row of the post `p<subject>`, the nth of its stream shard.
+/// The `nth` change of the stream shard: a row of the post `p<subject>`.
 pub(crate) fn entry(nth: u64, subject: u8, [before, after]: [Side; 2], second: u64) -> Entry {
     let counter = CounterId { post: PostId::new(&format!("p{subject}")).unwrap(), name: CounterName::LIKES };
     let member = MemberKey::new("u").unwrap();
@@ -50,27 +50,26 @@ pub(crate) fn entry(nth: u64, subject: u8, [before, after]: [Side; 2], second: u
     Entry { key: RowKey { counter, shard: Shard::new(0).unwrap() }, effect, second, sequence: nth.into() }
 }
 
-/// A row that is not there, is without a region, or is in the region `r<n>`.
+/// A row that is absent, has no region, or is in the region `r<n>`.
 pub(crate) fn side(region: Option<u8>) -> Side {
     let named = region.filter(|region| *region > 0).map(|region| Region::new(&format!("r{region}")).unwrap());
     Side { weight: i64::from(region.is_some()), region: named, v: None }
 }
 
-/// The sides of a change.
 pub(crate) fn sides(entry: &Entry) -> (&Side, &Side) {
     let Change::Weighed { before, after, .. } = &entry.effect else { panic!("{entry:?} has none") };
     (before, after)
 }
 
-/// One machine and what is under way for it.
+/// One state machine and its calls under way.
 pub(crate) struct Reader {
     pub(crate) machine: Partition,
-    /// What was stored when the machine asked.
+    /// The stored position at the time of each look.
     looks: VecDeque<Option<Position>>,
     pub(crate) publishing: Option<Publication>,
     pub(crate) claims: Vec<(u64, Vec<(Window, Claim)>)>,
     pub(crate) halted: bool,
-    /// How often the log was opened, and whether all was made anew.
+    /// How often the log was opened, and how often everything was read again.
     pub(crate) opened: usize,
     pub(crate) anew: usize,
 }
@@ -79,12 +78,12 @@ pub(crate) struct Reader {
 pub(crate) struct Partitioned {
     generation: u16,
     pub(crate) start: usize,
-    /// When each was appended, and what it says.
+    /// Each message, with the time at which it was appended.
     pub(crate) log: Vec<(u64, Vec<u8>)>,
     pending: Vec<Entry>,
-    /// How far the stream shard is in it.
+    /// The last sequence number of the stream shard in the log.
     sent: Option<Sequence>,
-    /// What the fold of the counters knows, and what of that is stored.
+    /// The filter of the counters' fold.
     fold: Filter,
     folded: usize,
     stored: Option<Position>,
@@ -92,19 +91,19 @@ pub(crate) struct Partitioned {
 
 pub(crate) struct World {
     pub(crate) now: u64,
-    /// Every change there was.
+    /// All changes.
     pub(crate) changes: Vec<Entry>,
     pub(crate) partitions: Vec<Partitioned>,
-    /// The losses, which are open.
+    /// The losses that are open.
     losses: Vec<LossNumber>,
     pub(crate) readers: Vec<Reader>,
     writers: u64,
-    /// Whether the broker can look for a time.
+    /// Whether the broker can search by time.
     pub(crate) finds: bool,
     /// The topic of boards.
     pub(crate) topic: Vec<(String, Option<Vec<u8>>)>,
     pub(crate) shelf: Shelf,
-    /// Lists that were called exact, and were.
+    /// The number of lists that were called exact and were right.
     pub(crate) exact: usize,
     pub(crate) windows: Vec<Window>,
 }
@@ -160,7 +159,7 @@ impl World {
         Reader { machine, looks, publishing: None, claims, halted: false, opened: 0, anew: 0 }
     }
 
-    /// Another process has the partition from here on.
+    /// Another process takes over the partition.
     pub(crate) fn replace(&mut self, index: usize) {
         self.readers[index] = self.reader(index);
         self.ask(index);
@@ -172,7 +171,7 @@ impl World {
         self.readers[index].looks.push_back(stored);
     }
 
-    /// A row comes, goes, or moves; it waits to be relayed.
+    /// A row is added, removed or moved, and waits for the relay.
     pub(crate) fn happen(&mut self, subject: u8, before: Option<u8>, after: Option<u8>) {
         self.happen_at(subject, before, after, self.now);
     }
@@ -183,7 +182,7 @@ impl World {
         self.partitions[usize::from(subject) % PARTITIONS].pending.push(entry);
     }
 
-    /// A row weighs something that is no integer, which is not known to be a change.
+    /// The weight of a row becomes a value that is not an integer.
     pub(crate) fn unreadable(&mut self) {
         self.happen(0, None, None);
         let (last, partition) = (self.changes.last().expect("it just happened"), &mut self.partitions[0]);
@@ -200,7 +199,7 @@ impl World {
         self.partitions[index].log.push((self.now, message.write(&deployment())));
     }
 
-    /// The stream shard is announced in every partition, where it is or from its beginning on.
+    /// Announces the stream shard in every partition, at its current position or from its beginning on.
     pub(crate) fn announce(&mut self, at: Option<Sequence>) {
         let fed = UnixMillis(self.now * 1000);
         for index in 0..PARTITIONS {
@@ -209,7 +208,7 @@ impl World {
         }
     }
 
-    /// Something is lost, and it is announced.
+    /// Announces a loss.
     pub(crate) fn lose(&mut self, next: Option<Sequence>) {
         let number = LossNumber(self.now * 1000 + self.losses.len() as u64);
         self.losses.push(number);
@@ -218,7 +217,7 @@ impl World {
         }
     }
 
-    /// What waits is written to the log, or lost. The log says up to when it has everything.
+    /// Appends the waiting changes to the log, or loses them. The log then states up to when it is complete.
     pub(crate) fn feed(&mut self, lost: bool) {
         let to = self.newest();
         if lost && self.partitions.iter().any(|partition| !partition.pending.is_empty()) {
@@ -236,7 +235,7 @@ impl World {
         }
     }
 
-    /// A message of the log is written once more.
+    /// Appends a copy of a message to the log.
     pub(crate) fn again(&mut self, nth: usize) {
         for partition in &mut self.partitions {
             if let Some((_, value)) = partition.log.get(nth % partition.log.len().max(1)).cloned() {
@@ -245,7 +244,7 @@ impl World {
         }
     }
 
-    /// The fold of the counters stores where it is.
+    /// The fold of the counters stores its position.
     pub(crate) fn store(&mut self, index: usize) {
         let Partitioned { generation, log, fold, folded, stored, .. } = &mut self.partitions[index];
         for (nth, (at, value)) in log.iter().enumerate().skip(*folded) {
@@ -259,7 +258,7 @@ impl World {
         *stored = Some(Position { at, last, filter: fold.clone(), ..Position::default() });
     }
 
-    /// A partition loses so many of its last messages, and goes on with others in their places.
+    /// A partition loses its last messages, and others are appended at their offsets.
     pub(crate) fn lose_end(&mut self, index: usize, messages: usize) {
         let partition = &mut self.partitions[index];
         partition.log.truncate(partition.log.len() - messages);
@@ -268,7 +267,7 @@ impl World {
         }
     }
 
-    /// The log keeps no more than so many seconds.
+    /// The log keeps only this many seconds.
     pub(crate) fn trim(&mut self, index: usize, keeps: u64) {
         self.store(index);
         let (now, partition) = (self.now, &mut self.partitions[index]);
@@ -276,7 +275,7 @@ impl World {
         partition.start = start.max(partition.start);
     }
 
-    /// The topic is created anew, which is a loss: the stream shard is announced again.
+    /// Creates the topic anew, which is a loss: the stream shard is announced again.
     pub(crate) fn recreate(&mut self) {
         for partition in &mut self.partitions {
             let Partitioned { generation, pending, sent, stored, .. } = std::mem::take(partition);
@@ -286,7 +285,7 @@ impl World {
         self.announce(self.newest());
     }
 
-    /// The answer to a machine's look reaches it.
+    /// Delivers the answer to a state machine's look.
     pub(crate) fn answer(&mut self, index: usize) {
         if let Some(position) = self.readers[index].looks.pop_front() {
             let partition = &self.partitions[index];
@@ -358,7 +357,7 @@ impl World {
         }
     }
 
-    /// Everything that is under way arrives, for so many seconds.
+    /// Delivers everything that is under way, for this many seconds.
     pub(crate) fn settle(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += 1;
@@ -385,7 +384,7 @@ impl World {
         panic!("partitions stay apart");
     }
 
-    /// Each list that `shelf` calls exact is what rows gained; how many there are.
+    /// Checks each list that `shelf` calls exact, and returns the number of such lists.
     pub(crate) fn right(&self, shelf: &Shelf) -> usize {
         let mut exact = 0;
         for place in [likes(None), likes(Some("r1")), likes(Some("r2"))] {
@@ -401,13 +400,13 @@ impl World {
         exact
     }
 
-    /// A reader that has the topic up to `read` reads the rest of it.
+    /// A reader that has read the topic up to `read` reads the rest.
     pub(crate) fn go_on(&self, shelf: &mut Shelf, read: usize) {
         self.topic[read..].iter().for_each(|(key, value)| give(shelf, key, value.as_deref()));
         shelf.settle();
     }
 
-    /// A reader that begins with the topic as compaction leaves it.
+    /// A new reader of the topic as compaction leaves it.
     pub(crate) fn fresh_shelf(&self) -> Shelf {
         let latest: BTreeMap<&str, usize> =
             self.topic.iter().enumerate().map(|(nth, (key, _))| (key.as_str(), nth)).collect();
@@ -433,7 +432,7 @@ fn give(shelf: &mut Shelf, key: &str, value: Option<&[u8]>) {
     }
 }
 
-/// The first of what rows gained from behind `from` up to `moment`.
+/// The true list of the gains after `from`, up to `moment`.
 fn gained(changes: &[Entry], place: &Place, from: u64, moment: u64) -> Vec<Ranked> {
     let mut sums: BTreeMap<&PostId, i64> = BTreeMap::new();
     for change in changes.iter().filter(|change| change.second > from && change.second <= moment) {

@@ -1,4 +1,4 @@
-//! The service over the emulator and a Kafka in memory, under paused time.
+//! Tests the service over the emulator and an in-memory Kafka, under paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tally_trends::{App, BoardRules, Claim, Place, Ports, Reason, Rules, Top, Top
 
 use super::stage::{BOARDS, CHANGES, PARTITIONS, Relay, set_up, shelf};
 
-/// A producer whose records have the time at which they are appended, as in Kafka.
+/// A producer whose records get the time of their append, as in Kafka.
 pub(crate) struct Timed(Broker, Clock);
 
 #[async_trait]
@@ -31,7 +31,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A deployment whose log is of so many partitions, with these topics.
+    /// A deployment whose log has this many partitions, with these topics.
     pub(crate) async fn new(partitions: u32, topics: &[(&str, u32)]) -> Self {
         let (broker, store) = (Broker::new(), Store::start().await);
         topics.iter().for_each(|(topic, partitions)| broker.create_topic(topic, *partitions));
@@ -60,7 +60,7 @@ impl World {
         Running::start(App::with_ports(topics, rules, ports), Host::new("trends").with_clock(self.clock))
     }
 
-    /// Feeds for so many seconds, in which nothing is changed but what waits.
+    /// Feeds for this many seconds without new changes.
     async fn feed(&self, relay: &mut Relay<'_>, seconds: u64) {
         for _ in 0..seconds {
             self.clock.sleep(Duration::from_secs(1)).await;
@@ -81,7 +81,7 @@ fn counts(top: &Top) -> Vec<(String, i64)> {
 const BOTH: [(&str, u32); 2] = [(CHANGES, PARTITIONS), (BOARDS, 1)];
 
 #[tokio::test(start_paused = true)]
-async fn what_rows_gained_is_listed_some_seconds_later_and_by_another_process_as_well() {
+async fn gains_are_listed_within_seconds_and_again_after_another_process_takes_over() {
     let world = World::new(PARTITIONS, &BOTH).await;
     let producer = world.producer();
     let mut relay = Relay::begin(&producer, PARTITIONS, world.clock.now()).await;
@@ -98,7 +98,7 @@ async fn what_rows_gained_is_listed_some_seconds_later_and_by_another_process_as
     let expected = [("a", 3), ("c", 2), ("b", 1)].map(|(subject, count)| (subject.to_owned(), count));
     assert_eq!((counts(&top).as_slice(), top.claim), (&expected[..], Claim::Exact));
     assert!(top.list.moment >= now.0 / 1000 && top.list.moment * 1000 + 6_000 >= world.clock.now().0, "{top:?}");
-    // A member joins, and takes one of the partitions; then the first one dies.
+    // A member joins and takes one of the partitions; then the first one dies.
     let other = world.start();
     world.feed(&mut relay, 30).await;
     running.kill().await;
@@ -112,7 +112,7 @@ async fn what_rows_gained_is_listed_some_seconds_later_and_by_another_process_as
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_in_the_claim_and_a_broker_that_is_away_delays_and_loses_nothing() {
+async fn a_loss_shows_in_the_claim_and_an_unavailable_broker_only_delays() {
     let world = World::new(PARTITIONS, &BOTH).await;
     let producer = world.producer();
     let mut relay = Relay::begin(&producer, PARTITIONS, world.clock.now()).await;
@@ -132,7 +132,7 @@ async fn a_loss_is_in_the_claim_and_a_broker_that_is_away_delays_and_loses_nothi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_topic_that_is_missing_is_waited_for_by_name() {
+async fn a_missing_topic_is_waited_for_by_name() {
     let world = World::new(PARTITIONS, &[(CHANGES, PARTITIONS)]).await;
     let running = world.start();
     world.clock.sleep(Duration::from_secs(60)).await;
@@ -141,7 +141,7 @@ async fn a_topic_that_is_missing_is_waited_for_by_name() {
     assert!(why.contains("there is no topic boards"), "{why}");
     world.broker.create_topic(BOARDS, 1);
     running.ready().await.unwrap();
-    // A topic without partitions is none.
+    // A topic without partitions counts as missing.
     world.broker.create_topic(BOARDS, 0);
     world.clock.sleep(Duration::from_secs(60)).await;
     let report = running.host().readiness().report();
@@ -152,7 +152,7 @@ async fn a_topic_that_is_missing_is_waited_for_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_topic_of_another_number_of_partitions_is_refused_by_name() {
+async fn a_topic_with_another_number_of_partitions_is_refused_by_name() {
     let world = World::new(PARTITIONS, &[(CHANGES, 3), (BOARDS, 1)]).await;
     let end = world.start().ended().await;
     assert_eq!(end.exit(), Exit::CONFIG, "{end}");

@@ -1,4 +1,4 @@
-//! The service, in process under paused time, and as a process over the Kafka of librdkafka and the emulator.
+//! Tests the service in this process under paused time, and as a process over librdkafka's Kafka and the emulator.
 
 mod component;
 mod process;

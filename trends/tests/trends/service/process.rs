@@ -1,4 +1,4 @@
-//! The service as a process, over librdkafka's Kafka, the emulator, real HTTP and real signals.
+//! Tests the service as a process, over librdkafka's Kafka, the emulator, real HTTP and real signals.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::stage::{BOARDS, CHANGES, PARTITIONS, Relay, set_up, shelf};
 
-/// The list of ten minutes, if there is something on it.
+/// The list of ten minutes, if it has items.
 fn listed(shelf: &Shelf) -> Option<Top> {
     let place = Place { counter: CounterName::LIKES, region: None };
     let top = shelf.top(&place, "10m".parse().unwrap(), 3);
@@ -21,13 +21,13 @@ fn listed(shelf: &Shelf) -> Option<Top> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_lists_what_rows_gained_and_ends_when_it_is_told_to() {
+async fn a_process_lists_gains_and_stops_when_asked() {
     lists_over_starts(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: joins a group of the in-process Kafka twice"]
-async fn a_process_begins_anew_from_the_log() {
+async fn a_restarted_process_makes_its_lists_from_the_log_again() {
     lists_over_starts(2).await;
 }
 
@@ -41,7 +41,7 @@ async fn lists_over_starts(starts: usize) {
     let boards = kafka::TopicReader::new(&engines.kafka(), "test", BOARDS).unwrap();
     assert!(boards.exists().await.unwrap());
     let mut told = 0;
-    // A second one makes all of it anew from the log.
+    // The second process makes everything again from the log.
     for life in 0..starts {
         let mut command = engines.command(env!("CARGO_BIN_EXE_tally-trends"));
         command.args(["--changes-topic", CHANGES, "--boards-topic", BOARDS, "--windows", "1m,10m"]);

@@ -1,4 +1,4 @@
-//! What both kinds of tests share: a relay, and a reader of boards.
+//! What both kinds of service tests share: a relay and a reader of boards.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn shard() -> StreamShard {
     StreamShard::from("label/s-1")
 }
 
-/// Sets a deployment up, with a log in this topic.
+/// Creates a deployment with a log in this topic.
 pub(crate) async fn set_up(connection: &Connection, topic: TopicId, partitions: u32) {
     tally_adapters::dynamodb::Checkpoints::new(connection).config(None).await.unwrap();
     let config = Config { deployment: deployment(), partitions, topic, generation: 1 };
@@ -56,7 +56,7 @@ impl<'a> Relay<'a> {
         self.change(subject, [0, 1], now);
     }
 
-    /// What a row of `subject` weighs before and after.
+    /// Changes the weight of a row of `subject`.
     pub(crate) fn change(&mut self, subject: &str, [before, after]: [i64; 2], now: UnixMillis) {
         self.written += 1;
         let side = |weight| Side { weight, ..Side::default() };
@@ -68,7 +68,7 @@ impl<'a> Relay<'a> {
         self.pending.entry(partition).or_default().push(entry);
     }
 
-    /// What was liked goes into the log: everything of before now is in it then.
+    /// Writes the waiting changes to the log, which is then complete up to now.
     pub(crate) async fn feed(&mut self, now: UnixMillis) {
         let to = (self.written > 0).then(|| self.written.into());
         let back = std::mem::replace(&mut self.sent, to);
@@ -97,7 +97,7 @@ impl<'a> Relay<'a> {
     }
 }
 
-/// What a reader of the topic has.
+/// What a reader has after reading the topic to its end.
 pub(crate) async fn shelf(reader: &dyn TopicReader) -> Shelf {
     let mut shelf = Shelf::default();
     for (partition, log) in reader.logs().await.unwrap() {

@@ -1,4 +1,4 @@
-//! Processes that come, go and are killed under load: no answer that is called exact is wrong, and none goes back.
+//! Processes start, stop and are killed under load: no answer that is called exact is wrong, and no answer goes back in time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use super::stage::{BOARDS, CHANGES, Relay};
 const SIX: u32 = 6;
 const LISTED: usize = 10;
 
-/// An answer older than this is not fresh, in seconds.
+/// The age in seconds up to which an answer counts as fresh.
 const FRESH: u64 = 8;
 
-/// A reader of the topic of boards that goes on where it was, and what it has to find.
+/// A reader of the topic of boards that resumes at its position, and the expected lists.
 #[derive(Default)]
 struct Watch {
     shelf: Shelf,
     next: BTreeMap<u32, Offset>,
-    /// Second, subject, and what it gained.
+    /// The second, the subject and its gain.
     truth: Vec<(u64, u64, i64)>,
     exact: u64,
-    /// Seconds in which an answer was not fresh, and the oldest one there was.
+    /// The number of seconds in which an answer was not fresh, and the age of the oldest answer.
     stale: u64,
     oldest: u64,
 }
@@ -76,18 +76,18 @@ impl Watch {
         ranked
     }
 
-    /// Exact lists, seconds that were not fresh and the oldest age since this was last asked.
+    /// The exact lists, the seconds that were not fresh and the greatest age since the last call.
     fn told(&mut self) -> [u64; 3] {
         [&mut self.exact, &mut self.stale, &mut self.oldest].map(std::mem::take)
     }
 
-    /// So many seconds of load.
+    /// Runs this many seconds of load.
     async fn go_on(&mut self, world: &World, relay: &mut Relay<'_>, seconds: u64) {
         for _ in 0..seconds {
             world.clock.sleep(Duration::from_secs(1)).await;
             let second = world.clock.now().0 / 1000;
             for nth in 0..6 {
-                // Some are liked far more than others, and a fifth of the likes is taken back.
+                // Some subjects are liked far more than others, and a fifth of the likes is taken back.
                 let drawn = (second * 6 + nth).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
                 let subject = (drawn % 40).min(drawn / 64 % 40);
                 let sides = if (drawn / 4096).is_multiple_of(5) { [1, 0] } else { [0, 1] };
@@ -101,7 +101,7 @@ impl Watch {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_are_never_wrong_while_one_worker_becomes_three_and_two_and_some_are_killed() {
+async fn answers_are_never_wrong_while_workers_start_stop_and_are_killed() {
     let world = World::new(SIX, &[(CHANGES, SIX), (BOARDS, 2)]).await;
     let producer = world.producer();
     let mut relay = Relay::begin(&producer, SIX, world.clock.now()).await;

@@ -1,4 +1,4 @@
-//! The folds and the readers of the model, and what their requests do to the cache.
+//! The folds and readers of the model, and the effects of their requests on the cache.
 
 use tally_core::cached::{Entry, FillToken, Stamp, TakeOver, TakeOverNumber, Told};
 
@@ -7,26 +7,26 @@ use super::{Caching, Request, Rule, State, Step, stated, value};
 /// A fold of the partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Fold {
-    /// Every change before this place is in the table.
+    /// Every change before this position is in the table.
     at: u8,
-    /// The counter's version, as the cache has to be told.
+    /// The counter's version that the cache does not have yet.
     untold: Option<u8>,
-    /// The place of the standing that was stated last.
+    /// The position of the last standing that was stated.
     stated: u8,
     hold: Option<TakeOver>,
-    /// The number of its last take-over, where numbers count up.
+    /// The number of its last take-over, if numbers count up.
     last: u8,
 }
 
-/// A caller of the cache that misses a value.
+/// A reader of the cache that misses a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Reader {
     Idle,
-    /// With what it read in the table right behind the token: what is read later is newer.
+    /// It will fill in the value that it has read after it got the token; a later read would only be newer.
     WillFill(FillToken, u8),
 }
 
-/// What the cache answers to a fold.
+/// The answer of the cache to a fold.
 pub(super) enum Answer {
     TakenOver { hold: Option<TakeOver>, last: u8 },
     Told(Told),
@@ -40,7 +40,7 @@ impl Caching {
             let mut after = state.clone();
             let fold = &mut after.folds[at];
             fold.at += 1;
-            // What is in already was read.
+            // What is in the table already was read.
             after.table = after.table.max(fold.at);
             fold.untold = Some(after.table);
             next.push((Step::Applies { fold: at }, after));
@@ -57,7 +57,7 @@ impl Caching {
         }
     }
 
-    /// A write: what is untold, then the standing; or one of them.
+    /// A write of the missing values followed by the standing, or of only one of them.
     fn tells(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let fold = &state.folds[at];
         let standing = (fold.stated < fold.at).then_some(fold.at);
@@ -80,8 +80,8 @@ impl Caching {
         }
     }
 
-    /// A request arrives, once or twice, or it is given up and arrives late or never. What is in it was decided when it was
-    /// sent, so nothing is gained by other steps in between.
+    /// A request arrives once or twice; or its sender gives it up, and it arrives late or never. Its contents were decided
+    /// when it was sent, so other steps in between would add nothing.
     fn sends(&self, state: State, at: usize, request: Request, next: &mut Vec<(Step, State)>) {
         let mut answered = state.clone();
         let answer = self.arrives(&mut answered, request);
@@ -173,7 +173,7 @@ impl Caching {
         answer
     }
 
-    /// Whether a fill with one token takes the place of another.
+    /// Whether a fill with one token may use another one.
     fn is_same(&self, there: FillToken, token: FillToken) -> bool {
         let of_one_take_over = there.filled(value(0)) == token.filled(value(0));
         let is_similar = of_one_take_over && there.nonce() == token.nonce();

@@ -1,8 +1,9 @@
-//! The cache of one partition of `changes`: two folds that both believe that the partition is theirs, readers that fill and may
-//! stand still, a failover that forgets the last commands, and expiry of any key at any time.
+//! The cache of one partition of `changes`: two folds that both assume that they own the partition, readers that fill and may
+//! stop at any point, a failover that loses the last commands, and expiry of any key at any time.
 //!
-//! The cache is the `Slot` that ships. There is one counter, and each place of the log changes it. A request may arrive after
-//! its sender gave it up, and twice. What a reader gets contains every change before the place of the standing beside it.
+//! The cache is the production `Slot`. There is one counter, and each position of the log changes it. A request may arrive
+//! after its sender has given it up, and twice. The value that a reader gets contains every change before the standing beside
+//! it.
 
 mod actors;
 mod tests;
@@ -17,27 +18,27 @@ use actors::{Fold, Reader};
 /// A rule that a mutant leaves out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
-    /// A standing is stated behind the values of every change before it.
+    /// A standing is written after the values of every change before it.
     ValuesBeforeStanding,
-    /// Values of a write without an answer are told again.
+    /// Values of a write without an answer are written again.
     UnansweredIsUntold,
     /// A write compares the sequence number.
     SequenceCompared,
     /// A write compares the number of the take-over.
     WriterCompared,
-    /// Readers pass over values of another take-over.
+    /// Readers ignore values of another take-over.
     ReadersCompare,
-    /// Numbers of take-overs are drawn: a mutant takes one more than the number in the cache and than the fold's own last one.
+    /// Numbers of take-overs are random: a mutant takes one more than the number in the cache and than the fold's own last one.
     NumbersDrawn,
-    /// A fill needs the token that is there.
+    /// A fill needs the current token.
     FillNeedsToken,
-    /// A write of the fold about the counter takes the token's place.
+    /// A write of the fold about the counter replaces the token.
     WriteTakesToken,
-    /// A token names the sequence number at which it was given.
+    /// A token contains the sequence number at which it was given.
     TokenNamesSequence,
 }
 
-/// How often what may go wrong goes wrong.
+/// How often each fault may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Left {
     take_overs: u8,
@@ -45,7 +46,7 @@ struct Left {
     failovers: u8,
     /// Requests that their senders give up.
     given_up: u8,
-    /// Requests that arrive once more later.
+    /// Requests that arrive again later.
     copies: u8,
 }
 
@@ -59,10 +60,10 @@ struct Caching {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
-    /// The version of the counter in the table: everything before that place is in.
+    /// The version of the counter in the table: everything before that position is included.
     table: u8,
     slot: Number,
-    /// What a failover would leave.
+    /// The contents after a failover.
     replica: Number,
     folds: [Fold; 2],
     readers: Vec<Reader>,
@@ -72,7 +73,7 @@ struct State {
     left: Left,
 }
 
-/// What is sent to the cache.
+/// A request to the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Request {
     TakeOver { number: u8, at: u8 },
@@ -123,7 +124,7 @@ impl Caching {
         (*self.slots.get(state.slot)).clone()
     }
 
-    /// What a reader gets.
+    /// The value that a reader gets.
     fn got(&self, slot: &Slot<()>) -> Option<Value> {
         match slot.entries.get(&()) {
             Some(Entry::Value(_, value)) if !self.obeys(Rule::ReadersCompare) => Some(*value),
@@ -131,7 +132,7 @@ impl Caching {
         }
     }
 
-    /// Time and the servers.
+    /// The passing of time, and failovers.
     fn environment(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let slot = self.slots.get(state.slot);
         let with = |slot: Slot<()>| State { slot: self.slots.number(slot), ..state.clone() };
@@ -194,7 +195,7 @@ impl Model for Caching {
         }
         self.environment(state, next);
         for (_, state) in next {
-            // Actors of one kind differ in nothing but their place.
+            // Actors of one kind are interchangeable.
             state.folds.sort_unstable();
             state.readers.sort_unstable();
         }

@@ -1,4 +1,4 @@
-//! The law holds, and each rule is needed.
+//! The law holds, and each rule is necessary.
 
 use super::{Caching, Left, MISSING, Rule};
 use crate::explore::{bounds, breaks, holds};
@@ -9,23 +9,23 @@ const GIVEN_UP: Left = Left { given_up: 1, ..CALM };
 const COPY: Left = Left { copies: 1, ..CALM };
 
 #[test]
-fn no_value_is_older_than_its_standing_whoever_takes_over_and_fills() {
+fn no_value_is_older_than_its_standing_during_take_overs_and_fills() {
     let left = Left { fills: 2, ..CALM };
     holds(&Caching::new(2, 2, bounds(left, Left { take_overs: 3, fills: 3, ..left })));
 }
 
 #[test]
-fn no_value_is_older_than_its_standing_behind_a_failover() {
+fn no_value_is_older_than_its_standing_after_a_failover() {
     holds(&Caching::new(2, 1, bounds(FAILOVER, Left { given_up: 1, fills: 2, ..FAILOVER })));
 }
 
 #[test]
-fn no_value_is_older_than_its_standing_where_requests_arrive_after_their_senders_gave_them_up() {
+fn no_value_is_older_than_its_standing_if_requests_arrive_after_they_were_given_up() {
     holds(&Caching::new(2, 1, bounds(GIVEN_UP, Left { copies: 1, fills: 2, ..GIVEN_UP })));
 }
 
 #[test]
-fn no_value_is_older_than_its_standing_where_requests_arrive_twice() {
+fn no_value_is_older_than_its_standing_if_requests_arrive_twice() {
     holds(&Caching::new(2, 1, bounds(COPY, Left { failovers: 1, fills: 2, ..COPY })));
 }
 
@@ -35,22 +35,22 @@ fn needed(rule: Rule, left: Left) {
 }
 
 #[test]
-fn a_standing_before_its_values_breaks_the_law() {
+fn a_standing_written_before_its_values_breaks_the_law() {
     needed(Rule::ValuesBeforeStanding, CALM);
 }
 
 #[test]
-fn a_value_whose_write_was_not_answered_and_is_not_told_again_breaks_the_law() {
+fn a_value_whose_unanswered_write_is_not_repeated_breaks_the_law() {
     needed(Rule::UnansweredIsUntold, GIVEN_UP);
 }
 
 #[test]
-fn a_write_behind_a_forgotten_one_breaks_the_law() {
+fn a_write_after_a_lost_one_breaks_the_law() {
     needed(Rule::SequenceCompared, FAILOVER);
 }
 
 #[test]
-fn a_write_under_the_take_over_of_another_breaks_the_law() {
+fn a_write_under_another_take_over_breaks_the_law() {
     needed(Rule::WriterCompared, FAILOVER);
 }
 
@@ -60,7 +60,7 @@ fn a_value_of_an_earlier_take_over_breaks_the_law() {
 }
 
 #[test]
-fn numbers_of_take_overs_that_count_up_break_the_law() {
+fn take_over_numbers_that_count_up_break_the_law() {
     needed(Rule::NumbersDrawn, CALM);
 }
 
@@ -70,11 +70,11 @@ fn a_fill_without_its_token_breaks_the_law() {
 }
 
 #[test]
-fn a_token_that_outlives_a_write_breaks_the_law() {
+fn a_token_that_survives_a_write_breaks_the_law() {
     needed(Rule::WriteTakesToken, CALM);
 }
 
 #[test]
-fn a_token_that_a_late_copy_brings_back_breaks_the_law() {
+fn a_token_that_a_late_copy_restores_breaks_the_law() {
     needed(Rule::TokenNamesSequence, COPY);
 }

@@ -13,23 +13,23 @@ pub(super) struct Consumer {
     asked: Asked,
 }
 
-/// What a consumer waits for.
+/// The request that a consumer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Asked {
     Nothing,
     The(Ask),
-    /// The cell was read, and it may have changed since.
+    /// The cell as it was read; it may have changed since.
     Seen(Option<Cell>),
 }
 
 impl Cells {
-    /// A consumer that has just got the partition.
+    /// A consumer to which the partition was just assigned.
     pub(super) fn begin(&self, at: u8) -> Consumer {
         let progress = self.progresses.number(Progress::new(Offset(at.into())));
         Consumer { progress, adding: self.addings.number(Adding::default()), asked: Asked::Nothing }
     }
 
-    /// What a consumer may do.
+    /// The possible steps of a consumer.
     pub(super) fn consumer(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
         let before = state.consumers[i];
         let progress = self.progresses.get(before.progress);
@@ -90,7 +90,7 @@ impl Cells {
         }
     }
 
-    /// The store carries out what was asked.
+    /// The store carries out the request.
     fn answer(&self, state: &mut State, i: usize, ask: Ask) {
         match ask {
             Ask::Read => state.consumers[i].asked = Asked::Seen(state.cell),
@@ -105,7 +105,7 @@ impl Cells {
         }
     }
 
-    /// An answer was heard, or there will be none; the events that are in are finished.
+    /// The consumer gets an answer, or knows that there will be none; the events that are in the cell are finished.
     fn act(&self, state: &mut State, i: usize, act: impl FnOnce(&mut Adding) -> Vec<Offset>) {
         let consumer = &mut state.consumers[i];
         let mut adding = (*self.addings.get(consumer.adding)).clone();

@@ -1,8 +1,9 @@
-//! A sum: the cell that one Kafka partition adds to one counter.
+//! A sum: the cell of one Kafka partition and one counter.
 //!
-//! Of two consumers, one has the partition and commits; the other one is a zombie that goes on. A consumer that crashed begins
-//! again at what is committed, and the group may be reset to its first offset. An update, once sent, may be carried out at any
-//! later moment, any number of times, with or without its answer being heard; what is read may have changed before it is heard.
+//! There are two consumers: one owns the partition and commits, and the other one is a zombie that goes on. A consumer that
+//! crashes begins again at the committed offset, and the group may be reset to its first offset. An update that was sent may
+//! be carried out at any later time, any number of times, with or without an answer; a value that was read may have changed
+//! before it is heard.
 
 mod consumer;
 mod tests;
@@ -17,20 +18,20 @@ use crate::intern::{Interned, Number};
 /// A rule that a mutant breaks.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
-    /// An update is compared with how far the cell has come.
+    /// An update compares the version that the cell has reached.
     ToCompared,
-    /// What is committed lies before every event that is not known to be in the cell.
+    /// The committed offset lies before every event that is not known to be in the cell.
     FinishedOnly,
 }
 
-/// A cell as an update finds it, and as it leaves it.
+/// The cell that an update expects, and the cell that it writes.
 type Update = (Option<Cell>, Cell);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     cell: Option<Cell>,
     committed: u8,
-    /// The first one has the partition.
+    /// The first one owns the partition.
     consumers: [Consumer; 2],
     /// The updates that may still be carried out, in order.
     copies: Number,
@@ -80,7 +81,7 @@ impl Cells {
         self.removed != Some(rule)
     }
 
-    /// Carries out an update; whether the store took it.
+    /// Carries out an update, and returns whether the store accepted it.
     fn carry_out(&self, cell: &mut Option<Cell>, (from, to): Update) -> bool {
         let is_admitted = cell.map(|cell| cell.to) == from.map(|from| from.to) || !self.obeys(Rule::ToCompared);
         if is_admitted {
@@ -134,7 +135,7 @@ fn version(offset: u64) -> Version {
     Version::new(1, true, Offset(offset))
 }
 
-/// What an event adds: each number is the sum of some of them in one way only.
+/// The amount of an event. Each number is the sum of some amounts in at most one way.
 fn amount(offset: u64) -> i64 {
     1 << offset
 }

@@ -1,4 +1,4 @@
-//! The runs: the rules together hold, and each left out alone breaks what it is for.
+//! All rules together hold the laws, and leaving out any one of them breaks a law.
 
 use super::{Cells, LOST, Rule};
 use crate::explore::{bounds, breaks, holds, holds_and_ends_well};

@@ -1,4 +1,4 @@
-//! A process that adds the log up.
+//! A process that adds up the log.
 
 use tally_core::changes::{Correction, Item, Place};
 use tally_core::fold::{Applied, Change, Counter};
@@ -9,11 +9,11 @@ use super::log::{Behind, NOW, Read, Reader, item};
 use super::{Budget, Counts, Jumped, Rule, State, Step};
 use crate::intern::Number;
 
-/// A process that folds the log into the counter. Everything before its place is in.
+/// A process that folds the log into the counter. Everything before its position is included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Fold {
     pub(super) reader: Reader,
-    /// The counter as it was read or written last.
+    /// The counter as it was last read or written.
     pub(super) known: Number,
 }
 
@@ -45,11 +45,11 @@ impl Counts {
         }
     }
 
-    /// The fold begins, and what is stored is not in the log any more.
+    /// The fold begins, and its stored position is no longer in the log.
     fn jump(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
         for to in state.check.at + 1..=self.length(state.log) {
             let mut filter = (*self.filters.get(state.check.filter)).clone();
-            // Two that jump before the log names a loss may do so in the same millisecond.
+            // Two folds that jump before the log names a loss may do so in the same millisecond.
             let number = filter.jump(place(to), UnixMillis(NOW.0 + u64::from(state.jumped.times)));
             let mut after = *state;
             after.left.jumps -= 1;
@@ -61,7 +61,7 @@ impl Counts {
         }
     }
 
-    /// The log loses its last message, which this fold has read: it writes it late. Nobody else has read it.
+    /// The log loses its last message after this fold has read it. The fold writes it late, and no other process has read it.
     pub(super) fn lose_end(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
         let (Fold { reader, known }, length) = (state.folds[i], self.length(state.log));
         let is_last = reader.at + 1 == length && state.check.at < length;
@@ -84,7 +84,7 @@ impl Counts {
         }
     }
 
-    /// What the message at the fold's place makes of the counter, if it changes it.
+    /// The counter after the message at the fold's position, if it changes.
     fn next_change(&self, reader: Reader, known: Number, log: Number) -> Option<(Number, Read, Number)> {
         let message = *self.logs.get(log).messages.get(usize::from(reader.at))?;
         let read = self.read(reader, message);
@@ -92,8 +92,8 @@ impl Counts {
         Some((message, read, counter))
     }
 
-    /// The fold behind every message that changes nothing. It passes them at once: a place before one of them is as good as a
-    /// place behind it, for it and for a tail.
+    /// The fold after it has skipped every message that changes nothing. It skips them at once: for the fold and for a tail, a
+    /// position before one of them is equivalent to one after it.
     pub(super) fn passed(&self, fold: Fold, log: Number) -> Fold {
         let Fold { mut reader, known } = fold;
         reader = self.passes.get((reader, known, log), || {
@@ -108,12 +108,12 @@ impl Counts {
         Fold { reader, known }
     }
 
-    /// The place with the filter of the log's beginning.
+    /// The position with the filter of the log's beginning.
     fn unfiltered(&self, reader: Reader) -> Reader {
         Reader { filter: self.opened().1.filter, ..reader }
     }
 
-    /// The counter once what was accepted at `at` is applied to it, if that changes it.
+    /// The counter after what was accepted at `at` is applied to it, if it changes.
     fn applied(&self, counter: Number, at: u8, message: Number, Behind(loss): Behind) -> Option<Number> {
         self.changes.get((counter, at, message, loss), || {
             let mut counter = (*self.counters.get(counter)).clone();
@@ -131,21 +131,21 @@ impl Counts {
         })
     }
 
-    /// The correction as a mutant takes it.
+    /// The correction as a mutant sees it.
     fn as_taken_by(&self, counter: &Counter, correction: &Correction, loss: Option<Place>) -> Correction {
         let seen = if self.obeys(Rule::Seen) { correction.seen } else { counter.corrections };
         let loss = if self.obeys(Rule::LossNamed) { correction.loss } else { loss };
         Correction { seen, loss, ..correction.clone() }
     }
 
-    /// Whether the table takes an update of who knows the counter so.
+    /// Whether the table accepts an update of a process that knows this state of the counter.
     fn admits(&self, counter: Number, known: Number) -> bool {
         let [counter, known] = [counter, known].map(|number| self.counters.get(number));
         let values = |counter: &Counter| (counter.likes, counter.parts.clone(), counter.corrections);
         counter.version == known.version && (!self.obeys(Rule::ValuesCompared) || values(&counter) == values(&known))
     }
 
-    /// Whether a correction that the reader took last makes the counter's error larger.
+    /// Whether the last correction that the reader has applied makes the counter's error larger.
     fn is_worse(&self, state: &State, reader: Reader, corrected: Number, message: Number) -> bool {
         if !matches!(item(&self.messages.get(message)), Some(Item::Correction(_))) {
             return false;

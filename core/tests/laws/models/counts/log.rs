@@ -1,4 +1,4 @@
-//! The log, and what every reader makes of it.
+//! The log, and what its readers make of it.
 
 use tally_core::changes::{
     Body, Correction, Effect, Entry, Filter, Item, LossNumber, Lost, Message, Nonce, Place, Section,
@@ -10,20 +10,20 @@ use super::super::{number, offset, opened, place, position, sections, sequence, 
 use super::{Counts, MEMBERS, Record, Rule, Stream};
 use crate::intern::Number;
 
-/// When every message is read and appended. Rows are written earlier: record `k` of the stream at the time `k`.
+/// The time at which every message is read and appended. Rows are written earlier: record `k` of the stream at the time `k`.
 pub(super) const NOW: UnixMillis = UnixMillis(100);
 
-/// One partition: the messages in it.
+/// One partition: its messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Log {
     pub(super) messages: Vec<Number>,
-    /// The filter of a reader of all of it, unless it is empty.
+    /// The filter of a reader of the whole log, unless it is empty.
     pub(super) end: Option<Number>,
-    /// That reader has found a hole.
+    /// Whether that reader has found a hole.
     pub(super) hole: bool,
 }
 
-/// A place in the log, and the filter of a reader there.
+/// A position in the log, and a reader's filter there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Reader {
     pub(super) at: u8,
@@ -34,21 +34,21 @@ pub(super) struct Reader {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     pub(super) filter: Number,
-    /// It accepts the entry or the correction in the message.
+    /// Whether it accepts the entry or the correction in the message.
     pub(super) accepted: Option<Behind>,
     hole: bool,
 }
 
-/// The last announcement of a loss before what was accepted.
+/// The last loss announced before what was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Behind(pub(super) Option<Place>);
 
 /// What a filter knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
-    /// How many records of the stream.
+    /// The number of records of the stream.
     pub(super) reached: u8,
-    /// The offset of the last announcement of a loss.
+    /// The offset of the last announced loss.
     pub(super) loss: Option<u8>,
 }
 
@@ -64,7 +64,7 @@ impl Counts {
         self.messages.number(Message { read: NOW, body })
     }
 
-    /// What a relay sends that had the records before `at` acknowledged: the next record, or no more than that.
+    /// The next message of a relay whose records before `at` are acknowledged: the next record, or only that position.
     pub(super) fn section(&self, stream: Stream, at: u8, has_entry: bool) -> Number {
         let record = stream.record(at).filter(|_| has_entry);
         let before = stream.rows(at);
@@ -90,7 +90,7 @@ impl Counts {
         }
     }
 
-    /// The announcement of the `nth` loss: the record at `at`, which nobody has read.
+    /// The announcement of the `nth` loss: of the record at `at`, which was not read.
     pub(super) fn lost(&self, nth: u8, at: u8) -> Number {
         let next = Some((self.shard.clone(), sequence(at + 2)));
         self.message(Body::Lost(Lost { number: LossNumber(nth.into()), next }))
@@ -120,12 +120,12 @@ impl Counts {
         kept.fold(self.logs.number(Log::default()), |log, message| self.append(log, *message))
     }
 
-    /// The filter of a reader of all of the log.
+    /// The filter of a reader of the whole log.
     pub(super) fn end(&self, log: Number) -> Number {
         self.logs.get(log).end.expect("a log has a message")
     }
 
-    /// What the reader makes of the message at its place.
+    /// What the reader makes of the message at its position.
     pub(super) fn read(&self, reader: Reader, message: Number) -> Read {
         self.readings.get((reader, message), || {
             let mut filter = (*self.filters.get(reader.filter)).clone();
@@ -141,7 +141,7 @@ impl Counts {
         })
     }
 
-    /// The message as a mutant takes it.
+    /// The message as a mutant sees it.
     fn as_taken(&self, filter: &Filter, message: &Message) -> Message {
         let mut message = message.clone();
         match &mut message.body {
@@ -166,7 +166,7 @@ impl Counts {
         })
     }
 
-    /// The `as_of` of an answer that says it is exact: of an API that took the standing at this filter, then read the counter.
+    /// The `as_of` of an exact answer by an API that took the standing at this filter and then read the counter.
     pub(super) fn exact_as_of(&self, filter: Number, counter: Number) -> Option<u8> {
         self.answers.get((filter, counter), || {
             let standing = self.filters.get(filter).standing();
@@ -184,7 +184,7 @@ fn reached(filter: &Filter) -> Option<Sequence> {
     filter.open_shards().find_map(|(_, reached)| reached)
 }
 
-/// What was accepted of a message.
+/// The accepted item of a message.
 pub(super) fn item(message: &Message) -> Option<Item<'_>> {
     match &message.body {
         Body::Sections { sections, .. } => sections.iter().flat_map(|section| &section.entries).map(Item::Entry).next(),

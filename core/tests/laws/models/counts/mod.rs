@@ -1,14 +1,14 @@
 //! Counts as a fold of the log `changes`: two relays copy a stream into one partition of the log, two folds add it up, and
 //! recounts correct the counter. One of each pair may be a zombie.
 //!
-//! There are one row key with two members, one counter and one stream shard. The log holds real messages, every reader runs
-//! the filter that ships, a fold the counter that ships, and a recount the key that ships. A relay is abstract: it is what this
-//! relay had acknowledged, and each of its messages has one record. The marker of a recount is a record of the stream; the
-//! guard time is not modelled.
+//! There are one row key with two members, one counter and one stream shard. The log contains real messages, every reader runs
+//! the production filter, a fold the production counter, and a recount the production key. A relay is abstract: it consists of
+//! the position up to which its records are acknowledged, and each of its messages has one record. The marker of a recount is
+//! a record of the stream. The guard time is not modelled.
 //!
-//! An edit by hand is the only thing that goes wrong in its world. A correction that was calculated before a second one would
-//! take the place of a correction that was calculated after it, so a key is settled only when a look finds it equal. Losses
-//! are announced, and may follow each other and an error that the counter had at first.
+//! In a world with edits by hand, nothing else goes wrong. A correction calculated before a second one would replace one
+//! calculated after it, so a key is settled only when a recount finds it equal. Losses are announced, and may follow each
+//! other and an initial error of the counter.
 
 mod fold;
 mod log;
@@ -34,39 +34,39 @@ const MEMBERS: [&str; 2] = ["a", "b"];
 /// A rule that a mutant breaks.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
-    /// A relay that takes over begins where the stream shard is stored as fed.
+    /// A relay that takes over begins at the stored position of the stream shard.
     BeginsAtFed,
     /// Readers accept each entry once.
     Filter,
-    /// The filter is stored with the place.
+    /// The filter is stored with the position.
     FilterStored,
     /// A reader whose filter is behind a back-link has found a hole.
     BackLink,
-    /// The announcement of a lost piece of stream raises the filter.
+    /// The announcement of a lost part of the stream advances the filter.
     Raised,
-    /// An update of the counter compares all that it sets, and not the version alone.
+    /// An update of the counter compares all values that it sets, not only the version.
     ValuesCompared,
-    /// A correction names how many corrections it has seen.
+    /// A correction states how many corrections it has seen.
     Seen,
-    /// A correction names the last loss that its recount knew of.
+    /// A correction names the last loss that its recount knew.
     LossNamed,
-    /// A tail begins at the place and filter that the fold has stored: a mutant's at the end of the log, without a filter.
+    /// A tail begins at the position and filter that the fold has stored: a mutant's at the end of the log, without a filter.
     TailFromFold,
     /// A tail begins before the rows are read.
     TailBeforeRows,
-    /// A tail begins behind every announced loss.
+    /// A tail begins after every announced loss.
     TailBehindLosses,
-    /// The counter is read once the tail has the marker.
+    /// The counter is read once the tail has reached the marker.
     MarkerAwaited,
-    /// The tail is read on to the counter's version.
+    /// The tail is read up to the counter's version.
     TailToVersion,
-    /// A message that names a loss is an announcement also to a reader that has found it by itself.
+    /// A message that names a loss is an announcement even for a reader that has found the loss by itself.
     NamedOnce,
-    /// A recount begins once no write of what the log has lost can arrive any more. No process keeps to that yet: ADR 0173.
+    /// A recount begins once no write of lost messages can arrive any more. No process follows this rule yet: ADR 0173.
     LateAwaited,
 }
 
-/// What an edit by hand raises by one.
+/// The value that an edit by hand increments.
 #[derive(Clone, Copy, PartialEq)]
 enum Edit {
     Total,
@@ -81,18 +81,18 @@ struct Budget {
     /// The lease moves to the other relay.
     moves: u8,
     edits: u8,
-    /// A record is trimmed that nobody has read.
+    /// A record that was not read is trimmed.
     losses: u8,
-    /// The log loses a message that it has acknowledged, before anyone reads it.
+    /// The log loses an acknowledged message before it is read.
     holes: u8,
-    /// The place of a fold leaves the log.
+    /// The position of a fold is no longer in the log.
     jumps: u8,
-    /// The log loses its last message, which a fold has read, and writes late.
+    /// The log loses its last message after a fold has read it, and the fold writes late.
     ends: u8,
 }
 
 impl Budget {
-    /// Whether it matters still up to where the stream shard is fed, and by whom.
+    /// Whether the fed position of the stream shard still matters.
     fn needs_fed(self) -> bool {
         self.moves > 0 || self.losses > 0
     }
@@ -101,7 +101,7 @@ impl Budget {
 struct Counts {
     budget: Budget,
     recounts: usize,
-    /// What the counter is wrong by at first.
+    /// The initial error of the counter.
     error: i64,
     edit: Edit,
     removed: &'static [Rule],
@@ -125,23 +125,23 @@ struct Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     stream: Stream,
-    /// Up to where each relay had the stream acknowledged.
+    /// The position up to which each relay's records are acknowledged.
     relays: [u8; 2],
     holder: u8,
-    /// Up to where the stream shard is stored as fed.
+    /// The stored position of the stream shard.
     fed: u8,
     log: Number,
     counter: Number,
-    /// The place that is stored, with its filter.
+    /// The stored position, with its filter.
     check: Reader,
     folds: [Fold; 2],
     recounts: [Recount; 2],
     left: Budget,
-    /// The losses of folds that jumped, which are stored, and how often a relay has named all of them.
+    /// The stored losses of folds that jumped, and how often a relay has named all of them.
     jumped: Jumped,
-    /// What a fold writes late: the counter as it knew it, and as it makes it.
+    /// The late write of a fold: the counter that it expects, and the one that it writes.
     late: Option<(Number, Number)>,
-    /// A correction made an error larger.
+    /// Whether a correction made an error larger.
     worse: bool,
 }
 
@@ -223,7 +223,7 @@ impl Counts {
             sent.relays[i] += 1;
             self.send(Step::Send { relay: i }, sent, self.section(state.stream, at, true), next);
         }
-        // What it states once a second says nothing new unless something is missing.
+        // The statement of every second contains nothing new unless something is missing.
         if at > self.known(self.end(state.log)).reached {
             self.send(Step::Restate, *state, self.section(state.stream, at, false), next);
         }
@@ -260,8 +260,8 @@ impl Counts {
         next.push((Step::TakeOver { from }, moved));
     }
 
-    /// Makes states one that differ in nothing that can matter: each fold is behind all that changes nothing, pairs are in one
-    /// order, and what nobody will begin from is forgotten.
+    /// Unifies states that are equivalent: each fold has skipped what changes nothing, pairs are in one order, and positions
+    /// from which no process will begin are forgotten.
     fn settle(&self, state: &mut State) {
         state.folds = state.folds.map(|fold| self.passed(fold, state.log));
         state.folds.sort_unstable();
@@ -277,12 +277,13 @@ impl Counts {
         }
     }
 
-    /// Whether it matters which place is stored. A fold may begin at any, as it passes what is in the counter already.
+    /// Whether it matters which position is stored. A fold may begin at any of them, since it skips what is in the counter
+    /// already.
     fn needs_check(&self, state: &State) -> bool {
         self.may_be_exact(state) || state.recounts[..self.recounts].contains(&Recount::Idle)
     }
 
-    /// Whether everything that is wrong was announced. An error at first and an edit by hand were not.
+    /// Whether every error was announced. An initial error and an edit by hand were not.
     fn may_be_exact(&self, state: &State) -> bool {
         self.error == 0 && state.left.edits == self.budget.edits
     }
@@ -295,7 +296,7 @@ impl Counts {
         State { counter: self.counters.number(counter), left, ..*state }
     }
 
-    /// Whether all of the stream is in the log, all of the log in the counter, and no recount goes on.
+    /// Whether all of the stream is in the log, all of the log in the counter, and no recount is running.
     fn is_at_rest(&self, state: &State) -> bool {
         let all = state.stream.len();
         state.left.changes == 0
@@ -305,22 +306,22 @@ impl Counts {
             && (0..self.recounts).all(|i| self.waits_for_nothing(state, i))
     }
 
-    /// Whether the counter has to be right at rest: nothing went wrong, or a recount began after the last thing that did.
+    /// Whether the counter has to be right at rest: nothing went wrong, or a recount began after the last error.
     fn has_to_be_right(&self, state: &State) -> bool {
         let since = Since { edits: state.left.edits, loss: self.known(self.end(state.log)).loss };
         let sound = Since { edits: self.budget.edits, loss: None };
         (self.error == 0 && since == sound) || state.recounts.contains(&Recount::Done(since))
     }
 
-    /// Whether the total and the part of the shard are what the rows come to.
+    /// Whether the total and the shard equal the rows.
     fn is_right(&self, state: &State) -> bool {
         let counter = self.counters.get(state.counter);
         let sum = state.stream.sum(state.stream.len());
         counter.likes == sum && counter.part(self.key.shard) == sum
     }
 
-    /// Whether an API that took the stored standing, and reads the counter now, calls a number exact that the rows have not
-    /// come to since.
+    /// Whether an API that read the stored standing, and reads the counter now, calls a number exact that the rows have not
+    /// had since.
     fn lies(&self, state: &State) -> bool {
         if !self.may_be_exact(state) {
             return false;
@@ -333,7 +334,7 @@ impl Counts {
 }
 
 impl Counts {
-    /// Whether the counter carries an announcement that the standing of a fold which has read all of the log does not reach.
+    /// Whether the counter contains an announcement that the standing of a fold which has read the whole log does not reach.
     fn strays(&self, state: &State) -> bool {
         let at_end = |fold: &&Fold| fold.reader.at == self.length(state.log) && fold.known == state.counter;
         let gap = self.counters.get(state.counter).gap;

@@ -17,7 +17,7 @@ pub(super) enum Recount {
     Begun(Look),
     /// The first row is read.
     HalfRead(Look),
-    /// So is the second, and the marker is put.
+    /// The second row is read, and the marker is put.
     Marked(Look),
     /// It has found a difference, and sends this correction.
     Sends(Number, Since),
@@ -31,12 +31,12 @@ pub(super) struct Look {
     key: Number,
 }
 
-/// What had gone wrong when a recount began.
+/// The errors before a recount began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Since {
-    /// How many edits may still be made.
+    /// The number of edits that may still be made.
     pub(super) edits: u8,
-    /// The last announcement of a loss in the log.
+    /// The last announced loss in the log.
     pub(super) loss: Option<u8>,
 }
 
@@ -48,7 +48,7 @@ impl Counts {
             next.push((step, state));
         };
         match state.recounts[i] {
-            // Recounts differ in nothing but their marker: the first to begin is the first.
+            // Recounts only differ in their marker, so the first to begin is the first one.
             Recount::Idle if i == 0 || state.recounts[i - 1] != Recount::Idle => {
                 if let Some(look) = self.begin(state) {
                     go(Step::Begin { recount: i }, Recount::Begun(look), state);
@@ -86,7 +86,7 @@ impl Counts {
         }
     }
 
-    /// Whether nothing more comes of a recount, as its marker is lost.
+    /// Whether a recount waits in vain because its marker is lost.
     pub(super) fn waits_for_nothing(&self, state: &State, i: usize) -> bool {
         match state.recounts[i] {
             Recount::Idle | Recount::Done(_) => true,
@@ -95,7 +95,7 @@ impl Counts {
         }
     }
 
-    /// A recount that begins where the fold is stored, unless a loss is announced behind that.
+    /// A recount that begins at the fold's stored position, unless a loss is announced after it.
     fn begin(&self, state: &State) -> Option<Look> {
         if self.obeys(Rule::LateAwaited) && state.late.is_some() {
             return None;
@@ -116,7 +116,7 @@ impl Counts {
     fn row(&self, look: Look, state: &State, member: usize) -> Look {
         let mut key = (*self.keys.get(look.key)).clone();
         let weight = state.stream.rows(state.stream.len())[member];
-        // A row that is not there is not read.
+        // A missing row is not read.
         if weight > 0 {
             key.row(MemberKey::new(MEMBERS[member]).expect("an id"), Weight::new(weight));
         }
@@ -133,7 +133,7 @@ impl Counts {
         Look { key, tail: Reader { at: self.length(state.log), filter: self.end(state.log) }, ..look }
     }
 
-    /// The key once the tail is read on to the end of the log.
+    /// The key after the tail has read to the end of the log.
     fn followed(&self, Look { tail, key, .. }: Look, log: Number) -> Number {
         self.tails.get((key, tail, log), || {
             let mut key = (*self.keys.get(key)).clone();

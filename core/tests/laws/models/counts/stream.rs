@@ -1,18 +1,18 @@
 //! The rows, and the stream of their changes.
 
-/// How many records a stream has at most: changes, and a marker for each recount.
+/// The maximum number of records in a stream: changes, and a marker for each recount.
 const MOST: usize = 6;
 
 /// A record of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Record {
-    /// A member's row comes or goes.
+    /// A member's row is added or removed.
     Change(u8),
     /// A recount puts its marker.
     Marker(u8),
 }
 
-/// The stream, from its beginning.
+/// The stream from its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Stream([Option<Record>; MOST]);
 
@@ -31,7 +31,7 @@ impl Stream {
         self
     }
 
-    /// What each row weighs behind the first records.
+    /// The weight of each row after the first records.
     pub(super) fn rows(self, records: u8) -> [i64; 2] {
         let mut rows = [0, 0];
         for record in self.0.iter().take(records.into()).flatten() {

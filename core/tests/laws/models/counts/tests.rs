@@ -1,19 +1,19 @@
-//! The runs: the rules together hold, and each left out alone breaks what it is for.
+//! All rules together hold the laws, and leaving out any one of them breaks a law.
 
 use super::{Budget, Counts, Edit, FALSE_HOLE, LIE, Rule, STRAY, WORSE, WRONG};
 use crate::explore::{bounds, breaks, holds};
 
-/// Nothing goes wrong but zombies.
+/// Nothing goes wrong except for zombies.
 fn sound(changes: u8, moves: u8) -> Counts {
     Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 0, jumps: 0, ends: 0 }, 0)
 }
 
-/// Somebody edits the counter.
+/// The counter is edited by hand.
 fn edited(changes: u8, moves: u8, recounts: usize) -> Counts {
     Counts::new(Budget { changes, moves, edits: 1, losses: 0, holes: 0, jumps: 0, ends: 0 }, recounts)
 }
 
-/// The stream loses a record that nobody has read, and the counter is wrong at first.
+/// The stream loses a record that was not read, and the counter is wrong at first.
 fn trimmed(changes: u8, moves: u8, recounts: usize) -> Counts {
     Counts {
         error: 1,
@@ -26,81 +26,81 @@ fn holed(changes: u8, moves: u8, recounts: usize) -> Counts {
     Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 1, jumps: 0, ends: 0 }, recounts)
 }
 
-/// The places of folds leave the log.
+/// The positions of folds are no longer in the log.
 fn jumping(changes: u8, jumps: u8) -> Counts {
     Counts::new(Budget { changes, moves: 0, edits: 0, losses: 0, holes: 0, jumps, ends: 0 }, 0)
 }
 
-/// The log loses its end, which a fold has read and writes late.
+/// The log loses its end after a fold has read it, and the fold writes it late.
 fn ended(changes: u8, recounts: usize) -> Counts {
     Counts::new(Budget { changes, moves: 0, edits: 0, losses: 0, holes: 0, jumps: 0, ends: 1 }, recounts)
 }
 
 #[test]
-fn what_a_fold_wrote_late_that_the_log_had_lost_is_set_right_by_a_recount_that_begins_after_it() {
+fn a_recount_corrects_the_late_write_of_lost_messages_if_it_begins_after_it() {
     holds(&ended(bounds(2, 3), 1));
 }
 
 #[test]
-fn a_recount_that_does_not_wait_for_what_a_fold_writes_late_that_the_log_had_lost_makes_an_error_larger() {
+fn a_recount_that_does_not_wait_for_the_late_write_of_lost_messages_makes_an_error_larger() {
     breaks(&ended(2, 1).without(&[Rule::LateAwaited]), WORSE);
 }
 
 #[test]
-fn folds_that_jump_to_different_places_agree_on_the_last_announcement_once_the_log_names_their_losses() {
+fn folds_that_jump_to_different_positions_agree_on_the_last_loss_once_the_log_names_their_losses() {
     holds(&jumping(bounds(3, 4), 2));
 }
 
 #[test]
-fn a_counter_of_a_fold_that_jumped_is_never_exact_if_its_loss_is_announced_only_to_those_that_did_not_find_it() {
+fn the_counter_of_a_fold_that_jumped_stays_inexact_if_only_other_folds_take_its_loss_for_announced() {
     breaks(&jumping(3, 2).without(&[Rule::NamedOnce]), STRAY);
 }
 
 #[test]
-fn each_change_is_added_once_whoever_relays_it_and_whoever_adds_it() {
+fn each_change_is_added_once_by_any_relay_and_any_fold() {
     holds(&sound(3, bounds(1, 2)));
 }
 
 #[test]
-fn a_recount_sets_right_what_was_edited_while_rows_change_and_the_lease_moves() {
+fn a_recount_corrects_an_edit_while_rows_change_and_the_lease_moves() {
     holds(&edited(2, 1, bounds(1, 2)));
 }
 
 #[test]
-fn two_recounts_at_once_set_right_what_was_edited_once() {
+fn two_concurrent_recounts_correct_an_edit_once() {
     holds(&edited(1, 1, 2));
 }
 
 #[test]
-fn a_recount_sets_right_a_total_or_a_part_that_was_edited_alone() {
+fn a_recount_corrects_an_edit_of_only_the_total_or_only_a_shard() {
     for edit in [Edit::Total, Edit::Part] {
         holds(&Counts { edit, ..edited(bounds(1, 2), 1, 1) });
     }
 }
 
 #[test]
-fn a_recount_that_began_behind_the_announcement_sets_right_what_the_stream_lost() {
+fn a_recount_that_began_after_the_announcement_corrects_a_loss_of_the_stream() {
     holds(&trimmed(2, 1, bounds(1, 2)));
 }
 
 #[test]
-fn two_recounts_at_once_set_right_what_the_stream_lost() {
+fn two_concurrent_recounts_correct_a_loss_of_the_stream() {
     holds(&trimmed(1, 1, 2));
 }
 
 #[test]
-fn what_the_log_lost_is_a_loss_that_a_recount_sets_right() {
+fn a_message_that_the_log_lost_is_a_loss_that_a_recount_corrects() {
     holds(&holed(2, 1, bounds(1, 2)));
 }
 
 #[test]
-fn two_recounts_at_once_set_right_what_the_log_lost() {
+fn two_concurrent_recounts_correct_a_loss_of_the_log() {
     holds(&holed(1, 1, 2));
     holds(&Counts { error: -1, ..holed(1, 1, 2) });
 }
 
 #[test]
-fn losses_follow_each_other_and_the_log_loses_announcements() {
+fn losses_may_follow_each_other_and_the_log_may_lose_announcements() {
     let lossy = |changes, moves, losses, holes| Budget { changes, moves, edits: 0, losses, holes, jumps: 0, ends: 0 };
     for budget in [lossy(2, bounds(0, 1), 2, 0), lossy(bounds(1, 2), 1, 1, 1), lossy(bounds(1, 2), 1, 0, 2)] {
         holds(&Counts::new(budget, 1));
@@ -108,17 +108,17 @@ fn losses_follow_each_other_and_the_log_loses_announcements() {
 }
 
 #[test]
-fn a_relay_that_begins_behind_what_was_sent_is_found_out_by_the_back_link() {
+fn a_relay_that_begins_after_unacknowledged_messages_is_found_out_by_the_back_link() {
     holds(&Counts { recounts: 1, ..sound(2, 1) }.without(&[Rule::BeginsAtFed]));
 }
 
 #[test]
-fn a_relay_that_begins_behind_what_was_sent_loses_changes_if_no_back_link_is_compared() {
+fn a_relay_that_begins_after_unacknowledged_messages_loses_changes_if_back_links_are_not_compared() {
     breaks(&sound(1, 1).without(&[Rule::BeginsAtFed, Rule::BackLink]), WRONG);
 }
 
 #[test]
-fn a_log_that_loses_a_message_loses_changes_if_no_back_link_is_compared() {
+fn a_log_that_loses_a_message_loses_changes_if_back_links_are_not_compared() {
     breaks(&holed(1, 1, 1).without(&[Rule::BackLink]), WRONG);
 }
 
@@ -129,7 +129,7 @@ fn without_the_filter_a_copy_is_added_again() {
 }
 
 #[test]
-fn without_the_filter_of_its_place_a_fold_adds_a_copy_again() {
+fn without_the_filter_of_its_position_a_fold_adds_a_copy_again() {
     breaks(&sound(1, 1).without(&[Rule::FilterStored]), LIE);
     breaks(&trimmed(1, 1, 1).without(&[Rule::FilterStored]), WRONG);
 }
@@ -140,33 +140,33 @@ fn a_recount_that_does_not_wait_for_its_marker_counts_changes_that_are_still_to_
 }
 
 #[test]
-fn a_tail_without_the_folds_place_and_filter_takes_a_copy_for_a_change() {
+fn a_tail_without_the_folds_position_and_filter_counts_a_copy_as_a_change() {
     breaks(&edited(1, 1, 1).without(&[Rule::TailFromFold]), WRONG);
 }
 
 #[test]
-fn a_tail_that_begins_after_the_rows_were_read_misses_what_the_counter_has_not() {
+fn a_tail_that_begins_after_the_rows_were_read_misses_changes_that_the_counter_lacks() {
     breaks(&edited(1, 1, 1).without(&[Rule::TailBeforeRows]), WRONG);
 }
 
 #[test]
-fn a_tail_that_ends_before_the_counters_version_misses_what_the_counter_has() {
+fn a_tail_that_ends_before_the_counters_version_misses_changes_that_the_counter_has() {
     breaks(&edited(1, 1, 1).without(&[Rule::TailToVersion]), WORSE);
 }
 
 #[test]
-fn an_update_that_compares_the_version_alone_overwrites_an_edit_that_is_corrected_then() {
+fn an_update_that_only_compares_the_version_overwrites_an_edit_that_is_corrected_then() {
     breaks(&edited(1, 1, 1).without(&[Rule::ValuesCompared]), WORSE);
 }
 
 #[test]
-fn a_correction_that_does_not_name_what_it_has_seen_corrects_twice() {
+fn a_correction_that_does_not_state_what_it_has_seen_corrects_twice() {
     breaks(&edited(1, 0, 2).without(&[Rule::Seen]), WORSE);
 }
 
-/// A copy of what was lost is not added either, once a section behind it is there.
+/// A copy of the lost records is not added, either, once there is a section after it.
 #[test]
-fn an_announcement_that_does_not_raise_the_filter_is_found_again_as_a_hole() {
+fn an_announcement_that_does_not_advance_the_filter_is_found_again_as_a_hole() {
     breaks(&trimmed(1, 1, 1).without(&[Rule::Raised]), FALSE_HOLE);
 }
 
@@ -177,6 +177,6 @@ fn a_tail_that_begins_before_an_announcement_corrects_nothing() {
 }
 
 #[test]
-fn a_correction_that_does_not_name_the_loss_takes_what_was_lost_for_what_is_to_come() {
+fn a_correction_that_does_not_name_the_loss_treats_lost_changes_as_still_to_come() {
     breaks(&trimmed(1, 1, 1).without(&[Rule::LossNamed]), WORSE);
 }

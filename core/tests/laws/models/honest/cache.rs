@@ -1,5 +1,4 @@
-//! The cache: what a fold tells it, what an API fills in, and what it forgets when it fails over. What it does is the `Slot`
-//! that ships.
+//! The cache: what a fold writes, what an API fills in, and what is lost in a failover. It is the production `Slot`.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +8,23 @@ use super::fold::Fold;
 use super::{Rule, State, Step, World};
 use crate::intern::Number;
 
-/// What the cache has of the one counter.
+/// The cache's contents for the one counter.
 pub(super) type Cached = Slot<()>;
 
-/// What a fold asks of the cache: standings and counters by number.
+/// A request of a fold to the cache, with standings and counters by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Request {
     TakeOver { number: u8, standing: Number },
     Tell { stamp: Stamp, counter: Option<Number>, standing: Option<Number> },
 }
 
-/// What it answers.
+/// The answer of the cache.
 enum Answer {
     TakenOver(Option<TakeOver>),
     Told(Told),
 }
 
-/// An API that found no value: its token, the standing that it found, and the counter once it has read that.
+/// An API that found no value: its token, the standing that it found, and the counter once it has read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Fill {
     token: FillToken,
@@ -34,7 +33,7 @@ pub(super) struct Fill {
 }
 
 impl World {
-    /// What an API gets.
+    /// What an API gets from the cache.
     pub(super) fn got(&self, state: &State) -> Option<(StandingAt, Value)> {
         let slot = self.slots.get(state.slot);
         let stated = slot.held.as_ref()?.stated.clone();
@@ -77,7 +76,7 @@ impl World {
         }
     }
 
-    /// The fold takes the partition of the cache over, or tells it the counter, the standing or both.
+    /// The fold takes over the partition of the cache, or writes the counter, the standing or both.
     pub(super) fn tell(&self, state: &State, at: usize, fold: &Fold, next: &mut Vec<(Step, State)>) {
         let (place, filter) = fold.settled;
         let standing = self.standing(state, place, filter);
@@ -108,7 +107,7 @@ impl World {
         }
     }
 
-    /// A fold hears at once what came of a request; or it gives up on it, and it arrives late or never.
+    /// A fold learns the outcome of a request at once, or gives up on it, and it arrives late or never.
     fn sends(&self, state: State, at: usize, request: Request, next: &mut Vec<(Step, State)>) {
         if state.lateness > 0 {
             let mut late = State { lateness: state.lateness - 1, ..state.clone() };
@@ -153,7 +152,7 @@ impl World {
         answer
     }
 
-    /// The API's steps where it finds no value.
+    /// The API's steps if it finds no value.
     fn fill(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let mut slot = (*self.slots.get(state.slot)).clone();
         let Some(fill) = state.fill else {

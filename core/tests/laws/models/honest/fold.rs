@@ -1,4 +1,4 @@
-//! The folds of the partition: the one that has it, and one that lost it and goes on.
+//! The folds of the partition: its owner, and a zombie that has lost it.
 
 use tally_core::cached::{StandingAt, TakeOver};
 use tally_core::changes::{Body, Message, Place, Standing};
@@ -12,19 +12,19 @@ use crate::intern::Number;
 /// A process that folds the partition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Fold {
-    /// Everything before this offset is in the table, and the filter there.
+    /// The offset before which everything is in the table, and the filter there.
     pub(super) settled: (u8, Number),
-    /// Everything before this one was taken.
+    /// The offset before which everything was read.
     pub(super) taken: u8,
-    /// The counter as it is thought to be in the table.
+    /// The counter as the fold believes it is in the table.
     pub(super) stored: Number,
-    /// Its hold on the cache, and whether that has to be told of the counter.
+    /// Its hold on the cache, and whether it has to write the counter there.
     pub(super) hold: Option<TakeOver>,
     pub(super) owes: bool,
 }
 
 impl Fold {
-    /// A fold that begins at what is stored.
+    /// A fold that begins at the stored position.
     pub(super) fn new(table: Table) -> Self {
         let Table { counter, place, filter, .. } = table;
         Self { settled: (place, filter), taken: place, stored: counter, hold: None, owes: false }
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// The fold writes what it has taken, if the counter is as it thinks; otherwise it has the counter now.
+    /// The fold writes its changes if the counter is as it expects; otherwise it learns the current counter.
     fn write(&self, state: &State, at: usize, fold: &Fold, next: &mut Vec<(Step, State)>) {
         let Some(counter) = self.applied(state, fold) else { return };
         if state.table.counter != fold.stored {
@@ -61,7 +61,7 @@ impl World {
         next.push((Step::WriteCounter { fold: at }, State { table, ..state.with_fold(at, written) }));
     }
 
-    /// The counter with what the fold has taken, if that changes it.
+    /// The counter after the fold's changes, if that is another one.
     fn applied(&self, state: &State, fold: &Fold) -> Option<Counter> {
         let (flush, before) = (self.flush(state, fold), self.counters.get(fold.stored));
         let pending = flush.counters.values().next()?;
@@ -70,7 +70,7 @@ impl World {
         (changes || self.obeys(Rule::ChangedBackWritten)).then_some(counter)
     }
 
-    /// A fold that has nothing to write has settled what it has taken.
+    /// The fold after everything read is settled, because there is nothing to write.
     fn settled(&self, state: &State, fold: &Fold) -> Fold {
         if self.applied(state, fold).is_some() {
             return fold.clone();
@@ -79,7 +79,7 @@ impl World {
         Fold { settled: (fold.taken, filter), ..fold.clone() }
     }
 
-    /// What the fold has taken and not written.
+    /// The changes that the fold has read and not written.
     fn flush(&self, state: &State, fold: &Fold) -> Flush {
         let ((begin, filter), log) = (fold.settled, self.logs.get(state.log));
         let filter = (*self.filters.get(filter)).clone();
@@ -96,7 +96,7 @@ impl World {
         flush
     }
 
-    /// The fold stores its standing, and how far it is. An old position never replaces a newer one.
+    /// The fold stores its standing and its position. An old position never replaces a newer one.
     fn store_standing(&self, state: &State, at: usize, fold: &Fold, next: &mut Vec<(Step, State)>) {
         let (place, filter) = match self.obeys(Rule::StoredBehindCounters) {
             true => fold.settled,
@@ -120,13 +120,13 @@ impl World {
         self.standings.number(StandingAt { at: place(before), standing })
     }
 
-    /// An announcement as it is compared with others.
+    /// An announcement in the form in which it is compared with others.
     pub(super) fn compared(&self, log: &[Message], loss: Option<Place>) -> Option<Place> {
         if self.obeys(Rule::ByPlace) { loss } else { number_of(&log[offset::<usize>(loss?)]) }
     }
 }
 
-/// The number of a loss that a message announces, in the form of a place: a mutant compares these.
+/// The number of the loss that a message announces, in the form of a position; a mutant compares these.
 fn number_of(message: &Message) -> Option<Place> {
     let Body::Lost(lost) = &message.body else { return None };
     u8::try_from(lost.number.0).ok().map(place)

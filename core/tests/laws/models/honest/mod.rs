@@ -1,16 +1,15 @@
-//! What answers may claim: rows change on two stream shards, which a relay feeds into one partition of the log `changes`; a
-//! fold counts, tells the cache and stores its standing; an API takes the standing of the partition and then reads the counter.
-//! Where there is Kafka, events are acknowledged before they become rows, and a consumer says by when all of them had.
-//! Stream is lost and announced, and an audit repairs it. The cache is late, fails, or fails over and forgets its last
-//! commands; a second fold may have taken the partition over while the first one goes on. Any of them may stand still at any
-//! point.
+//! The claims of answers. Rows change on two stream shards, which a relay copies into one partition of the log `changes`. A
+//! fold counts, updates the cache and stores its standing. An API reads the standing of the partition and then the counter. In
+//! worlds with Kafka, events are acknowledged before they become rows, and a consumer states by when all of them had. Parts of
+//! the stream are lost and announced, and an audit repairs them. The cache is late, fails, or loses its last commands in a
+//! failover; a second fold may have taken over the partition while the first one goes on. Any process may stop at any point.
 //!
-//! Filter, standing, fold, counter, cache and answer are those that ship. An answer that says exact with `as_of` = t is between the sums
-//! of the least and of the greatest values that the shards had from t on: their rows or, where there is Kafka, the events that it
-//! had acknowledged. No answer calls a number exact that lacks the
-//! correction of a loss that its standing knows.
+//! Filter, standing, fold, counter, cache and answer are the production ones. An exact answer with `as_of` = t lies between
+//! the sums of the least and of the greatest values that the shards had from t on: those of their rows or, with Kafka, those
+//! of the events that it had acknowledged. No answer calls a number exact that lacks the correction of a loss that its
+//! standing knows.
 //!
-//! What is between those sums stays there while time goes on, so an answer that is given much later is judged at once.
+//! A number between those sums stays there as time goes on, so an answer that is given much later can be judged at once.
 
 mod cache;
 mod fold;
@@ -35,49 +34,49 @@ use stream::Loss;
 /// A rule that a mutant leaves out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
-    /// The API takes the standing before it reads the counter.
+    /// The API reads the standing before the counter.
     StandingFirst,
-    /// An answer keeps the `as_of` of the standing that it was judged by.
+    /// An answer keeps the `as_of` of the standing by which it was judged.
     AsOfStays,
     /// An answer's `as_of` is no later than `safe_at`.
     NoLaterThanSafe,
-    /// A `safe_at` counts beside a standing that is not older than what was stored with it.
+    /// A `safe_at` only counts beside a standing that is not older than what was stored with it.
     SafeBeforeStanding,
-    /// A loss is announced before anything behind it.
+    /// A loss is announced before anything after it.
     AnnouncedFirst,
-    /// A counter with anything behind a loss carries the announcement.
+    /// A counter with anything after a loss contains the announcement.
     Gap,
-    /// Announcements are compared by their places: a mutant compares the numbers of the losses.
+    /// Announcements are compared by their positions: a mutant compares the numbers of the losses.
     ByPlace,
-    /// A counter that changed, and changed back, is written all the same: another fold may have written what is between.
+    /// A counter that changed and changed back is written nevertheless: another fold may have written the value in between.
     ChangedBackWritten,
     /// The standing is stored once every change before it is in the table.
     StoredBehindCounters,
-    /// The cache is told of a standing once it is told of every change before that.
+    /// A standing is written to the cache after every change before it.
     MovedBehindValues,
-    /// The cache is also told of what was found to be in the counter already.
+    /// The cache is also updated with changes that were found to be in the counter already.
     ToldWhatIsIn,
-    /// A write to a cache that forgot an earlier one is refused.
+    /// A write to a cache that lost an earlier one is refused.
     ForgettingNoticed,
 }
 
 /// The bounds of a run.
 struct World {
-    /// How many ticks follow the first.
+    /// The number of ticks after the first.
     ticks: u8,
-    /// What is written on each stream shard, in this order: what the shard gains.
+    /// The writes on each stream shard in order: the gains of the shard.
     writes: [&'static [i8]; 2],
-    /// The stream shards that may lose what was not read.
+    /// The stream shards that may lose records that were not read.
     lossy: &'static [usize],
-    /// Whether answers come from the cache; otherwise from the table.
+    /// Whether answers come from the cache; otherwise they come from the table.
     cached: bool,
-    /// Whether events become rows by way of Kafka; otherwise they are rows at once.
+    /// Whether events become rows through Kafka; otherwise they are rows at once.
     kafka: bool,
-    /// How many folds there are.
+    /// The number of folds.
     folds: usize,
     /// Whether the cache drops values.
     expires: bool,
-    /// How often the cache fails over, a request of a fold is given up on, and a fold takes the cache over.
+    /// How often the cache fails over, a request of a fold is given up, and a fold takes over the cache.
     failovers: u8,
     late: u8,
     numbers: u8,
@@ -87,7 +86,7 @@ struct World {
     standings: Interned<StandingAt>,
     slots: Interned<Cached>,
     logs: Interned<Vec<Message>>,
-    /// Up to which record of each stream shard a log is before an offset.
+    /// The last record of each stream shard in the log before an offset.
     reached: Memo<(Number, u8), [u8; 2]>,
 }
 
@@ -102,7 +101,7 @@ struct State {
     written: [Vec<u8>; 2],
     /// What the consumer has stored.
     safe: SafeTimes,
-    /// How many records of each are in the log, or lost, and up to which tick each is stated as fed.
+    /// The number of records of each shard that are in the log or lost, and the tick up to which each is stated as complete.
     relayed: [u8; 2],
     stated: [u8; 2],
     losses: [Loss; 2],
@@ -111,10 +110,10 @@ struct State {
     folds: Vec<Fold>,
     held: Option<Held>,
     slot: Number,
-    /// What the cache fails over to, once that has fallen behind.
+    /// The contents after a failover, once the replica has fallen behind.
     replica: Option<Number>,
     failovers: u8,
-    /// Requests that were given up on, and how many may be still.
+    /// Requests that were given up, and how many more may be.
     late: Vec<Request>,
     lateness: u8,
     /// The last take-over number.
@@ -122,7 +121,7 @@ struct State {
     fill: Option<Fill>,
 }
 
-/// What the table has.
+/// The contents of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Table {
     counter: Number,
@@ -132,7 +131,7 @@ struct Table {
     filter: Number,
 }
 
-/// What an API that reads the table has in hand.
+/// What an API that reads the table has read so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Held {
     Standing(Number),
@@ -199,7 +198,7 @@ impl World {
         Self { cached: true, numbers: 1, ..Self::table() }
     }
 
-    /// Behind Kafka, and nothing is lost.
+    /// With Kafka and without losses.
     fn kafka() -> Self {
         Self { kafka: true, lossy: &[], ..Self::table() }
     }
@@ -216,13 +215,13 @@ impl World {
         Value::from(&*self.counters.get(counter))
     }
 
-    /// The answer about a counter beside a standing, as the table has them.
+    /// The answer about a counter with a standing, as the table has them.
     fn serve(&self, standing: Number, counter: Number) -> Served {
         serve(&self.standings.get(standing).standing, CounterKind::Set, Some(&self.counters.get(counter)))
     }
 
-    /// What is answered of a value beside a standing. An API may have read long ago, or just now, what the consumer stored: what
-    /// counts beside the standing is the same.
+    /// The answer about a value with a standing. An API may have read the consumer's state long ago or just now; what counts
+    /// with the standing is the same.
     fn answer(&self, state: &State, stated: &StandingAt, value: &Value) -> Served {
         let answer = value.serve(&stated.standing, CounterKind::Set);
         if !self.kafka || !self.obeys(Rule::NoLaterThanSafe) {
@@ -242,7 +241,8 @@ impl World {
         if answer.exact && !state.was(&answer) {
             return Some(LIE);
         }
-        // What a shard comes to, and without a loss that the standing does not know: its correction may be in or not.
+        // The sum of a shard, and that without a loss that the standing does not know: its correction may or may not be
+        // included.
         let due = |shard: usize| match state.losses[shard] {
             Loss::Announced { at, .. } if stated.at > place(at) => {
                 [self.due(state, value.version.max(place(at + 1)))[shard]; 2]
@@ -258,7 +258,7 @@ impl World {
         (answer.exact && !is_due).then_some(OLD)
     }
 
-    /// The API takes what it will answer by.
+    /// The API reads what it needs for an answer.
     fn hold(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let Table { counter, standing, .. } = state.table;
         let held = if !self.obeys(Rule::StandingFirst) {
@@ -273,7 +273,7 @@ impl World {
         }
     }
 
-    /// What would be wrong with an answer that the API gives by what it holds.
+    /// What would be wrong with an answer that the API gives now.
     fn judge_held(&self, state: &State) -> Option<&'static str> {
         let Table { counter, standing, .. } = state.table;
         match state.held? {
@@ -288,7 +288,7 @@ impl World {
 }
 
 impl State {
-    /// Whether the shards came to this at some moments since `as_of`.
+    /// Whether the shards had these values at some time since `as_of`.
     fn was(&self, answer: &Served) -> bool {
         let since = usize::try_from(answer.as_of.0).expect("a few ticks");
         let [(a, b), (c, d)] = self.ranges[since].map(|(least, greatest)| (i64::from(least), i64::from(greatest)));
@@ -296,7 +296,7 @@ impl State {
     }
 }
 
-/// The partition's stream shards, and the shard of the counter that each feeds.
+/// The stream shards of the partition, and the counter's shard that each feeds.
 fn stream_shard(shard: usize) -> StreamShard {
     StreamShard::from(["2024/a", "2024/b"][shard])
 }
@@ -369,7 +369,7 @@ impl Model for World {
         } else {
             self.hold(state, next);
         }
-        // Folds differ in nothing but their place, so states that differ only by a swap are one.
+        // Folds are interchangeable, so states that differ only by a swap are one.
         next.iter_mut().for_each(|(_, state)| state.folds.sort_unstable());
     }
 

@@ -9,11 +9,11 @@ use super::super::{likes, number, offset, place, position, sections, sequence, w
 use super::{INITIAL, Rule, State, Step, World, message, part, stream_shard, time};
 use crate::intern::Number;
 
-/// What became of the one loss of a stream shard.
+/// The state of the one loss of a stream shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Loss {
     None,
-    /// What was not read is trimmed, up to this record, and came to `lost`. The loss has its number.
+    /// The records up to this one were trimmed unread, and their sum is `lost`. The loss has its number.
     Met {
         number: u8,
         to: u8,
@@ -29,7 +29,7 @@ pub(super) enum Loss {
 }
 
 impl World {
-    /// Rows change, the relay feeds the log, and stream is lost.
+    /// Rows change, the relay writes the log, and parts of the stream are lost.
     pub(super) fn stream(&self, state: &State, next: &mut Vec<(Step, State)>) {
         if self.kafka {
             self.keep(state, next);
@@ -48,8 +48,8 @@ impl World {
         }
     }
 
-    /// The consumer stores by when everything acknowledged is a row: the tick of the first event that is none. What is stored
-    /// in a tick counts from the next one on.
+    /// The consumer stores by when every acknowledged event is a row: the tick of the first one that is not. What is stored in
+    /// a tick counts from the next one on.
     fn keep(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let first = |shard: usize| state.acknowledged[shard].get(state.written[shard].len()).copied();
         let safe_at = first(0).into_iter().chain(first(1)).fold(state.tick, u8::min);
@@ -84,7 +84,7 @@ impl World {
         next.push((step, after));
     }
 
-    /// The relay sends the next records, as many as there are or fewer.
+    /// The relay sends the next records, all or fewer.
     fn relay(&self, state: &State, shard: usize, next: &mut Vec<(Step, State)>) {
         let back = state.relayed[shard];
         let begin = match state.losses[shard] {
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// A section that links back to one record, and has those behind another one up to a third.
+    /// A section with a back-link to one record, and with the records after another one up to a third.
     fn section(&self, state: &State, shard: usize, [back, begin, to]: [u8; 3]) -> Section {
         let fed = Some(time(state.fed(shard, to)));
         let entries = (begin + 1..=to).map(|at| self.entry(shard, at)).collect();
@@ -136,8 +136,8 @@ impl World {
         }
     }
 
-    /// An audit compares the counter with the rows, corrects it, and closes the losses once it finds it equal. Its tail
-    /// begins at what is stored as folded, behind every announced loss.
+    /// An audit compares the counter with the rows, corrects it, and closes the losses once it finds the counter equal. Its
+    /// tail begins at the stored position, after every announced loss.
     pub(super) fn audit(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let begin = state.table.place;
         let is_behind = |loss: &Loss| !matches!(loss, Loss::Announced { at, .. } if *at >= begin);
@@ -172,18 +172,18 @@ impl World {
         }
     }
 
-    /// What each shard comes to before a place of the log, what is lost included.
+    /// The sum of each shard before a position of the log, including what is lost.
     pub(super) fn due(&self, state: &State, before: Place) -> [i64; 2] {
         let reached = self.reached(state.log, offset(before));
         [0, 1].map(|shard| i64::from(INITIAL[shard]) + self.gains(shard, reached[shard]))
     }
 
-    /// What the records of a stream shard up to one come to.
+    /// The sum of the records of a stream shard up to one.
     fn gains(&self, shard: usize, to: u8) -> i64 {
         self.writes[shard][..usize::from(to)].iter().map(|gain| i64::from(*gain)).sum()
     }
 
-    /// Up to which record of each stream shard the log is before an offset, what is lost included.
+    /// The last record of each stream shard in the log before an offset, including lost ones.
     fn reached(&self, log: Number, offset: u8) -> [u8; 2] {
         self.reached.get((log, offset), || {
             let mut filter = Filter::default();
@@ -198,7 +198,7 @@ impl World {
         })
     }
 
-    /// Appends to the log; answers the offset.
+    /// Appends to the log, and returns the offset.
     fn append(&self, state: &mut State, body: Body) -> u8 {
         let mut log = (*self.logs.get(state.log)).clone();
         let offset = u8::try_from(log.len()).expect("the log is short");
@@ -209,12 +209,12 @@ impl World {
 }
 
 impl State {
-    /// Up to which record a stream shard is written.
+    /// The last record that is written on a stream shard.
     fn unread_to(&self, shard: usize) -> u8 {
         u8::try_from(self.written[shard].len()).expect("records are few")
     }
 
-    /// Up to which tick a stream shard is fed, if it is relayed up to a record.
+    /// The tick up to which a stream shard is complete if it is relayed up to a record.
     fn fed(&self, shard: usize, relayed: u8) -> u8 {
         self.written[shard].get(usize::from(relayed)).copied().unwrap_or(self.tick)
     }

@@ -1,4 +1,4 @@
-//! A process that folds the log: the partition that ships, between the tables and the log.
+//! A process that folds the log: the production partition, between the tables and the log.
 
 use tally_core::fold::{After, Counter, Flush, Mark, Partition, Position, ReadTo};
 use tally_core::time::UnixMillis;
@@ -11,22 +11,22 @@ use crate::intern::Number;
 pub(super) struct Fold {
     stage: Stage,
     pub(super) partition: Number,
-    /// What was stated when it read that last, or its own statement since.
+    /// The statement as it was last read, or the fold's own statement since.
     known: Stated,
     /// What it wrote last.
     pub(super) written: Number,
-    /// Its place is not in the log any more.
+    /// Whether its position is no longer in the log.
     pub(super) is_lost: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Stage {
-    /// It has read what is stored, and does not know the log.
+    /// It has read the stored position, and does not know the log yet.
     Begun {
         position: Number,
     },
     Reads,
-    /// It has stated up to where it has read, and writes this.
+    /// It has stated how far it has read, and writes this.
     Writes(Number),
 }
 
@@ -44,7 +44,7 @@ impl Fold {
 }
 
 impl Stated {
-    /// What it says that was read.
+    /// The readings that the statement contains.
     fn readings(self) -> impl Iterator<Item = ReadTo> {
         self.read.into_iter().chain(self.last.map(|last| ReadTo { at: self.at, last }))
     }
@@ -78,7 +78,7 @@ impl Regrown {
         }
     }
 
-    /// Begins in the log as it is.
+    /// Begins in the current log.
     fn look(&self, state: &State, i: usize, position: Number) -> State {
         let found = State { is_found: true, ..state.clone() };
         let mut position = (*self.positions.get(position)).clone();
@@ -110,9 +110,9 @@ impl Regrown {
                 next.push((Step::Read { fold: i }, State { is_found: true, ..state.clone() }));
             } else {
                 let taken = partition.take(at, NOW, &self.messages.get(appended.message));
-                // It states and writes nothing behind a hole that it has not stored as a loss.
+                // Nothing is stated or written after a hole that is not stored as a loss yet.
                 let is_found = taken.hole.is_some();
-                // Where nothing is to be written, all of it is.
+                // If there is nothing to write, everything is written.
                 let is_written = partition.is_empty() && partition.is_sure();
                 let written = if is_written { self.flushes.number(partition.flush()) } else { fold.written };
                 let read = state.with(i, Fold { partition: self.partitions.number(partition), written, ..fold });
@@ -125,7 +125,7 @@ impl Regrown {
         self.store(state, i, next);
     }
 
-    /// States up to where it has read; then it may write.
+    /// States how far it has read; then it may write.
     fn state_read(&self, state: &State, i: usize) -> State {
         let fold = state.folds[i];
         let mut partition = (*self.partitions.get(fold.partition)).clone();
@@ -143,7 +143,7 @@ impl Regrown {
         after
     }
 
-    /// Replaces what is stated, if the fold knows that; otherwise it compares what others have stated meanwhile.
+    /// Replaces the statement if the fold knows the current one; otherwise it compares what others have stated meanwhile.
     fn stated(&self, state: &State, i: usize, stated: Stated) -> (State, bool) {
         let (fold, stands) = (state.folds[i], state.tables.stated);
         if fold.known == stands || !self.obeys(Rule::StatementsCompared) {
@@ -159,7 +159,7 @@ impl Regrown {
         (state.with(i, Fold { partition: self.partitions.number(partition), known: stands, ..fold }), false)
     }
 
-    /// Stores its standing, and then where the next fold begins. Neither ever goes back.
+    /// Stores its standing, and then the position for the next fold. Neither ever goes back.
     fn store(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
         let (fold, tables) = (state.folds[i], state.tables);
         let Flush { position, standing, .. } = &*self.flushes.get(fold.written);
@@ -185,7 +185,7 @@ impl State {
     }
 }
 
-/// The counter with what it lacks of the flush, if that changes it.
+/// The counter after the missing part of the flush, if that is another one.
 fn applied(flush: &Flush, counter: &Counter) -> Option<Counter> {
     let pending = flush.counters.values().next()?;
     flush.apply(Some(counter), pending, UnixMillis(0)).map(|After { counter, .. }| counter)

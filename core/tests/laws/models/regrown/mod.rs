@@ -1,10 +1,10 @@
-//! A log that loses its end and grows on: other messages stand where those stood that folds have read, stated and written.
+//! A log that loses its end and grows again: other messages are where folds have read, stated and written.
 //!
-//! There are one stream shard, one relay that may fall back to where the stream shard is stored as fed, two folds of which
-//! one may be a zombie, and one counter. Every record adds one. The log holds real messages; the folds run the partition and
-//! the counter that ship. A fold whose place is not in the log any more reads nothing before it begins again, as Kafka's client
-//! notices; what it has read it may still write. What comes after a loss is known is the business of the other models: a world
-//! ends well when a fold has found out.
+//! There are one stream shard, one relay that may fall back to the stored position, two folds of which one may be a zombie,
+//! and one counter. Every record adds one. The log contains real messages; the folds run the production partition and counter.
+//! A fold whose position is no longer in the log reads nothing until it begins again, since Kafka's client notices; it may
+//! still write what it has read. What happens after a loss is known is left to the other models: a world ends well when a fold
+//! has found the loss.
 
 mod fold;
 mod tests;
@@ -19,19 +19,19 @@ use super::{likes, number, offset, opened, place, position, sections, weighed};
 use crate::explore::Model;
 use crate::intern::{Interned, Number};
 
-/// When every message is read and appended. Rows are written earlier: record `k` of the stream at the time `k`.
+/// The time at which every message is read and appended. Rows are written earlier: record `k` of the stream at the time `k`.
 const NOW: UnixMillis = UnixMillis(100);
 
 /// A rule that a mutant breaks.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
-    /// A fold states up to where it has read, and the last message, before it writes a counter.
+    /// A fold states how far it has read, and the last message, before it writes a counter.
     ReadStated,
-    /// A fold replaces a statement only if it has compared that one: a mutant replaces any earlier one.
+    /// A fold replaces a statement only after comparing it: a mutant replaces any earlier one.
     StatementsCompared,
     /// A position is stored with its last message.
     PositionMarked,
-    /// The messages are compared: a mutant compares the end of the log alone.
+    /// The messages are compared: a mutant only compares the end of the log.
     Compared,
     /// Nothing is written before the furthest stated message was found.
     SureFirst,
@@ -41,7 +41,7 @@ enum Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Budget {
     records: u8,
-    /// The relay says what it has fed.
+    /// The relay states up to when it is complete.
     statements: u8,
     /// The relay falls back.
     falls: u8,
@@ -58,7 +58,7 @@ struct Appended {
     elections: u8,
 }
 
-/// What is in the tables.
+/// The contents of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Tables {
     counter: Number,
@@ -66,30 +66,30 @@ struct Tables {
     position: Number,
 }
 
-/// The item that folds state in. A fold writes it once it has compared what it held.
+/// The item with the folds' statement. A fold writes it after comparing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Stated {
     standing: Number,
-    /// The place of the standing, and the last message before it.
+    /// The position of the standing, and the last message before it.
     at: Place,
     last: Option<Mark>,
-    /// Up to where a fold has read that writes counters.
+    /// How far the fold that writes counters has read.
     read: Option<ReadTo>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
-    /// How many records the stream has.
+    /// The number of records in the stream.
     stream: u8,
-    /// How many of them the relay had acknowledged.
+    /// The number of acknowledged records of the relay.
     sent: u8,
-    /// How many are stored as fed.
+    /// The number of records that are stored as fed.
     fed: u8,
     log: Vec<Appended>,
     tables: Tables,
     folds: [Fold; 2],
     left: Budget,
-    /// A fold has found that the log is another one.
+    /// Whether a fold has found that the log is another one.
     is_found: bool,
 }
 
@@ -113,7 +113,7 @@ enum Step {
 struct Regrown {
     budget: Budget,
     removed: &'static [Rule],
-    /// What has happened when the world begins.
+    /// The steps before the world begins.
     begun: &'static [Step],
     key: RowKey,
     shard: StreamShard,
@@ -150,7 +150,7 @@ impl Regrown {
         !self.removed.contains(&rule)
     }
 
-    /// What the relay sends: the record behind what was acknowledged, or no more than that.
+    /// The relay's next message: the record after the acknowledged ones, or only that position.
     fn section(&self, sent: u8, has_entry: bool) -> Message {
         let entry = |at: u8| weighed(&self.key, &format!("m{at}"), [0, 1], at + 1);
         let (entries, to) = if has_entry { (vec![entry(sent)], sent + 1) } else { (Vec::new(), sent) };
@@ -184,7 +184,7 @@ impl Regrown {
         }
     }
 
-    /// The log keeps so many messages.
+    /// The log keeps only its first messages.
     fn lose_end(&self, state: &State, next: &mut Vec<(Step, State)>) {
         if state.left.ends == 0 {
             return;
@@ -200,7 +200,7 @@ impl Regrown {
         }
     }
 
-    /// What a reader of all of the log knows; whether it has found a hole.
+    /// The filter of a reader of the whole log, and whether it has found a hole.
     fn end(&self, state: &State) -> (Filter, bool) {
         let (mut filter, mut hole) = (Filter::default(), false);
         for (at, appended) in state.log.iter().enumerate() {
@@ -210,7 +210,7 @@ impl Regrown {
         (filter, hole)
     }
 
-    /// Whether an API that takes the stored standing, and reads the counter now, calls a number exact that is not.
+    /// Whether an API that reads the stored standing, and the counter now, wrongly calls a number exact.
     fn lies(&self, state: &State) -> bool {
         let standing = self.standings.get(state.tables.stated.standing);
         let served =
@@ -292,7 +292,7 @@ impl Model for Regrown {
         if state.is_found && state.left.ends == self.budget.ends {
             return Some(FALSE_LOSS.to_owned());
         }
-        // What lies behind a hole is wrong until a recount has passed, and says so.
+        // What comes after a hole is wrong until a recount has passed, and is marked so.
         let is_known = state.is_found || self.end(state).1;
         (!is_known && self.is_at_rest(state) && !self.is_right(state)).then(|| WRONG.to_owned())
     }

@@ -1,4 +1,4 @@
-//! The log, as a reader of each partition has taken it.
+//! The log as a reader of each partition sees it.
 
 use tally_core::changes::{Body, Filter, Item, Lost, Message, Opened};
 use tally_core::ids::StreamShard;
@@ -8,7 +8,7 @@ use super::super::{number, opened, place};
 use super::{PARTITIONS, Relays, Rule, stream_shard};
 use crate::intern::Number;
 
-/// When every message is appended. Where it lies matters no more than that: here it matters whether a loss was announced.
+/// The time at which every message is appended. Only the announcement of losses matters here.
 const THEN: UnixMillis = UnixMillis(0);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,10 +18,10 @@ pub(super) struct Log([Reader; PARTITIONS as usize]);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Reader {
     filter: Filter,
-    /// The records that it accepted, each with whether a loss was announced before it.
+    /// The accepted records, each with whether a loss was announced before it.
     accepted: Vec<(u8, bool)>,
     hole: bool,
-    /// The log has lost a message that it had acknowledged.
+    /// Whether the log has lost an acknowledged message.
     lost: bool,
 }
 
@@ -50,13 +50,13 @@ impl Reader {
         *hole |= taken.hole.is_some();
     }
 
-    /// The reader's place is not in the log any more.
+    /// The reader's position is no longer in the log.
     fn jump(&mut self) {
         self.filter.jump(place(0_u8), THEN);
         (self.hole, self.lost) = (true, true);
     }
 
-    /// The message as a mutant takes it, which ends every stream shard that an announcement does not name.
+    /// The message as a mutant sees it, which ends every stream shard that an announcement does not name.
     fn completed(&self, message: &mut Message) {
         if let Body::Opened(Opened { shards, ended }) = &mut message.body {
             let named = |shard: &StreamShard| shards.iter().any(|opening| opening.shard == *shard);
@@ -72,7 +72,7 @@ impl Reader {
         self.announced_before(at).is_some()
     }
 
-    /// Whether a loss was announced before a record; `None` if that was not accepted.
+    /// Whether a loss was announced before a record; `None` if the record was not accepted.
     pub(super) fn announced_before(&self, at: u8) -> Option<bool> {
         self.accepted.iter().find(|(accepted, _)| *accepted == at).map(|(_, announced)| *announced)
     }
@@ -97,7 +97,7 @@ impl Reader {
         self.filter.standing().as_of
     }
 
-    /// Up to which record an open stream shard is in the partition.
+    /// The last record of an open stream shard in the partition.
     pub(super) fn reached(&self, shard: u8) -> Option<u8> {
         let shard = stream_shard(shard);
         self.filter.open_shards().find(|(open, _)| **open == shard).map(|(_, at)| at.map(number).unwrap_or_default())
@@ -105,7 +105,7 @@ impl Reader {
 }
 
 impl Relays {
-    /// The log once a message was appended and its reader has taken it, or once the log has lost that again.
+    /// The log after a message was appended and read, or after the log has lost it again.
     pub(super) fn appended(&self, log: Number, message: Number, is_lost: bool) -> Number {
         self.grown.get((log, message, is_lost), || {
             let mut after = (*self.logs.get(log)).clone();
@@ -124,14 +124,14 @@ impl Relays {
         })
     }
 
-    /// The log once the reader of a partition has jumped.
+    /// The log after the reader of a partition has jumped.
     pub(super) fn jumped(&self, log: Number, partition: usize) -> Number {
         let mut after = (*self.logs.get(log)).clone();
         after.0[partition].jump();
         self.logs.number(after)
     }
 
-    /// A message as the reader takes it, which a mutant does not look at in full.
+    /// A message as the reader sees it; a mutant ignores a part of it.
     fn as_read(&self, message: &Message) -> Message {
         let mut message = message.clone();
         match &mut message.body {

@@ -1,10 +1,11 @@
-//! The relay of one stream shard into two partitions of the log `changes`: two processes relay it without a lease, crash, and
-//! send messages that are given up on and land late; the log may lose a message that it has acknowledged; records may be
-//! trimmed before they are read. In some worlds the stream shard ends and a child follows.
+//! The relay of one stream shard into two partitions of the log `changes`. Two processes relay it without a lease, crash, and
+//! send messages that are given up and arrive late; the log may lose an acknowledged message; records may be trimmed before
+//! they are read. In some worlds the stream shard ends and has a child.
 //!
-//! Each process runs the machine that ships, the log holds the bytes it wrote, and a reader of each partition runs the filter
-//! that ships. The log read so equals the stream: each record is accepted once and in order, or the reader finds a hole. What
-//! is stored as fed is in every partition, and no standing claims a time of which a record is missing.
+//! Each process runs the production state machine, the log contains the bytes that it wrote, and a reader of each partition
+//! runs the production filter. The log as it is read equals the stream: each record is accepted once and in order, or the
+//! reader finds a hole. What is stored as fed is in every partition, and no standing claims a time from which a record is
+//! missing.
 
 mod log;
 mod process;
@@ -28,26 +29,27 @@ const PARTITIONS: u32 = 2;
 /// A rule that a mutant breaks: of a process, of its runner, of the store or of a reader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
-    /// A message is sent once the one before it in its partition is acknowledged: a mutant keeps two under way, sends each
-    /// again until it lands, and stores nothing meanwhile.
+    /// A message is sent after the previous one of its partition is acknowledged: a mutant keeps two under way, retries each
+    /// until it arrives, and stores nothing meanwhile.
     OneUnderWay,
     /// What is stored as fed is in every partition: a mutant stores what was read.
     FedBehindAnswers,
-    /// The first section after a take-over links back to what is stored as fed: a mutant's to nothing.
+    /// The first section after a take-over links back to the stored position: a mutant's to nothing.
     LinkAtTakeOver,
-    /// A reader compares back-links with what it has.
+    /// A reader compares back-links with what it has accepted.
     LinksCompared,
-    /// The closing of a stream shard is behind all of its entries: a mutant says it as soon as the end was read.
+    /// The closing of a stream shard comes after all of its entries: a mutant sends it as soon as the end was read.
     ClosingBehindEntries,
-    /// A time is stated once the records of before it are handed in: a mutant states it first.
+    /// A time is stated after the records before it are passed on: a mutant states it first.
     TimeBehindRecords,
-    /// The last time of a stream shard is of a request that found it open: a mutant states the one that found its end.
+    /// The last time of a stream shard is that of a request that found it open: a mutant states that of the one that found its
+    /// end.
     TimeWhileOpen,
-    /// A process that met a loss hands in nothing behind it before the announcement is in every partition.
+    /// A process that found a loss passes on nothing after it until the announcement is in every partition.
     AnnouncedFirst,
-    /// An answer to what was sent before the machine dropped everything is not handed in.
+    /// An answer to a message from before the machine dropped everything is ignored.
     AnswersDropped,
-    /// An announcement of a lost piece raises the filters of the readers.
+    /// The announcement of a lost part advances the filters of the readers.
     AnnouncementRaises,
     /// A stream shard that an announcement does not name may have begun since: a mutant ends it.
     UnnamedStay,
@@ -61,11 +63,11 @@ struct Relays {
     losing: u8,
     /// A record that may be trimmed before it is read.
     trimmed: Option<u8>,
-    /// How often a process may be told to leave, which may begin again before it has left.
+    /// How often a process may be asked to leave. It may begin again before it has left.
     leaves: u8,
     /// How often a second may pass while messages of a process are under way.
     busy: u8,
-    /// How often a reader's place may leave the log.
+    /// How often a reader's position may leave the log.
     jumps: u8,
     removed: Option<Rule>,
     subjects: Vec<RowKey>,
@@ -74,17 +76,17 @@ struct Relays {
     known: Memo<(Number, Happening), Stepped>,
     messages: Interned<(u32, Message)>,
     logs: Interned<Log>,
-    /// A log that has a message more, or has lost it.
+    /// A log with another message, or after losing it.
     grown: Memo<(Number, Number, bool), Number>,
 }
 
-/// A machine after a step, and what it wants done.
+/// A state machine after a step, and its effects.
 type Stepped = (Number, Rc<[Wanted]>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     log: Number,
-    /// How far each stream shard is fed, as it is stored, and whether the first one is stored as closed.
+    /// The stored position of each stream shard, and whether the first one is stored as closed.
     fed: [Reached; 2],
     closed: bool,
     processes: [Option<Process>; 2],
@@ -113,10 +115,10 @@ struct Letter {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Sender {
-    /// A ghost has none.
+    /// The sender has ended.
     Gone,
     Waits(usize),
-    /// The mutant that keeps two under way sends it again by itself.
+    /// The mutant that keeps two under way retries it by itself.
     Insists(usize),
 }
 
@@ -222,13 +224,13 @@ impl Relays {
         Entry { second: at.into(), ..weighed(&self.subjects[*partition as usize], "u", [0, 1], at) }
     }
 
-    /// Whether a record that a reader does not have is in a hole that it has found, or in a piece that was announced as lost.
+    /// Whether a record that a reader lacks is in a hole that it has found, or in a part that was announced as lost.
     fn is_known_lost(&self, reader: &Reader, at: u8, shard: u8) -> bool {
         let is_passed = reader.reached(shard).map_or(shard == 0, |reached| at <= reached);
         reader.has_hole() && is_passed || reader.has_loss() && self.trimmed == Some(at)
     }
 
-    /// All open stream shards are announced again where not all are known.
+    /// Announces all open stream shards again if a reader does not know all of them.
     fn announce_again(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let shard = u8::from(state.closed);
         let Fed { to, at } = state.fed[usize::from(shard)].into();
@@ -268,7 +270,7 @@ impl Relays {
 }
 
 impl State {
-    /// Two processes differ in nothing but their place, so states that differ only by a swap are one.
+    /// Processes are interchangeable, so states that differ only by a swap are one.
     fn sorted(mut self) -> Self {
         if self.processes[0] > self.processes[1] {
             self.processes.swap(0, 1);

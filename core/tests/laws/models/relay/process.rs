@@ -1,4 +1,4 @@
-//! A process of the model: the machine that ships, and what it waits for.
+//! A process of the model: the production state machine, and the answers that it waits for.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::super::sequence;
 use super::{Letter, PARTITIONS, Reached, Relays, Rule, Sender, State, Step, Stepped, of, stream_shard, time};
 use crate::intern::Number;
 
-/// With these, the times that machines keep are few: whatever happens at `NOW` states nothing by itself, what happens at
-/// `STATING` does, and positions are stored as soon as there is something to store.
+/// With these rules, the machine has few timers: nothing is due at `NOW`, a statement is due at `STATING`, and positions are
+/// stored as soon as they change.
 const RULES: Rules = Rules {
     linger: Duration::from_secs(1),
     bytes: usize::MAX,
@@ -23,14 +23,14 @@ const READ: Now = Now { at: Duration::ZERO, wall: UnixMillis(0) };
 const NOW: Now = Now { at: RULES.linger, ..READ };
 const STATING: Now = Now { at: Duration::from_secs(2), ..READ };
 
-/// What happens to a machine.
+/// An input of a state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Happening {
     /// It begins with a stream shard.
     Begin(u8, Reached),
-    /// It is given a stream shard's records up to one, the first of which is named, and they have lingered.
+    /// It gets a stream shard's records from one to another, and they have lingered.
     Read(u8, u8, u8),
-    /// It is told that all of before this time was handed in.
+    /// It learns that everything before this time was passed on.
     UpTo(u8, u8),
     /// The first stream shard has ended.
     EndOfShard,
@@ -42,17 +42,17 @@ pub(super) enum Happening {
     Leave(u8),
 }
 
-/// What a machine wants done.
+/// An effect of a state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Send(Number),
     Store(Store),
-    /// The announcement is in every partition: the lost piece may be passed.
+    /// The announcement is in every partition, so the lost part may be skipped.
     Pass,
     End,
 }
 
-/// What a machine wants stored.
+/// What a state machine stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Store {
     Fed(u8, Reached),
@@ -60,21 +60,21 @@ pub(super) enum Store {
     Closed(Reached),
 }
 
-/// A machine that relays a stream shard.
+/// A process that relays a stream shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Process {
     machine: Number,
     shard: u8,
-    /// The last record that it was given, or passed over.
+    /// The last record that it read or skipped.
     read: u8,
-    /// It was told that there are no more.
+    /// Whether it has reached the end.
     at_end: bool,
     announcing: bool,
     leaving: bool,
     storing: Option<Store>,
 }
 
-/// A machine that relays nothing yet.
+/// A state machine that relays nothing yet.
 pub(super) fn fresh() -> Relay {
     Relay::new(of(), PARTITIONS, RULES, STATING)
 }
@@ -144,7 +144,7 @@ impl Relays {
         }
     }
 
-    /// A process begins where the stream shard is stored as fed.
+    /// A process begins at the stored position of the stream shard.
     pub(super) fn begin(&self, step: Step, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let mut state = state.clone();
         state.processes[at] = Some(Process::new(u8::from(state.closed), self.fresh));
@@ -192,7 +192,7 @@ impl Relays {
         if sends && state.timeouts > 0 {
             self.restart(state, at, next);
         }
-        // What it has sent is under way still, unless it was given up on before.
+        // Its messages are still under way, unless they were given up before.
         if !sends || state.timeouts > 0 {
             let mut crashed = state.clone();
             crashed.timeouts -= u8::from(sends);
@@ -201,7 +201,7 @@ impl Relays {
         }
     }
 
-    /// Kafka has taken nothing for too long: the machine drops everything, and begins again.
+    /// Kafka has accepted nothing for too long: the state machine drops everything, and begins again.
     fn restart(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let mut restarted = State { timeouts: state.timeouts - 1, ..state.clone() };
         if self.obeys(Rule::AnswersDropped) {
@@ -210,7 +210,7 @@ impl Relays {
         self.begin(Step::Restart { process: at }, &restarted, at, next);
     }
 
-    /// More records, as many as there are or fewer, or the end of the stream shard, or a loss.
+    /// It reads all or some of the next records, or the end of the stream shard, or a loss.
     fn read_on(&self, state: &State, at: usize, process: Process, next: &mut Vec<(Step, State)>) {
         let Process { shard, read, .. } = process;
         let last = self.last(shard);
@@ -240,7 +240,7 @@ impl Relays {
         }
     }
 
-    /// What a mutant says in every partition beside its entries.
+    /// What a mutant sends to every partition in addition to its entries.
     fn early_closing(&self) -> impl Iterator<Item = Letter> {
         let closed = Closed { shard: stream_shard(0), back: None, fed: time(0), children: vec![stream_shard(1)] };
         let message = Message { read: READ.wall, body: Body::Closed(closed) };
@@ -293,7 +293,7 @@ impl Relays {
         }
     }
 
-    /// What follows once something has happened to a machine.
+    /// The effects of an input.
     pub(super) fn follows(
         &self,
         step: Step,
@@ -348,7 +348,7 @@ impl Sender {
 }
 
 impl State {
-    /// Messages of a process that is no more are ghosts.
+    /// Messages of a process that has ended have no sender any more.
     fn leave(&mut self, at: usize) {
         self.processes[at] = None;
         for letter in self.network.iter_mut().filter(|letter| letter.sender.is(at)) {

@@ -11,15 +11,15 @@ pub(super) struct Consumer {
     progress: Number,
     /// The events whose statements have no answer yet.
     under_way: Events,
-    /// The events whose letters are not acknowledged yet.
+    /// The events whose dead letters are not acknowledged yet.
     letters: Events,
-    /// What a mutant's client repeats by itself.
+    /// The requests that a mutant's client repeats by itself.
     repeated: Events,
     may_send: bool,
 }
 
 impl Rows {
-    /// A consumer that has just got the partition.
+    /// A consumer to which the partition was just assigned.
     pub(super) fn begin(&self, at: u8) -> Consumer {
         let progress = self.progresses.number(Progress::new(Offset(at.into())));
         Consumer { progress, under_way: 0, letters: 0, repeated: 0, may_send: true }
@@ -35,7 +35,7 @@ impl Rows {
         progress.committable() == Offset(self.end().into()) && consumer.repeated == 0
     }
 
-    /// Nothing that was sent before a night is answered after it, and a claim that was not confirmed is none.
+    /// No request from before a night is answered after it, and a claim that was not confirmed is void.
     pub(super) fn sleep(&self, state: &mut State) {
         for consumer in &mut state.consumers {
             for event in each(std::mem::take(&mut consumer.under_way)) {
@@ -54,7 +54,7 @@ impl Rows {
         acted
     }
 
-    /// What a consumer may do.
+    /// The possible steps of a consumer.
     pub(super) fn consumer(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
         let before = state.consumers[i];
         if !before.may_send {
@@ -77,7 +77,7 @@ impl Rows {
                 let answer = self.answer(after, event);
                 self.settle(after, i, event, answer);
             });
-            // Which of the two statements it was is left open: either may have been the wrong one.
+            // It is left open which of the two statements it was: either may have been the wrong one.
             let stands = state.rows[self.events[usize::from(event)].member].is_some();
             go(Step::Stands { consumer: i, event }, &|after| self.settle(after, i, event, Answer::Stands(stands)));
             go(Step::Miss { consumer: i, event }, &|after| {

@@ -1,14 +1,14 @@
-//! Rows as registers: a write carries the version of its event, so at-least-once delivery is enough.
+//! Rows as registers: a write contains the version of its event, so at-least-once delivery suffices.
 //!
-//! There is one Kafka partition with the events of one or two members. Of two consumers, one has the partition and commits; the
-//! other one is a zombie that goes on. Each runs the [`Progress`] that ships, with any number of requests under way. A request, once
-//! sent, may be carried out at any later moment, any number of times, with or without its answer being heard, until it is too old
-//! to be accepted. Some events are refused by the store whatever is in the row. A removal keeps its row as a tombstone, which
-//! expires.
+//! There is one Kafka partition with the events of one or two members, and two consumers: one owns the partition and commits,
+//! and the other one is a zombie that goes on. Each runs the production [`Progress`], with any number of requests under way. A
+//! request that was sent may be carried out at any later time, any number of times, with or without an answer, until it is too
+//! old to be accepted. Some events are refused by the store whatever the row contains. A removal leaves its row as a
+//! tombstone, which expires.
 //!
-//! Time passes in one step, a night, which is longer than a request stays valid and than a claim stays good without being
-//! confirmed. After it no request that was sent before it is accepted, and a consumer that lost the partition sends nothing more.
-//! Tombstones expire only over a night. The group may also be reset to its first offset.
+//! Time passes in one step, a night, which is longer than a request stays valid and than an unconfirmed claim may be used.
+//! After it, no earlier request is accepted, and a consumer that lost the partition sends nothing more. Tombstones expire only
+//! during a night. The group may also be reset to its first offset.
 
 mod consumer;
 mod tests;
@@ -26,21 +26,21 @@ use crate::intern::Interned;
 /// A rule that a mutant breaks.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
-    /// A write is compared with the version that is stored.
+    /// A write compares the stored version.
     Compared,
-    /// A removal keeps its row.
+    /// A removal leaves a tombstone.
     TombstoneKept,
-    /// A like again takes the tombstone's expiry away.
+    /// A like again removes the tombstone's expiry.
     LikedForGood,
-    /// A consumer sends nothing under a claim that is a night old.
+    /// A consumer sends nothing under a claim that was not confirmed since the night.
     ClaimConfirmed,
-    /// What is committed lies before every record that is not finished.
+    /// The committed offset lies before every unfinished record.
     FinishedOnly,
     /// A retry gives way to a newer event of its row: a mutant's client repeats requests by itself.
     AttemptsAsked,
     /// An event is written after all if the one that it gave way to is refused.
     RefusedReplaced,
-    /// A refused event is finished once its letter is acknowledged.
+    /// A refused event is finished once its dead letter is acknowledged.
     LetterAwaited,
 }
 
@@ -59,7 +59,7 @@ struct Budget {
     nights: u8,
 }
 
-/// A row as it is stored.
+/// A stored row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stored {
     version: Version,
@@ -67,18 +67,18 @@ struct Stored {
     expires: bool,
 }
 
-/// Some of the events, a bit for each.
+/// A set of events, with a bit for each.
 type Events = u8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     rows: [Option<Stored>; 2],
     committed: u8,
-    /// The first one has the partition.
+    /// The first one owns the partition.
     consumers: [Consumer; 2],
     /// The events whose writes may still be carried out.
     copies: Events,
-    /// The events whose letters are acknowledged.
+    /// The events whose dead letters are acknowledged.
     letters: Events,
     left: Budget,
 }
@@ -143,7 +143,7 @@ impl Rows {
         self.writes[usize::from(event)].version
     }
 
-    /// Whether each row lives if and only if its last event that the store takes is a like.
+    /// Whether each row is live exactly if the last of its events that the store accepts is a like.
     fn is_right(&self, state: &State) -> bool {
         (0..state.rows.len()).all(|member| {
             let last = self.events.iter().rev().find(|event| event.member == member && !event.is_refused);
@@ -151,8 +151,8 @@ impl Rows {
         })
     }
 
-    /// Whether an event is lost once it is committed: the store refuses it, it gave way to none that the store takes, and it has
-    /// no letter.
+    /// Whether an event is lost once it is committed: the store refuses it, it did not give way to an event that the store
+    /// accepts, and it has no dead letter.
     fn is_lost(&self, state: &State, event: u8) -> bool {
         let (of, later) = (self.events[usize::from(event)], usize::from(event) + 1..usize::from(state.committed));
         let gives_way = self.events[later].iter().any(|later| later.member == of.member && !later.is_refused);

@@ -1,10 +1,10 @@
-//! The runs: the rules together hold, and each left out alone breaks what it is for.
+//! All rules together hold the laws, and leaving out any one of them breaks a law.
 
 use super::{Budget, Event, LOST, Rows, Rule, WRONG};
 use crate::explore::{bounds, breaks, holds, holds_and_ends_well};
 
-/// Events of one member, or of two where they have a second letter: `L` likes, `U` takes it back, `l` and `u` are refused by the
-/// store.
+/// Events of one member, or of two if they have a second letter: `L` is a like and `U` an unlike; `l` and `u` are refused by
+/// the store.
 fn rows(events: &str, resets: u8, nights: u8) -> Rows {
     let event = |word: &str| {
         let action = word.chars().next().expect("an action");
@@ -15,7 +15,7 @@ fn rows(events: &str, resets: u8, nights: u8) -> Rows {
 }
 
 #[test]
-fn each_row_is_what_its_last_event_says_whoever_writes_it_and_however_late() {
+fn each_row_is_what_its_last_event_says_whichever_consumer_writes_it_and_however_late() {
     for events in ["L", "L U", "L L", "U L"] {
         holds_and_ends_well(&rows(events, 1, 2));
     }
@@ -26,13 +26,13 @@ fn each_row_is_what_its_last_event_says_whoever_writes_it_and_however_late() {
 }
 
 #[test]
-fn two_rows_of_one_partition_share_its_commit_and_nothing_else() {
+fn two_rows_of_one_partition_only_share_its_committed_offset() {
     holds(&rows("L Lb U", bounds(0, 1), bounds(1, 2)));
     holds(&rows("L Ub", 1, 2));
 }
 
 #[test]
-fn what_the_store_refuses_is_a_letter_and_the_event_before_it_is_written_after_all() {
+fn an_event_that_the_store_refuses_becomes_a_dead_letter_and_the_one_before_it_is_written_after_all() {
     for events in ["L u", "l U", "U l"] {
         holds_and_ends_well(&rows(events, 1, 2));
     }
@@ -42,22 +42,22 @@ fn what_the_store_refuses_is_a_letter_and_the_event_before_it_is_written_after_a
 }
 
 #[test]
-fn writes_that_are_not_compared_let_a_late_copy_of_an_older_event_win() {
+fn without_comparing_versions_a_late_copy_of_an_older_event_wins() {
     breaks(&rows("L U", 0, 0).without(Rule::Compared), WRONG);
 }
 
 #[test]
-fn a_removal_that_leaves_no_tombstone_is_undone_by_a_late_copy_of_the_like() {
+fn a_removal_without_a_tombstone_is_undone_by_a_late_copy_of_the_like() {
     breaks(&rows("L U", 0, 0).without(Rule::TombstoneKept), WRONG);
 }
 
 #[test]
-fn a_like_again_that_keeps_the_expiry_of_the_tombstone_is_deleted_with_it() {
+fn a_like_again_that_keeps_the_expiry_of_the_tombstone_is_deleted() {
     breaks(&rows("U L", 0, 1).without(Rule::LikedForGood), WRONG);
 }
 
 #[test]
-fn a_consumer_that_wakes_under_an_old_claim_brings_back_what_was_removed() {
+fn a_consumer_that_resumes_under_an_old_claim_restores_removed_members() {
     breaks(&rows("L U", 0, 1).without(Rule::ClaimConfirmed), WRONG);
 }
 
@@ -67,7 +67,7 @@ fn a_commit_beyond_an_unfinished_record_loses_it() {
 }
 
 #[test]
-fn a_retry_of_an_older_event_beside_a_newer_one_outlives_the_tombstone_of_a_removal() {
+fn a_retry_of_an_older_event_without_regard_to_a_newer_one_outlives_the_tombstone_of_a_removal() {
     breaks(&rows("L U", 0, 1).without(Rule::AttemptsAsked), WRONG);
 }
 
@@ -77,6 +77,6 @@ fn an_event_that_gave_way_to_a_refused_one_is_lost_unless_it_is_written_after_al
 }
 
 #[test]
-fn a_refused_event_that_is_finished_before_its_letter_is_acknowledged_is_lost() {
+fn a_refused_event_that_is_finished_before_its_dead_letter_is_acknowledged_is_lost() {
     breaks(&rows("u", 0, 0).without(Rule::LetterAwaited), LOST);
 }
