@@ -30,6 +30,7 @@ use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
 pub use self::crossing::Crossed;
+pub(super) use self::item::encode;
 pub use self::update::Update;
 use super::connection::Connection;
 use super::expression::Aliases;
