@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tally_core::changes::Standing;
 use tally_core::definitions::Definitions;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
@@ -52,6 +53,12 @@ impl Topics {
         let definition = self.defined.iter().find(|definition| definition.name == id.name)?;
         let safe = &self.of.get(definition.topic.as_deref().unwrap_or(&self.usual))?.safe;
         Some(served::sources(id, safe)).filter(|sources| !sources.is_empty())
+    }
+
+    /// By when everything that Kafka had acknowledged, in any of the topics, is in counts of this standing.
+    pub fn by(&self, standing: &Standing) -> Option<UnixMillis> {
+        let is_known = !self.of.is_empty() && self.missing.is_empty();
+        served::as_of(standing, self.all()).filter(|_| is_known)
     }
 
     /// Every partition of the known topics.
