@@ -22,6 +22,7 @@ mod likes;
 mod names;
 mod put;
 mod recounts;
+pub mod regions;
 pub mod registers;
 mod settings;
 mod signing;
@@ -32,6 +33,7 @@ mod tables_watch;
 mod template;
 #[cfg(test)]
 mod told;
+mod topics;
 mod watch;
 
 pub use checkpoints::{Checkpoints, Configuration};
@@ -54,4 +56,6 @@ pub use tables::check_tables;
 pub(crate) use tables::{held_items, holds_items};
 pub use tables_watch::TablesWatch;
 pub use template::{ensure_tables, lacking_tables};
+pub use template::ensure_tables;
+pub use topics::Topics;
 pub(crate) use watch::{Watch, require_whole};

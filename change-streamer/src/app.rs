@@ -19,6 +19,7 @@ use crate::fold::Folding;
 use crate::ladder::{self, FollowLadder};
 use crate::log::{LogPorts, group_of, joined};
 use crate::metrics;
+use crate::regions::{self, Publishing, RegionPorts};
 use crate::relay::Relaying;
 
 /// What the streamer works on.
@@ -32,6 +33,8 @@ pub struct Ports {
     pub cache: Option<Arc<dyn Cache>>,
     /// The log.
     pub log: LogPorts,
+    /// The topics of Regions, where this one has a name.
+    pub regions: Option<RegionPorts>,
 }
 
 /// The streamer, wired.
@@ -53,6 +56,9 @@ impl App {
         let log = log.context("cannot set up the log of changes")?;
         let mut ports = Ports::over(&connection, log);
         ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
+        let group = group_of(&config.table_prefix);
+        let regions = config.regions.as_ref().map(|rules| RegionPorts::over(&config.kafka, rules, &group));
+        ports.regions = regions.transpose().context("cannot set up the topics of Regions")?;
         Ok(Self { config, ports })
     }
 
@@ -66,7 +72,7 @@ impl Ports {
     /// The tables of `connection` and a log, without a cache.
     pub fn over(connection: &dynamodb::Connection, log: LogPorts) -> Self {
         let stream = Arc::new(dynamodb::Streams::new(connection));
-        Self { stream, tables: connection.clone(), cache: None, log }
+        Self { stream, tables: connection.clone(), cache: None, log, regions: None }
     }
 }
 
@@ -117,8 +123,14 @@ impl tally_service::App for App {
             host.spawn(Stage::Support, "ladder", FollowLadder { deployment, known, clock: host.clock() });
         }
         if config.role.folds() {
+            let publishing = match (&config.regions, &ports.regions) {
+                (Some(rules), Some(regions)) => {
+                    Some(regions::begin(&host, rules, regions.clone(), &ports.tables, &log, &patience).await?)
+                }
+                _ => None,
+            };
             let intake = (ports.log.join)().context("cannot join the group")?;
-            folding(config.rules, ports, changes, log).spawn(intake, &host, &patience);
+            folding(config.rules, ports, changes, log, publishing).spawn(intake, &host, &patience);
         }
         Ok(())
     }
@@ -143,9 +155,9 @@ fn relaying(
     }
 }
 
-fn folding(rules: Rules, ports: Ports, store: Arc<Changes>, log: LogConfig) -> Folding {
+fn folding(rules: Rules, ports: Ports, store: Arc<Changes>, log: LogConfig, publishing: Option<Publishing>) -> Folding {
     let (counters, cache) = (Arc::new(Counters::new(&ports.tables)), ports.cache);
-    Folding { counters, cache, store, deployment: log.deployment, rules }
+    Folding { counters, cache, store, deployment: log.deployment, rules, publishing: publishing.map(Arc::new) }
 }
 
 impl Program for App {

@@ -1,11 +1,12 @@
 //! The command line and the environment, and what they mean together.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_adapters::redis;
-use tally_core::ids::ShardCount;
+use tally_core::ids::{Region, ShardCount};
 use tally_core::milestone::Ladder;
 use tally_service::{CommonArgs, Invalid, Secret, StoreArgs, parse_duration};
 
@@ -49,10 +50,73 @@ pub struct Args {
     #[arg(long, env = "TALLY_NO_LEASES", help_heading = "Stream")]
     pub no_leases: bool,
 
+    #[command(flatten)]
+    pub regions: RegionArgs,
+
     /// Totals at which the first to reach them is recorded, upwards and at most 16, or `every:N`; never fewer than the
     /// deployment has, which is what a process that is told none takes
     #[arg(long, env = "TALLY_MILESTONES", value_name = "LADDER", help_heading = "Log")]
     pub milestones: Option<String>,
+}
+
+/// Counts over several Regions.
+#[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
+#[command(about = None, long_about = None, next_help_heading = "Regions")]
+pub struct RegionArgs {
+    /// What this Region is called, where the counts of several are added up: up to 32 lower-case letters, digits and dashes. Its
+    /// counts are published for the others
+    #[arg(long, env = "TALLY_REGION_NAME", value_parser = region, value_name = "NAME")]
+    pub region_name: Option<Region>,
+
+    /// Where they are published: a compacted topic of this deployment alone, with as many partitions as the log
+    #[arg(long, env = "TALLY_COUNTS_TOPIC", default_value = "counts", value_parser = kafka::topic, value_name = "TOPIC")]
+    pub counts_topic: String,
+
+    /// Another Region, and its topic as it is copied here: `us=us.counts`; once for each of them, or separated by commas
+    #[arg(long = "remote", env = "TALLY_REMOTE", value_delimiter = ',', value_parser = remote, value_name = "NAME=TOPIC")]
+    pub remotes: Vec<(Region, String)>,
+
+    /// Where the events of counters come from that name no topic: what is published says by when all of them are in
+    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC")]
+    pub topic: String,
+}
+
+/// How a Region that has a name publishes its counts, and which others it reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionRules {
+    /// Its name.
+    pub name: Region,
+    /// The topic that it publishes in.
+    pub topic: String,
+    /// Where the events of counters come from that name no topic.
+    pub usual: String,
+    /// The other Regions, and their topics as they are copied here.
+    pub remotes: Vec<(Region, String)>,
+}
+
+fn region(text: &str) -> Result<Region, String> {
+    Region::new(text).ok_or_else(|| "up to 32 lower-case letters, digits and dashes".to_owned())
+}
+
+fn remote(text: &str) -> Result<(Region, String), String> {
+    let (name, topic) = text.split_once('=').ok_or("it has the form NAME=TOPIC")?;
+    Ok((region(name)?, kafka::topic(topic)?))
+}
+
+impl RegionArgs {
+    /// The rules of a Region that has a name.
+    fn rules(self, changes: &str, invalid: &mut Invalid) -> Option<RegionRules> {
+        let Self { region_name, counts_topic, remotes, topic } = self;
+        let names: BTreeSet<&Region> = remotes.iter().map(|(name, _)| name).collect();
+        let topics: BTreeSet<&str> = remotes.iter().map(|(_, topic)| topic.as_str()).collect();
+        let is_own = |(name, at): &(Region, String)| Some(name) == region_name.as_ref() || *at == counts_topic;
+        invalid.ensure("region-name", region_name.is_some() || remotes.is_empty(), "missing: --remote needs it");
+        invalid.ensure("remote", !remotes.iter().any(is_own), "must be another Region than this one, and its topic");
+        let is_once = names.len() == remotes.len() && topics.len() == remotes.len();
+        invalid.ensure("remote", is_once, "must name each Region and each topic once");
+        invalid.ensure("counts-topic", counts_topic != changes, "must be another topic than the log of changes");
+        region_name.map(|name| RegionRules { name, topic: counts_topic, usual: topic, remotes })
+    }
 }
 
 /// What a process does.
@@ -90,6 +154,8 @@ pub struct Config {
     pub role: Role,
     /// How it does that.
     pub rules: Rules,
+    /// What it does for other Regions, where this one has a name.
+    pub regions: Option<RegionRules>,
 }
 
 /// How the stream is followed, and the log folded.
@@ -144,6 +210,7 @@ impl Config {
             topic: "changes".to_owned(),
             role: Role::Both,
             rules,
+            regions: None,
         }
     }
 }
@@ -163,6 +230,7 @@ impl TryFrom<Args> for Config {
         invalid.ensure("lease", rules.lease >= Some(second), "must be at least 1s");
         let milestones = args.milestones.map(|told| told.parse::<Ladder>());
         let milestones = milestones.and_then(|parsed| invalid.accept("milestones", parsed));
+        let regions = args.regions.rules(&args.changes_topic, &mut invalid);
         let kafka = kafka::Settings::try_from(args.kafka).map_err(|other| invalid.extend(other)).ok();
         let lease = rules.lease.filter(|_| !args.no_leases);
         let rules = Rules { lease, milestones: milestones.unwrap_or_default(), ..rules };
@@ -176,6 +244,7 @@ impl TryFrom<Args> for Config {
                 topic: args.changes_topic,
                 role: args.role,
                 rules,
+                regions,
             }),
             _ => Err(invalid),
         }
@@ -252,6 +321,28 @@ mod tests {
         assert!(matches!(config.kafka.security.sasl, Some(kafka::Sasl::Plain(_))));
         assert!(!format!("{config:?}").contains("canary"));
         assert!(with(&["--sasl-user", "u"]).unwrap_err().contains("--sasl-user"));
+    }
+
+    #[test]
+    fn regions_are_named_and_none_is_read_twice_or_is_this_one() {
+        assert_eq!(with(&[]).unwrap().regions, None);
+        let rules = with(&["--region-name", "eu", "--remote", "us=us.counts,ap=ap.counts"]).unwrap().regions.unwrap();
+        assert_eq!((rules.name.as_str(), rules.topic.as_str(), rules.usual.as_str()), ("eu", "counts", "likes"));
+        let remotes: Vec<_> = rules.remotes.iter().map(|(name, topic)| (name.as_str(), topic.as_str())).collect();
+        assert_eq!(remotes, [("us", "us.counts"), ("ap", "ap.counts")]);
+        for (bad, flag) in [
+            (&["--remote", "us=us.counts"][..], "--region-name"),
+            (&["--region-name", "eu", "--remote", "eu=eu.counts"], "--remote"),
+            (&["--region-name", "eu", "--remote", "us=counts"], "--remote"),
+            (&["--region-name", "eu", "--remote", "us=a,us=b"], "--remote"),
+            (&["--region-name", "eu", "--remote", "us=a,ap=a"], "--remote"),
+            (&["--region-name", "eu", "--counts-topic", "changes"], "--counts-topic"),
+            (&["--region-name", "EU"], "--region-name"),
+            (&["--region-name", "eu", "--remote", "us"], "--remote"),
+        ] {
+            let error = with(bad).unwrap_err();
+            assert!(error.contains(flag), "{bad:?}: {error}");
+        }
     }
 
     #[test]

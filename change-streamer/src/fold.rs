@@ -21,6 +21,7 @@ use tally_service::{Host, Patience, Stage};
 use partition::PartitionFold;
 
 use crate::args::Rules;
+use crate::regions::Publishing;
 
 /// What a fold works on.
 #[derive(Clone)]
@@ -35,6 +36,8 @@ pub struct Folding {
     pub deployment: DeploymentId,
     /// How it is folded.
     pub rules: Rules,
+    /// What is published with for other Regions, where this one has a name.
+    pub publishing: Option<Arc<Publishing>>,
 }
 
 impl Folding {

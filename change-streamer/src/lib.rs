@@ -6,10 +6,12 @@ pub mod fold;
 mod ladder;
 mod log;
 mod metrics;
+mod regions;
 pub mod relay;
 mod slots;
 
 pub use app::{App, Ports};
-pub use args::{Args, Config, Role, Rules};
+pub use args::{Args, Config, RegionRules, Role, Rules};
 pub use log::{LogPorts, group_of};
 pub use metrics::CATALOGUE;
+pub use regions::{RegionPorts, RemotePorts};

@@ -128,6 +128,17 @@ const CHANGES_AGE: Metric = metric(
     "How far behind the log of changes is with a stream shard read here, by slot; 0 in between.",
 );
 
+const REMOTE_ENTRIES: Metric = count(
+    "tally_remote_entries_total",
+    &[Label::of("outcome", &["written", "known"])],
+    "Entries of other Regions: written, or known here already in this or a later version.",
+);
+const PUBLISHED: Metric = count(
+    "tally_published_total",
+    &[Label::of("outcome", &["published", "failed"])],
+    "Transactions that publish counts for other Regions, by outcome; what failed is published again.",
+);
+
 /// Every metric of the streamer.
 pub const CATALOGUE: Catalogue = Catalogue(&[
     STREAM_AGE,
@@ -149,6 +160,8 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
     CHANGES_MESSAGES,
     CHANGES_WAITING,
     CHANGES_AGE,
+    REMOTE_ENTRIES,
+    PUBLISHED,
 ]);
 
 /// What a change record may be.
@@ -189,6 +202,17 @@ fn quarantined(kind: &RecordKind) {
         _ => return,
     };
     QUARANTINED.counter(&[reason]).increment(1);
+}
+
+/// Counts entries of another Region, by whether they were written.
+pub(crate) fn remote_entries(written: &[bool]) {
+    let new = written.iter().filter(|is_new| **is_new).count();
+    REMOTE_ENTRIES.counter(&["written"]).increment(new as u64);
+    REMOTE_ENTRIES.counter(&["known"]).increment((written.len() - new) as u64);
+}
+
+pub(crate) fn published(outcome: &'static str) {
+    PUBLISHED.counter(&[outcome]).increment(1);
 }
 
 pub(crate) fn stream_read(outcome: &'static str) {

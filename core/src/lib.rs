@@ -14,6 +14,7 @@ pub mod lineage;
 pub mod milestone;
 pub mod ports;
 pub mod recount;
+pub mod regions;
 pub mod register;
 pub mod relay;
 pub mod served;

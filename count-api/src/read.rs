@@ -16,7 +16,6 @@ mod path;
 mod standings;
 mod table;
 mod timing;
-mod topics;
 
 use std::sync::Arc;
 

@@ -18,6 +18,7 @@ mod shards;
 
 pub use self::config::Config;
 pub use self::losses::{Loss, Losses};
+pub(super) use self::partitions::{decode_standing, encode_standing};
 pub use self::shards::StoredShard;
 use super::connection::Connection;
 use super::items::Items;

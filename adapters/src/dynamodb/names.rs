@@ -138,6 +138,15 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const BEGUN: &str = "log";
     /// Of the configuration: the list of definitions.
     pub(in crate::dynamodb) const COUNTERS: &str = "counters";
+    /// Of the configuration: what this Region is called, and the other Regions whose entries are kept here.
+    pub(in crate::dynamodb) const REGION: &str = "region";
+    pub(in crate::dynamodb) const REMOTES: &str = "remotes";
+    /// Of a Region's partition: the next offset, when what was read last was published, and until when entries may be missing.
+    pub(in crate::dynamodb) const NEXT: &str = "next";
+    pub(in crate::dynamodb) const SAID: &str = "said";
+    pub(in crate::dynamodb) const BEHIND: &str = "behind";
+    /// Of what this Region has published: the end that the topic had.
+    pub(in crate::dynamodb) const END: &str = "end";
 
     /// Of the configuration: the thresholds of milestones.
     pub(in crate::dynamodb) const MILESTONES: &str = "milestones";

@@ -17,6 +17,7 @@ use super::known::Known;
 use super::resume::resume;
 use crate::log::{configured, require_partitions};
 use crate::metrics;
+use crate::regions::Publisher;
 use crate::relay::{HOLE, JUMP};
 
 /// How much memory what is gathered may take before it is written.
@@ -27,8 +28,10 @@ pub(super) struct PartitionFold {
     pub(super) log: Arc<dyn OwnedPartition>,
     pub(super) patience: Patience,
     pub(super) known: Known,
-    readiness: Readiness,
+    pub(super) readiness: Readiness,
     cached: Cached,
+    /// What is published for other Regions, where this one has a name.
+    pub(super) publisher: Option<Publisher>,
     pub(super) index: u32,
     pub(super) partition: Partition,
     /// What is written to the counters, and what of that is stored.
@@ -80,6 +83,7 @@ impl PartitionFold {
             log,
             patience,
             known: Known::default(),
+            publisher: None,
             readiness: readiness.scope("changes"),
             index,
             partition: Partition::default(),
@@ -172,6 +176,7 @@ impl PartitionFold {
     /// read there.
     async fn begin(&mut self, replaced: Option<u16>, stop: &Stop) -> anyhow::Result<()> {
         let (store, until) = (Arc::clone(&self.folding.store), Until::Requested(stop));
+        self.begin_publishing(until).await?;
         // Before the log: another fold may go on meanwhile, to places that were not in the log when it was looked at.
         let stated = self.patience.persist("read a standing", until, || store.stated(self.index)).await?;
         let position = self.patience.persist("read a position", until, || store.position(self.index)).await?;
@@ -289,6 +294,7 @@ impl PartitionFold {
             self.flushed_at = Some(began);
         }
         let values = self.write(&flush, stop).await?;
+        self.publisher.iter_mut().for_each(|publisher| publisher.note(&values));
         if !flush.counters.is_empty() {
             let items = flush.counters.values().map(Vec::len).sum();
             metrics::flushed(cut, flush.counters.len(), items, began.elapsed());

@@ -9,13 +9,19 @@ use tally_core::fold::{ReadTo, Replaced, Stated};
 use tally_service::{Stop, Until};
 use tokio::time::Instant;
 
+use super::known::Known;
 use super::partition::{BYTES, Next, PartitionFold};
+use crate::metrics;
+use crate::regions::Publisher;
 
 /// How often it is stored at most what may be said of the counters: less than a second, at which the log states it.
 const STANDING: Duration = Duration::from_millis(700);
 
 /// How often the position is stored that the next fold begins at.
 const POSITION: Duration = Duration::from_secs(30);
+
+/// The wait before a partition is begun again that could not be published.
+const PUBLISH_AGAIN: Duration = Duration::from_secs(1);
 
 /// A position is stored after so many full buffers, so that the next fold need not keep more than these in memory until it has
 /// read all that this one had.
@@ -34,7 +40,11 @@ impl PartitionFold {
             }
         }
         let is_due = now || clock >= self.position_at || self.since >= STORED_AFTER * BYTES;
-        if is_due && self.stored < self.written.at {
+        let is_stored_now = is_due && self.stored < self.written.at;
+        if !self.publish(is_stored_now).await {
+            return Ok(Next::Begin);
+        }
+        if is_stored_now {
             let (store, until) = (Arc::clone(&self.folding.store), Until::LastCall(stop));
             let put = || store.store_position(self.index, &self.written);
             let is_stored = self.patience.persist("store a position", until, put).await?;
@@ -48,6 +58,42 @@ impl PartitionFold {
             (self.position_at, self.since) = (clock + POSITION, 0);
         }
         Ok(Next::Read)
+    }
+
+    /// Takes over what is published of the partition, where something is. Counters that are remembered may be older than what was
+    /// published since.
+    pub(super) async fn begin_publishing(&mut self, until: Until<'_>) -> anyhow::Result<()> {
+        let Some(publishing) = &self.folding.publishing else { return Ok(()) };
+        let begin = || Publisher::begin(publishing, self.index);
+        self.publisher = Some(self.patience.persist("take over the topic of counts", until, begin).await?);
+        self.known = Known::default();
+        Ok(())
+    }
+
+    /// Publishes what is written, where that is due or the position is about to be stored; whether this fold may go on. One that may
+    /// not begins again: another fold may have the partition, or it is not known what was published.
+    async fn publish(&mut self, is_all: bool) -> bool {
+        let (clock, now) = (Instant::now(), self.patience.clock().now());
+        let Some(publisher) = self.publisher.as_mut().filter(|publisher| is_all || publisher.is_due(clock)) else {
+            return true;
+        };
+        let stated = StandingAt { at: self.written.at, standing: self.standing.clone() };
+        let done = if is_all { publisher.settle(&stated, now).await } else { publisher.publish(&stated, now).await };
+        let condition = format!("published {}", self.index);
+        match done {
+            Ok(()) => {
+                metrics::published("published");
+                self.readiness.forget(&condition);
+                true
+            }
+            Err(fault) => {
+                metrics::published("failed");
+                tracing::warn!(partition = self.index, %fault, "counts were not published: the partition is begun again");
+                self.readiness.not_ready(&condition, fault.to_string());
+                self.patience.clock().sleep(PUBLISH_AGAIN).await;
+                false
+            }
+        }
     }
 
     /// States up to where this fold has read, and what may be said of what is written. How it has to go on, if that is not to

@@ -33,7 +33,8 @@ impl PartitionFold {
     /// Returns once everything of `flush` is in the counters; what they are then. Safe to repeat, and while others do the same.
     pub(super) async fn write(&mut self, flush: &Flush, stop: &Stop) -> anyhow::Result<Vec<(CounterId, Value)>> {
         let left: BTreeMap<_, _> = flush.counters.iter().map(|(id, pending)| (id, &pending[..])).collect();
-        let mut consistency = Consistency::Eventual;
+        // What other Regions are told is no older than what they were told before.
+        let mut consistency = if self.publisher.is_some() { Consistency::Strong } else { Consistency::Eventual };
         for (id, _) in left.iter().filter(|(_, pending)| pending.iter().any(Pending::is_correction)) {
             self.known.forget(id);
             consistency = Consistency::Strong;

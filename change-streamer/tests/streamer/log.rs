@@ -121,6 +121,7 @@ impl World {
             store,
             deployment: DeploymentId("test".into()),
             rules,
+            publishing: None,
         };
         let seed = name.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
         let host = Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed));

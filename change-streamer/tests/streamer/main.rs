@@ -5,3 +5,5 @@
 mod log;
 #[cfg(test)]
 mod processes;
+#[cfg(test)]
+mod regions;

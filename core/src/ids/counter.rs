@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{BadId, PostId};
+use super::{BadId, PostId, Region};
 
 /// What stands between post and counter in a key of the counts table: no id and no name holds it.
 const SEPARATOR: char = '\u{1f}';
 /// What a sum's name begins with where it is stored, so that a key alone tells a counter's kind.
 const SUM: char = '+';
+/// What stands before a Region in the name of that Region's entry of a counter: no name holds it.
+const REGION: char = '@';
 
 /// What the rows of a counter are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +91,18 @@ impl CounterName {
         marked.strip_prefix(SUM).unwrap_or(marked)
     }
 
+    /// The name of another Region's entry of this counter: `@eu`, `retweets@eu`, `+views@eu`. It is read from no key, so whoever
+    /// looks at all counters passes such entries over.
+    #[must_use]
+    pub fn in_region(&self, region: &Region) -> Self {
+        Self(Some(format!("{}{REGION}{region}", self.stored().unwrap_or_default()).into()))
+    }
+
+    /// The Region whose entry this is; `None` for a counter of this deployment.
+    pub fn region(&self) -> Option<&str> {
+        self.stored()?.split_once(REGION).map(|(_, region)| region)
+    }
+
     /// What its rows are.
     pub fn kind(&self) -> CounterKind {
         if self.marked().starts_with(SUM) { CounterKind::Sum } else { CounterKind::Set }
@@ -147,6 +161,12 @@ impl CounterId {
     /// The likes of `post`.
     pub fn likes(post: PostId) -> Self {
         Self { post, name: CounterName::LIKES }
+    }
+
+    /// Another Region's entry of this counter.
+    #[must_use]
+    pub fn in_region(&self, region: &Region) -> Self {
+        Self { post: self.post.clone(), name: self.name.in_region(region) }
     }
 
     /// The counter's key in the counts table: the post's id for likes; others have their name behind a U+001F.
@@ -223,6 +243,23 @@ mod tests {
         }
         for foreign in ["p\u{1f}likes", "p\u{1f}+likes", "p\u{1f}", "p\u{1f}a\u{1f}b", "\u{1f}a", "", "p\u{1f}++a"] {
             assert!(foreign.parse::<CounterId>().is_err(), "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn the_entry_of_another_region_has_a_key_of_its_own_that_is_no_counter_of_this_deployment() {
+        let region = Region::new("eu").unwrap();
+        let of = |name, kind| CounterId { post: post("p"), name: CounterName::new(name, kind).unwrap() };
+        for (counter, stored) in [
+            (CounterId::likes(post("p")), "p\u{1f}@eu"),
+            (of("retweets", CounterKind::Set), "p\u{1f}retweets@eu"),
+            (of("views", CounterKind::Sum), "p\u{1f}+views@eu"),
+        ] {
+            let entry = counter.in_region(&region);
+            assert_eq!(entry.stored(), stored);
+            assert_eq!((entry.name.kind(), entry.name.region()), (counter.name.kind(), Some("eu")));
+            assert_eq!(counter.name.region(), None);
+            assert!(stored.parse::<CounterId>().is_err());
         }
     }
 

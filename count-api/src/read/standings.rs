@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_adapters::dynamodb::Connection;
 use tally_adapters::dynamodb::changes::{Changes, Config};
 use tally_adapters::dynamodb::claims::Claims;
+use tally_adapters::dynamodb::{Connection, Topics};
 use tally_core::backoff::Backoff;
 use tally_core::cached::StandingAt;
 use tally_core::event::partition_of;
@@ -21,7 +21,6 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::number::{Answer, Beside, Number};
-use super::topics::Topics;
 use crate::config::Config as Settings;
 use crate::definitions::Defined;
 use crate::metrics::{OPEN_GAPS, STALENESS, STANDING_AGE};

@@ -28,17 +28,24 @@ const STANDING: &str = "changes/standing/";
 const POSITION: &str = "changes/position/";
 
 fn encode_stated(partition: u32, Stated { standing, last, read, revision }: &Stated) -> Item {
-    let StandingAt { at, standing: Standing { as_of, loss, open } } = standing;
-    let mut stored = item([(ID, text(format!("{STANDING}{partition}"))), (AT, number(*at))]);
-    stored.extend(as_of.map(|as_of| (AS_OF.to_owned(), number(as_of))));
-    stored.extend(loss.map(|loss| (LOSS.to_owned(), number(loss))));
-    let open: Vec<String> = open.iter().map(LossNumber::to_string).collect();
-    stored.extend((!open.is_empty()).then(|| (OPEN.to_owned(), AttributeValue::Ns(open))));
+    let mut stored = item([(ID, text(format!("{STANDING}{partition}")))]);
+    stored.extend(encode_standing(standing));
     stored.extend(last.map(|last| (LAST.to_owned(), number(last.stored()))));
     if let Some(ReadTo { at, last }) = read {
         stored.extend([(READ.to_owned(), number(at)), (READ_LAST.to_owned(), number(last.stored()))]);
     }
     stored.insert(REVISION.to_owned(), number(revision));
+    stored
+}
+
+/// A standing as attributes.
+pub(in crate::dynamodb) fn encode_standing(StandingAt { at, standing }: &StandingAt) -> Item {
+    let Standing { as_of, loss, open } = standing;
+    let mut stored = item([(AT, number(*at))]);
+    stored.extend(as_of.map(|as_of| (AS_OF.to_owned(), number(as_of))));
+    stored.extend(loss.map(|loss| (LOSS.to_owned(), number(loss))));
+    let open: Vec<String> = open.iter().map(LossNumber::to_string).collect();
+    stored.extend((!open.is_empty()).then(|| (OPEN.to_owned(), AttributeValue::Ns(open))));
     stored
 }
 
@@ -53,7 +60,8 @@ fn decode_stated(reader: &Reader<'_>) -> Outcome<Stated> {
     Ok(Stated { standing: decode_standing(reader)?, last: mark(LAST)?, read, revision })
 }
 
-fn decode_standing(reader: &Reader<'_>) -> Outcome<StandingAt> {
+/// The standing that such attributes say.
+pub(in crate::dynamodb) fn decode_standing(reader: &Reader<'_>) -> Outcome<StandingAt> {
     let number = |digits: &String| digits.parse().map(LossNumber).map_err(|error| reader.malformed(OPEN, error));
     let standing = Standing {
         as_of: reader.number(AS_OF)?.map(UnixMillis),

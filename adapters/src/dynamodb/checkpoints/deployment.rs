@@ -17,6 +17,7 @@ use super::super::item::{Item, Reader, item, number, text};
 use super::super::items::Conditional;
 use super::super::names::checkpoints::{ADOPTED, CONFIG, COUNTERS, FORMAT, ID, MILESTONES, SHARDS, TABLES};
 use super::super::names::{CHECKPOINTS, COUNTS};
+use super::super::regions::NamedRegions;
 use super::super::table_ids::{EMPTIED, SeenTables, TableIds};
 use super::super::watch::{LOSS, open_once};
 use super::{Checkpoints, definitions, key};
@@ -210,8 +211,17 @@ impl Checkpoints {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn definitions(&self) -> Outcome<Definitions> {
+        Ok(self.defined().await?.0)
+    }
+
+    /// The same, and the Regions whose counts are added up, in one read.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn defined(&self) -> Outcome<(Definitions, NamedRegions)> {
         let found = self.items().get(key(CONFIG)).await?.unwrap_or_default();
-        definitions::decode(&Reader::new(self.table(), &found))
+        let reader = Reader::new(self.table(), &found);
+        Ok((definitions::decode(&reader)?, NamedRegions::decode(&reader, &found)?))
     }
 
     /// Replaces the counters `seen` by `to`, which has the same ones first; `false` where others stand. Safe to repeat: a

@@ -24,7 +24,7 @@ pub(super) fn shards(shards: &BTreeSet<Shard>) -> Option<AttributeValue> {
 }
 
 /// The attributes of a counter besides its key.
-pub(super) fn encode(counter: &Counter) -> Vec<(Cow<'static, str>, AttributeValue)> {
+pub(in crate::dynamodb) fn encode(counter: &Counter) -> Vec<(Cow<'static, str>, AttributeValue)> {
     let Counter { likes, parts, version, corrections, gap, doubt, updated_at } = counter;
     let mut attributes: Vec<(Cow<'static, str>, _)> =
         vec![(LIKES.into(), number(likes)), (VERSION.into(), number(version)), (UPDATED_AT.into(), number(updated_at))];

@@ -209,6 +209,7 @@ async fn a_stream_and_a_topic_that_are_not_there_at_the_start_are_waited_for_by_
         topic: TOPIC.to_owned(),
         role: streamer::Role::Both,
         rules: streamer::Rules::default(),
+        regions: None,
     };
     let app = streamer::App::with_ports(config, streamer::Ports::over(&store.repeating(1), log));
     let running = Running::start(app, Host::new("a").with_clock(clock).with_chance(Chance::seeded(1)));

@@ -3,17 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tally_adapters::dynamodb::claims::Claims;
+use tally_core::changes::Standing;
 use tally_core::definitions::Definitions;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_core::register::SafeTimes;
 use tally_core::served;
+use tally_core::time::UnixMillis;
 use tally_core::topic::TopicId;
+
+use super::claims::Claims;
 
 /// What consumers have stored of every topic, as far as it was read.
 #[derive(Clone, Debug)]
-pub(super) struct Topics {
+pub struct Topics {
     defined: Definitions,
     /// Where the events of a counter are whose definition names no topic.
     usual: Arc<str>,
@@ -32,15 +35,12 @@ struct Partitions {
 
 impl Topics {
     /// Nothing is known yet.
-    pub(super) fn new(usual: &str) -> Self {
+    pub fn new(usual: &str) -> Self {
         Self { defined: Definitions::default(), usual: usual.into(), of: BTreeMap::new(), missing: BTreeSet::new() }
     }
 
-    /// A topic of one partition in which a test has everything at any time.
-    #[cfg(test)]
-    pub(super) fn of_one() -> Self {
-        use tally_core::time::UnixMillis;
-
+    /// A topic of one partition in which everything is known at any time, for tests.
+    pub fn of_one() -> Self {
         let mut times = SafeTimes::default();
         times.note(UnixMillis(0), Some(UnixMillis::MAX));
         let partitions = Partitions { topic: TopicId("t".into()), generation: 1, safe: vec![times] };
@@ -49,20 +49,29 @@ impl Topics {
 
     /// The partitions that a counter's events come from: that of its subject for a set, all for a sum. `None` where they are not
     /// known.
-    pub(super) fn of(&self, id: &CounterId) -> Option<&[SafeTimes]> {
+    pub fn of(&self, id: &CounterId) -> Option<&[SafeTimes]> {
         let definition = self.defined.iter().find(|definition| definition.name == id.name)?;
         let safe = &self.of.get(definition.topic.as_deref().unwrap_or(&self.usual))?.safe;
         Some(served::sources(id, safe)).filter(|sources| !sources.is_empty())
     }
 
+    /// By when everything that Kafka had acknowledged, in any of the topics, is in counts of this standing.
+    pub fn by(&self, standing: &Standing) -> Option<UnixMillis> {
+        let is_known = !self.of.is_empty() && self.missing.is_empty();
+        served::as_of(standing, self.all()).filter(|_| is_known)
+    }
+
     /// Every partition of the known topics.
-    pub(super) fn all(&self) -> impl Iterator<Item = &SafeTimes> {
+    pub fn all(&self) -> impl Iterator<Item = &SafeTimes> {
         self.of.values().flat_map(|partitions| &partitions.safe)
     }
 
     /// The same with what is stored now. What was known of an earlier generation of a topic is forgotten: a key may have hashed
     /// to another partition then.
-    pub(super) async fn read(&self, claims: &Claims, defined: Definitions) -> Outcome<Self> {
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn read(&self, claims: &Claims, defined: Definitions) -> Outcome<Self> {
         let mut names: Vec<&str> = defined.iter().map(|it| it.topic.as_deref().unwrap_or(&self.usual)).collect();
         names.sort_unstable();
         names.dedup();

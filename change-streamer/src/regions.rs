@@ -1,0 +1,185 @@
+//! Counts over several Regions: what this one publishes of its counters, and what it reads of others. A deployment that has no name
+//! does neither.
+
+mod published;
+mod remote;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tally_adapters::dynamodb::claims::Claims;
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::regions::Regions;
+use tally_adapters::dynamodb::{Checkpoints, Connection, Topics};
+use tally_adapters::kafka;
+use tally_core::backoff::Backoff;
+use tally_core::changes::{DeploymentId, Standing};
+use tally_core::fault::Fault;
+use tally_core::ids::Region;
+use tally_core::ports::{Intake, Outcome, TopicReader, Transactions};
+use tally_core::time::UnixMillis;
+use tally_service::{Clock, Host, Invalid, Patience, Stage, Stop, Task};
+use tokio::sync::watch;
+
+pub(crate) use published::Publisher;
+
+use crate::args::RegionRules;
+use remote::ReadRemote;
+
+/// The wait between two looks at what consumers have stored.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How Regions are reached.
+#[derive(Clone)]
+pub struct RegionPorts {
+    /// Reads the topic that this Region publishes in.
+    pub reader: Arc<dyn TopicReader>,
+    /// Writes it, under a name that one fold of a partition has at a time.
+    pub transactions: Arc<dyn Fn(&str) -> Box<dyn Transactions> + Send + Sync>,
+    /// The topics of the others.
+    pub remotes: Vec<RemotePorts>,
+}
+
+/// How the topic of another Region is reached.
+#[derive(Clone)]
+pub struct RemotePorts {
+    /// The Region.
+    pub region: Region,
+    /// Its topic, as it is copied here.
+    pub topic: String,
+    /// Looks at it.
+    pub reader: Arc<dyn TopicReader>,
+    /// Joins the group that shares it out.
+    pub join: Arc<dyn Fn() -> anyhow::Result<Box<dyn Intake>> + Send + Sync>,
+}
+
+impl RegionPorts {
+    /// Topics of a real Kafka.
+    ///
+    /// # Errors
+    /// Settings that a client does not take.
+    pub fn over(settings: &kafka::Settings, rules: &RegionRules, group: &str) -> anyhow::Result<Self> {
+        let remote = |(region, topic): &(Region, String)| -> anyhow::Result<RemotePorts> {
+            let (group, settings) = (format!("{group}-{region}"), settings.clone());
+            let reader = Arc::new(kafka::TopicReader::new(&settings, &group, topic)?);
+            let name = topic.clone();
+            let join = move || -> anyhow::Result<Box<dyn Intake>> {
+                Ok(Box::new(kafka::Source::new(&settings, &group, &name)?))
+            };
+            Ok(RemotePorts { region: region.clone(), topic: topic.clone(), reader, join: Arc::new(join) })
+        };
+        let remotes = rules.remotes.iter().map(remote).collect::<anyhow::Result<_>>()?;
+        let reader = Arc::new(kafka::TopicReader::new(settings, group, &rules.topic)?);
+        let settings = settings.clone();
+        let transactions =
+            move |id: &str| -> Box<dyn Transactions> { Box::new(kafka::Transactions::new(&settings, id)) };
+        Ok(Self { reader, transactions: Arc::new(transactions), remotes })
+    }
+}
+
+/// What the folds of a named Region publish with.
+#[derive(Clone)]
+pub struct Publishing {
+    region: Region,
+    topic: Arc<str>,
+    partitions: u32,
+    deployment: DeploymentId,
+    ports: RegionPorts,
+    counters: Arc<Counters>,
+    store: Regions,
+    safe: watch::Receiver<Topics>,
+}
+
+impl Publishing {
+    /// By when everything that Kafka had acknowledged is in counts of this standing.
+    fn by(&self, standing: &Standing) -> Option<UnixMillis> {
+        self.safe.borrow().by(standing)
+    }
+}
+
+/// Names this Region, waits for its topic, and starts to read those of others. What the folds publish with.
+///
+/// # Errors
+/// The topic has another number of partitions than the log, the Region has another name, or a stop.
+pub(crate) async fn begin(
+    host: &Host,
+    rules: &RegionRules,
+    ports: RegionPorts,
+    connection: &Connection,
+    log: &tally_adapters::dynamodb::changes::Config,
+    patience: &Patience,
+) -> anyhow::Result<Publishing> {
+    let (store, names) = (Regions::new(connection), rules.remotes.iter().map(|(region, _)| region.clone()));
+    let names: Vec<Region> = names.collect();
+    host.wait_for("region", Backoff::STORE, || store.name(&rules.name, &names))
+        .await
+        .context("cannot name the Region")?;
+    let missing = || Fault::Transient(format!("there is no topic `{}`", rules.topic));
+    let look = || async {
+        let found = ports.reader.logs().await?.len();
+        if found == 0 { Err(missing()) } else { Ok(found) }
+    };
+    let found = host.wait_for("counts topic", Backoff::STORE, look).await?;
+    if u32::try_from(found).ok() != Some(log.partitions) {
+        let problem = format!("the topic has {found} partitions, and the log of changes {}", log.partitions);
+        return Err(Invalid::setting("counts-topic", problem).into());
+    }
+    let known = watch::Sender::new(Topics::new(&rules.usual));
+    let safe = known.subscribe();
+    let follow = FollowSafe {
+        claims: Claims::new(connection, host.clock()),
+        deployment: Checkpoints::new(connection),
+        known,
+        clock: host.clock(),
+    };
+    host.spawn(Stage::Support, "safe times", follow);
+    for remote in ports.remotes.clone() {
+        let name = format!("remote {}", remote.region);
+        let (own, partitions) = (log.deployment.clone(), log.partitions);
+        let (store, patience, of) = (store.clone(), patience.clone(), host.clone());
+        host.spawn(Stage::Intake, &name, ReadRemote { remote, own, partitions, store, patience, host: of });
+    }
+    Ok(Publishing {
+        region: rules.name.clone(),
+        topic: rules.topic.as_str().into(),
+        partitions: log.partitions,
+        deployment: log.deployment.clone(),
+        counters: Arc::new(Counters::new(connection)),
+        ports,
+        store,
+        safe,
+    })
+}
+
+/// The task that reads by when everything acknowledged was a row.
+struct FollowSafe {
+    claims: Claims,
+    deployment: Checkpoints,
+    known: watch::Sender<Topics>,
+    clock: Clock,
+}
+
+impl FollowSafe {
+    async fn read(&self) -> Outcome<Topics> {
+        let defined = self.deployment.definitions().await?;
+        let known = self.known.borrow().clone();
+        known.read(&self.claims, defined).await
+    }
+}
+
+impl Task for FollowSafe {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        loop {
+            match stop.unless_requested(self.read()).await {
+                Ok(Ok(read)) => _ = self.known.send_replace(read),
+                // What is told of this Region gets older meanwhile.
+                Ok(Err(fault)) => tracing::debug!(error = %fault, "what consumers have stored cannot be read"),
+                Err(_) => return Ok(()),
+            }
+            if stop.unless_requested(self.clock.sleep(EVERY)).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}

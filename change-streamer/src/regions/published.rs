@@ -1,0 +1,245 @@
+//! What a fold publishes of its partition for other Regions: each second the counters that have changed, and behind them what may be
+//! said of the partition.
+//!
+//! The topic keeps one message of each counter, the last one. So an older one must not land behind a newer one: a fold writes in
+//! transactions, under a name that it takes over when it begins, and one that has lost its partition can finish none. And all that is
+//! before the standing has to be there: counters are published before the position is stored that the next fold begins at.
+//!
+//! What has not changed since the topic was begun is published once, as it stands in the table. That is done again behind each
+//! announcement of a loss, since counters may be others then without a change in the log: in a table that was lost and
+//! restored, or behind an end of the log that was lost. Counters of which the topic has a message and the table none are published as 0.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally_adapters::dynamodb::regions::Published;
+use tally_adapters::dynamodb::{Cursor, Segment};
+use tally_core::cached::{StandingAt, Value};
+use tally_core::changes::{Place, Standing};
+use tally_core::event::partition_of;
+use tally_core::fault::Fault;
+use tally_core::ids::CounterId;
+use tally_core::ports::log::Outgoing;
+use tally_core::ports::{Outcome, Transactions};
+use tally_core::regions::{Told, ToldMessage};
+use tally_core::time::UnixMillis;
+use tally_core::topic::{Log, Offset, Partition};
+use tokio::time::Instant;
+
+use super::Publishing;
+
+/// How often something is published.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How many counters one transaction has at most.
+const AT_ONCE: usize = 5_000;
+
+/// How long the fold is kept from its work by what has not changed, each time something is published.
+const SEED_FOR: Duration = Duration::from_millis(250);
+
+/// Publishes one partition.
+pub(crate) struct Publisher {
+    of: Arc<Publishing>,
+    partition: u32,
+    writer: Box<dyn Transactions>,
+    /// What has changed since it was published.
+    waiting: BTreeMap<CounterId, Value>,
+    /// What was published, once everything was; `None` while the rest is under way.
+    published: Option<Published>,
+    seed: Seed,
+    /// When something is to be published.
+    due: Instant,
+}
+
+/// How far everything that has not changed is published.
+#[derive(Default)]
+struct Seed {
+    /// How far the topic was read.
+    read: Offset,
+    /// Counters of which the topic has a message and the table none, as far as both were read.
+    stale: BTreeSet<CounterId>,
+    /// Where the scan of the table goes on; `None` before it has begun.
+    scanned: Option<Cursor>,
+    /// Whether the topic, and the table, were read to their end.
+    is_read: bool,
+    is_scanned: bool,
+}
+
+impl Publisher {
+    /// Takes the partition over, before anything of it is written.
+    ///
+    /// # Errors
+    /// Kafka or the table does not answer.
+    pub(crate) async fn begin(of: &Arc<Publishing>, partition: u32) -> Outcome<Self> {
+        let writer = (of.ports.transactions)(&format!("tally/{}/{}/{partition}", of.deployment.0, of.topic));
+        writer.take_over().await?;
+        let log = of.ports.reader.log(&Partition { topic: (*of.topic).into(), index: partition }).await?;
+        let stored = of.store.published(partition).await?;
+        let published = stored.filter(|stored| stored.topic == log.topic && stored.end <= log.end);
+        let (waiting, seed) = (BTreeMap::new(), Seed::default());
+        Ok(Self { of: Arc::clone(of), partition, writer, waiting, published, seed, due: Instant::now() })
+    }
+
+    /// Takes note of what is in the table now.
+    pub(crate) fn note(&mut self, values: &[(CounterId, Value)]) {
+        self.waiting.extend(values.iter().cloned());
+    }
+
+    /// Whether something is to be published.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        now >= self.due
+    }
+
+    /// Publishes what has changed, and the standing behind it. `stated` is true of what is in the table. After a fault the partition
+    /// has to be [begun](Self::begin) again: then all of it is published again from the stored position on.
+    ///
+    /// # Errors
+    /// Kafka or the table does not answer, or another fold has taken the partition over.
+    pub(crate) async fn publish(&mut self, stated: &StandingAt, now: UnixMillis) -> Outcome<()> {
+        self.due = Instant::now() + EVERY;
+        if self.published.as_ref().is_some_and(|published| published.loss != stated.standing.loss) {
+            (self.published, self.seed) = (None, Seed::default());
+        }
+        if self.published.is_none() && !self.seed.is_done() {
+            self.seed(stated.at).await?;
+        }
+        let is_whole = self.published.is_some() || self.seed.is_done();
+        loop {
+            let behind = self.waiting.keys().nth(AT_ONCE).cloned();
+            let left = behind.map(|key| self.waiting.split_off(&key)).unwrap_or_default();
+            let part = std::mem::replace(&mut self.waiting, left);
+            let is_last = self.waiting.is_empty();
+            let counted = part.into_iter().map(|(counter, value)| Told::Counted(counter, value));
+            let standing = || {
+                let as_of = self.of.by(&stated.standing);
+                Told::Stated(StandingAt { at: stated.at, standing: Standing { as_of, ..stated.standing.clone() } })
+            };
+            let told: Vec<Told> = counted.chain((is_last && is_whole).then(standing)).collect();
+            self.write(told, now).await?;
+            if is_last {
+                break;
+            }
+        }
+        if is_whole && self.published.is_none() {
+            let log = self.log().await?;
+            self.keep(Published { topic: log.topic, end: log.end, loss: stated.standing.loss }).await?;
+        }
+        Ok(())
+    }
+
+    /// Publishes all there is, before the position is stored that the next fold begins at. A topic that is another one, or has lost
+    /// its end, is published anew.
+    ///
+    /// # Errors
+    /// As of [`publish`](Self::publish).
+    pub(crate) async fn settle(&mut self, stated: &StandingAt, now: UnixMillis) -> Outcome<()> {
+        self.publish(stated, now).await?;
+        let Some(published) = &self.published else { return Ok(()) };
+        let log = self.log().await?;
+        if log.topic == published.topic && log.end >= published.end {
+            return self.keep(Published { end: log.end, ..published.clone() }).await;
+        }
+        tracing::error!(topic = %self.of.topic, partition = self.partition, "the topic of counts is another one, or lost its end: it is published anew");
+        (self.published, self.seed) = (None, Seed::default());
+        Ok(())
+    }
+
+    async fn log(&self) -> Outcome<Log> {
+        self.of.ports.reader.log(&self.topic_partition()).await
+    }
+
+    fn topic_partition(&self) -> Partition {
+        Partition { topic: (*self.of.topic).into(), index: self.partition }
+    }
+
+    async fn keep(&mut self, published: Published) -> Outcome<()> {
+        self.of.store.store_published(self.partition, &published).await?;
+        self.published = Some(published);
+        Ok(())
+    }
+
+    async fn write(&self, told: Vec<Told>, now: UnixMillis) -> Outcome<()> {
+        let message = |told| {
+            let (deployment, region) = (self.of.deployment.clone(), self.of.region.clone());
+            ToldMessage { deployment, region, said: now, told }.record()
+        };
+        let records: Vec<(String, Vec<u8>)> = told.into_iter().map(message).collect();
+        if records.is_empty() {
+            return Ok(());
+        }
+        let outgoing: Vec<Outgoing<'_>> = records
+            .iter()
+            .map(|(key, value)| Outgoing {
+                topic: &self.of.topic,
+                partition: Some(self.partition),
+                key: Some(key.as_bytes()),
+                value: Some(value),
+                headers: &[],
+            })
+            .collect();
+        self.writer.write(&outgoing).await
+    }
+
+    /// Goes on with what has not changed. No fold but this one writes the counters of the partition, and it does nothing else
+    /// meanwhile: what is read is in by `place`.
+    async fn seed(&mut self, place: Place) -> Outcome<()> {
+        let until = Instant::now() + SEED_FOR;
+        while Instant::now() < until && !self.seed.is_done() {
+            if self.seed.is_read { self.scan(place).await? } else { self.read().await? }
+        }
+        Ok(())
+    }
+
+    /// Reads on which counters the topic has.
+    async fn read(&mut self) -> Outcome<()> {
+        let (partition, log) = (self.topic_partition(), self.log().await?);
+        let from = self.seed.read.max(log.start);
+        let records = self.of.ports.reader.read(&partition, from, log.end).await?;
+        let Some(last) = records.last_offset() else {
+            self.seed.is_read = true;
+            return Ok(());
+        };
+        self.seed.read = last.next();
+        for record in records.iter() {
+            let read = ToldMessage::read(record.key.unwrap_or_default(), record.value.unwrap_or_default());
+            let message = read.map_err(|bad| Fault::Fatal(format!("{partition} at {}: {bad}", record.offset)))?;
+            if message.deployment != self.of.deployment || message.region != self.of.region {
+                let whose =
+                    format!("of the Region `{}` and of the deployment {}", message.region, message.deployment.0);
+                return Err(Fault::Fatal(format!("{partition} at {}: it is {whose}", record.offset)));
+            }
+            if let Told::Counted(counter, _) = message.told {
+                self.seed.stale.insert(counter);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a page of the table. One that cannot be read is a loss for the fold that needs it, and a doubt here.
+    async fn scan(&mut self, place: Place) -> Outcome<()> {
+        let page = self.of.counters.scan(Segment { index: 0, of: 1 }, self.seed.scanned.as_ref()).await?;
+        for (counter, found) in page.items {
+            if partition_of(counter.post.as_bytes(), self.of.partitions) != self.partition {
+                continue;
+            }
+            self.seed.stale.remove(&counter);
+            let value = found.as_ref().map_or_else(|_| Value { doubtful: true, ..Value::default() }, Value::from);
+            self.waiting.entry(counter).or_insert(Value { version: value.version.max(place), ..value });
+        }
+        self.seed.scanned = page.next;
+        if self.seed.scanned.is_none() {
+            self.seed.is_scanned = true;
+            for counter in std::mem::take(&mut self.seed.stale) {
+                self.waiting.entry(counter).or_insert(Value { version: place, ..Value::default() });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Seed {
+    fn is_done(&self) -> bool {
+        self.is_read && self.is_scanned
+    }
+}

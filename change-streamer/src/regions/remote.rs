@@ -1,0 +1,230 @@
+//! Reads the topic of another Region, and keeps that Region's entries. Two readers of a partition do no harm: each stores what is
+//! true by itself, and an entry only takes the place of an earlier version.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use futures_util::stream::{StreamExt, TryStreamExt, iter};
+use tally_adapters::dynamodb::regions::Regions;
+use tally_adapters::kafka::Membership;
+use tally_core::changes::DeploymentId;
+use tally_core::fault::Fault;
+use tally_core::ports::log::{Record, Records, Revocation};
+use tally_core::ports::{Outcome, OwnedPartition};
+use tally_core::regions::{Remote, RemoteFlush, RemotePosition, ToldMessage};
+use tally_core::topic::Offset;
+use tally_service::{Host, Patience, Readiness, Stage, Stop, Stopped, Task, Until};
+use tokio::time::Instant;
+
+use super::RemotePorts;
+use crate::metrics;
+
+/// How long entries are gathered: a counter is written no more often.
+const GATHER: Duration = Duration::from_secs(5);
+
+/// How many entries may wait.
+const MOST: usize = 10_000;
+
+/// How many are written at once.
+const AT_ONCE: usize = 16;
+
+/// The wait between two looks at a topic that cannot be read.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The task that shares out the partitions of a Region's topic. A topic that is not there, or not as it has to be, is named and
+/// looked at again: this Region's own counts go on.
+pub(super) struct ReadRemote {
+    pub(super) remote: RemotePorts,
+    /// The deployment that this is.
+    pub(super) own: DeploymentId,
+    pub(super) partitions: u32,
+    pub(super) store: Regions,
+    pub(super) patience: Patience,
+    pub(super) host: Host,
+}
+
+impl ReadRemote {
+    /// Why the topic cannot be read.
+    async fn look(&self) -> Outcome<()> {
+        let RemotePorts { topic, reader, .. } = &self.remote;
+        let found = reader.logs().await?.len();
+        if found == 0 {
+            return Err(Fault::Transient(format!("there is no topic `{topic}`")));
+        }
+        if u32::try_from(found).ok() != Some(self.partitions) {
+            let why = format!("topic `{topic}` has {found} partitions, and the log of changes {}", self.partitions);
+            return Err(Fault::Transient(why));
+        }
+        Ok(())
+    }
+}
+
+impl Task for ReadRemote {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let name = format!("remote {}", self.remote.region);
+        let readiness = self.host.readiness().scope(&name);
+        while let Err(fault) = stop.unless_requested(self.look()).await? {
+            tracing::warn!(region = %self.remote.region, error = %fault, "the topic of a Region cannot be read");
+            readiness.not_ready("topic", fault.to_string());
+            stop.unless_requested(self.patience.clock().sleep(LOOK)).await?;
+        }
+        readiness.forget("topic");
+        let intake = (self.remote.join)()?;
+        let Self { remote, own, store, patience, host, .. } = self;
+        let scope = readiness.clone();
+        let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {
+            let name = format!("{name} {}", log.partition().index);
+            let (own, store, patience) = (own.clone(), store.clone(), patience.clone());
+            let (readiness, region) = (scope.clone(), remote.region.clone());
+            host.worker(Stage::Work, &name, RemotePartition { region, own, log, store, patience, readiness });
+        });
+        Membership { intake, readiness, begin, on_rebalance: |_| {}, on_fault: |_| {} }.run(stop).await
+    }
+}
+
+/// One partition, from its assignment until it is taken back.
+struct RemotePartition {
+    region: tally_core::ids::Region,
+    own: DeploymentId,
+    log: Arc<dyn OwnedPartition>,
+    store: Regions,
+    patience: Patience,
+    readiness: Readiness,
+}
+
+/// Why a record cannot be counted.
+type Refused = String;
+
+impl RemotePartition {
+    /// Finds where to go on, and starts to read there.
+    async fn begin(&self, stop: &Stop) -> anyhow::Result<Result<Remote, Refused>> {
+        let (until, index) = (Until::Requested(stop), self.log.partition().index);
+        let position = || self.store.position(&self.region, index);
+        let stored = self.patience.persist("read a Region's position", until, position).await?;
+        let log = self.patience.persist("look at a Region's topic", until, || self.log.log()).await?;
+        if log.start > Offset(0) {
+            let why =
+                "its beginning was deleted: the topic has to be compacted (cleanup.policy=compact), and nothing else";
+            return Ok(Err(why.to_owned()));
+        }
+        let stands = stored.as_ref().is_some_and(|stored| stored.topic == log.topic && stored.next <= log.end);
+        let position = match stored {
+            Some(stored) if stands => stored,
+            // Another topic, or one that lost its end, is read from its beginning, and nothing is known until it was.
+            Some(stored) => {
+                RemotePosition { deployment: stored.deployment, ..RemotePosition::start(log.topic.clone(), log.start) }
+            }
+            None => RemotePosition::start(log.topic.clone(), log.start),
+        };
+        let remote = Remote::new(self.region.clone(), position);
+        self.patience.persist("read a Region's topic", until, || self.log.start_at(remote.next())).await?;
+        Ok(Ok(remote))
+    }
+
+    fn take(&self, remote: &mut Remote, record: Record<'_>) -> Result<(), Refused> {
+        let read = ToldMessage::read(record.key.unwrap_or_default(), record.value.unwrap_or_default());
+        let message = read.map_err(|bad| bad.to_string())?;
+        if false {
+            return Err("it is of this deployment itself".to_owned());
+        }
+        let now = self.patience.clock().now();
+        remote.take(record.offset, now, message).map_err(|another| another.to_string())
+    }
+
+    /// Takes records, up to one that cannot be counted.
+    fn take_all(&self, remote: &mut Remote, records: &Records) -> Result<(), Refused> {
+        let new = records.iter().filter(|record| record.offset >= remote.next()).map(|record| record.offset);
+        for offset in new.collect::<Vec<_>>() {
+            let Some(record) = records.at(offset) else { continue };
+            self.take(remote, record).map_err(|why| format!("at offset {offset}: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the entries, then stores the position: a reader that begins there misses none.
+    async fn flush(&self, remote: &mut Remote, stop: &Stop) -> anyhow::Result<()> {
+        let RemoteFlush { entries, position } = remote.flush();
+        let (until, now) = (Until::LastCall(stop), self.patience.clock().now());
+        let put = |(entry, value)| async move {
+            let put = || self.store.put_entry(&entry, &value, now);
+            self.patience.persist("write a Region's entry", until, put).await
+        };
+        let written: Vec<bool> = iter(entries).map(put).buffer_unordered(AT_ONCE).try_collect().await?;
+        metrics::remote_entries(&written);
+        let index = self.log.partition().index;
+        let store = || self.store.store_position(&self.region, index, &position);
+        self.patience.persist("store a Region's position", until, store).await?;
+        self.log.finished(position.next);
+        Ok(())
+    }
+
+    /// Waits until the partition is taken back, or the process stops: what stands there cannot be counted.
+    async fn stand_still(&self, why: &str, stop: &Stop) -> anyhow::Error {
+        let (region, partition) = (&self.region, self.log.partition());
+        tracing::error!(%region, %partition, why, "the topic of a Region cannot be counted");
+        let index = partition.index.to_string();
+        self.readiness.not_ready(&index, format!("{partition}: {why}"));
+        tokio::select! {
+            () = stop.requested() => {}
+            _ = self.log.revoked() => {}
+        }
+        self.readiness.forget(&index);
+        Stopped.into()
+    }
+
+    async fn follow(&self, stop: &Stop) -> anyhow::Result<()> {
+        let revoked = self.log.revoked();
+        tokio::pin!(revoked);
+        let mut remote = match self.begin(stop).await? {
+            Ok(remote) => remote,
+            Err(why) => return Err(self.stand_still(&why, stop).await),
+        };
+        let (mut due, mut tries) = (Instant::now() + GATHER, 0);
+        loop {
+            let records = tokio::select! {
+                biased;
+                () = stop.requested() => break,
+                revocation = &mut revoked => match revocation {
+                    Revocation::Revoked => break,
+                    Revocation::Lost => return Ok(()),
+                },
+                () = tokio::time::sleep_until(due) => None,
+                records = self.log.records(), if remote.pending() < MOST => Some(records),
+            };
+            match records {
+                Some(Ok(records)) => {
+                    if let Err(why) = self.take_all(&mut remote, &records) {
+                        self.flush(&mut remote, stop).await?;
+                        return Err(self.stand_still(&why, stop).await);
+                    }
+                    tries = 0;
+                }
+                Some(Err(fault)) => {
+                    let until = Until::Requested(stop);
+                    self.patience.pause("read a Region's topic", fault, &mut tries, until).await?;
+                    remote = match self.begin(stop).await? {
+                        Ok(remote) => remote,
+                        Err(why) => return Err(self.stand_still(&why, stop).await),
+                    };
+                }
+                None => {}
+            }
+            if Instant::now() >= due || remote.pending() >= MOST {
+                self.flush(&mut remote, stop).await?;
+                due = Instant::now() + GATHER;
+            }
+        }
+        self.flush(&mut remote, stop).await
+    }
+}
+
+impl Task for RemotePartition {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        match stop.until_last_call(Box::pin(self.follow(&stop))).await.unwrap_or_else(|stopped| Err(stopped.into())) {
+            Err(error) if error.is::<Stopped>() => Ok(()),
+            Err(error) => Err(anyhow!("the counts of {}: {error:#}", self.region)),
+            Ok(()) => Ok(()),
+        }
+    }
+}

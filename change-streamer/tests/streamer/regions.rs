@@ -1,0 +1,327 @@
+//! Two Regions, each with tables and a Kafka of its own in memory, and a mirror between them, under paused time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::regions::Regions;
+use tally_adapters::dynamodb::{Checkpoints, Consistency};
+use tally_adapters::memory::log::Broker;
+use tally_change_streamer::{App, Config, LogPorts, Ports, RegionPorts, RegionRules, RemotePorts, Rules};
+use tally_core::cached::{StandingAt, Value};
+use tally_core::changes::LossNumber;
+use tally_core::ids::{CounterId, PostId, Region};
+use tally_core::ports::log::{Outgoing, Producer, TopicReader};
+use tally_core::topic::{Offset, Partition};
+use tally_emulator::Config as Engine;
+use tally_service::{Chance, Clock, Condition, Host, Running};
+use tally_testkit::{BEGAN, Store};
+use tokio::time::Instant;
+
+const PARTITIONS: u32 = 2;
+const DEADLINE: Duration = Duration::from_secs(600);
+
+fn region(name: &str) -> Region {
+    Region::new(name).unwrap()
+}
+
+fn post(n: u64) -> CounterId {
+    CounterId::likes(PostId::new(&format!("p-{n}")).unwrap())
+}
+
+/// One Region.
+struct Place {
+    name: Region,
+    store: Store,
+    broker: Broker,
+    clock: Clock,
+    chance: Chance,
+    rows: BTreeMap<(u64, u64), ()>,
+}
+
+impl Place {
+    async fn new(name: &str, seed: u64, clock: Clock) -> Self {
+        let store = Store::with(Engine { seed, shards: 2, ..Engine::default() }).await;
+        // As a deployment that has begun.
+        Checkpoints::new(&store.connection).config(None).await.unwrap();
+        let broker = Broker::new();
+        for topic in ["changes", "counts"] {
+            broker.create_topic(topic, PARTITIONS);
+        }
+        Self { name: region(name), store, broker, clock, chance: Chance::seeded(seed), rows: BTreeMap::new() }
+    }
+
+    /// Starts a process that publishes, and reads the topics of others.
+    fn run(&self, process: &str, remotes: &[&str]) -> Running {
+        let rules = RegionRules {
+            name: self.name.clone(),
+            topic: "counts".to_owned(),
+            usual: "likes".to_owned(),
+            remotes: remotes.iter().map(|name| (region(name), format!("{name}.counts"))).collect(),
+        };
+        let connection = self.store.repeating(1);
+        let remote = |(region, topic): &(Region, String)| {
+            let (broker, at) = (self.broker.clone(), topic.clone());
+            let reader = Arc::new(self.broker.reader("test", topic));
+            let join = move || -> anyhow::Result<Box<dyn tally_core::ports::Intake>> {
+                Ok(Box::new(broker.join("remote", &at)))
+            };
+            RemotePorts { region: region.clone(), topic: topic.clone(), reader, join: Arc::new(join) }
+        };
+        let (joining, writing) = (self.broker.clone(), self.broker.clone());
+        let regions = RegionPorts {
+            reader: Arc::new(self.broker.reader("test", "counts")),
+            transactions: Arc::new(move |id| Box::new(writing.transactions(id))),
+            remotes: rules.remotes.iter().map(remote).collect(),
+        };
+        let log = LogPorts {
+            topic: "changes".to_owned(),
+            producer: Arc::new(self.broker.clone()),
+            reader: Arc::new(self.broker.reader("test", "changes")),
+            join: Arc::new(move || Ok(Box::new(joining.join("fold", "changes")))),
+        };
+        let poll_idle = Duration::from_millis(200);
+        let rules_of_log = Rules { poll_idle, discover: Duration::from_secs(5), ..Rules::default() };
+        let config = Config { regions: Some(rules), ..Config::plain("", None, rules_of_log) };
+        let ports = Ports { regions: Some(regions), ..Ports::over(&connection, log) };
+        let seed = process.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
+        let host = Host::new(process).with_clock(self.clock).with_chance(Chance::seeded(seed));
+        Running::start(App::with_ports(config, ports), host)
+    }
+
+    /// Likes and unlikes, each of a random user and post.
+    async fn churn(&mut self, changes: usize, posts: u64, users: u64) {
+        for _ in 0..changes {
+            let (p, u) = (self.chance.token() % posts, self.chance.token() % users);
+            let key = json!({"pk": {"S": format!("p-{p}#{}", u % 4)}, "user_id": {"S": format!("u-{u}")}});
+            if self.rows.remove(&(p, u)).is_some() {
+                self.store.call("DeleteItem", json!({"TableName": "likes", "Key": key})).await;
+            } else {
+                self.rows.insert((p, u), ());
+                let mut item = key;
+                item["post_id"] = json!({"S": format!("p-{p}")});
+                item["liked_at"] = json!({"N": "1"});
+                self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+            }
+        }
+    }
+
+    fn likes(&self, p: u64) -> i64 {
+        i64::try_from(self.rows.keys().filter(|(post, _)| *post == p).count()).unwrap()
+    }
+
+    /// Copies what is new in another Region's topic, which begins here at the offsets of `copied`.
+    async fn mirror(&self, from: &Self, copied: &mut BTreeMap<u32, Offset>) {
+        let topic = format!("{}.counts", from.name);
+        let reader = from.broker.reader("mirror", "counts");
+        for (partition, log) in reader.logs().await.unwrap() {
+            let at = copied.entry(partition.index).or_insert(log.start);
+            while *at < log.end {
+                let records = reader.read(&partition, *at, log.end).await.unwrap();
+                let Some(last) = records.last_offset() else { break };
+                for record in records.iter() {
+                    let (partition, headers) = (Some(partition.index), &[][..]);
+                    let out = Outgoing { topic: &topic, partition, key: record.key, value: record.value, headers };
+                    self.broker.send(out).await.unwrap();
+                }
+                *at = last.next();
+            }
+        }
+    }
+
+    /// What this Region has of another's entry.
+    async fn entry(&self, of: &Region, p: u64) -> Value {
+        let id = post(p).in_region(of);
+        let read = Counters::new(&self.store.repeating(5)).read(std::slice::from_ref(&id), Consistency::Strong).await;
+        read.unwrap().counters.remove(&id).map(|counter| Value::from(&counter.unwrap())).unwrap_or_default()
+    }
+
+    async fn standings(&self, of: &Region) -> BTreeMap<u32, StandingAt> {
+        let read = Regions::new(&self.store.repeating(5)).standings(&[of.clone()].into(), PARTITIONS).await.unwrap();
+        read.into_iter().map(|((_, partition), stated)| (partition, stated)).collect()
+    }
+
+    /// The least place that this Region's own standings have.
+    async fn own(&self) -> BTreeMap<u32, StandingAt> {
+        Changes::new(&self.store.repeating(5)).standings(PARTITIONS).await.unwrap()
+    }
+}
+
+/// Two Regions, of which `us` reads `eu` through a mirror.
+struct Worlds {
+    eu: Place,
+    us: Place,
+    copied: BTreeMap<u32, Offset>,
+}
+
+impl Worlds {
+    async fn new() -> Self {
+        let clock = Clock::starting_at(BEGAN);
+        let (eu, us) = (Place::new("eu", 3, clock).await, Place::new("us", 5, clock).await);
+        us.broker.create_topic("eu.counts", PARTITIONS);
+        Self { eu, us, copied: BTreeMap::new() }
+    }
+
+    async fn mirror(&mut self) {
+        self.us.mirror(&self.eu, &mut self.copied).await;
+    }
+
+    /// Waits, mirroring, until every entry equals the rows of its Region, beside standings that are believed and know no loss that
+    /// is open.
+    async fn equal(&mut self, posts: u64) {
+        let began = Instant::now();
+        loop {
+            self.mirror().await;
+            let (name, mut wrong) = (self.eu.name.clone(), Vec::new());
+            for p in 0..posts {
+                let value = self.us.entry(&name, p).await;
+                if value.likes != self.eu.likes(p) {
+                    wrong.push((p, value, self.eu.likes(p)));
+                }
+            }
+            let standings = self.us.standings(&name).await;
+            if wrong.is_empty() && standings.len() == PARTITIONS as usize {
+                return;
+            }
+            assert!(began.elapsed() < DEADLINE, "{wrong:?}; {standings:?}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+async fn stop(running: Vec<Running>) {
+    for running in running {
+        let ended = running.stop(Duration::from_secs(20)).await;
+        assert!(ended.exit().is_clean(), "{ended:?}");
+    }
+}
+
+/// Waits until a condition whose name has this in it is not ready and says this.
+async fn waits(running: &Running, condition: &str, says: &str) {
+    let began = Instant::now();
+    loop {
+        let report = running.host().readiness().report();
+        let is_it = |(name, condition_of): (&_, &Condition)| -> bool {
+            let name: &String = name;
+            matches!(condition_of, Condition::NotReady(why) if name.contains(condition) && why.contains(says))
+        };
+        if report.conditions.iter().any(is_it) {
+            return;
+        }
+        assert!(began.elapsed() < DEADLINE, "{condition} {says}: {report:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_entries_of_another_region_equal_its_rows_also_while_its_folds_are_killed() {
+    let mut worlds = Worlds::new().await;
+    let mut eu = vec![worlds.eu.run("eu-a", &[]), worlds.eu.run("eu-b", &[])];
+    let us = worlds.us.run("us-a", &["eu"]);
+    for nth in 0..8 {
+        worlds.eu.churn(60, 12, 20).await;
+        let wait = worlds.eu.chance.up_to(Duration::from_millis(2500));
+        tokio::time::sleep(wait).await;
+        worlds.mirror().await;
+        let victim = usize::try_from(worlds.eu.chance.token() % 2).unwrap();
+        eu.swap_remove(victim).kill().await;
+        eu.push(worlds.eu.run(&format!("eu-after-{nth}"), &[]));
+    }
+    worlds.equal(12).await;
+    eu.push(us);
+    stop(eu).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_that_had_counts_before_it_had_a_name_publishes_them() {
+    let mut worlds = Worlds::new().await;
+    let before = worlds.eu.run("eu-a", &[]);
+    worlds.eu.churn(100, 12, 20).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    stop(vec![before]).await;
+    // Another topic knows none of them.
+    worlds.eu.broker.create_topic("counts", PARTITIONS);
+    worlds.copied.clear();
+    let running = vec![worlds.eu.run("eu-b", &[]), worlds.us.run("us-a", &["eu"])];
+    worlds.equal(12).await;
+    stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_that_a_lost_table_had_are_published_as_none_before_a_standing_without_the_loss() {
+    let mut worlds = Worlds::new().await;
+    let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
+    worlds.eu.churn(60, 6, 20).await;
+    worlds.equal(6).await;
+    // The counter of a post goes without a change in the log, as in a table that was restored.
+    let likes = worlds.eu.likes(0);
+    assert!(likes > 0);
+    worlds.eu.store.call("DeleteItem", json!({"TableName": "like_counts", "Key": {"post_id": {"S": "p-0"}}})).await;
+    let changes = Changes::new(&worlds.eu.store.repeating(1));
+    changes.open_new_loss(worlds.eu.clock.now(), "lost", "a table").await.unwrap();
+    let (name, began) = (worlds.eu.name.clone(), Instant::now());
+    while worlds.us.entry(&name, 0).await.likes != 0 {
+        assert!(began.elapsed() < DEADLINE, "the entry stays: {:?}", worlds.us.entry(&name, 0).await);
+        worlds.mirror().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let open: Vec<Vec<LossNumber>> = worlds
+        .us
+        .standings(&name)
+        .await
+        .into_values()
+        .map(|stated| stated.standing.open.into_iter().collect())
+        .collect();
+    assert!(open.iter().all(|open| open.len() == 1), "the loss is told beside the entries: {open:?}");
+    stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alien_topic_is_named_and_nothing_of_it_is_counted_while_own_counts_go_on() {
+    let mut worlds = Worlds::new().await;
+    let us = worlds.us.run("us-a", &["ap", "eu"]);
+    waits(&us, "ap", "there is no topic `ap.counts`").await;
+    worlds.us.broker.create_topic("ap.counts", PARTITIONS + 1);
+    waits(&us, "ap", "3 partitions").await;
+    // What is published here comes back as another Region's.
+    worlds.us.churn(40, 6, 20).await;
+    let reader = worlds.us.broker.reader("test", "counts");
+    let began = Instant::now();
+    let looped = loop {
+        let partition = Partition { topic: "counts".into(), index: 0 };
+        let log = reader.log(&partition).await.unwrap();
+        let records = reader.read(&partition, log.start, log.end).await.unwrap();
+        if let Some(record) = records.iter().next() {
+            break (record.key.unwrap().to_vec(), record.value.unwrap().to_vec());
+        }
+        assert!(began.elapsed() < DEADLINE, "nothing is published");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    let (key, value) = (Some(&looped.0[..]), Some(&looped.1[..]));
+    let out = Outgoing { topic: "eu.counts", partition: Some(0), key, value, headers: &[] };
+    worlds.us.broker.send(out).await.unwrap();
+    waits(&us, "eu", "of this deployment itself").await;
+    assert!(!worlds.us.own().await.is_empty(), "its own counts go on");
+    assert_eq!(worlds.us.standings(&region("eu")).await.len(), 0);
+    stop(vec![us]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fold_that_lost_its_partition_and_does_not_know_it_publishes_nothing() {
+    let mut worlds = Worlds::new().await;
+    let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
+    worlds.eu.churn(60, 6, 20).await;
+    worlds.equal(6).await;
+    // Another process takes the name over: the fold begins again, and comes to the same.
+    let deployment = Changes::new(&worlds.eu.store.repeating(1)).config().await.unwrap().unwrap().deployment;
+    for partition in 0..PARTITIONS {
+        let thief = worlds.eu.broker.transactions(&format!("tally/{}/counts/{partition}", deployment.0));
+        tally_core::ports::Transactions::take_over(&thief).await.unwrap();
+    }
+    worlds.eu.churn(60, 6, 20).await;
+    worlds.equal(6).await;
+    stop(running).await;
+}

@@ -1,0 +1,174 @@
+//! A message of the topic `counts`: how it is written and read.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::cached::{StandingAt, Value};
+use crate::changes::{DeploymentId, LossNumber, Place, Standing};
+use crate::ids::{CounterId, Region};
+use crate::time::UnixMillis;
+
+/// The layout of messages.
+pub const ENTRY_FORMAT: u64 = 1;
+
+/// The key of a standing: no counter's key begins with U+0001.
+pub const STANDING_KEY: &str = "\u{1}standing";
+
+/// What a Region publishes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Told {
+    /// Its entry of a counter.
+    Counted(CounterId, Value),
+    /// The standing of the partition. Its `as_of` is by when everything that Kafka had acknowledged in that Region is in.
+    Stated(StandingAt),
+}
+
+/// A message of the topic.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ToldMessage {
+    /// Whose it is.
+    pub deployment: DeploymentId,
+    /// The Region's name.
+    pub region: Region,
+    /// When it was published, by the store's clock.
+    pub said: UnixMillis,
+    /// What it says.
+    pub told: Told,
+}
+
+/// Why a record is no message of a Region.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BadTold {
+    /// It is of another layout.
+    #[error("it has format {0}, and this version reads format {ENTRY_FORMAT}")]
+    Format(u64),
+    /// It cannot be read.
+    #[error("it cannot be read: {0}")]
+    Malformed(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    format: u64,
+    deployment: Box<str>,
+    region: Box<str>,
+    said: u64,
+    #[serde(flatten)]
+    body: Body,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Body {
+    Counted {
+        total: i64,
+        version: Place,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gap: Option<Place>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        doubtful: bool,
+    },
+    Stated {
+        at: Place,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        as_of: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        loss: Option<Place>,
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        open: BTreeSet<LossNumber>,
+    },
+}
+
+#[derive(Deserialize)]
+struct Version {
+    format: u64,
+}
+
+impl ToldMessage {
+    /// The key and the value of the record.
+    pub fn record(&self) -> (String, Vec<u8>) {
+        let (key, body) = match &self.told {
+            Told::Counted(counter, Value { likes, version, gap, doubtful }) => (
+                counter.stored().into_owned(),
+                Body::Counted { total: *likes, version: *version, gap: *gap, doubtful: *doubtful },
+            ),
+            Told::Stated(StandingAt { at, standing: Standing { as_of, loss, open } }) => (
+                STANDING_KEY.to_owned(),
+                Body::Stated { at: *at, as_of: as_of.map(|as_of| as_of.0), loss: *loss, open: open.clone() },
+            ),
+        };
+        let (deployment, region) = (self.deployment.0.clone(), self.region.as_str().into());
+        let envelope = Envelope { format: ENTRY_FORMAT, deployment, region, said: self.said.0, body };
+        (key, serde_json::to_vec(&envelope).expect("texts and integers always serialise"))
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// It is no message of this layout.
+    pub fn read(key: &[u8], value: &[u8]) -> Result<Self, BadTold> {
+        let malformed = |error: &dyn fmt::Display| BadTold::Malformed(error.to_string());
+        let Version { format } = serde_json::from_slice(value).map_err(|error| malformed(&error))?;
+        if format != ENTRY_FORMAT {
+            return Err(BadTold::Format(format));
+        }
+        let envelope: Envelope = serde_json::from_slice(value).map_err(|error| malformed(&error))?;
+        let key = std::str::from_utf8(key).map_err(|error| malformed(&error))?;
+        let told = match envelope.body {
+            Body::Counted { total, version, gap, doubtful } => {
+                let counter = key.parse().map_err(|error| malformed(&error))?;
+                Told::Counted(counter, Value { likes: total, version, gap, doubtful })
+            }
+            Body::Stated { at, as_of, loss, open } if key == STANDING_KEY => {
+                Told::Stated(StandingAt { at, standing: Standing { as_of: as_of.map(UnixMillis), loss, open } })
+            }
+            Body::Stated { .. } => return Err(malformed(&"a standing under the key of a counter")),
+        };
+        let region = Region::new(&envelope.region).ok_or_else(|| malformed(&"the region has no name"))?;
+        Ok(Self { deployment: DeploymentId(envelope.deployment), region, said: UnixMillis(envelope.said), told })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{CounterKind, CounterName, PostId};
+
+    fn message(told: Told) -> ToldMessage {
+        let region = Region::new("eu").expect("a name");
+        ToldMessage { deployment: DeploymentId("d".into()), region, said: UnixMillis(7), told }
+    }
+
+    #[test]
+    fn a_message_is_read_as_it_is_written() {
+        let post = PostId::new("p").expect("a post");
+        let views =
+            CounterId { post: post.clone(), name: CounterName::new("views", CounterKind::Sum).expect("a name") };
+        let place = Place::from_stored;
+        let standing = Standing { as_of: Some(UnixMillis(5)), loss: Some(place(3)), open: [LossNumber(9)].into() };
+        for told in [
+            Told::Counted(CounterId::likes(post), Value { likes: -2, version: place(4), gap: None, doubtful: false }),
+            Told::Counted(views, Value { likes: 9, version: place(u64::MAX), gap: Some(place(2)), doubtful: true }),
+            Told::Stated(StandingAt { at: place(8), standing }),
+            Told::Stated(StandingAt::default()),
+        ] {
+            let (key, value) = message(told.clone()).record();
+            assert_eq!(ToldMessage::read(key.as_bytes(), &value), Ok(message(told)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_by_name() {
+        let (key, value) = message(Told::Stated(StandingAt::default())).record();
+        let later = String::from_utf8(value.clone()).expect("JSON").replace("\"format\":1", "\"format\":2");
+        assert_eq!(ToldMessage::read(key.as_bytes(), later.as_bytes()), Err(BadTold::Format(2)));
+        for (key, value) in
+            [("p", &value[..]), (key.as_str(), b"{"), (key.as_str(), b"{\"format\":1}"), ("\u{1f}", b"")]
+        {
+            assert!(matches!(ToldMessage::read(key.as_bytes(), value), Err(BadTold::Malformed(_))), "{key:?}");
+        }
+    }
+}

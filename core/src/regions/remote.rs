@@ -1,0 +1,243 @@
+//! One partition of another Region's topic, as it is read here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::message::{Told, ToldMessage};
+use crate::cached::{StandingAt, Value};
+use crate::changes::DeploymentId;
+use crate::ids::{CounterId, Region};
+use crate::time::UnixMillis;
+use crate::topic::{Offset, TopicId};
+
+/// How old what is read may be before an entry may be missing: less than the topic's `min.compaction.lag.ms`, by what clocks may
+/// be off.
+pub const LAG: Duration = Duration::from_secs(600);
+
+/// How much the clocks of two Regions may differ.
+const CLOCKS: Duration = Duration::from_secs(5);
+
+/// A partition of a Region's topic.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Remote {
+    region: Region,
+    position: RemotePosition,
+    pending: BTreeMap<CounterId, Value>,
+}
+
+/// How far a partition was read, and what is known there. A reader that begins at an older position comes to the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RemotePosition {
+    /// Of which topic.
+    pub topic: TopicId,
+    /// Everything before this offset is in the entries.
+    pub next: Offset,
+    /// When the last message that was read was published.
+    pub said: UnixMillis,
+    /// What was published until then may lack entries.
+    pub behind: UnixMillis,
+    /// Whose topic it is, once something was read.
+    pub deployment: Option<DeploymentId>,
+    /// What may be said of the entries; `None` until a standing may be believed.
+    pub standing: Option<StandingAt>,
+}
+
+/// What is to be written: the entries first, then the position.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RemoteFlush {
+    /// Entries by their [keys](CounterId::in_region), each to be put where none of this or a later version is.
+    pub entries: Vec<(CounterId, Value)>,
+    /// Where the reader stands then.
+    pub position: RemotePosition,
+}
+
+/// The message is of another Region or deployment than the topic is read for.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Another {
+    /// It names another Region.
+    #[error("it is of the Region `{0}`")]
+    Region(Region),
+    /// It names another deployment.
+    #[error("it is of the deployment {}, and those before are of {}", .found.0, .known.0)]
+    Deployment {
+        /// Its deployment.
+        found: DeploymentId,
+        /// That of the messages before.
+        known: DeploymentId,
+    },
+}
+
+impl RemotePosition {
+    /// The beginning of a topic.
+    pub fn start(topic: TopicId, at: Offset) -> Self {
+        let (said, behind) = (UnixMillis(0), UnixMillis(0));
+        Self { topic, next: at, said, behind, deployment: None, standing: None }
+    }
+}
+
+impl Remote {
+    /// Goes on from a position in the topic of `region`.
+    pub fn new(region: Region, position: RemotePosition) -> Self {
+        Self { region, position, pending: BTreeMap::new() }
+    }
+
+    /// Where reading goes on.
+    pub fn next(&self) -> Offset {
+        self.position.next
+    }
+
+    /// How many entries are to be written.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Takes the message at `at`, which was read `now`, by the store's clock.
+    ///
+    /// # Errors
+    /// It is not of this Region or not of the deployment of those before: nothing is taken.
+    pub fn take(&mut self, at: Offset, now: UnixMillis, message: ToldMessage) -> Result<(), Another> {
+        let ToldMessage { deployment, region, said, told } = message;
+        if region != self.region {
+            return Err(Another::Region(region));
+        }
+        let known = self.position.deployment.get_or_insert_with(|| deployment.clone());
+        if *known != deployment {
+            return Err(Another::Deployment { found: deployment, known: known.clone() });
+        }
+        let position = &mut self.position;
+        if now.since(position.said) >= LAG {
+            // Entries between the last message and this one may have been compacted away. What replaced them was published by now.
+            position.behind = now;
+        }
+        position.said = position.said.max(said);
+        position.next = at.next();
+        match told {
+            Told::Counted(counter, value) => {
+                let entry = self.pending.entry(counter.in_region(&region)).or_insert(value);
+                if entry.version < value.version {
+                    *entry = value;
+                }
+            }
+            Told::Stated(stated) => {
+                let is_whole = said.since(position.behind) > CLOCKS;
+                let is_newer = position.standing.as_ref().is_none_or(|known| known.at < stated.at);
+                if is_whole && is_newer {
+                    position.standing = Some(stated);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be written now.
+    pub fn flush(&mut self) -> RemoteFlush {
+        let entries = std::mem::take(&mut self.pending).into_iter().collect();
+        RemoteFlush { entries, position: self.position.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::changes::{Place, Standing};
+    use crate::ids::PostId;
+
+    const MINUTE: u64 = 60_000;
+
+    fn remote() -> Remote {
+        let region = Region::new("eu").expect("a name");
+        Remote::new(region, RemotePosition::start(TopicId("t".into()), Offset(0)))
+    }
+
+    fn message(said: u64, told: Told) -> ToldMessage {
+        let region = Region::new("eu").expect("a name");
+        ToldMessage { deployment: DeploymentId("d".into()), region, said: UnixMillis(said), told }
+    }
+
+    fn likes() -> CounterId {
+        CounterId::likes(PostId::new("p").expect("a post"))
+    }
+
+    fn counted(version: u64, total: i64) -> Told {
+        Told::Counted(likes(), Value { likes: total, version: Place::from_stored(version), ..Value::default() })
+    }
+
+    fn stated(at: u64) -> Told {
+        Told::Stated(StandingAt { at: Place::from_stored(at), standing: Standing::default() })
+    }
+
+    /// The place of the standing that is believed after messages, each read at a time, published at a time.
+    fn believed(messages: &[(u64, u64, Told)]) -> Option<u64> {
+        let mut remote = remote();
+        for (at, (now, said, told)) in (0..).zip(messages) {
+            remote.take(Offset(at), UnixMillis(*now), message(*said, told.clone())).expect("a message of the Region");
+        }
+        remote.flush().position.standing.map(|standing| standing.at.stored())
+    }
+
+    #[test]
+    fn the_entry_of_the_latest_version_is_written_once_whatever_the_order() {
+        let mut remote = remote();
+        for (at, version) in [(0, 3), (1, 5), (2, 4), (3, 5)] {
+            let told = counted(version, i64::try_from(version).expect("small") * 10);
+            remote.take(Offset(at), UnixMillis(9), message(9, told)).expect("a message of the Region");
+        }
+        let RemoteFlush { entries, position } = remote.flush();
+        let region = Region::new("eu").expect("a name");
+        let value = Value { likes: 50, version: Place::from_stored(5), ..Value::default() };
+        assert_eq!(entries, [(likes().in_region(&region), value)]);
+        assert_eq!(position.next, Offset(4));
+        assert!(remote.flush().entries.is_empty());
+    }
+
+    #[test]
+    fn a_standing_is_believed_once_what_is_read_was_published_after_the_reader_began() {
+        let began = 100 * MINUTE;
+        let old = (began, began - 1, stated(4));
+        let new = (began + MINUTE, began + MINUTE, stated(5));
+        assert_eq!(believed(std::slice::from_ref(&old)), None);
+        assert_eq!(believed(&[old, new]), Some(5));
+    }
+
+    #[test]
+    fn a_reader_that_was_far_behind_believes_only_what_was_published_since_it_noticed() {
+        let began = 100 * MINUTE;
+        let up = |now: u64, at| (now, now, stated(at));
+        let first = [(began, began, stated(1)), up(began + MINUTE, 2)];
+        let with = |more: &[(u64, u64, Told)]| believed(&[&first, more].concat());
+        // The mirror stood still for twenty minutes: what it brings then may lack entries.
+        let (back, said) = (began + 21 * MINUTE, began + 2 * MINUTE);
+        assert_eq!(with(&[(back, said, stated(3)), (back, back - 1, stated(8))]), Some(2));
+        let caught_up = up(back + MINUTE, 9);
+        assert_eq!(
+            with(&[(back, said, stated(3)), caught_up.clone()]),
+            Some(2),
+            "between the two something may be missing"
+        );
+        assert_eq!(with(&[(back, said, stated(3)), caught_up, up(back + 2 * MINUTE, 10)]), Some(10));
+        // Five minutes are not enough for anything to be missing.
+        let (back, said) = (began + 6 * MINUTE, began + 2 * MINUTE);
+        assert_eq!(with(&[(back, said, stated(3))]), Some(3));
+    }
+
+    #[test]
+    fn an_older_standing_takes_no_newer_ones_place() {
+        let began = 100 * MINUTE;
+        let up = |minutes: u64, at| (began + minutes * MINUTE, began + minutes * MINUTE, stated(at));
+        assert_eq!(believed(&[up(0, 1), up(1, 7), up(2, 6)]), Some(7));
+    }
+
+    #[test]
+    fn a_message_of_another_region_or_deployment_is_refused() {
+        let mut remote = remote();
+        remote.take(Offset(0), UnixMillis(9), message(9, counted(1, 1))).expect("a message of the Region");
+        let us = Region::new("us").expect("a name");
+        let foreign = ToldMessage { region: us.clone(), ..message(9, counted(2, 2)) };
+        assert_eq!(remote.take(Offset(1), UnixMillis(9), foreign), Err(Another::Region(us)));
+        let foreign = ToldMessage { deployment: DeploymentId("e".into()), ..message(9, counted(2, 2)) };
+        assert!(matches!(remote.take(Offset(1), UnixMillis(9), foreign), Err(Another::Deployment { .. })));
+        assert_eq!((remote.next(), remote.pending()), (Offset(1), 1));
+    }
+}
