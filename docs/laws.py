@@ -27,6 +27,7 @@ MODELED = {
     "regrown": "The log loses its end, and other messages take their place.",
     "cached": "The cache of one partition: two folds, readers that fill, failover, expiry at any time.",
     "honest": "What answers may claim, from the change of a row to the answer of the API.",
+    "regions": "Another Region's counters: folds that publish, a compacted topic, a mirror, readers, and the answer.",
 }
 
 INTRO = """# Laws

@@ -50,6 +50,13 @@ impl From<&Counter> for Value {
 }
 
 impl Value {
+    /// The one of the later version of two values of a counter. Values of one version are equal, so any order of values, and
+    /// any repetition, comes to the same.
+    #[must_use]
+    pub fn later(self, other: Self) -> Self {
+        if self.version < other.version { other } else { self }
+    }
+
     /// The answer about a counter of this value that was read after, or together with, the standing of its partition.
     pub fn serve(&self, standing: &Standing, kind: CounterKind) -> Served {
         let possible = self.likes >= 0 || kind == CounterKind::Sum;

@@ -116,9 +116,7 @@ impl Remote {
         match told {
             Told::Counted(counter, value) => {
                 let entry = self.pending.entry(counter.in_region(&region)).or_insert(value);
-                if entry.version < value.version {
-                    *entry = value;
-                }
+                *entry = entry.later(value);
             }
             Told::Stated(stated) => {
                 let is_whole = said.since(position.behind) > CLOCKS;

@@ -6,6 +6,7 @@ mod cached;
 mod cells;
 mod counts;
 mod honest;
+mod regions;
 mod regrown;
 mod relay;
 mod rows;

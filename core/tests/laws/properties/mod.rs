@@ -2,6 +2,7 @@
 
 mod events;
 mod ids;
+mod regions;
 mod spread;
 
 use proptest::prelude::{ProptestConfig, Strategy};

@@ -1,0 +1,127 @@
+//! A's log `changes`, and what its counters and its standing are at each place.
+
+use std::collections::BTreeMap;
+
+use tally_core::cached::Value;
+use tally_core::changes::{Amend, Body, Correction, LossNumber, Lost, Message, Place, Section, Standing};
+use tally_core::fold::{Counter, Partition, Position};
+use tally_core::ids::{CounterId, RowKey, Shard, StreamShard};
+use tally_core::time::UnixMillis;
+
+use super::super::{likes, opened, position, sections, sequence, weighed};
+use super::World;
+
+/// What happens at A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// A counter gains so much.
+    Gains(usize, i8),
+    /// It gains so much, the record of which is lost: the log has the announcement.
+    Loses(usize, i8),
+    /// An audit corrects that.
+    Corrects(usize, i8),
+    /// It closes the loss.
+    Closes,
+    /// Nothing: the log says that time has passed.
+    Passes,
+}
+
+/// A's counters at a place, and what may be said of them, but for `as_of`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) values: [Value; 2],
+    pub(super) standing: Standing,
+    counters: [Counter; 2],
+    position: Position,
+    /// How many records the stream has.
+    records: u8,
+}
+
+/// The place behind so many items: behind the announcement of the stream shard.
+pub(super) fn place(items: usize) -> Place {
+    super::super::place(items + 1)
+}
+
+/// The inverse of [`place`]; 0 for an entry that is not there.
+pub(super) fn items(place: Place) -> u8 {
+    super::super::offset::<u8>(place).saturating_sub(1)
+}
+
+/// A's counters.
+pub(super) fn counter(counter: usize) -> CounterId {
+    row(counter).counter
+}
+
+fn row(counter: usize) -> RowKey {
+    likes(["p", "q"][counter], Shard::new(0).expect("a shard"))
+}
+
+impl World {
+    /// What the users of A have done to a counter in so many items.
+    pub(super) fn truth(&self, counter: usize, items: usize) -> i64 {
+        let gains = self.script.iter().take(items).map(|item| match item {
+            Item::Gains(of, gain) | Item::Loses(of, gain) if *of == counter => i64::from(*gain),
+            _ => 0,
+        });
+        gains.sum()
+    }
+
+    /// A's counters with so many items in.
+    pub(super) fn counted(&self, items: u8) -> Counted {
+        self.counted.get(items, || {
+            let Some(nth) = items.checked_sub(1) else {
+                return self.take(Counted::default(), 0, opened([StreamShard::from("2024/a")]));
+            };
+            let before = self.counted(nth);
+            let body = self.body(nth.into(), &before);
+            self.take(before, items.into(), body)
+        })
+    }
+
+    /// The counters after a message at an offset.
+    fn take(&self, mut counted: Counted, offset: usize, body: Body) -> Counted {
+        let message = Message { read: UnixMillis(0), body };
+        counted.records +=
+            u8::from(matches!(self.script.get(offset.wrapping_sub(1)), Some(Item::Gains(..) | Item::Loses(..))));
+        let mut partition = Partition::new(counted.position.clone());
+        let taken = partition.take(super::super::place(offset), UnixMillis(0), &message);
+        assert_eq!(taken.hole, None, "{:?}", self.script);
+        let flush = partition.flush();
+        for (nth, before) in counted.counters.iter_mut().enumerate() {
+            let pending = flush.counters.get(&counter(nth));
+            if let Some(after) = pending.and_then(|pending| flush.apply(Some(before), pending, UnixMillis(0))) {
+                *before = after.counter;
+                counted.values[nth] = Value::from(&*before);
+            }
+        }
+        Counted { standing: flush.standing, position: flush.position, ..counted }
+    }
+
+    fn body(&self, nth: usize, before: &Counted) -> Body {
+        let record = before.records + 1;
+        let section = |to, entries| Section {
+            shard: StreamShard::from("2024/a"),
+            back: position(before.records),
+            to: position(to),
+            fed: Some(UnixMillis(0)),
+            entries,
+        };
+        match self.script.get(nth) {
+            Some(Item::Gains(of, gain)) => {
+                let entry = weighed(&row(*of), "u", [0, (*gain).into()], record);
+                sections(vec![section(record, vec![entry])])
+            }
+            Some(Item::Loses(..)) => {
+                let next = Some((StreamShard::from("2024/a"), sequence(record + 1)));
+                Body::Lost(Lost { number: LossNumber(7), next })
+            }
+            Some(Item::Corrects(of, add)) => {
+                let parts = BTreeMap::from([(row(*of).shard, Amend::Add((*add).into()))]);
+                let seen = before.counters[*of].corrections;
+                Body::Correction(Correction { counter: counter(*of), parts, seen, loss: before.standing.loss })
+            }
+            Some(Item::Closes) => Body::Repaired(LossNumber(7)),
+            Some(Item::Passes) | None => sections(vec![section(before.records, Vec::new())]),
+        }
+    }
+}

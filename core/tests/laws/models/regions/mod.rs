@@ -1,0 +1,286 @@
+//! Counts over two Regions: A publishes one partition of its counters in a compacted topic, a mirror copies that record by
+//! record, and B keeps A's entries and answers by them.
+//!
+//! A's counters change place by place; stream is lost, announced and corrected. A fold writes the counters, publishes what
+//! changed with its standing in one transaction, and stores its position. Another fold may take over at any time from what is
+//! stored, and the first one goes on. The mirror may stand still, and repeat an earlier stretch. A reader at B may be replaced at
+//! any time by one that begins at the stored position, and goes on, too.
+//!
+//! What the log does to counters, the messages, the reader and the answer are those that ship. An answer at B that says exact
+//! with `as_of` = t is between the least and the greatest value that A's counter had from t on. Once all is published and read
+//! again, B's entry is A's counter, and exact.
+//!
+//! Compaction is no step: who reads a topic may miss any record that is old enough and has a later one of its key. Each
+//! replica of a partition is compacted by itself, so the next reader may find the record all the same.
+
+mod log;
+mod publisher;
+mod reader;
+mod tests;
+
+use tally_core::cached::{StandingAt, Value};
+use tally_core::changes::Standing;
+use tally_core::ids::CounterKind;
+use tally_core::regions::{Remote, RemotePosition, ToldMessage};
+use tally_core::time::UnixMillis;
+
+use crate::explore::Model;
+use crate::intern::{Interned, Memo, Number};
+use log::{Counted, Item};
+use publisher::{Fold, Record};
+use reader::Reader;
+
+/// A rule that a mutant leaves out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rule {
+    /// A newer entry takes the place of an older one: a mutant keeps the older one.
+    NewerWins,
+    /// An older entry takes no newer one's place: a mutant writes what it has read.
+    OlderRefused,
+    /// An entry is judged by the standing of its own partition.
+    OwnStanding,
+    /// A published entry carries the last loss before it.
+    GapPublished,
+    /// A published standing names the losses that are open.
+    OpenPublished,
+    /// A reader that begins believes no standing that was published before.
+    DoubtsWhatWasThere,
+    /// A reader that finds itself far behind believes no standing that was published before.
+    DoubtsAfterStandstill,
+    /// The position is stored behind the entries.
+    EntriesFirst,
+    /// A fold that has lost its partition publishes nothing.
+    Fenced,
+    /// A standing is published behind the entries.
+    StandingLast,
+    /// A fold reads what it publishes behind its fence, consistently: nothing is older than what was published before.
+    NothingOlder,
+    /// What was found to be in a counter already is published, too.
+    PublishesWhatIsIn,
+    /// A fold stores its position once everything before that is published.
+    PublishedFirst,
+    /// What is younger than the topic's lag is not compacted.
+    Lag,
+    /// The clocks of two Regions differ by less than 5 s.
+    ClocksAgree,
+}
+
+/// How often something may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Left {
+    take_overs: u8,
+    repeats: u8,
+    replacements: u8,
+}
+
+/// The bounds of a run.
+struct World {
+    /// How many ticks follow the first; two of them are as long as a topic leaves its records alone.
+    ticks: u8,
+    /// What happens at A, in this order.
+    script: &'static [Item],
+    /// In which tick each item happens, where that is fixed.
+    times: Option<&'static [u8]>,
+    /// Whether B reads a copy of the topic; otherwise the topic itself.
+    mirrored: bool,
+    /// Whether a fold may stop between writing counters and publishing them.
+    halts: bool,
+    /// The tick in which B begins to read; the one after the first, if it is not that.
+    begins: u8,
+    left: Left,
+    removed: Option<Rule>,
+    values: Interned<Value>,
+    positions: Interned<RemotePosition>,
+    remotes: Interned<Remote>,
+    counted: Memo<u8, Counted>,
+    messages: Memo<(Record, u8), ToldMessage>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    tick: u8,
+    /// The tick of each item of A's log.
+    log: Vec<u8>,
+    /// A's folds: the last one has the partition.
+    folds: Vec<Fold>,
+    /// How far the log is in A's counters, and how far in what a fold begins at.
+    reached: u8,
+    stored: u8,
+    /// A's topic from where the mirror may go on, and where it does.
+    topic: Vec<Record>,
+    copied: usize,
+    /// What B reads, from this offset on.
+    base: usize,
+    mirror: Vec<Option<Record>>,
+    /// B's entry of each counter, and its stored position.
+    entries: [Number; 2],
+    position: Number,
+    /// B's readers: the last one has the partition.
+    readers: Vec<Reader>,
+    left: Left,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "the fields are for the printed trace")]
+enum Step {
+    Tick,
+    Happens(Item),
+    WritesCounters { fold: usize, to: u8 },
+    Publishes { fold: usize, to: u8, as_read: u8 },
+    StoresPlace { fold: usize },
+    TakesOver,
+    Copies(Record),
+    Repeats { from: usize },
+    Reads { reader: usize, record: Record },
+    Flushes { reader: usize },
+    PutsEntry { reader: usize },
+    StoresPosition { reader: usize },
+    IsReplaced,
+}
+
+impl World {
+    fn new(ticks: u8, script: &'static [Item]) -> Self {
+        Self {
+            ticks,
+            script,
+            times: None,
+            mirrored: false,
+            halts: false,
+            begins: 0,
+            left: Left { take_overs: 0, repeats: 0, replacements: 0 },
+            removed: None,
+            values: Interned::default(),
+            positions: Interned::default(),
+            remotes: Interned::default(),
+            counted: Memo::default(),
+            messages: Memo::default(),
+        }
+    }
+
+    fn without(self, rule: Rule) -> Self {
+        Self { removed: Some(rule), ..self }
+    }
+
+    fn obeys(&self, rule: Rule) -> bool {
+        self.removed != Some(rule)
+    }
+
+    /// The standing that B's API finds for A's partition.
+    fn stated(&self, state: &State) -> Option<StandingAt> {
+        if !self.obeys(Rule::OwnStanding) {
+            // Another partition, which has been read up to now.
+            let standing = Standing { as_of: Some(time(state.tick)), ..Standing::default() };
+            return Some(StandingAt { at: log::place(state.log.len()), standing });
+        }
+        self.positions.get(state.position).standing.clone()
+    }
+
+    /// Whether an answer about a counter is exact; and whether the counter had that value since.
+    fn judge(&self, state: &State, counter: usize) -> (bool, bool) {
+        let Some(stated) = self.stated(state) else { return (false, true) };
+        let answer = self.values.get(state.entries[counter]).serve(&stated.standing, CounterKind::Set);
+        if !answer.exact {
+            return (false, true);
+        }
+        let since = tick(answer.as_of);
+        let before = state.log.iter().take_while(|tick| **tick < since).count();
+        let values = (before..=state.log.len()).map(|items| self.truth(counter, items));
+        let (least, greatest) = values.fold((i64::MAX, i64::MIN), |(a, b), value| (a.min(value), b.max(value)));
+        (true, (least..=greatest).contains(&answer.likes))
+    }
+
+    /// Whether B has A's counters, and knows it.
+    fn is_even(&self, state: &State) -> bool {
+        (0..2).all(|counter| {
+            let likes = self.values.get(state.entries[counter]).likes;
+            self.judge(state, counter).0 && likes == self.truth(counter, state.log.len())
+        })
+    }
+
+    /// Whether B has A's counters, and knows it, once all has happened and everything is published and read again, with
+    /// all gone that may be compacted away.
+    fn ends_well(&self, state: &State) -> bool {
+        let mut state = state.clone();
+        state.left = Left { take_overs: 1, replacements: 1, ..state.left };
+        self.takes_over(&mut state);
+        self.replaces(&mut state);
+        for _ in 0..3 {
+            state.tick += 1;
+            state.log.push(state.tick);
+            self.publishes_all(&mut state);
+            self.copies_all(&mut state);
+            self.reads_all(&mut state);
+        }
+        self.is_even(&state)
+    }
+}
+
+/// Half the time that a topic leaves its records alone, and a bit.
+const TICK: u64 = 304_000;
+/// The first tick.
+const BEGAN: u64 = 1_000_000_000;
+
+fn time(tick: u8) -> UnixMillis {
+    UnixMillis(BEGAN + u64::from(tick) * TICK)
+}
+
+/// The inverse of [`time`].
+fn tick(time: UnixMillis) -> u8 {
+    u8::try_from((time.0 - BEGAN) / TICK).expect("ticks are few")
+}
+
+const LIE: &str = "an answer is called exact that A's counter never was";
+const ODD: &str = "all is read again, and an entry is not A's counter or not exact";
+
+impl Model for World {
+    type State = State;
+    type Step = Step;
+
+    fn initial(&self) -> Vec<State> {
+        let start = reader::start();
+        vec![State {
+            tick: 0,
+            log: Vec::new(),
+            folds: vec![Fold::default()],
+            reached: 0,
+            stored: 0,
+            topic: Vec::new(),
+            copied: 0,
+            base: 0,
+            mirror: Vec::new(),
+            entries: [self.values.number(Value::default()); 2],
+            position: self.positions.number(start.clone()),
+            readers: vec![self.reader(start)],
+            left: self.left,
+        }]
+    }
+
+    fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if state.tick < self.ticks {
+            let tick = (state.tick + 1).max(self.begins);
+            next.push((Step::Tick, State { tick, ..state.clone() }));
+        }
+        let is_time = self.times.is_none_or(|times| times.get(state.log.len()) == Some(&state.tick));
+        if let Some(item) = self.script.get(state.log.len()).filter(|_| is_time) {
+            let mut after = state.clone();
+            after.log.push(state.tick);
+            next.push((Step::Happens(*item), after));
+        }
+        self.publish(state, next);
+        self.copy(state, next);
+        self.read(state, next);
+        next.iter_mut().for_each(|(_, state)| self.forget(state));
+    }
+
+    fn violation(&self, state: &State) -> Option<String> {
+        if (0..2).any(|counter| self.judge(state, counter) == (true, false)) {
+            return Some(LIE.to_owned());
+        }
+        let is_last = self.removed.is_none() && state.tick == self.ticks && state.log.len() == self.script.len();
+        (is_last && !self.ends_well(state)).then(|| ODD.to_owned())
+    }
+
+    fn is_goal(&self, state: &State) -> bool {
+        state.log.len() == self.script.len() && self.is_even(state)
+    }
+}

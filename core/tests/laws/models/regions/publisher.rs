@@ -1,0 +1,209 @@
+//! A's folds, its topic, and the mirror.
+
+use std::collections::BTreeSet;
+
+use tally_core::cached::{StandingAt, Value};
+use tally_core::changes::{DeploymentId, Standing};
+use tally_core::ids::Region;
+use tally_core::regions::{Told, ToldMessage};
+use tally_core::time::UnixMillis;
+
+use super::log::{counter, items, place};
+use super::{Rule, State, Step, World, time};
+
+/// A record of the topic: when it was published, of which key it is, and how far the log is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Record {
+    said: u8,
+    key: Key,
+    at: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    Entry(usize),
+    Standing,
+}
+
+/// A fold of A: how far it has written the counters, how far it has published, which counters it has to, and how far they
+/// were written when it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Fold {
+    taken: u8,
+    published: u8,
+    owes: [bool; 2],
+    found: u8,
+}
+
+/// The name of Region A.
+pub(super) fn region() -> Region {
+    Region::new("a").expect("a name")
+}
+
+/// Which of the records that come next a reader may read: those before it may be compacted away.
+pub(super) fn readable(world: &World, records: &[Option<Record>], from: usize, tick: u8) -> Vec<(usize, Record)> {
+    let mut found = Vec::new();
+    for (nth, record) in records.iter().enumerate().skip(from) {
+        let Some(record) = record else { continue };
+        found.push((nth, *record));
+        let has_later = records[nth + 1..].iter().flatten().any(|later| later.key == record.key);
+        let is_old = tick - record.said >= 2 || !world.obeys(Rule::Lag);
+        if !has_later || !is_old {
+            break;
+        }
+    }
+    found
+}
+
+impl World {
+    pub(super) fn publish(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        for (at, fold) in state.folds.iter().enumerate() {
+            if fold.taken == fold.published || self.halts {
+                for to in fold.taken + 1..=state.length() {
+                    let mut after = state.clone();
+                    self.writes(&mut after, at, to);
+                    if self.halts {
+                        next.push((Step::WritesCounters { fold: at, to }, after));
+                    } else {
+                        self.publish_as_read(&after, at, next);
+                    }
+                }
+            }
+            self.publish_as_read(state, at, next);
+            let done = if self.obeys(Rule::PublishedFirst) { fold.published } else { fold.taken };
+            if done > state.stored && self.left.take_overs > 0 {
+                next.push((Step::StoresPlace { fold: at }, State { stored: done, ..state.clone() }));
+            }
+        }
+        if state.left.take_overs > 0 {
+            let mut after = state.clone();
+            self.takes_over(&mut after);
+            next.push((Step::TakesOver, after));
+        }
+    }
+
+    /// A fold publishes what it has written. Another one may have written the counters on, and this one may have read them before
+    /// that or after.
+    fn publish_as_read(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
+        let Fold { taken, published, found, .. } = state.folds[at];
+        let is_owner = at + 1 == state.folds.len();
+        if published == taken || !is_owner && self.obeys(Rule::Fenced) {
+            return;
+        }
+        let least = if self.obeys(Rule::NothingOlder) { taken.max(found) } else { taken };
+        for as_read in BTreeSet::from([least, state.reached]) {
+            let mut after = state.clone();
+            self.publishes(&mut after, at, as_read);
+            next.push((Step::Publishes { fold: at, to: taken, as_read }, after));
+        }
+    }
+
+    /// Another fold begins at what is stored.
+    pub(super) fn takes_over(&self, state: &mut State) {
+        state.left.take_overs -= 1;
+        let (stored, found) = (state.stored, state.reached);
+        state.folds.push(Fold { taken: stored, published: stored, found, ..Fold::default() });
+    }
+
+    /// A fold writes the counters up to a place.
+    fn writes(&self, state: &mut State, at: usize, to: u8) {
+        let fold = &mut state.folds[at];
+        let in_already = if self.obeys(Rule::PublishesWhatIsIn) { fold.taken } else { fold.taken.max(state.reached) };
+        for (nth, owes) in fold.owes.iter_mut().enumerate() {
+            *owes |= items(self.counted(to).values[nth].version) > in_already;
+        }
+        fold.taken = to;
+        state.reached = state.reached.max(to);
+    }
+
+    /// A fold publishes what it owes, as it was with so many items in, and its standing.
+    fn publishes(&self, state: &mut State, at: usize, as_read: u8) {
+        let said = state.tick;
+        let fold = &mut state.folds[at];
+        let values = self.counted(as_read).values;
+        let owed = (0..2).filter(|nth| fold.owes[*nth]);
+        let mut records: Vec<Record> =
+            owed.map(|nth| Record { said, key: Key::Entry(nth), at: items(values[nth].version) }).collect();
+        let standing = Record { said, key: Key::Standing, at: fold.taken };
+        records.insert(if self.obeys(Rule::StandingLast) { records.len() } else { 0 }, standing);
+        (fold.owes, fold.published) = ([false; 2], fold.taken);
+        if self.mirrored {
+            state.topic.extend(records);
+        } else {
+            state.mirror.extend(records.into_iter().map(Some));
+        }
+    }
+
+    pub(super) fn publishes_all(&self, state: &mut State) {
+        let (at, to) = (state.folds.len() - 1, state.length());
+        self.writes(state, at, to);
+        self.publishes(state, at, to);
+        state.stored = to;
+    }
+
+    /// The mirror copies the next record, or begins again at an earlier one.
+    pub(super) fn copy(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        let topic: Vec<_> = state.topic.iter().copied().map(Some).collect();
+        for (nth, record) in readable(self, &topic, state.copied, state.tick) {
+            let mut after = state.clone();
+            after.copies(nth, record);
+            next.push((Step::Copies(record), after));
+        }
+        if state.left.repeats > 0 {
+            for from in 0..state.copied {
+                let mut after = State { copied: from, ..state.clone() };
+                after.left.repeats -= 1;
+                next.push((Step::Repeats { from }, after));
+            }
+        }
+    }
+
+    pub(super) fn copies_all(&self, state: &mut State) {
+        let topic: Vec<_> = state.topic.iter().copied().map(Some).collect();
+        while let Some((nth, record)) = readable(self, &topic, state.copied, state.tick).pop() {
+            state.copies(nth, record);
+        }
+    }
+
+    /// The message that a record is, as it is read.
+    pub(super) fn message(&self, state: &State, record: Record) -> ToldMessage {
+        let as_of = usize::from(record.at).checked_sub(1).map_or(0, |last| state.log[last]);
+        self.messages.get((record, as_of), || {
+            let counted = self.counted(record.at);
+            let told = match record.key {
+                Key::Entry(nth) => {
+                    let value = counted.values[nth];
+                    let gap = value.gap.filter(|_| self.obeys(Rule::GapPublished));
+                    Told::Counted(counter(nth), Value { gap, ..value })
+                }
+                Key::Standing => {
+                    let mut standing = Standing { as_of: Some(time(as_of)), ..counted.standing };
+                    if !self.obeys(Rule::OpenPublished) {
+                        standing.open.clear();
+                    }
+                    Told::Stated(StandingAt { at: place(record.at.into()), standing })
+                }
+            };
+            // A's clock is as far ahead of B's as is allowed, or further.
+            let ahead = if self.obeys(Rule::ClocksAgree) { 4_900 } else { 6_000 };
+            let said = UnixMillis(time(record.said).0 + ahead);
+            let message = ToldMessage { deployment: DeploymentId("d".into()), region: region(), said, told };
+            let (key, value) = message.record();
+            ToldMessage::read(key.as_bytes(), &value).expect("a message")
+        })
+    }
+}
+
+impl State {
+    /// How many items A's log has.
+    fn length(&self) -> u8 {
+        u8::try_from(self.log.len()).expect("a log is short")
+    }
+
+    /// The mirror copies a record of the topic; those before it are gone.
+    fn copies(&mut self, nth: usize, record: Record) {
+        self.mirror.extend((self.copied..nth).map(|_| None));
+        self.mirror.push(Some(record));
+        self.copied = nth + 1;
+    }
+}

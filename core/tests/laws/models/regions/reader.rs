@@ -1,0 +1,181 @@
+//! B's readers of A's partition.
+
+use tally_core::regions::{LAG, Remote, RemoteFlush, RemotePosition};
+use tally_core::time::UnixMillis;
+use tally_core::topic::{Offset, TopicId};
+
+use super::log::counter;
+use super::publisher::{Record, readable, region};
+use super::{Rule, State, Step, World, time};
+use crate::intern::Number;
+
+/// A reader: what it has read, whether some of that is not flushed, and what it is writing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Reader {
+    remote: Number,
+    is_dirty: bool,
+    writing: Option<Writing>,
+}
+
+/// What a reader has still to write: entries, and the position until that is stored.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Writing {
+    entries: Vec<(usize, Number)>,
+    position: Option<Number>,
+}
+
+/// Where the first reader begins.
+pub(super) fn start() -> RemotePosition {
+    RemotePosition::start(TopicId("t".into()), Offset(0))
+}
+
+fn index(offset: Offset) -> usize {
+    usize::try_from(offset.0).expect("a topic is short")
+}
+
+impl World {
+    /// A reader that goes on from a position.
+    pub(super) fn reader(&self, position: RemotePosition) -> Reader {
+        Reader { remote: self.remotes.number(Remote::new(region(), position)), is_dirty: false, writing: None }
+    }
+
+    pub(super) fn read(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        if state.tick < self.begins {
+            return;
+        }
+        for (at, reader) in state.readers.iter().enumerate() {
+            if reader.writing.is_some() {
+                self.write(state, at, next);
+                continue;
+            }
+            for (nth, record) in self.waiting(state, at) {
+                let mut after = state.clone();
+                self.takes(&mut after, at, nth, record);
+                next.push((Step::Reads { reader: at, record }, after));
+            }
+            if reader.is_dirty {
+                let mut after = state.clone();
+                self.flushes(&mut after, at);
+                next.push((Step::Flushes { reader: at }, after));
+            }
+        }
+        if state.left.replacements > 0 {
+            let mut after = state.clone();
+            self.replaces(&mut after);
+            next.push((Step::IsReplaced, after));
+        }
+    }
+
+    /// Another reader begins at what is stored.
+    pub(super) fn replaces(&self, state: &mut State) {
+        state.left.replacements -= 1;
+        let position = (*self.positions.get(state.position)).clone();
+        state.readers.push(self.reader(position));
+    }
+
+    /// The records that a reader may read next, by their place in what is left of the topic.
+    fn waiting(&self, state: &State, at: usize) -> Vec<(usize, Record)> {
+        let from = index(self.remotes.get(state.readers[at].remote).next()) - state.base;
+        readable(self, &state.mirror, from, state.tick)
+    }
+
+    fn takes(&self, state: &mut State, at: usize, nth: usize, record: Record) {
+        let message = self.message(state, record);
+        let mut remote = (*self.remotes.get(state.readers[at].remote)).clone();
+        let position = remote.clone().flush().position;
+        let mut now = time(state.tick);
+        if position.said == UnixMillis(0) && !self.obeys(Rule::DoubtsWhatWasThere) {
+            remote = Remote::new(region(), RemotePosition { said: now, ..position });
+        } else if position.said > UnixMillis(0) && !self.obeys(Rule::DoubtsAfterStandstill) {
+            // It does not see how much time has passed.
+            now = now.min(position.said.plus(LAG / 2));
+        }
+        let offset = u64::try_from(state.base + nth).expect("a topic is short");
+        remote.take(Offset(offset), now, message).expect("a message of A");
+        state.readers[at] = Reader { remote: self.remotes.number(remote), is_dirty: true, writing: None };
+    }
+
+    fn flushes(&self, state: &mut State, at: usize) {
+        let reader = &mut state.readers[at];
+        let mut remote = (*self.remotes.get(reader.remote)).clone();
+        let RemoteFlush { entries, position } = remote.flush();
+        let entry = |id| (0..2).position(|nth| counter(nth).in_region(&region()) == id).expect("one of two counters");
+        let entries = entries.into_iter().map(|(id, value)| (entry(id), self.values.number(value))).collect();
+        let position = Some(self.positions.number(position));
+        let writing = Some(Writing { entries, position });
+        *reader = Reader { remote: self.remotes.number(remote), is_dirty: false, writing };
+    }
+
+    /// The reader writes its next entry, or the position behind all of them.
+    fn write(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
+        let writing = state.readers[at].writing.as_ref().expect("it writes");
+        if !writing.entries.is_empty() {
+            let mut after = state.clone();
+            self.puts_entry(&mut after, at);
+            next.push((Step::PutsEntry { reader: at }, after));
+        }
+        if writing.position.is_some() && (writing.entries.is_empty() || !self.obeys(Rule::EntriesFirst)) {
+            let mut after = state.clone();
+            self.stores_position(&mut after, at);
+            next.push((Step::StoresPosition { reader: at }, after));
+        }
+    }
+
+    /// The entry is put where none of this or a later version is.
+    fn puts_entry(&self, state: &mut State, at: usize) {
+        let Some(writing) = &mut state.readers[at].writing else { return };
+        let (nth, value) = writing.entries.remove(0);
+        let (held, new) = (*self.values.get(state.entries[nth]), *self.values.get(value));
+        let is_older = new.version < held.version;
+        let put = match self.removed {
+            Some(Rule::NewerWins) if !is_older && held.version.stored() > 0 => held,
+            Some(Rule::OlderRefused) if is_older => new,
+            _ => held.later(new),
+        };
+        state.entries[nth] = self.values.number(put);
+        state.settle(at);
+    }
+
+    fn stores_position(&self, state: &mut State, at: usize) {
+        let Some(writing) = &mut state.readers[at].writing else { return };
+        state.position = writing.position.take().expect("it is not stored yet");
+        state.settle(at);
+    }
+
+    pub(super) fn reads_all(&self, state: &mut State) {
+        let at = state.readers.len() - 1;
+        while let Some((nth, record)) = self.waiting(state, at).pop() {
+            self.takes(state, at, nth, record);
+        }
+        self.flushes(state, at);
+        while state.readers[at].writing.as_ref().is_some_and(|writing| !writing.entries.is_empty()) {
+            self.puts_entry(state, at);
+        }
+        self.stores_position(state, at);
+    }
+
+    /// What is read no more need not be known, so states that differ by it are one.
+    pub(super) fn forget(&self, state: &mut State) {
+        if state.left.repeats == 0 {
+            state.topic.drain(..state.copied);
+            state.copied = 0;
+        }
+        let reading = state.readers.iter().map(|reader| self.remotes.get(reader.remote).next());
+        let writing = state.readers.iter().filter_map(|reader| reader.writing.as_ref()?.position);
+        let stored = writing.chain([state.position]).map(|position| self.positions.get(position).next);
+        let least = reading.chain(stored).map(index).min().expect("there is a reader");
+        let read = least.min(state.base + state.mirror.len()) - state.base;
+        state.mirror.drain(..read);
+        state.base += read;
+    }
+}
+
+impl State {
+    /// A reader that has written everything goes on.
+    fn settle(&mut self, at: usize) {
+        let reader = &mut self.readers[at];
+        if reader.writing.as_ref().is_some_and(|writing| writing.entries.is_empty() && writing.position.is_none()) {
+            reader.writing = None;
+        }
+    }
+}

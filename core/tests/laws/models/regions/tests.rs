@@ -1,0 +1,112 @@
+//! What B calls exact was so at A, and each rule left out breaks that.
+
+use super::log::Item::{self, Closes, Corrects, Gains, Loses, Passes};
+use super::{LIE, Left, Rule, World};
+use crate::explore::{bounds, breaks, holds};
+
+/// A counter changes, and is known to have stayed so for a while before or after it changes back.
+const STAYS: &[Item] = &[Gains(0, 5), Passes, Gains(0, -3)];
+const CHANGES: &[Item] = &[Gains(0, 5), Gains(0, -3), Passes];
+/// A record is lost, and what is behind it is counted.
+const LOST: &[Item] = &[Gains(0, 5), Passes, Loses(0, -3), Gains(0, 1)];
+/// It is repaired, too.
+const REPAIRED: &[Item] = &[Gains(0, 5), Loses(0, -3), Gains(0, 1), Corrects(0, -3), Closes];
+
+const NONE: Left = Left { take_overs: 0, repeats: 0, replacements: 0 };
+
+/// Another fold takes over, as often as this.
+fn taken_over(take_overs: u8, ticks: u8, script: &'static [Item]) -> World {
+    World { halts: true, left: Left { take_overs, ..NONE }, ..World::new(ticks, script) }
+}
+
+/// A fold takes over early, and B begins to read once records may be compacted away.
+fn begun_late(take_overs: u8) -> World {
+    World { halts: false, begins: 2, times: Some(&[0, 0, 3]), ..taken_over(take_overs, 3, CHANGES) }
+}
+
+/// Another reader goes on, once.
+fn replaced(ticks: u8, script: &'static [Item]) -> World {
+    World { left: Left { replacements: 1, ..NONE }, ..World::new(ticks, script) }
+}
+
+/// B reads a copy of the topic.
+fn mirrored(ticks: u8, script: &'static [Item]) -> World {
+    World { mirrored: true, ..World::new(ticks, script) }
+}
+
+#[test]
+fn what_another_region_calls_exact_was_so_however_long_it_does_not_read() {
+    holds(&World::new(3, STAYS));
+    holds(&World::new(bounds(2, 3), CHANGES));
+}
+
+#[test]
+fn what_another_region_calls_exact_was_so_of_each_of_two_counters() {
+    holds(&World::new(bounds(1, 2), &[Gains(0, 5), Gains(1, 2), Gains(0, -3), Passes]));
+}
+
+#[test]
+fn what_another_region_calls_exact_was_so_around_a_loss() {
+    holds(&World::new(1, bounds(REPAIRED, &[Gains(0, 5), Passes, Loses(0, -3), Gains(0, 1), Corrects(0, -3), Closes])));
+}
+
+#[test]
+fn what_another_region_calls_exact_was_so_while_folds_take_over_and_go_on() {
+    holds(&taken_over(1, 1, bounds(&[Gains(0, 5), Passes], STAYS)));
+    holds(&begun_late(1));
+}
+
+#[test]
+fn what_another_region_calls_exact_was_so_although_the_mirror_stands_still_and_repeats() {
+    holds(&mirrored(bounds(2, 3), CHANGES));
+    holds(&World { left: Left { repeats: 1, ..NONE }, ..mirrored(bounds(1, 2), &CHANGES[..2]) });
+}
+
+#[test]
+fn what_another_region_calls_exact_was_so_while_two_readers_write() {
+    holds(&replaced(1, CHANGES));
+}
+
+#[test]
+fn each_rule_of_who_publishes_is_needed() {
+    for (world, rule) in [
+        (begun_late(1), Rule::Fenced),
+        (begun_late(2), Rule::NothingOlder),
+        (taken_over(1, 1, &[Gains(0, 5), Passes]), Rule::PublishesWhatIsIn),
+        (taken_over(1, 1, &[Gains(0, 5), Passes, Passes]), Rule::PublishedFirst),
+        (World::new(2, CHANGES), Rule::StandingLast),
+        (World::new(1, LOST), Rule::GapPublished),
+        (World::new(1, LOST), Rule::OpenPublished),
+    ] {
+        let steps = breaks(&world.without(rule), LIE);
+        println!("without {rule:?}: {steps} steps");
+    }
+}
+
+#[test]
+fn each_rule_of_who_reads_is_needed() {
+    for (world, rule) in [
+        (World::new(1, CHANGES), Rule::NewerWins),
+        (replaced(1, CHANGES), Rule::OlderRefused),
+        (World::new(1, STAYS), Rule::OwnStanding),
+        (World::new(3, STAYS), Rule::DoubtsWhatWasThere),
+        (World::new(1, STAYS), Rule::EntriesFirst),
+    ] {
+        let steps = breaks(&world.without(rule), LIE);
+        println!("without {rule:?}: {steps} steps");
+    }
+}
+
+#[test]
+fn a_reader_behind_a_mirror_that_stood_still_doubts_what_was_published_before() {
+    let times: &[u8] = &[0, 0, 1, 3];
+    let still = mirrored(3, &[Gains(0, 5), Gains(0, -3), Passes, Gains(0, 1)]);
+    breaks(&World { times: Some(times), ..still }.without(Rule::DoubtsAfterStandstill), LIE);
+}
+
+#[test]
+fn a_topic_that_is_compacted_early_and_clocks_that_differ_are_not_survived() {
+    let early = World::new(1, &[Gains(1, 1), Gains(0, 5), Passes, Gains(0, -3)]);
+    breaks(&early.without(Rule::Lag), LIE);
+    breaks(&World::new(3, STAYS).without(Rule::ClocksAgree), LIE);
+}
