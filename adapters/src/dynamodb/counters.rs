@@ -20,6 +20,7 @@ mod item;
 mod scan;
 mod update;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::{BatchStatementErrorCodeEnum as Code, BatchStatementResponse};
@@ -94,12 +95,14 @@ impl Counters {
     /// # Errors
     /// The table cannot be read.
     pub async fn read(&self, ids: &[CounterId], consistency: Consistency) -> Outcome<Read> {
-        let distinct: BTreeSet<&CounterId> = ids.iter().collect();
-        let keys: Vec<Item> = distinct.iter().map(|id| key(&id.stored())).collect();
+        let distinct: BTreeMap<Cow<'_, str>, &CounterId> = ids.iter().map(|id| (id.stored(), id)).collect();
+        let keys: Vec<Item> = distinct.keys().map(|stored| key(stored)).collect();
         let mut counters = BTreeMap::new();
         for item in get::items(&self.connection, self.table(), &keys, consistency).await? {
-            let id = Reader::new(self.table(), &item).required(POST_ID)?;
-            counters.insert(id, self.decoded(&item));
+            let reader = Reader::new(self.table(), &item);
+            let id = distinct.get(reader.required_text(POST_ID)?);
+            let id = *id.ok_or_else(|| reader.malformed(POST_ID, "it was not asked for"))?;
+            counters.insert(id.clone(), self.decoded(&item));
         }
         if counters.len() == distinct.len() {
             return Ok(Read { counters, reserved: true, since: None });
