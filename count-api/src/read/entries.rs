@@ -1,5 +1,8 @@
 //! A counter's entries: this Region's, and that of each other Region. Each is a counter with a standing of its own and is judged as
 //! such; an answer is their sum.
+//!
+//! What [`number`](super::number) says of an answer holds for the sum: each entry is between the least and the greatest of what it
+//! was from its own `as_of` on, so also from the least of all these times on.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

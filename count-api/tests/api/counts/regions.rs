@@ -7,7 +7,7 @@ use tally_core::cached::{Cache as _, StandingAt, Value};
 use tally_core::ids::{CounterId, CounterKind, CounterName};
 use tally_core::time::UnixMillis;
 use tally_count_api::read::Answer;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::world::{
     Beginning, SECOND, World, after, at, behind_loss, counter, likes, partition, region, stand_remote, standing,
@@ -33,9 +33,12 @@ impl World {
     async fn us_stood(&self, id: &CounterId, standing: &StandingAt) {
         stand_remote(&self.store.connection, "us", partition(id), Some(standing)).await;
         let entry = id.in_region(&region("us"));
-        while self.standings.known().of(&entry).is_none_or(|known| **known != *standing) {
-            sleep(SECOND / 20).await;
-        }
+        let read = async {
+            while self.standings.known().of(&entry).is_none_or(|known| **known != *standing) {
+                sleep(SECOND / 20).await;
+            }
+        };
+        timeout(60 * SECOND, read).await.expect("the API reads it");
     }
 
     /// The same answer by every way to have it.
