@@ -56,6 +56,5 @@ pub use tables::check_tables;
 pub(crate) use tables::{held_items, holds_items};
 pub use tables_watch::TablesWatch;
 pub use template::{ensure_tables, lacking_tables};
-pub use template::ensure_tables;
 pub use topics::Topics;
 pub(crate) use watch::{Watch, require_whole};

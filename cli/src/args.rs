@@ -10,6 +10,7 @@ use crate::health::{Health, say};
 use crate::said::{Form, print};
 use crate::verbs::{
     adopt, audit, cost, counters, dlq, doctor, draw, erase, generate, import, ledger, pause, post, prepare, recount,
+    regions,
     restore, status, stream, topic, verify,
 };
 
@@ -61,6 +62,9 @@ enum Command {
     /// Counters: which ones the deployment has
     #[command(subcommand)]
     Counters(counters::Verb),
+    /// Regions whose counts are added up: how old what is known of each is, and leaving one out
+    #[command(subcommand)]
+    Regions(regions::Verb),
     /// Audits: every row held against its count
     #[command(subcommand)]
     Audit(audit::Verb),
@@ -144,6 +148,7 @@ async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
         Command::Draw(verb) => verb.run(form).await,
         Command::Stream(verb) => verb.run(form).await,
         Command::Counters(verb) => verb.run(form).await,
+        Command::Regions(verb) => verb.run(form).await,
         Command::Audit(verb) => Box::pin(verb.run(form)).await,
         Command::Recount(args) => Box::pin(args.run(form)).await,
         Command::Adopt(verb) => verb.run(form).await,

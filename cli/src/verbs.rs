@@ -15,6 +15,7 @@ pub(crate) mod pause;
 pub(crate) mod post;
 pub(crate) mod prepare;
 pub(crate) mod recount;
+pub(crate) mod regions;
 pub(crate) mod restore;
 pub(crate) mod status;
 pub(crate) mod stream;
