@@ -4,6 +4,7 @@
 //! The services, their adapters and the SDK are the real ones; below them are the emulator without sockets and the log's
 //! in-memory twin. A mutant is the same pipeline with one rule broken at a port: the services carry no switch.
 
+mod abroad;
 mod cache;
 pub mod command;
 mod course;
