@@ -4,6 +4,7 @@
 //! The services, their adapters and the SDK are the production ones, over the emulator without sockets and an in-memory log. A
 //! mutant is the same pipeline with one rule broken at a port, so the services contain no test switches.
 
+mod abroad;
 mod cache;
 pub mod command;
 mod course;

@@ -105,6 +105,15 @@ impl ToldMessage {
         (key, serde_json::to_vec(&envelope).expect("texts and integers always serialise"))
     }
 
+    /// When the message of this value was published.
+    pub fn said_of(value: &[u8]) -> Option<UnixMillis> {
+        #[derive(Deserialize)]
+        struct Said {
+            said: u64,
+        }
+        serde_json::from_slice(value).ok().map(|Said { said }| UnixMillis(said))
+    }
+
     /// Reads a record.
     ///
     /// # Errors

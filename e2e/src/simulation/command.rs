@@ -70,6 +70,9 @@ pub struct Simulate {
     /// Raise a claim, replace a consumer, or set the group back every second
     #[arg(long)]
     restless: bool,
+    /// How many Regions there are: with 2, the second reads what the first publishes
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    regions: u8,
     /// Run each schedule twice and compare the traces
     #[arg(long)]
     twice: bool,
@@ -125,8 +128,8 @@ impl Simulate {
     }
 
     fn schedules(&self, pool: &Pool, until: Option<Instant>) -> anyhow::Result<()> {
-        let Self { events, milestones, trends, restless, .. } = *self;
-        let order = |seed| Order { seed, events, milestones, trends, restless, ..Order::default() };
+        let Self { events, milestones, trends, restless, regions, .. } = *self;
+        let order = |seed| Order { seed, events, milestones, trends, restless, regions, ..Order::default() };
         let mut tally = Tally::default();
         let mut first: Option<Outcome> = None;
         let default = if until.is_some() { u64::MAX } else { SEEDS };

@@ -12,6 +12,7 @@ use tally_trends::{Claim, Reason};
 use tokio::time::Instant;
 
 use crate::simulation::Draws;
+use crate::simulation::abroad::Abroad;
 use crate::simulation::driver::Driver;
 use crate::simulation::driver::counters::Garbled;
 use crate::simulation::events::Events;
@@ -44,16 +45,18 @@ pub(super) struct Course {
     pub(super) fold: Fold,
     pub(super) lists: Option<Lists>,
     pub(super) steps: Steps,
+    /// The second Region, where there is one.
+    pub(super) abroad: Option<Abroad>,
 }
 
 impl Course {
     /// A schedule that has not begun.
-    pub(super) fn of(driver: Driver) -> Self {
+    pub(super) fn of(driver: Driver, abroad: Option<Abroad>) -> Self {
         let Profile { partitions, shards, consuming, .. } = driver.profile;
         let (events, steps) = (Events::default(), Steps::default());
         let fold = Fold::new(partitions, shards, consuming.tombstones);
         let lists = Lists::of(&driver.world, &driver.profile, driver.mutant);
-        Self { driver, events, fold, lists, steps }
+        Self { driver, events, fold, lists, steps, abroad }
     }
 
     /// Runs the whole schedule.
@@ -169,6 +172,7 @@ impl Course {
         let now = Instant::now();
         let driver = &mut self.driver;
         driver.profile.rules.clear();
+        self.abroad.iter().for_each(Abroad::rest);
         (driver.roll, driver.lapse, driver.unread) = (None, None, None);
         (driver.broker_back, driver.letters_back, driver.store_back) = (Some(now), Some(now), Some(now));
         for slot in &mut driver.slots {
@@ -247,6 +251,10 @@ impl Course {
         let totals = self.fold.totals(&self.events)?;
         self.counted(&weights, |quiet| said(quiet, &totals)).await.context("after the last recount")?;
         self.cached().await?;
+        if let Some(abroad) = &self.abroad {
+            let Driver { world, profile, .. } = &self.driver;
+            abroad.equals(world, profile.counters()).await.context("after the last recount")?;
+        }
         outcome.milestones = self.milestones().await?;
         let stats = self.driver.world.emulator.stats();
         ensure!(stats.panics == 0, "the emulator panicked {} times", stats.panics);

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use tally_adapters::memory;
 use tally_core::fault::Fault;
 use tally_core::ports::log::{Outgoing, Rebalance, Records, Revocation, Written};
-use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
+use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader, Transactions};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
 use tally_service::Chance;
@@ -207,6 +208,38 @@ impl Producer for GatedProducer {
             return Err(Fault::Transient("the acknowledgement was lost".to_owned()));
         }
         written
+    }
+}
+
+/// Transactions behind a gate. One may end without an answer, carried out or not.
+pub(crate) struct FaultyTransactions {
+    pub(crate) inner: memory::log::Transactions,
+    pub(crate) process: Process,
+    pub(crate) chance: Chance,
+}
+
+#[async_trait]
+impl Transactions for FaultyTransactions {
+    async fn take_over(&self) -> Outcome<()> {
+        self.process.log.pass().await;
+        self.inner.take_over().await
+    }
+
+    async fn write(&self, records: &[Outgoing<'_>]) -> Outcome<()> {
+        self.process.log.pass().await;
+        let (is_done, is_answered) = match self.chance.below(100) {
+            0 => (false, false),
+            1 => (true, false),
+            _ => (true, true),
+        };
+        if is_done {
+            self.inner.write(records).await?;
+        }
+        if is_answered {
+            return Ok(());
+        }
+        self.process.world.coverage.fired("transaction_unknown");
+        Err(Fault::Transient("a transaction was not answered".to_owned()))
     }
 }
 

@@ -10,6 +10,7 @@ use tally_core::milestone::Ladder;
 use tally_service::Chance;
 use tokio::time::Instant;
 
+use crate::simulation::abroad::{Abroad, Place};
 use crate::simulation::course::Course;
 use crate::simulation::driver::Driver;
 use crate::simulation::events::Events;
@@ -27,6 +28,9 @@ const OTHERS: u64 = 0x6f74_6865_7273;
 
 /// The same for the choice whether relays and folds are separate processes.
 const APART: u64 = 0x0061_7061_7274;
+
+/// The same for what happens in a second Region.
+const ABROAD: u64 = 0x0061_6272_6f61;
 
 /// Run one schedule and print its outcome as JSON
 #[derive(Args, Clone, Debug, Default)]
@@ -55,6 +59,9 @@ pub struct Order {
     /// Raise a claim, replace a consumer, or set the group back every second
     #[arg(long)]
     pub restless: bool,
+    /// How many Regions there are: with 2, the second reads what the first publishes
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub regions: u8,
     /// Include the last lines of the trace
     #[arg(long)]
     pub lines: bool,
@@ -77,13 +84,21 @@ async fn schedule(order: &Order) -> Outcome {
     let other = Chance::seeded(order.seed ^ OTHERS);
     let profile = profile(order, [&chance, &other]);
     let mut outcome = Outcome { seed: order.seed, events: order.events, ..Outcome::default() };
-    let world = match World::new(&profile).await {
+    let place = (order.regions == 2).then_some(Place::Home);
+    let world = match World::new(&profile, place).await {
         Ok(world) => world,
         Err(error) => return Outcome { broken: Some(format!("{error:#}")), ..outcome },
     };
     world.set_rules(&profile.rules);
     let slots = places(&profile);
     start_readers(&world, &profile, &slots, &chance);
+    let abroad = match place {
+        Some(_) => match Abroad::start(&world, &profile, &Chance::seeded(order.seed ^ ABROAD)).await {
+            Ok(abroad) => Some(abroad),
+            Err(error) => return Outcome { broken: Some(format!("{error:#}")), ..outcome },
+        },
+        None => None,
+    };
     let roll = profile.rolls.map(|every| began + every);
     let driver = Driver {
         world,
@@ -107,7 +122,7 @@ async fn schedule(order: &Order) -> Outcome {
         store_back: None,
         stir: order.restless.then_some(began),
     };
-    let mut course = Course::of(driver);
+    let mut course = Course::of(driver, abroad);
     let held = course.whole(&mut outcome).await;
     let Course { driver: Driver { world, slots, .. }, events, fold, lists, .. } = course;
     outcome.broken = held.err().map(|error| format!("{error:#}"));

@@ -22,6 +22,7 @@ use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Clock, Host};
 
+use crate::simulation::abroad::{COPIED, COUNTS, Place};
 use crate::simulation::cache::Breaches;
 use crate::simulation::events::{LETTERS, TOPIC};
 use crate::simulation::faults::Coverage;
@@ -62,6 +63,8 @@ pub(crate) struct World {
     pub(crate) corrections: UnderWay,
     pub(crate) honesty: Honesty,
     pub(crate) pulse: Pulse,
+    /// Which Region it is, where there are two.
+    pub(crate) place: Option<Place>,
     /// Runs the harness's own tasks.
     pub(crate) host: Host,
     pub(crate) calm: Calm,
@@ -94,8 +97,20 @@ pub(crate) fn settings() -> Settings {
 }
 
 impl World {
-    /// Empty tables and topics.
-    pub(crate) async fn new(profile: &Profile) -> anyhow::Result<Arc<Self>> {
+    /// Empty tables and topics, of the first of two Regions where there are two.
+    pub(crate) async fn new(profile: &Profile, place: Option<Place>) -> anyhow::Result<Arc<Self>> {
+        Ok(Arc::new(Self::empty(profile, place).await?))
+    }
+
+    /// A second Region, whose answers are those of `home`.
+    pub(crate) async fn beside(profile: &Profile, home: &Self) -> anyhow::Result<Arc<Self>> {
+        let (breaches, honesty, pulse) = (home.breaches.clone(), home.honesty.clone(), home.pulse.clone());
+        let clock = home.clock;
+        let own = Self::empty(profile, Some(Place::Abroad)).await?;
+        Ok(Arc::new(Self { breaches, honesty, pulse, clock, ..own }))
+    }
+
+    async fn empty(profile: &Profile, place: Option<Place>) -> anyhow::Result<Self> {
         let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
         let emulator = Emulator::new(Config { epoch: Some(epoch), ..profile.engine.clone() });
         let (trace, coverage) = (Trace::new(), Coverage::default());
@@ -112,7 +127,7 @@ impl World {
         let writes = Writes::default();
         writes.watch(&emulator)?;
         let honesty = Honesty::of(history.clone(), profile.engine.stream_delay, profile.engine.stream_reorder);
-        let broker = topics(profile);
+        let broker = topics(profile, place);
         let calm = Calm {
             rows: dynamodb::Rows::new(&connection),
             claims: Claims::new(&connection, clock),
@@ -123,7 +138,7 @@ impl World {
             stream: dynamodb::Streams::new(&connection),
             connection: connection.clone(),
         };
-        Ok(Arc::new(Self {
+        Ok(Self {
             journal: Journal::of(&broker, profile.changes),
             emulator,
             broker,
@@ -139,9 +154,10 @@ impl World {
             corrections: UnderWay::default(),
             honesty,
             pulse: Pulse::new(),
+            place,
             host: Host::new("harness").with_clock(clock),
             calm,
-        }))
+        })
     }
 
     /// Runs `look` while no request fails and none is late, so that no time passes meanwhile.
@@ -239,11 +255,15 @@ impl World {
 }
 
 /// A broker with every topic of a schedule.
-fn topics(profile: &Profile) -> Broker {
+fn topics(profile: &Profile, place: Option<Place>) -> Broker {
     let broker = Broker::new();
     broker.create_topic(TOPIC, profile.partitions);
     broker.create_topic(LETTERS, 1);
     broker.create_topic(CHANGES, profile.changes);
+    if place.is_some() {
+        broker.create_topic(COUNTS, profile.changes);
+        broker.create_topic(COPIED, profile.changes);
+    }
     if let Some(listing) = &profile.listing {
         broker.create_topic(BOARDS, listing.boards);
     }

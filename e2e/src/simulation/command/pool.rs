@@ -83,6 +83,7 @@ impl Pool {
             named("--mutant", order.mutant.map(Mutant::name)),
             named("--milestones", order.milestones.map(|ladder| ladder.to_string())),
             named("--without", without),
+            named("--regions", (order.regions > 1).then(|| order.regions.to_string())),
         ];
         command.args(flags.into_iter().flatten().flatten());
         let switches = [

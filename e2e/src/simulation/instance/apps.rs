@@ -8,15 +8,17 @@ use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
 use tally_core::cached::Cache;
-use tally_core::ports::{Intake, Producer, TopicReader};
+use tally_core::ids::Region;
+use tally_core::ports::{Intake, Producer, TopicReader, Transactions};
 use tally_count_api as api;
 use tally_service::Chance;
 use tally_trends as trends;
 
+use crate::simulation::abroad::{COPIED, COUNTS, Place};
 use crate::simulation::cache::WatchedCache;
 use crate::simulation::events::{LETTERS, TOPIC};
 use crate::simulation::instance::{FOLDS, GROUP, Process, Role};
-use crate::simulation::intake::{FaultyReader, GatedProducer, ProcessIntake};
+use crate::simulation::intake::{FaultyReader, FaultyTransactions, GatedProducer, ProcessIntake};
 use crate::simulation::journal::CHANGES;
 use crate::simulation::lists::{self, BOARDS};
 use crate::simulation::mutant::Mutant;
@@ -75,8 +77,12 @@ impl Apps<'_> {
             milestones: self.profile.milestones,
             ..streamer::Rules::default()
         };
-        let config =
-            streamer::Config { role: self.part, ..streamer::Config::plain("", Some(self.profile.shards), rules) };
+        let (regions, topics) = self.regions().unzip();
+        let config = streamer::Config {
+            role: self.part,
+            regions,
+            ..streamer::Config::plain("", Some(self.profile.shards), rules)
+        };
         let (broker, gate, chance) = (self.process.world.broker.clone(), self.process.log.clone(), self.chance.fork());
         let rewriter = self.rewriter();
         let join = move || {
@@ -91,8 +97,42 @@ impl Apps<'_> {
             reader: self.reader(CHANGES),
             join: Arc::new(join),
         };
-        let ports = streamer::Ports { cache: Some(self.cache()), ..streamer::Ports::over(self.connection, log) };
+        let ports = streamer::Ports {
+            cache: Some(self.cache()),
+            regions: topics,
+            ..streamer::Ports::over(self.connection, log)
+        };
         streamer::App::with_ports(config, ports)
+    }
+
+    /// What a streamer publishes, and reads of another Region.
+    fn regions(&self) -> Option<(streamer::RegionRules, streamer::RegionPorts)> {
+        let place = self.process.world.place?;
+        let home = (Place::Home.region(), COPIED.to_owned());
+        let remotes = if place == Place::Abroad { vec![home] } else { Vec::new() };
+        let remote = |(region, topic): &(Region, String)| {
+            let (broker, gate) = (self.process.world.broker.clone(), self.process.log.clone());
+            let join = move || {
+                let inner = Box::new(broker.join("home", COPIED));
+                let intake =
+                    ProcessIntake { inner, gate: gate.clone(), held: None, beyond: None, late: None, rewriter: None };
+                Ok(Box::new(intake) as Box<dyn Intake>)
+            };
+            let (region, topic, reader) = (region.clone(), topic.clone(), self.reader(topic));
+            streamer::RemotePorts { region, topic, reader, join: Arc::new(join) }
+        };
+        let (process, chance) = (self.process.clone(), self.chance.fork());
+        let transactions = move |id: &str| {
+            let (inner, process) = (process.world.broker.transactions(id), process.clone());
+            Box::new(FaultyTransactions { inner, process, chance: chance.fork() }) as Box<dyn Transactions>
+        };
+        let ports = streamer::RegionPorts {
+            reader: self.reader(COUNTS),
+            transactions: Arc::new(transactions),
+            remotes: remotes.iter().map(remote).collect(),
+        };
+        let (topic, usual) = (COUNTS.to_owned(), TOPIC.to_owned());
+        Some((streamer::RegionRules { name: place.region(), topic, usual, remotes }, ports))
     }
 
     /// The producer of a relay.
