@@ -30,13 +30,16 @@ use remote::ReadRemote;
 /// The wait between two looks at what consumers have stored.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// Makes transactions under a name.
+type Writing = Arc<dyn Fn(&str) -> Box<dyn Transactions> + Send + Sync>;
+
 /// How Regions are reached.
 #[derive(Clone)]
 pub struct RegionPorts {
     /// Reads the topic that this Region publishes in.
     pub reader: Arc<dyn TopicReader>,
     /// Writes it, under a name that one fold of a partition has at a time.
-    pub transactions: Arc<dyn Fn(&str) -> Box<dyn Transactions> + Send + Sync>,
+    pub transactions: Writing,
     /// The topics of the others.
     pub remotes: Vec<RemotePorts>,
 }
@@ -127,18 +130,18 @@ pub(crate) async fn begin(
     }
     let known = watch::Sender::new(Topics::new(&rules.usual));
     let safe = known.subscribe();
-    let follow = FollowSafe {
-        claims: Claims::new(connection, host.clock()),
-        deployment: Checkpoints::new(connection),
-        known,
-        clock: host.clock(),
-    };
+    let deployment = Checkpoints::new(connection);
+    let (_, named) = host.wait_for("region", Backoff::STORE, || deployment.defined()).await?;
+    let adopted = watch::Sender::new(named.adopted);
+    let tables = adopted.subscribe();
+    let follow =
+        FollowSafe { claims: Claims::new(connection, host.clock()), deployment, known, adopted, clock: host.clock() };
     host.spawn(Stage::Support, "safe times", follow);
     for remote in ports.remotes.clone() {
         let name = format!("remote {}", remote.region);
         let (own, partitions) = (log.deployment.clone(), log.partitions);
-        let (store, patience, of) = (store.clone(), patience.clone(), host.clone());
-        host.spawn(Stage::Intake, &name, ReadRemote { remote, own, partitions, store, patience, host: of });
+        let (store, patience, of, tables) = (store.clone(), patience.clone(), host.clone(), tables.clone());
+        host.spawn(Stage::Intake, &name, ReadRemote { remote, own, partitions, store, tables, patience, host: of });
     }
     Ok(Publishing {
         region: rules.name.clone(),
@@ -152,17 +155,20 @@ pub(crate) async fn begin(
     })
 }
 
-/// The task that reads by when everything acknowledged was a row.
+/// The task that reads by when everything acknowledged was a row, and whether the tables are still the same.
 struct FollowSafe {
     claims: Claims,
     deployment: Checkpoints,
     known: watch::Sender<Topics>,
+    /// When other tables were adopted last.
+    adopted: watch::Sender<Option<UnixMillis>>,
     clock: Clock,
 }
 
 impl FollowSafe {
     async fn read(&self) -> Outcome<Topics> {
-        let defined = self.deployment.definitions().await?;
+        let (defined, named) = self.deployment.defined().await?;
+        self.adopted.send_if_modified(|adopted| std::mem::replace(adopted, named.adopted) != named.adopted);
         let known = self.known.borrow().clone();
         known.read(&self.claims, defined).await
     }

@@ -10,8 +10,7 @@ use crate::health::{Health, say};
 use crate::said::{Form, print};
 use crate::verbs::{
     adopt, audit, cost, counters, dlq, doctor, draw, erase, generate, import, ledger, pause, post, prepare, recount,
-    regions,
-    restore, status, stream, topic, verify,
+    regions, restore, status, stream, topic, verify,
 };
 
 /// Looks after a deployment of Tally

@@ -75,9 +75,14 @@ impl Changed {
         Self { is_wrong, ..self }
     }
 
+    /// Whether there is something to do that was not done.
+    pub(crate) fn is_left(&self) -> bool {
+        self.dry_run && !self.plan.is_empty()
+    }
+
     /// The same, where to do nothing would be wrong.
     pub(crate) fn wrong_unless_done(self) -> Self {
-        Self { is_wrong: self.dry_run && !self.plan.is_empty(), ..self }
+        Self { is_wrong: self.is_left(), ..self }
     }
 }
 

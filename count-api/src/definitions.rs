@@ -7,6 +7,7 @@ use tally_adapters::dynamodb::regions::NamedRegions;
 use tally_adapters::dynamodb::{Checkpoints, Connection};
 use tally_core::backoff::Backoff;
 use tally_core::definitions::{Definition, Definitions, SubjectField};
+use tally_core::time::Now;
 use tally_service::{Clock, Host, Stop, Task};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -24,22 +25,32 @@ const DEPENDENCY: &str = "counters";
 
 /// The counters and the Regions as they were last read. Clones see the same ones.
 #[derive(Clone, Debug)]
-pub struct Defined(watch::Receiver<(Definitions, NamedRegions)>);
+pub struct Defined(watch::Receiver<Read>);
+
+/// What one reading found.
+#[derive(Clone, Debug)]
+struct Read {
+    /// When it began.
+    began: Now,
+    counters: Definitions,
+    regions: NamedRegions,
+}
 
 impl Defined {
     /// Every counter, likes first.
     pub fn all(&self) -> Definitions {
-        self.0.borrow().0.clone()
+        self.0.borrow().counters.clone()
     }
 
-    /// The Regions whose entries an answer adds up.
-    pub fn regions(&self) -> NamedRegions {
-        self.0.borrow().1.clone()
+    /// The Regions whose entries an answer adds up, and when it was begun to read that.
+    pub fn regions(&self) -> (NamedRegions, Now) {
+        let read = self.0.borrow();
+        (read.regions.clone(), read.began)
     }
 
     /// The counters of a subject, likes first.
     pub fn of(&self, subject: SubjectField) -> Vec<Definition> {
-        self.0.borrow().0.iter().filter(|definition| definition.subject == subject).cloned().collect()
+        self.0.borrow().counters.iter().filter(|definition| definition.subject == subject).cloned().collect()
     }
 
     /// The counter `name` of a subject.
@@ -47,8 +58,8 @@ impl Defined {
     /// # Errors
     /// The subject has no such counter.
     pub fn named(&self, subject: SubjectField, name: &str) -> Result<Definition, Problem> {
-        let (defined, _) = &*self.0.borrow();
-        let found = defined.named(name).filter(|definition| definition.subject == subject);
+        let read = self.0.borrow();
+        let found = read.counters.named(name).filter(|definition| definition.subject == subject);
         found.cloned().ok_or(Problem::UnknownCounter)
     }
 }
@@ -57,7 +68,7 @@ impl Defined {
 pub struct FollowDefinitions {
     deployment: Checkpoints,
     clock: Clock,
-    latest: watch::Sender<(Definitions, NamedRegions)>,
+    latest: watch::Sender<Read>,
 }
 
 impl FollowDefinitions {
@@ -67,7 +78,9 @@ impl FollowDefinitions {
     /// A fault that waiting does not mend, or a stop.
     pub async fn begin(connection: &Connection, host: &Host) -> anyhow::Result<Self> {
         let deployment = Checkpoints::new(connection);
-        let first = host.wait_for(DEPENDENCY, Backoff::STORE, || deployment.defined()).await?;
+        let began = host.clock().reading();
+        let (counters, regions) = host.wait_for(DEPENDENCY, Backoff::STORE, || deployment.defined()).await?;
+        let first = Read { began, counters, regions };
         Ok(Self { deployment, clock: host.clock(), latest: watch::Sender::new(first) })
     }
 
@@ -78,9 +91,10 @@ impl FollowDefinitions {
 
     /// A reading that fails leaves the counters as they were read before: none is ever taken away.
     async fn follow(&self) {
+        let began = self.clock.reading();
         let why = match timeout(PATIENCE, self.deployment.defined()).await {
-            Ok(Ok(read)) => {
-                self.latest.send_replace(read);
+            Ok(Ok((counters, regions))) => {
+                self.latest.send_replace(Read { began, counters, regions });
                 return;
             }
             Ok(Err(fault)) => fault.to_string(),

@@ -29,7 +29,9 @@ use super::expression::Aliases;
 use super::get::{self, Consistency};
 use super::item::{Item, Reader, item, number, text};
 use super::items::{Conditional, Items};
-use super::names::checkpoints::{AT, BEHIND, CONFIG, DEPLOYMENT, END, ID, LOSS, NEXT, REGION, REMOTES, SAID, TOPIC_ID};
+use super::names::checkpoints::{
+    ADOPTED, AT, BEHIND, CONFIG, DEPLOYMENT, END, ID, LOSS, NEXT, REGION, REMOTES, SAID, TOPIC_ID,
+};
 use super::names::counts::{POST_ID, VERSION};
 
 const REMOTE: &str = "regions/";
@@ -42,6 +44,8 @@ pub struct NamedRegions {
     pub own: Option<Region>,
     /// The others.
     pub remotes: BTreeSet<Region>,
+    /// When other tables were adopted last: entries of before are not in these.
+    pub adopted: Option<UnixMillis>,
 }
 
 /// What this Region has published of a partition of its counters: everything that changed until the fold's stored position, and all
@@ -68,7 +72,7 @@ impl NamedRegions {
             Some(AttributeValue::Ss(names)) => names.iter().map(|name| named(REMOTES, name)).collect::<Outcome<_>>()?,
             Some(_) => return Err(reader.malformed(REMOTES, "it has to be a set of names")),
         };
-        Ok(Self { own, remotes })
+        Ok(Self { own, remotes, adopted: reader.number(ADOPTED)?.map(UnixMillis) })
     }
 }
 
@@ -169,7 +173,7 @@ impl Regions {
     /// # Errors
     /// The table takes no write.
     pub async fn store_position(&self, region: &Region, partition: u32, position: &RemotePosition) -> Outcome<()> {
-        let RemotePosition { topic, next, said, behind, deployment, standing } = position;
+        let RemotePosition { topic, adopted, next, said, behind, deployment, standing } = position;
         let mut stored = item([
             (ID, text(remote_key(region, partition))),
             (TOPIC_ID, text(&*topic.0)),
@@ -177,21 +181,24 @@ impl Regions {
             (SAID, number(said)),
             (BEHIND, number(behind)),
         ]);
+        stored.extend(adopted.map(|adopted| (ADOPTED.to_owned(), number(adopted))));
         stored.extend(deployment.as_ref().map(|of| (DEPLOYMENT.to_owned(), text(&*of.0))));
         stored.extend(standing.iter().flat_map(encode_standing));
         self.items().put(stored).await
     }
 
-    /// The standings of other Regions, in one request for each hundred: those that may be believed.
+    /// The standings of other Regions, in one request for each hundred: those that may be believed, and are of entries in the tables
+    /// that there are.
     ///
     /// # Errors
     /// The table cannot be read, or one of the items.
     pub async fn standings(
         &self,
-        regions: &BTreeSet<Region>,
+        named: &NamedRegions,
         partitions: u32,
     ) -> Outcome<BTreeMap<(Region, u32), StandingAt>> {
-        let all = regions.iter().flat_map(|region| (0..partitions).map(move |partition| (region.clone(), partition)));
+        let all =
+            named.remotes.iter().flat_map(|region| (0..partitions).map(move |partition| (region.clone(), partition)));
         let ids: BTreeMap<String, (Region, u32)> =
             all.map(|(region, partition)| (remote_key(&region, partition), (region, partition))).collect();
         let keys: Vec<Item> = ids.keys().map(|id| key(id)).collect();
@@ -199,7 +206,8 @@ impl Regions {
         for found in get::items(&self.connection, self.table(), &keys, Consistency::Strong).await? {
             let reader = Reader::new(self.table(), &found);
             let of = ids.get(reader.required_text(ID)?).ok_or_else(|| reader.malformed(ID, "it was not asked for"))?;
-            if let Some(standing) = decode(&reader, &found)?.standing {
+            let RemotePosition { adopted, standing, .. } = decode(&reader, &found)?;
+            if let Some(standing) = standing.filter(|_| adopted == named.adopted) {
                 standings.insert(of.clone(), standing);
             }
         }
@@ -243,6 +251,7 @@ fn remote_key(region: &Region, partition: u32) -> String {
 fn decode(reader: &Reader<'_>, found: &Item) -> Outcome<RemotePosition> {
     Ok(RemotePosition {
         topic: TopicId(reader.required_text(TOPIC_ID)?.into()),
+        adopted: reader.number(ADOPTED)?.map(UnixMillis),
         next: Offset(reader.required_number(NEXT)?),
         said: UnixMillis(reader.required_number(SAID)?),
         behind: UnixMillis(reader.required_number(BEHIND)?),

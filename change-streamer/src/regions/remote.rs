@@ -13,8 +13,10 @@ use tally_core::fault::Fault;
 use tally_core::ports::log::{Record, Records, Revocation};
 use tally_core::ports::{Outcome, OwnedPartition};
 use tally_core::regions::{Remote, RemoteFlush, RemotePosition, ToldMessage};
+use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_service::{Host, Patience, Readiness, Stage, Stop, Stopped, Task, Until};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::RemotePorts;
@@ -40,6 +42,8 @@ pub(super) struct ReadRemote {
     pub(super) own: DeploymentId,
     pub(super) partitions: u32,
     pub(super) store: Regions,
+    /// When other tables were adopted last.
+    pub(super) tables: watch::Receiver<Option<UnixMillis>>,
     pub(super) patience: Patience,
     pub(super) host: Host,
 }
@@ -71,13 +75,13 @@ impl Task for ReadRemote {
         }
         readiness.forget("topic");
         let intake = (self.remote.join)()?;
-        let Self { remote, own, store, patience, host, .. } = self;
+        let Self { remote, own, store, tables, patience, host, .. } = self;
         let scope = readiness.clone();
         let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {
             let name = format!("{name} {}", log.partition().index);
-            let (own, store, patience) = (own.clone(), store.clone(), patience.clone());
+            let (own, store, tables, patience) = (own.clone(), store.clone(), tables.clone(), patience.clone());
             let (readiness, region) = (scope.clone(), remote.region.clone());
-            host.worker(Stage::Work, &name, RemotePartition { region, own, log, store, patience, readiness });
+            host.worker(Stage::Work, &name, RemotePartition { region, own, log, store, tables, patience, readiness });
         });
         Membership { intake, readiness, begin, on_rebalance: |_| {}, on_fault: |_| {} }.run(stop).await
     }
@@ -89,6 +93,7 @@ struct RemotePartition {
     own: DeploymentId,
     log: Arc<dyn OwnedPartition>,
     store: Regions,
+    tables: watch::Receiver<Option<UnixMillis>>,
     patience: Patience,
     readiness: Readiness,
 }
@@ -100,6 +105,7 @@ impl RemotePartition {
     /// Finds where to go on, and starts to read there.
     async fn begin(&self, stop: &Stop) -> anyhow::Result<Result<Remote, Refused>> {
         let (until, index) = (Until::Requested(stop), self.log.partition().index);
+        let adopted = *self.tables.borrow();
         let position = || self.store.position(&self.region, index);
         let stored = self.patience.persist("read a Region's position", until, position).await?;
         let log = self.patience.persist("look at a Region's topic", until, || self.log.log()).await?;
@@ -108,16 +114,19 @@ impl RemotePartition {
                 "its beginning was deleted: the topic has to be compacted (cleanup.policy=compact), and nothing else";
             return Ok(Err(why.to_owned()));
         }
-        let stands = stored.as_ref().is_some_and(|stored| stored.topic == log.topic && stored.next <= log.end);
+        let stands = stored
+            .as_ref()
+            .is_some_and(|stored| stored.topic == log.topic && stored.next <= log.end && stored.adopted == adopted);
         let position = match stored {
             Some(stored) if stands => stored,
-            // Another topic, or one that lost its end, is read from its beginning, and nothing is known until it was.
+            // Another topic, one that lost its end, or one whose entries are in another table, is read from its beginning, and nothing
+            // is known until it was.
             Some(stored) => {
                 RemotePosition { deployment: stored.deployment, ..RemotePosition::start(log.topic.clone(), log.start) }
             }
             None => RemotePosition::start(log.topic.clone(), log.start),
         };
-        let remote = Remote::new(self.region.clone(), position);
+        let remote = Remote::new(self.region.clone(), RemotePosition { adopted, ..position });
         self.patience.persist("read a Region's topic", until, || self.log.start_at(remote.next())).await?;
         Ok(Ok(remote))
     }
@@ -125,7 +134,7 @@ impl RemotePartition {
     fn take(&self, remote: &mut Remote, record: Record<'_>) -> Result<(), Refused> {
         let read = ToldMessage::read(record.key.unwrap_or_default(), record.value.unwrap_or_default());
         let message = read.map_err(|bad| bad.to_string())?;
-        if false {
+        if message.deployment == self.own {
             return Err("it is of this deployment itself".to_owned());
         }
         let now = self.patience.clock().now();
@@ -180,8 +189,16 @@ impl RemotePartition {
             Ok(remote) => remote,
             Err(why) => return Err(self.stand_still(&why, stop).await),
         };
-        let (mut due, mut tries) = (Instant::now() + GATHER, 0);
+        let (mut due, mut tries, mut tables) = (Instant::now() + GATHER, 0, self.tables.clone());
         loop {
+            let is_moved = tables.has_changed().unwrap_or(false);
+            if is_moved {
+                tables.mark_unchanged();
+                remote = match self.begin(stop).await? {
+                    Ok(remote) => remote,
+                    Err(why) => return Err(self.stand_still(&why, stop).await),
+                };
+            }
             let records = tokio::select! {
                 biased;
                 () = stop.requested() => break,

@@ -140,7 +140,9 @@ impl Place {
     }
 
     async fn standings(&self, of: &Region) -> BTreeMap<u32, StandingAt> {
-        let read = Regions::new(&self.store.repeating(5)).standings(&[of.clone()].into(), PARTITIONS).await.unwrap();
+        let (_, named) = Checkpoints::new(&self.store.repeating(5)).defined().await.unwrap();
+        assert!(named.remotes.contains(of));
+        let read = Regions::new(&self.store.repeating(5)).standings(&named, PARTITIONS).await.unwrap();
         read.into_iter().map(|((_, partition), stated)| (partition, stated)).collect()
     }
 

@@ -79,7 +79,7 @@ pub(crate) async fn look(desk: &Desk) -> anyhow::Result<Vec<Remote>> {
     let (_, named) = desk.checkpoints.defined().await.context("cannot read the Regions")?;
     let config = desk.changes.config().await.context("cannot read the configuration of the log")?;
     let partitions = config.map_or(0, |config| config.partitions);
-    let standings = Regions::new(&desk.connection).standings(&named.remotes, partitions).await;
+    let standings = Regions::new(&desk.connection).standings(&named, partitions).await;
     let (standings, now) = (standings.context("cannot read the standings of other Regions")?, desk.clock.now());
     let remote = |region: &Region| {
         let standing = |partition| standings.get(&(region.clone(), partition));

@@ -29,6 +29,7 @@ fn streamer_of(stage: &Stage) -> Running {
         topic: "changes".to_owned(),
         role: streamer::Role::Both,
         rules: streamer::Rules::default(),
+        regions: None,
     };
     Running::start(streamer::App::with_ports(config, streamer::Ports::over(connection, log)), Host::new("streamer"))
 }

@@ -32,6 +32,8 @@ pub struct Remote {
 pub struct RemotePosition {
     /// Of which topic.
     pub topic: TopicId,
+    /// Since when the entries are in this table: when other tables were adopted last. In another table none is there.
+    pub adopted: Option<UnixMillis>,
     /// Everything before this offset is in the entries.
     pub next: Offset,
     /// When the last message that was read was published.
@@ -73,7 +75,7 @@ impl RemotePosition {
     /// The beginning of a topic.
     pub fn start(topic: TopicId, at: Offset) -> Self {
         let (said, behind) = (UnixMillis(0), UnixMillis(0));
-        Self { topic, next: at, said, behind, deployment: None, standing: None }
+        Self { topic, adopted: None, next: at, said, behind, deployment: None, standing: None }
     }
 }
 

@@ -148,6 +148,8 @@ pub struct FollowStandings {
     known: watch::Sender<Arc<Known>>,
     /// The last time at which all of it was known.
     as_of: Option<UnixMillis>,
+    /// When a table was another one last.
+    torn: Option<Now>,
     /// The same of each other Region, or when it was first heard of.
     remote_as_ofs: BTreeMap<String, UnixMillis>,
 }
@@ -177,6 +179,7 @@ impl FollowStandings {
             whole,
             known: watch::Sender::new(Arc::new(Known::nothing(topics))),
             as_of: None,
+            torn: None,
             remote_as_ofs: BTreeMap::new(),
         };
         let (log, known) = host.wait_for(CONDITION, Backoff::STORE, || Box::pin(this.found())).await?;
@@ -203,9 +206,13 @@ impl FollowStandings {
         // The futures of requests are large.
         let topics = Box::pin(topics.read(&self.claims, self.defined.all()));
         let standings = Box::pin(self.changes.standings(log.partitions));
-        let named = self.defined.regions();
-        let remotes = Box::pin(self.regions.standings(&named.remotes, log.partitions));
-        let (read, topics, remotes) = tokio::try_join!(standings, topics, remotes)?;
+        let (named, named_at) = self.defined.regions();
+        let remotes = Box::pin(self.regions.standings(&named, log.partitions));
+        let (read, topics, mut remotes) = tokio::try_join!(standings, topics, remotes)?;
+        if self.torn.is_some_and(|torn| named_at.at <= torn.at) {
+            // Other tables may have been adopted since the names were read, without the entries of other Regions.
+            remotes.clear();
+        }
         let generations = || read.values().map(|stated| stated.at.generation());
         let mut newest = generations().max().unwrap_or(log.generation);
         // A later generation is that of a topic that was adopted since, with other partitions perhaps; or the same topic lost
@@ -225,6 +232,9 @@ impl FollowStandings {
     }
 
     async fn follow(&mut self) {
+        if !(self.whole)() {
+            self.torn = Some(self.clock.reading());
+        }
         match timeout(PATIENCE, self.found()).await {
             Ok(Ok((log, known))) => {
                 self.publish(log, known);

@@ -84,21 +84,13 @@ async fn schedule(order: &Order) -> Outcome {
     let other = Chance::seeded(order.seed ^ OTHERS);
     let profile = profile(order, [&chance, &other]);
     let mut outcome = Outcome { seed: order.seed, events: order.events, ..Outcome::default() };
-    let place = (order.regions == 2).then_some(Place::Home);
-    let world = match World::new(&profile, place).await {
-        Ok(world) => world,
+    let (world, abroad) = match worlds(order, &profile).await {
+        Ok(worlds) => worlds,
         Err(error) => return Outcome { broken: Some(format!("{error:#}")), ..outcome },
     };
     world.set_rules(&profile.rules);
     let slots = places(&profile);
     start_readers(&world, &profile, &slots, &chance);
-    let abroad = match place {
-        Some(_) => match Abroad::start(&world, &profile, &Chance::seeded(order.seed ^ ABROAD)).await {
-            Ok(abroad) => Some(abroad),
-            Err(error) => return Outcome { broken: Some(format!("{error:#}")), ..outcome },
-        },
-        None => None,
-    };
     let roll = profile.rolls.map(|every| began + every);
     let driver = Driver {
         world,
@@ -186,6 +178,16 @@ fn count_rows(world: &World, fold: &Fold) {
     ] {
         world.coverage.add(kind, count);
     }
+}
+
+/// The world of a schedule, and the second Region where it has one.
+async fn worlds(order: &Order, profile: &Profile) -> anyhow::Result<(Arc<World>, Option<Abroad>)> {
+    if order.regions < 2 {
+        return Ok((World::new(profile, None).await?, None));
+    }
+    let world = World::new(profile, Some(Place::Home)).await?;
+    let abroad = Abroad::start(&world, profile, &Chance::seeded(order.seed ^ ABROAD)).await?;
+    Ok((world, Some(abroad)))
 }
 
 /// An empty place for each process of the pipeline.

@@ -46,7 +46,7 @@ pub(super) async fn standings(desk: &Desk, post: &PostId) -> anyhow::Result<Stan
     let config = desk.changes.config().await.context("cannot read the configuration of the log")?;
     let Some(config) = config.filter(|_| !named.remotes.is_empty()) else { return Ok(Vec::new()) };
     let partition = partition_of(post.as_bytes(), config.partitions);
-    let read = Regions::new(&desk.connection).standings(&named.remotes, config.partitions).await;
+    let read = Regions::new(&desk.connection).standings(&named, config.partitions).await;
     let mut read = read.context("cannot read the standings of other Regions")?;
     let stated = |region: Region| {
         let standing = read.remove(&(region.clone(), partition)).map(|stated| stated.standing);

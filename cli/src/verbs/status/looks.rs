@@ -145,11 +145,13 @@ async fn log(
 
 /// Other Regions: up to when everything there is in their entries.
 pub(super) async fn regions(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
-    for remote in regions::look(desk).await? {
-        if remote.is_silent() {
-            status.wrong("Region silent", remote.to_string(), Some("ops/runbooks/TallyRegionSilent.md"));
-        }
-        status.figure("Region", remote.to_string());
+    let remotes = regions::look(desk).await?;
+    for remote in remotes.iter().filter(|remote| remote.is_silent()) {
+        status.wrong("Region silent", remote.to_string(), Some("ops/runbooks/TallyRegionSilent.md"));
+    }
+    if !remotes.is_empty() {
+        let texts: Vec<String> = remotes.iter().map(ToString::to_string).collect();
+        status.figure("Regions", texts.join("; "), json!(remotes));
     }
     Ok(())
 }
