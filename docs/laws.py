@@ -31,8 +31,7 @@ MODELED = {
 
 INTRO = """# Laws
 
-What the tests hold, and which test fails without each rule. `docs/laws.py` writes this page from the tests; `.ci/shape` fails \
-when it is stale. The words are explained in [ARCHITECTURE.md](../ARCHITECTURE.md#glossary).
+What the tests hold, and which test fails without each rule, written by `docs/laws.py`. The words are explained in [ARCHITECTURE.md](../ARCHITECTURE.md#glossary).
 
 ## Models
 
@@ -49,9 +48,9 @@ SIMULATION = """
 
 `tally-e2e simulate` runs the whole pipeline in one process, in virtual time, with faults drawn from a seed. A mutant is the same \
 pipeline with one rule broken from outside: at a port, on the wire or by a clock. A law has to fail for each. `--mutants` runs \
-all of them; those in bold also run in every change, with the seeds of `e2e/seeds.txt`. A letter and a number name what is about \
-trending.
+all of them; those in bold also run in every change, with the seeds of `e2e/seeds.txt`. `--help` says what each breaks.
 """
+
 
 def docs(text):
     """The names of an enum's variants, each with its doc comment and its attributes, as one line."""
@@ -96,11 +95,13 @@ def properties():
 def simulation():
     seeded = {line.rsplit(" ", 2)[0] for line in SEEDS.read_text().splitlines() if not line.startswith("#")}
     yield SIMULATION
-    for variant, doc, attributes in docs(body_of(MUTANTS.read_text(), "Mutant")):
+    names = []
+    for variant, _, attributes in docs(body_of(MUTANTS.read_text(), "Mutant")):
         named = re.search(r'name = "(.*?)"', attributes)
         name = named[1] if named else re.sub(r"(?<!^)(?=[A-Z])", "-", variant).lower()
         bold = "**" if name in seeded else ""
-        yield f"- {bold}`{name}`{bold}: {plain(doc)}"
+        names.append(f"{bold}`{name}`{bold}")
+    yield ", ".join(names) + "."
 
 
 def wrapped(line):

@@ -9,15 +9,17 @@ import json
 import re
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/reference.md"
 SERVICES = ["consumer", "change-streamer", "batch-recount", "count-api", "trends"]
-# A flag that so many programs or verbs have stands in a table of its own.
+# A flag that so many programs or verbs have stands in a list of its own.
 SHARED = 3
 OF_CLAP = {"--help", "--version"}
+# Sentences behind the first one that the page has as well; the help has all.
+KEPT = re.compile("By default|Needs|Without|From then on")
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,23 @@ class Flag:
     variable: str
     default: str
 
-    def row(self, *more):
-        cells = [f"`{self.name}`", f"`{self.variable}`" if self.variable else "", f"`{self.default}`" if self.default else "", *more, self.text]
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    def line(self, note="", default=None):
+        """What the page says of it: a variable only where it is not the flag's name, a default only where there is one."""
+        default = self.default if default is None else default
+        usual = "TALLY_" + self.name.split()[0].strip("-").replace("-", "_").upper()
+        said = {"": "no variable", usual: ""}.get(self.variable, f"`{self.variable}`")
+        said = ", ".join(filter(None, (default and f"`{default}`", said)))
+        return f"- `{self.name}`" + (f" ({said})" if said else "") + f": {self.text}" + (f". {note}" if note else "")
 
 
 def snapshot(path):
     return path.read_text(encoding="utf-8").split("---\n", 2)[2]
+
+
+def brief(text):
+    """The first sentence of a help text, and those of its others that the page has."""
+    first, *rest = re.split(r"\.(?: |$)", " ".join(text.split()))
+    return ". ".join([first, *(sentence for sentence in rest if KEPT.match(sentence))])
 
 
 def helps(crate):
@@ -42,7 +54,7 @@ def helps(crate):
     for part in re.split(r"\n\n\n", snapshot(path)):
         about, _, rest = part.strip().partition("\nUsage: ")
         usage, _, body = rest.partition("\n")
-        yield usage.strip(), " ".join(about.split("\n\n")[0].split()), list(flags(body))
+        yield usage.strip(), brief(about.split("\n\n")[0]), list(flags(body))
 
 
 def flags(body):
@@ -55,86 +67,99 @@ def flags(body):
         text = re.sub(r"\[(env|default): .*?\]", "", text)
         values = re.findall(r"(?m)^ +- ([\w-]+):", text)
         text = re.sub(r"(?s)Possible values:.*", "", text)
-        text = " ".join(text.split()) + (f". One of {', '.join(f'`{value}`' for value in values)}" if values else "")
+        text = brief(text) + (f". One of {', '.join(f'`{value}`' for value in values)}" if values else "")
         yield Flag(name, text, found["env"].rstrip("="), found["default"])
-
-
-def table(head, rows):
-    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *rows, ""]
 
 
 def services():
     all_flags = {crate: next(helps(crate))[2] for crate in SERVICES}
-    count = Counter(flag for each in all_flags.values() for flag in each)
-    shared = [flag for flag in dict.fromkeys(flag for each in all_flags.values() for flag in each) if count[flag] >= SHARED]
+    # A flag is the same if only its default is another one.
+    same = lambda flag: replace(flag, default="")
+    having = {}
+    for crate, own in all_flags.items():
+        for flag in own:
+            having.setdefault(same(flag), {})[crate] = flag.default
+    shared = {flag: of for flag, of in having.items() if len(of) >= SHARED}
     yield "## Flags of several services"
     yield ""
-    having = lambda flag: "all" if count[flag] == len(SERVICES) else ", ".join(crate for crate in SERVICES if flag in all_flags[crate])
-    yield from table(["flag", "variable", "default", "of", ""], (flag.row(having(flag)) for flag in shared))
+    for flag, of in shared.items():
+        note = "" if len(of) == len(SERVICES) else f"Of {', '.join(of)}"
+        if len(set(of.values())) > 1:
+            note = f"By default {', '.join(f'`{default}` ({crate})' for crate, default in of.items())}"
+        yield flag.line(note, "" if note.startswith("By") else next(iter(of.values())))
+    yield ""
     for crate in SERVICES:
         usage, about, own = next(helps(crate))
         yield f"## {usage.split()[0]}"
         yield ""
         yield f"{about}."
         yield ""
-        yield from table(["flag", "variable", "default", ""], (flag.row() for flag in own if flag not in shared))
+        yield from (flag.line() for flag in own if same(flag) not in shared)
+        yield ""
 
 
 def command():
     verbs = [verb for verb in helps("cli") if "<COMMAND>" not in verb[0]]
     count = Counter(flag for *_, own in verbs for flag in own)
     shared = [flag for flag, times in count.items() if times >= SHARED]
+    # What the services' lists explain already.
+    known = {(flag.name, flag.variable) for crate in SERVICES for flag in next(helps(crate))[2]}
     yield "## tally"
     yield ""
-    yield "Every verb has those of these flags that apply to it:"
+    names = ", ".join(f"`{flag.name.split()[0]}`" for flag in shared if (flag.name, flag.variable) in known)
+    yield f"A verb has those of these flags that apply to it: {names}, which are as above, and"
     yield ""
-    yield from table(["flag", "variable", "default", ""], (flag.row() for flag in shared))
-    yield from table(
-        ["command", "does", "flags of its own"],
-        (
-            f"| `{usage.removesuffix(' [OPTIONS]').replace(' [OPTIONS]', '')}` | {about} | "
-            + ", ".join(f"`{flag.name}`" for flag in own if flag not in shared and flag.name.startswith("-")).replace("|", "\\|")
-            + " |"
-            for usage, about, own in verbs
-        ),
-    )
+    yield from (flag.line() for flag in shared if (flag.name, flag.variable) not in known)
+    yield ""
+    yield "The verbs, each with its other flags, which its `--help` explains. One that finds something wrong exits with 1."
+    yield ""
+    for usage, about, own in verbs:
+        usage = usage.replace(" [OPTIONS]", "")
+        rest = [flag.name.split()[0] for flag in own if flag not in shared and flag.name.startswith("-")]
+        rest = [f"`{name}`" for name in rest if f"{name} " not in usage]
+        yield f"- `{usage}`: {about}" + (f". {', '.join(rest)}" if rest else "")
+    yield ""
 
 
 def routes():
     path = next((ROOT / "count-api/tests/api/snapshots").glob("*openapi*.snap"))
-    document = json.loads(snapshot(path))
+    paths = json.loads(snapshot(path))["paths"]
     yield "## Routes of the count-api"
     yield ""
-    yield "`/openapi.json` has parameters, answers and errors, and `/docs` shows them."
+    yield "`/openapi.json` has parameters, answers and errors, and `/docs` shows them. The routes of a post's counters are also"
+    yield "there for a hashtag: `/v1/hashtags/{hashtag}/counters..`."
     yield ""
-    yield from table(
-        ["route", ""],
-        (
-            f"| `{method.upper()} {route}` | {operation['summary']} |"
-            for route, methods in document["paths"].items()
-            for method, operation in methods.items()
-            if method in ("get", "put", "post", "delete", "head")
-        ),
-    )
+    for route, methods in paths.items():
+        if route.replace("/hashtags/{hashtag}/", "/posts/{post_id}/") in set(paths) - {route}:
+            continue
+        for method, operation in methods.items():
+            if method in ("get", "put", "post", "delete", "head"):
+                yield f"- `{method.upper()} {route}`: {operation['summary']}"
+    yield ""
 
 
 def metrics():
     yield "## Metrics"
     yield ""
+    yield "Those that end with `_total` are counters."
     catalogues = {"every process": [ROOT / "service/src/metrics.rs"]}
     catalogues |= {crate: (ROOT / crate / "src/snapshots").glob("tally_*metrics__tests__the_catalogue*.snap") for crate in SERVICES}
     for crate, paths in catalogues.items():
-        found = [line for path in paths for line in re.findall(r"(?m)^ *(tally_\w+)\{(.*?)\} (\w+), \w+: (.*)$", path.read_text("utf-8"))]
+        yield ""
         yield f"Of {crate}:"
         yield ""
-        name = lambda metric, labels: f"{metric}{{{labels}}}".removesuffix("{}").replace("|", "\\|")
-        yield from table(["metric", "kind", ""], (f"| `{name(metric, labels)}` | {kind} | {text} |" for metric, labels, kind, text in found))
+        for path in paths:
+            for name, labels, kind, text in re.findall(r"(?m)^ *(tally_\w+)\{(.*?)\} (\w+), \w+: (.*)$", path.read_text("utf-8")):
+                kind = "" if name.endswith("_total") and kind == "counter" else f" ({kind})"
+                yield f"- `{name}" + (f"{{{labels}}}" if labels else "") + f"`{kind}: {text}"
 
 
 def page():
     yield "# Reference"
     yield ""
-    yield "Written by `docs/reference.py` from what the tests hold against the programs. A flag's variable may be set in its place."
+    yield "Written by `docs/reference.py` from what the tests hold against the programs; `--help` says more. The variable of a"
+    yield "flag is its name in capitals, `TALLY_LOG_FORMAT` for `--log-format`, unless another one or *no variable* is named."
+    yield "Defaults are in brackets. A secret as a flag is visible to other users of the machine: prefer the variable or the file."
     yield ""
     yield from services()
     yield from command()

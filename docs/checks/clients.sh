@@ -226,7 +226,7 @@ consume() {
     --formatter-property print.partition=true --formatter-property print.key=true >"$1.landed" 2>/dev/null || true
 }
 
-# The table of clients' default partitioners in docs/producers.md, by the clients themselves: into which partitions each puts
+# The list of clients' default partitioners in docs/producers.md, by the clients themselves: into which partitions each puts
 # 200 keys, compared with murmur2.
 check_defaults() {
   local clients=(java kafkajs franz-go sarama kafka-go kafka-go-hash confluent kafka-python aiokafka kcat) tried=()
