@@ -37,7 +37,7 @@ impl Caching {
     /// What is said `now` of an answer that is made of these numbers.
     pub fn of<'a>(&self, numbers: impl IntoIterator<Item = &'a Answer>, now: UnixMillis) -> HeaderValue {
         let mut left = self.max_age;
-        for Answer { served, fresh } in numbers {
+        for Answer { served, fresh, .. } in numbers {
             if !(served.exact && *fresh) {
                 return NO_STORE;
             }
@@ -66,7 +66,7 @@ mod tests {
 
     fn number(age: u64, exact: bool, fresh: bool) -> Answer {
         let as_of = NOW.minus(Duration::from_millis(age));
-        Answer { served: Served { exact, as_of, ..Served::default() }, fresh }
+        Answer { served: Served { exact, as_of, ..Served::default() }, fresh, summed: None }
     }
 
     fn said(max_age: u64, numbers: &[Answer]) -> String {

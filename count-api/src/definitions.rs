@@ -1,7 +1,9 @@
-//! Which counters the deployment has: read at the start and each second. No request waits for it.
+//! Which counters the deployment has, and over which Regions they are added up: read at the start and each second. No request
+//! waits for it.
 
 use std::time::Duration;
 
+use tally_adapters::dynamodb::regions::NamedRegions;
 use tally_adapters::dynamodb::{Checkpoints, Connection};
 use tally_core::backoff::Backoff;
 use tally_core::definitions::{Definition, Definitions, SubjectField};
@@ -20,19 +22,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What the start waits for.
 const DEPENDENCY: &str = "counters";
 
-/// The counters as they were last read. Clones see the same ones.
+/// The counters and the Regions as they were last read. Clones see the same ones.
 #[derive(Clone, Debug)]
-pub struct Defined(watch::Receiver<Definitions>);
+pub struct Defined(watch::Receiver<(Definitions, NamedRegions)>);
 
 impl Defined {
     /// Every counter, likes first.
     pub fn all(&self) -> Definitions {
-        self.0.borrow().clone()
+        self.0.borrow().0.clone()
+    }
+
+    /// The Regions whose entries an answer adds up.
+    pub fn regions(&self) -> NamedRegions {
+        self.0.borrow().1.clone()
     }
 
     /// The counters of a subject, likes first.
     pub fn of(&self, subject: SubjectField) -> Vec<Definition> {
-        self.0.borrow().iter().filter(|definition| definition.subject == subject).cloned().collect()
+        self.0.borrow().0.iter().filter(|definition| definition.subject == subject).cloned().collect()
     }
 
     /// The counter `name` of a subject.
@@ -40,7 +47,7 @@ impl Defined {
     /// # Errors
     /// The subject has no such counter.
     pub fn named(&self, subject: SubjectField, name: &str) -> Result<Definition, Problem> {
-        let defined = self.0.borrow();
+        let (defined, _) = &*self.0.borrow();
         let found = defined.named(name).filter(|definition| definition.subject == subject);
         found.cloned().ok_or(Problem::UnknownCounter)
     }
@@ -50,7 +57,7 @@ impl Defined {
 pub struct FollowDefinitions {
     deployment: Checkpoints,
     clock: Clock,
-    latest: watch::Sender<Definitions>,
+    latest: watch::Sender<(Definitions, NamedRegions)>,
 }
 
 impl FollowDefinitions {
@@ -60,7 +67,7 @@ impl FollowDefinitions {
     /// A fault that waiting does not mend, or a stop.
     pub async fn begin(connection: &Connection, host: &Host) -> anyhow::Result<Self> {
         let deployment = Checkpoints::new(connection);
-        let first = host.wait_for(DEPENDENCY, Backoff::STORE, || deployment.definitions()).await?;
+        let first = host.wait_for(DEPENDENCY, Backoff::STORE, || deployment.defined()).await?;
         Ok(Self { deployment, clock: host.clock(), latest: watch::Sender::new(first) })
     }
 
@@ -71,7 +78,7 @@ impl FollowDefinitions {
 
     /// A reading that fails leaves the counters as they were read before: none is ever taken away.
     async fn follow(&self) {
-        let why = match timeout(PATIENCE, self.deployment.definitions()).await {
+        let why = match timeout(PATIENCE, self.deployment.defined()).await {
             Ok(Ok(read)) => {
                 self.latest.send_replace(read);
                 return;

@@ -60,6 +60,14 @@ pub(crate) const STALENESS: Metric = gauge(
     Unit::Seconds,
     "How long ago the moment is up to which every count is known to be complete.",
 );
+pub(crate) const REGION_STALENESS: Metric = Metric {
+    labels: &[Label::learnt("region")],
+    ..gauge(
+        "tally_region_staleness_seconds",
+        Unit::Seconds,
+        "How long ago the moment is up to which every entry of another Region is known to be complete, or at which the Region was first heard of.",
+    )
+};
 pub(crate) const BOARDS_AGE: Metric = gauge(
     "tally_boards_age_seconds",
     Unit::Seconds,
@@ -107,6 +115,7 @@ pub const METRICS: Catalogue = Catalogue(&[
     TABLE_READS,
     TABLE_REFUSED,
     STALENESS,
+    REGION_STALENESS,
     BOARDS_AGE,
     BOARDS_UNREADABLE,
     BLOCKED,

@@ -56,18 +56,23 @@ pub struct Count {
     /// was counted by then.
     #[schema(example = true)]
     fresh: bool,
+    /// The Regions whose entries make the answer not fresh, or of which nothing is known; absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, example = json!(["us"]))]
+    behind: Vec<String>,
 }
 
 impl Count {
     /// The count of a post.
-    pub fn new(post_id: PostId, Answer { served, fresh }: Answer) -> Self {
+    pub fn new(post_id: PostId, answer: Answer) -> Self {
+        let Answer { served, fresh, .. } = answer;
         let (version, exact, as_of) = (served.version, served.exact, served.as_of.0);
-        Self { post_id, likes: served.shown(), version, exact, as_of, fresh }
+        Self { post_id, likes: served.shown(), version, exact, as_of, fresh, behind: answer.into_behind() }
     }
 }
 
 /// A counter's number, and how far to trust it.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Figures {
     /// How many members a set has; what a sum comes to, which may be less than 0.
     #[schema(example = 42)]
@@ -87,13 +92,18 @@ pub struct Figures {
     /// was counted by then.
     #[schema(example = true)]
     fresh: bool,
+    /// The Regions whose entries make the answer not fresh, or of which nothing is known; absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, example = json!(["us"]))]
+    behind: Vec<String>,
 }
 
 impl Figures {
     /// Those of the counter `name`.
-    pub fn new(name: &CounterName, Answer { served, fresh }: Answer) -> Self {
+    pub fn new(name: &CounterName, answer: Answer) -> Self {
+        let Answer { served, fresh, .. } = answer;
         let (version, exact, as_of) = (served.version, served.exact, served.as_of.0);
-        Self { value: served.value(name.kind()), version, exact, as_of, fresh }
+        Self { value: served.value(name.kind()), version, exact, as_of, fresh, behind: answer.into_behind() }
     }
 }
 
@@ -169,13 +179,14 @@ pub struct Rendered {
 impl Rendered {
     /// The bytes of an answer.
     pub fn new(post: &PostId, answer: Answer) -> Self {
-        Self { answer, tag: tag(&Edition::of(&answer)), body: json(&Count::new(post.clone(), answer)).into() }
+        let (tag, body) = (tag(&Edition::of(&answer)), json(&Count::new(post.clone(), answer.clone())).into());
+        Self { answer, tag, body }
     }
 }
 
 /// An edition as an ETag.
 pub fn tag(edition: &(impl Display + ?Sized)) -> HeaderValue {
-    HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("digits, dots and underscores make a header")
+    HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("letters, digits and signs make a header")
 }
 
 /// An answer in JSON.

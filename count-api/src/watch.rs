@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::error::Problem;
 use crate::metrics::{LISTENERS, WATCHED_COUNTERS};
-use crate::read::{Answer, Number, Reader, Standings};
+use crate::read::{Answer, Entries, Number, Reader, Standings};
 
 /// How often a counter with a listener is read.
 pub const EVERY: Duration = Duration::from_millis(250);
@@ -36,7 +36,7 @@ pub struct Watches {
 /// The newest count of a counter, as it arrived, and the edition it had when it was last judged.
 #[derive(Clone, Debug)]
 struct Live {
-    number: Number,
+    numbers: Entries<Number>,
     edition: Edition,
 }
 
@@ -60,17 +60,17 @@ impl Watches {
         Ok(ListenerPermit { _place: Arc::new(Place { _permit: permit }) })
     }
 
-    /// Listens to `id`, whose count has just arrived as `number`.
-    pub fn listen(&self, permit: ListenerPermit, id: &CounterId, number: Number) -> Listener {
+    /// Listens to `id`, whose count has just arrived as `numbers`.
+    pub fn listen(&self, permit: ListenerPermit, id: &CounterId, numbers: Entries<Number>) -> Listener {
         let mut counters = self.counters();
         let live = match counters.get(id) {
             Some(sender) => {
-                self.offer(id, sender, number);
+                self.offer(id, sender, numbers);
                 sender.subscribe()
             }
             None => {
-                let edition = Edition::of(&self.standings.answer(id, &number));
-                let sender = watch::Sender::new(Live { number, edition });
+                let edition = self.edition(id, &numbers);
+                let sender = watch::Sender::new(Live { numbers, edition });
                 let live = sender.subscribe();
                 counters.insert(id.clone(), sender);
                 live
@@ -89,19 +89,17 @@ impl Watches {
         counters.keys().cloned().collect()
     }
 
-    fn publish(&self, id: &CounterId, number: Number) {
+    fn publish(&self, id: &CounterId, numbers: Entries<Number>) {
         if let Some(sender) = self.counters().get(id) {
-            self.offer(id, sender, number);
+            self.offer(id, sender, numbers);
         }
     }
 
-    /// Keeps `number` if it replaces what is held, and wakes the listeners if what is held is another edition now.
-    fn offer(&self, id: &CounterId, sender: &watch::Sender<Live>, number: Number) {
+    /// Keeps what of `numbers` replaces what is held, and wakes the listeners if what is held is another edition now.
+    fn offer(&self, id: &CounterId, sender: &watch::Sender<Live>, numbers: Entries<Number>) {
         sender.send_if_modified(|live| {
-            if number.replaces(&live.number) {
-                live.number = number;
-            }
-            let edition = Edition::of(&self.standings.answer(id, &live.number));
+            live.numbers.renew(numbers);
+            let edition = self.edition(id, &live.numbers);
             std::mem::replace(&mut live.edition, edition) != edition
         });
     }
@@ -109,9 +107,13 @@ impl Watches {
     /// Wakes the listeners of a counter that could not be read, if what is held is another edition by now.
     fn judge_again(&self, id: &CounterId) {
         if let Some(sender) = self.counters().get(id) {
-            let held = sender.borrow().number.clone();
+            let held = sender.borrow().numbers.clone();
             self.offer(id, sender, held);
         }
+    }
+
+    fn edition(&self, id: &CounterId, numbers: &Entries<Number>) -> Edition {
+        Edition::of(&self.standings.answer(id, numbers))
     }
 
     fn counters(&self) -> MutexGuard<'_, Map<CounterId, watch::Sender<Live>>> {
@@ -136,32 +138,44 @@ impl Drop for Place {
 }
 
 /// A state of a count: its version, whether it is exact, and whether it is fresh. It is the ETag of an answer and the id of an
-/// event: `57.1`, or `57.1.0` of a count that is not fresh.
+/// event: `57.1`, or `57.1.0` of a count that is not fresh. Behind the version of a count over several Regions is a hash of the
+/// version in each, `57-9f.1`: two processes may have read other entries whose versions have the same sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edition {
     version: u64,
+    /// Absent of a count of one Region.
+    hash: Option<u64>,
     exact: bool,
     fresh: bool,
 }
 
 impl Edition {
     /// The edition of an answer.
-    pub fn of(Answer { served, fresh }: &Answer) -> Self {
-        Self { version: served.version, exact: served.exact, fresh: *fresh }
+    pub fn of(Answer { served, fresh, summed }: &Answer) -> Self {
+        let hash = summed.as_ref().map(|summed| summed.hash);
+        Self { version: served.version, hash, exact: served.exact, fresh: *fresh }
     }
 
     /// The edition written as `text`.
     pub fn parse(text: &str) -> Option<Self> {
         let (version, judged) = text.split_once('.')?;
-        let edition =
-            Self { version: version.parse().ok()?, exact: judged.starts_with('1'), fresh: !judged.contains('.') };
+        let (version, hash) = match version.split_once('-') {
+            None => (version, None),
+            Some((version, hash)) => (version, Some(u64::from_str_radix(hash, 16).ok()?)),
+        };
+        let (version, exact, fresh) = (version.parse().ok()?, judged.starts_with('1'), !judged.contains('.'));
+        let edition = Self { version, hash, exact, fresh };
         (edition.to_string() == text).then_some(edition)
     }
 }
 
 impl std::fmt::Display for Edition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.version, u8::from(self.exact))?;
+        write!(f, "{}", self.version)?;
+        if let Some(hash) = self.hash {
+            write!(f, "-{hash:x}")?;
+        }
+        write!(f, ".{}", u8::from(self.exact))?;
         if self.fresh { Ok(()) } else { f.write_str(".0") }
     }
 }
@@ -196,7 +210,10 @@ impl Listener {
     /// stood still.
     async fn next(&mut self) -> Option<Answer> {
         loop {
-            let answer = self.standings.answer(&self.id, &self.live.borrow_and_update().number);
+            let answer = {
+                let live = self.live.borrow_and_update();
+                self.standings.answer(&self.id, &live.numbers)
+            };
             let edition = Edition::of(&answer);
             if self.seen != Some(edition) {
                 self.seen = Some(edition);
@@ -224,7 +241,7 @@ impl Watcher {
                 // A failure is not sent: the next look makes up for it, and what is held grows old.
                 for (id, read) in counters.iter().zip(self.reader.read(counters).await) {
                     match read {
-                        Ok(number) => self.watches.publish(id, number),
+                        Ok(numbers) => self.watches.publish(id, numbers),
                         Err(_) => self.watches.judge_again(id),
                     }
                 }
@@ -262,14 +279,14 @@ mod tests {
     }
 
     /// A number of this version, read beside a standing of this place.
-    fn number(version: u64, beside: u64) -> Number {
+    fn number(version: u64, beside: u64) -> Entries<Number> {
         let value = Value { version: Place::from_stored(version), ..Value::default() };
         let standing = Some(Arc::new(standing(beside, &[])));
-        Number::new(value, Beside { standing, as_of: Some(UnixMillis(0)) }, UnixMillis(0))
+        Number::new(value, Beside { standing, as_of: Some(UnixMillis(0)) }, UnixMillis(0)).into()
     }
 
     fn answer(version: u64, exact: bool, fresh: bool) -> Answer {
-        Answer { served: Served { version, exact, ..Served::default() }, fresh }
+        Answer { served: Served { version, exact, ..Served::default() }, fresh, summed: None }
     }
 
     fn likes() -> CounterId {
@@ -283,7 +300,7 @@ mod tests {
         (Watches::new(listeners, standings), known)
     }
 
-    fn listen(watches: &Watches, number: Number) -> Listener {
+    fn listen(watches: &Watches, number: Entries<Number>) -> Listener {
         watches.listen(watches.admit().unwrap(), &likes(), number)
     }
 

@@ -12,10 +12,11 @@ use tokio::time::Instant;
 use super::NoAnswer;
 use super::cache::{Fill, Fills, SharedCache};
 use super::gate::no_answer;
+use super::known::Known;
 use super::local::ReadLead;
 use super::negative::Negatives;
 use super::number::Number;
-use super::standings::{Known, Standings};
+use super::standings::Standings;
 use super::table::Table;
 use super::timing::Timing;
 use crate::metrics::ReadCounters;
@@ -99,7 +100,9 @@ impl Layers {
         let known = self.standings.known();
         let mut partitions: BTreeMap<u32, Vec<&mut Ask>> = BTreeMap::new();
         for ask in asks {
-            if let Some(partition) = known.partition(&ask.lead.id) {
+            // The cache has no entries of other Regions.
+            let is_own = ask.lead.id.name.region().is_none();
+            if let Some(partition) = known.partition(&ask.lead.id).filter(|_| is_own) {
                 partitions.entry(partition).or_default().push(ask);
             }
         }
@@ -150,7 +153,10 @@ impl Layers {
     }
 
     fn finish(&self, lead: ReadLead, read: Result<Number, NoAnswer>, timing: Timing) {
-        if let Ok(number) = &read {
+        // What another Region's entry needs is for that Region to find.
+        if let Ok(number) = &read
+            && lead.id.name.region().is_none()
+        {
             self.negatives.report(&lead.id, &number.value);
         }
         lead.finish(read, timing);

@@ -46,14 +46,20 @@ impl Kept {
     }
 
     /// The bytes of `answer`, which `render` makes where they are not there yet.
-    pub fn rendered(&self, answer: Answer, render: impl Fn(&Answer) -> Rendered) -> Rendered {
-        let (of, rendered) = self.rendered.get_or_init(|| (answer, render(&answer)));
-        if *of == answer { rendered.clone() } else { render(&answer) }
+    pub fn rendered(&self, answer: &Answer, render: impl Fn(&Answer) -> Rendered) -> Rendered {
+        let (of, rendered) = self.rendered.get_or_init(|| (answer.clone(), render(answer)));
+        if of == answer { rendered.clone() } else { render(answer) }
     }
 
     /// The same, if they are there.
-    pub fn rendered_before(&self, answer: Answer) -> Option<Rendered> {
-        self.rendered.get().filter(|(of, _)| *of == answer).map(|(_, rendered)| rendered.clone())
+    pub fn rendered_before(&self, answer: &Answer) -> Option<Rendered> {
+        self.rendered.get().filter(|(of, _)| of == answer).map(|(_, rendered)| rendered.clone())
+    }
+}
+
+impl AsRef<Number> for Arc<Kept> {
+    fn as_ref(&self) -> &Number {
+        &self.number
     }
 }
 
@@ -364,15 +370,15 @@ mod tests {
     #[test]
     fn bytes_are_sent_again_for_the_same_answer_alone() {
         let (kept, post) = (Kept::new(version(3), Timing::default()), likes("p").post);
-        let render = |answer: &Answer| Rendered::new(&post, *answer);
-        let exact = Answer { served: Served { exact: true, ..Served::default() }, fresh: true };
-        let others = [Answer { fresh: false, ..exact }, Answer { served: Served::default(), ..exact }];
-        assert!(kept.rendered_before(exact).is_none());
-        let body = kept.rendered(exact, render).body;
-        assert_eq!(kept.rendered_before(exact).map(|rendered| rendered.body), Some(body));
+        let render = |answer: &Answer| Rendered::new(&post, answer.clone());
+        let exact = Answer { served: Served { exact: true, ..Served::default() }, fresh: true, ..Answer::default() };
+        let others = [Answer { fresh: false, ..exact.clone() }, Answer { served: Served::default(), ..exact.clone() }];
+        assert!(kept.rendered_before(&exact).is_none());
+        let body = kept.rendered(&exact, render).body;
+        assert_eq!(kept.rendered_before(&exact).map(|rendered| rendered.body), Some(body));
         for other in others {
-            assert!(kept.rendered_before(other).is_none());
-            assert_eq!(kept.rendered(other, render).body, render(&other).body);
+            assert!(kept.rendered_before(&other).is_none());
+            assert_eq!(kept.rendered(&other, render).body, render(&other).body);
         }
     }
 

@@ -51,6 +51,8 @@ use tally_core::ids::CounterKind;
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
 
+use super::entries::Summed;
+
 /// A counter as it was read, and the standing of its partition that was taken before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Number {
@@ -73,12 +75,20 @@ pub struct Beside {
 }
 
 /// A number as it is answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The number, whether it is exact, and as of when.
     pub served: Served,
     /// Whether `as_of` is as recent as answers are promised to be.
     pub fresh: bool,
+    /// How it was added up; absent of a number of one Region.
+    pub summed: Option<Box<Summed>>,
+}
+
+impl AsRef<Self> for Number {
+    fn as_ref(&self) -> &Self {
+        self
+    }
 }
 
 impl Number {
@@ -114,6 +124,7 @@ impl Number {
         Answer {
             served: Served { exact: served.exact && self.as_of.is_some() && !is_withdrawn, as_of, ..served },
             fresh: now.since(as_of) <= fresh_within,
+            summed: None,
         }
     }
 

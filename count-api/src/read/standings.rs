@@ -1,29 +1,30 @@
 //! The standings of all partitions of `changes`, and what consumers have stored of the topics that events come from, read again
 //! and again. No request waits for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::changes::{Changes, Config};
 use tally_adapters::dynamodb::claims::Claims;
+use tally_adapters::dynamodb::regions::Regions;
 use tally_adapters::dynamodb::{Connection, Topics};
 use tally_core::backoff::Backoff;
 use tally_core::cached::StandingAt;
-use tally_core::event::partition_of;
 use tally_core::fault::Fault;
-use tally_core::ids::CounterId;
+use tally_core::ids::{CounterId, Region};
 use tally_core::ports::Outcome;
-use tally_core::served;
 use tally_core::time::{Now, UnixMillis};
 use tally_service::{Clock, Host, Readiness, Stop, Task};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::number::{Answer, Beside, Number};
+use super::entries::Entries;
+use super::known::Known;
+use super::number::{Answer, Number};
 use crate::config::Config as Settings;
 use crate::definitions::Defined;
-use crate::metrics::{OPEN_GAPS, STALENESS, STANDING_AGE};
+use crate::metrics::{OPEN_GAPS, REGION_STALENESS, STALENESS, STANDING_AGE};
 
 /// The wait between two reads, if freshness asks for no shorter one.
 const EVERY: Duration = Duration::from_secs(1);
@@ -34,85 +35,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How old the last read may be before the process is not ready.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// How much older the entry of another Region may be and be called fresh: it is gathered for 5 s, and comes through a mirror.
+const REMOTE: Duration = Duration::from_secs(10);
+
 /// The condition of readiness that the task states.
 const CONDITION: &str = "table";
 
 /// Whether every table is the one that the deployment was created with. It is asked for each answer.
 pub type Whole = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// What one read found.
-#[derive(Clone, Debug, Default)]
-pub struct Known {
-    /// When the read began.
-    pub began: Now,
-    /// The generation of the topic whose partitions these are, and the last one that a fold is known to have gone on in, where
-    /// the same topic lost its end.
-    generations: (u16, u16),
-    partitions: Vec<Option<Arc<StandingAt>>>,
-    /// By when everything acknowledged was a row.
-    topics: Arc<Topics>,
-}
-
-impl Known {
-    /// The standings that were `read` of the log that `log` describes, up to the generation `newest`.
-    fn new(began: Now, log: &Config, newest: u16, mut read: BTreeMap<u32, StandingAt>, topics: Topics) -> Self {
-        let generations = (log.generation, newest);
-        let mut known = Self { began, generations, partitions: Vec::new(), topics: Arc::new(topics) };
-        let mut current = |partition| read.remove(&partition).filter(|stated| known.is_current(stated)).map(Arc::new);
-        let partitions = (0..log.partitions).map(&mut current).collect();
-        known.partitions = partitions;
-        known
-    }
-
-    /// A log of one partition that a test sends.
-    #[cfg(test)]
-    pub fn of_one(stated: StandingAt) -> Self {
-        Self { partitions: vec![Some(Arc::new(stated))], topics: Arc::new(Topics::of_one()), ..Self::default() }
-    }
-
-    /// Whether a standing is of the topic that is known. In another one a counter may be in another partition.
-    pub fn is_current(&self, stated: &StandingAt) -> bool {
-        let (first, newest) = self.generations;
-        (first..=newest).contains(&stated.at.generation())
-    }
-
-    /// The partition that everything about a counter is in; `None` before the log has begun.
-    pub fn partition(&self, id: &CounterId) -> Option<u32> {
-        let partitions = u32::try_from(self.partitions.len()).ok().filter(|partitions| *partitions > 0)?;
-        Some(partition_of(id.post.as_bytes(), partitions))
-    }
-
-    /// The standing of a counter's partition.
-    pub fn of(&self, id: &CounterId) -> Option<&Arc<StandingAt>> {
-        self.partitions.get(usize::try_from(self.partition(id)?).ok()?)?.as_ref()
-    }
-
-    /// What a counter is read beside that is read after this standing of its partition was taken.
-    pub fn beside(&self, id: &CounterId, standing: Option<Arc<StandingAt>>) -> Beside {
-        let stated = standing.as_ref().zip(self.topics.of(id));
-        let as_of = stated.and_then(|(stated, partitions)| served::as_of(&stated.standing, partitions));
-        Beside { standing, as_of }
-    }
-
-    /// The least `as_of` that any counter may have.
-    fn as_of(&self) -> Option<UnixMillis> {
-        let as_of = |stated: &Option<Arc<StandingAt>>| served::as_of(&stated.as_ref()?.standing, self.topics.all());
-        let as_ofs: Option<Vec<_>> = self.partitions.iter().map(as_of).collect();
-        as_ofs?.into_iter().min()
-    }
-
-    fn is_lossless(&self, id: &CounterId) -> bool {
-        self.of(id).is_some_and(|stated| stated.standing.open.is_empty())
-    }
-
-    /// How many losses are open in some partition.
-    fn losses(&self) -> usize {
-        let mut open: Vec<_> = self.partitions.iter().flatten().flat_map(|stated| &stated.standing.open).collect();
-        open.sort_unstable();
-        open.dedup();
-        open.len()
-    }
-}
 
 /// The newest standings, and the answers that they allow. Clones see the same ones.
 #[derive(Clone)]
@@ -141,15 +71,27 @@ impl Standings {
         self.clock.reading()
     }
 
-    /// What may be said of a number now.
-    pub fn answer(&self, id: &CounterId, number: &Number) -> Answer {
-        self.judged(id, number, self.known.borrow().of(id).map(|stated| &**stated), self.clock.now())
+    /// What may be said now of a counter, over all Regions.
+    pub fn answer(&self, id: &CounterId, numbers: &Entries<impl AsRef<Number>>) -> Answer {
+        self.answers(id, numbers).sum(id.name.kind(), self.known.borrow().name())
     }
 
-    /// The same at `now`, unless a read of the table gives a number that is worth more.
+    /// What may be said now of each of its entries.
+    pub fn answers(&self, id: &CounterId, numbers: &Entries<impl AsRef<Number>>) -> Entries<Answer> {
+        let (known, now) = (self.known.borrow(), self.clock.now());
+        let others = numbers.others.iter();
+        let others = others.map(|(id, number)| (id.clone(), self.judged(id, number.as_ref(), &known, now)));
+        Entries { own: self.judged(id, numbers.own.as_ref(), &known, now), others: others.collect() }
+    }
+
+    /// The same at `now` of a counter that no other Region has a part of, unless a read of the table gives a number that is worth
+    /// more.
     pub fn answer_unless_outdone(&self, id: &CounterId, number: &Number, now: UnixMillis) -> Option<Answer> {
         let known = self.known.borrow();
-        let answer = self.judged(id, number, known.of(id).map(|stated| &**stated), now);
+        if !known.remotes.is_empty() {
+            return None;
+        }
+        let answer = self.judged(id, number, &known, now);
         (!self.outdoes(id, number, &known, now)).then_some(answer)
     }
 
@@ -164,23 +106,30 @@ impl Standings {
         self.outdoes(id, number, &self.known.borrow(), self.clock.now())
     }
 
-    fn judged(&self, id: &CounterId, number: &Number, newest: Option<&StandingAt>, now: UnixMillis) -> Answer {
-        let mut answer = number.answer(id.name.kind(), newest, now, self.fresh_within);
+    fn judged(&self, id: &CounterId, number: &Number, known: &Known, now: UnixMillis) -> Answer {
+        let newest = known.of(id).map(|stated| &**stated);
+        let mut answer = number.answer(id.name.kind(), newest, now, self.fresh_within(id));
         answer.served.exact &= (self.whole)();
         answer
     }
 
+    /// How old a counter may be and be called fresh.
+    fn fresh_within(&self, id: &CounterId) -> Duration {
+        self.fresh_within + if id.name.region().is_some() { REMOTE } else { Duration::ZERO }
+    }
+
     fn outdoes(&self, id: &CounterId, number: &Number, known: &Known, now: UnixMillis) -> bool {
         let Some(newest) = known.of(id) else { return false };
+        let fresh_within = self.fresh_within(id);
         if number.standing.as_ref().is_some_and(|own| own.at >= newest.at) {
             return false;
         }
         let beside = Number::new(number.value, known.beside(id, Some(Arc::clone(newest))), now);
-        let is_old = number.as_of.is_none_or(|as_of| now.since(as_of) > self.fresh_within / 2);
+        let is_old = number.as_of.is_none_or(|as_of| now.since(as_of) > fresh_within / 2);
         if is_old && beside.as_of > number.as_of {
             return true;
         }
-        let exact = |number: &Number| number.answer(id.name.kind(), Some(newest), now, self.fresh_within).served.exact;
+        let exact = |number: &Number| number.answer(id.name.kind(), Some(newest), now, fresh_within).served.exact;
         !exact(number) && exact(&beside)
     }
 }
@@ -189,6 +138,7 @@ impl Standings {
 pub struct FollowStandings {
     changes: Changes,
     claims: Claims,
+    regions: Regions,
     defined: Defined,
     /// What was known of the log; `None` where that has to be read.
     log: Option<Config>,
@@ -199,6 +149,8 @@ pub struct FollowStandings {
     known: watch::Sender<Arc<Known>>,
     /// The last time at which all of it was known.
     as_of: Option<UnixMillis>,
+    /// The same of each other Region, or when it was first heard of.
+    remote_as_ofs: BTreeMap<String, UnixMillis>,
 }
 
 impl FollowStandings {
@@ -213,20 +165,22 @@ impl FollowStandings {
         whole: Whole,
         host: &Host,
     ) -> anyhow::Result<Self> {
-        let topics = Arc::new(Topics::new(&settings.write.topic));
+        let topics = Topics::new(&settings.write.topic);
         let mut this = Self {
             changes: Changes::new(connection),
             claims: Claims::new(connection, host.clock()),
+            regions: Regions::new(connection),
             defined,
             log: None,
             clock: host.clock(),
             readiness: host.readiness().clone(),
             fresh_within: settings.fresh_within,
             whole,
-            known: watch::Sender::new(Arc::new(Known { topics, ..Known::default() })),
+            known: watch::Sender::new(Arc::new(Known::nothing(topics))),
             as_of: None,
+            remote_as_ofs: BTreeMap::new(),
         };
-        let (log, known) = host.wait_for(CONDITION, Backoff::STORE, || this.found()).await?;
+        let (log, known) = host.wait_for(CONDITION, Backoff::STORE, || Box::pin(this.found())).await?;
         this.publish(log, known);
         Ok(this)
     }
@@ -238,7 +192,7 @@ impl FollowStandings {
     }
 
     /// One read: all standings in one call, and of each topic what is known of it and all claims. The log's configuration is read
-    /// where it is not known.
+    /// where it is not known, and standings of other Regions where there are any.
     async fn found(&self) -> Outcome<(Option<Config>, Known)> {
         let began = self.clock.reading();
         let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
@@ -250,7 +204,9 @@ impl FollowStandings {
         // The futures of requests are large.
         let topics = Box::pin(topics.read(&self.claims, self.defined.all()));
         let standings = Box::pin(self.changes.standings(log.partitions));
-        let (read, topics) = tokio::try_join!(standings, topics)?;
+        let named = self.defined.regions();
+        let remotes = Box::pin(self.remotes(&named.remotes, log.partitions));
+        let (read, topics, remotes) = tokio::try_join!(standings, topics, remotes)?;
         let generations = || read.values().map(|stated| stated.at.generation());
         let mut newest = generations().max().unwrap_or(log.generation);
         // A later generation is that of a topic that was adopted since, with other partitions perhaps; or the same topic lost
@@ -259,8 +215,16 @@ impl FollowStandings {
             newest = log.generation;
         }
         let is_current = generations().all(|generation| (log.generation..=newest).contains(&generation));
-        let known = Known::new(began, &log, newest, read, topics);
+        let known = Known::new(began, &log, newest, read, topics).with(named, remotes);
         Ok((is_current.then_some(log), known))
+    }
+
+    async fn remotes(
+        &self,
+        remotes: &BTreeSet<Region>,
+        partitions: u32,
+    ) -> Outcome<BTreeMap<(Region, u32), StandingAt>> {
+        if remotes.is_empty() { Ok(BTreeMap::new()) } else { self.regions.standings(remotes, partitions).await }
     }
 
     fn publish(&mut self, log: Option<Config>, known: Known) {
@@ -285,6 +249,20 @@ impl FollowStandings {
             STALENESS.gauge(&[]).set(now.wall.since(as_of).as_secs_f64());
         }
         STANDING_AGE.gauge(&[]).set(now.since(known.began).as_secs_f64());
+        self.measure_remotes(&known, now.wall);
+    }
+
+    /// A Region of which something is not known gets older. One that was forgotten is silent for no time.
+    fn measure_remotes(&mut self, known: &Known, now: UnixMillis) {
+        let last = std::mem::take(&mut self.remote_as_ofs);
+        for (name, as_of) in known.remote_as_ofs() {
+            let as_of = as_of.or_else(|| last.get(name).copied()).unwrap_or(now);
+            self.remote_as_ofs.insert(name.to_owned(), as_of);
+        }
+        for name in last.keys().chain(self.remote_as_ofs.keys()) {
+            let age = self.remote_as_ofs.get(name).map_or(Duration::ZERO, |as_of| now.since(*as_of));
+            metrics::gauge!(REGION_STALENESS.name, "region" => name.clone()).set(age.as_secs_f64());
+        }
     }
 
     /// One failure says little; after several the table is called away. Answers go on, and show by `as_of` how old they are.

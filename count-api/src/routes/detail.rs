@@ -1,4 +1,4 @@
-//! A counter's number with what stands in each of its shards.
+//! A counter's number with what stands in each of its shards, or with what each Region adds to it.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +14,7 @@ use super::Handles;
 use super::chosen::Chosen;
 use super::members::FRESH;
 use crate::error::Problem;
+use crate::read::Answer;
 use crate::value::CounterValue;
 
 /// What decides how many shards a set has.
@@ -24,7 +25,8 @@ pub(super) const DEPLOYMENT: &str = "deployment";
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DetailQuery {
-    /// `shards`: also which shards the counter has, and what stands in each. Read from the tables, and not to be kept.
+    /// `shards`: also which shards the counter has in this Region, and what stands in each. `regions`: also what each Region adds.
+    /// Read from the tables, and not to be kept.
     #[param(inline, example = "shards")]
     pub(super) detail: Option<Detail>,
 }
@@ -33,9 +35,10 @@ pub(super) struct DetailQuery {
 #[serde(rename_all = "lowercase")]
 pub(super) enum Detail {
     Shards,
+    Regions,
 }
 
-/// What one counter comes to and, where `detail=shards` was asked for, its shards.
+/// What one counter comes to and, where `detail=shards` was asked for, its shards; where `detail=regions` was, its Regions.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CounterDetail {
     #[serde(flatten)]
@@ -65,8 +68,34 @@ pub(super) struct CounterDetail {
     #[schema(value_type = u64, example = 1_700_000_000_000_u64)]
     updated_at: Option<u64>,
     /// What stands in each shard. Absent without `detail=shards`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     shards: Vec<ShardValue>,
+    /// What each Region adds, this one first. Absent without `detail=regions`, and where the Region has no name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    regions: Vec<RegionValue>,
+}
+
+/// The entry of one Region.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RegionValue {
+    /// Its name.
+    #[schema(example = "eu")]
+    region: String,
+    /// What it adds to the counter's value.
+    #[schema(example = 42)]
+    count: i64,
+    /// Whether that is exact.
+    #[schema(example = true)]
+    exact: bool,
+    /// Every event that Kafka had acknowledged in that Region by this moment is in it; milliseconds since the Unix epoch. 0 where no
+    /// such moment is known.
+    #[schema(example = 1_700_000_000_000_u64)]
+    as_of: u64,
+    /// Whether `as_of` is as recent as is promised: of another Region it may be ten seconds older than of this one.
+    #[schema(example = true)]
+    fresh: bool,
 }
 
 /// One shard of a counter.
@@ -80,13 +109,38 @@ pub(super) struct ShardValue {
     value: i64,
 }
 
-/// The number of `chosen` and its shards, from the tables.
-pub(super) async fn detailed(api: &Handles, chosen: &Chosen) -> Result<axum::response::Response, Problem> {
+/// The number of `chosen` and what it consists of, from the tables.
+pub(super) async fn detailed(
+    api: &Handles,
+    chosen: &Chosen,
+    detail: Detail,
+) -> Result<axum::response::Response, Problem> {
+    let detail = match detail {
+        Detail::Shards => by_shard(api, chosen).await?,
+        Detail::Regions => by_region(api, chosen).await?,
+    };
+    Ok((FRESH, Json(detail)).into_response())
+}
+
+async fn by_region(api: &Handles, chosen: &Chosen) -> Result<CounterDetail, Problem> {
+    let id = chosen.id();
+    let (count, by_region) = api.reader.by_region(&id).await?;
+    let value = |(region, Answer { served, fresh, .. }): (String, Answer)| RegionValue {
+        region,
+        count: served.value(id.name.kind()),
+        exact: served.exact,
+        as_of: served.as_of.0,
+        fresh,
+    };
+    let regions = by_region.into_iter().map(value).collect();
+    Ok(CounterDetail { regions, ..CounterDetail::new(CounterValue::new(&chosen.subject, &id.name, count)) })
+}
+
+async fn by_shard(api: &Handles, chosen: &Chosen) -> Result<CounterDetail, Problem> {
     let id = chosen.id();
     let (count, counter) = api.reader.detailed(&id).await?;
     let is_set = id.name.kind() == CounterKind::Set;
-    let detail = CounterDetail {
-        value: CounterValue::new(&chosen.subject, &id.name, count),
+    Ok(CounterDetail {
         decided_by: is_set.then_some(DEPLOYMENT),
         policy: (!is_set).then_some("writer"),
         corrections: Some(counter.as_ref().map_or(0, |counter| counter.corrections)),
@@ -94,8 +148,24 @@ pub(super) async fn detailed(api: &Handles, chosen: &Chosen) -> Result<axum::res
         doubt: counter.iter().flat_map(|counter| &counter.doubt).map(|shard| shard.index()).collect(),
         updated_at: counter.as_ref().map(|counter| counter.updated_at.0),
         shards: values(counter.as_ref(), api.shards.all()),
-    };
-    Ok((FRESH, Json(detail)).into_response())
+        ..CounterDetail::new(CounterValue::new(&chosen.subject, &id.name, count))
+    })
+}
+
+impl CounterDetail {
+    fn new(value: CounterValue) -> Self {
+        Self {
+            value,
+            decided_by: None,
+            policy: None,
+            corrections: None,
+            gap: None,
+            doubt: Vec::new(),
+            updated_at: None,
+            shards: Vec::new(),
+            regions: Vec::new(),
+        }
+    }
 }
 
 /// What stands in each of `shards`, and in those besides that the counter has.

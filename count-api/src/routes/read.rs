@@ -12,7 +12,7 @@ use tally_core::ids::{CounterId, CounterName};
 use utoipa::ToSchema;
 
 use super::chosen::Chosen;
-use super::detail::{CounterDetail, Detail, DetailQuery, detailed};
+use super::detail::{CounterDetail, DetailQuery, detailed};
 use super::schema::Id;
 use super::stream::Editions;
 use super::{Api, Handles};
@@ -68,7 +68,7 @@ pub(super) async fn count(
 /// What one counter of a post comes to
 ///
 /// A post of which nothing was counted has 0. The ETag changes with the number, with `exact` and with `fresh`, not with `as_of`. With
-/// `detail=shards` the answer has the counter's shards as well, and no ETag.
+/// `detail=shards` the answer has the counter's shards as well, and no ETag; with `detail=regions` what each Region adds to it.
 #[utoipa::path(
     get,
     path = super::create::PATH,
@@ -96,13 +96,13 @@ pub(super) async fn counter(
     Asked(DetailQuery { detail }): Asked<DetailQuery>,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Problem> {
-    if detail == Some(Detail::Shards) {
-        return detailed(&api, &chosen).await;
+    if let Some(detail) = detail {
+        return detailed(&api, &chosen, detail).await;
     }
     let (count, timing) = api.reader.count(&chosen.id()).await?;
+    let (edition, kept) = (Edition::of(&count).to_string(), api.caching.of([&count], api.clock.now()));
     let value = CounterValue::new(&chosen.subject, &chosen.definition.name, count);
-    let kept = api.caching.of([&count], api.clock.now());
-    Ok(written(&value, &Edition::of(&count).to_string(), &headers, kept, &timing))
+    Ok(written(&value, &edition, &headers, kept, &timing))
 }
 
 /// What the counters of a post, or of a hashtag, come to.
@@ -154,7 +154,7 @@ pub(super) async fn counters(
     let (read, timing) = timed_counts(&api, &ids).await?;
     for (name, read) in names.iter().zip(&read) {
         match read {
-            Some(count) => _ = values.counters.insert(name.to_string(), Figures::new(name, *count)),
+            Some(count) => _ = values.counters.insert(name.to_string(), Figures::new(name, count.clone())),
             None => values.unreadable.push(name.to_string()),
         }
     }
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_known_edition_is_recognised_in_any_list_of_tags() {
         let served = Served { version: 7, exact: true, ..Served::default() };
-        let edition = Edition::of(&Answer { served, fresh: true });
+        let edition = Edition::of(&Answer { served, fresh: true, summed: None });
         let known = |value: &str| {
             let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_str(value).unwrap())]);
             is_known(&headers, edition)

@@ -17,6 +17,7 @@ use serde::Serialize;
 use tally_core::definitions::{Definition, SubjectField};
 use tally_core::ids::{CounterId, CounterName, PostId};
 use tally_core::milestone::{Ladder, Milestone};
+use tally_core::served::Served;
 
 use super::chosen::POST;
 use super::milestones::{JustReached, Reached};
@@ -64,7 +65,8 @@ pub(super) async fn likes(State(api): State<Api>, subject: Subject, headers: Hea
     let read = api.reader.read(std::slice::from_ref(&id)).await.remove(0)?;
     let listener = api.watches.listen(place, &id, read).resuming(last_event(&headers).and_then(Edition::parse));
     let events = listener.counts(api.stop.clone()).map(move |count| {
-        Event::default().id(Edition::of(&count).to_string()).data(text(&Count::new(id.post.clone(), count)))
+        let edition = Edition::of(&count).to_string();
+        Event::default().id(edition).data(text(&Count::new(id.post.clone(), count)))
     });
     Ok(answer(events, api.heartbeat))
 }
@@ -178,7 +180,7 @@ struct Change {
 
 impl Change {
     fn event(&self) -> Event {
-        let value = CounterValue::new(&self.subject, &self.name, self.count);
+        let value = CounterValue::new(&self.subject, &self.name, self.count.clone());
         Event::default().event(self.name.as_str()).data(text(&value))
     }
 }
@@ -199,9 +201,9 @@ struct Heard {
 }
 
 impl Heard {
-    /// The thresholds above `greatest` that the counter has reached, now that it is `count`. What cannot be read now is
+    /// The thresholds above `greatest` that the counter has reached, now that this Region's part of it is `served`. What cannot be read now is
     /// read at the next change.
-    async fn reached(&self, Answer { served, .. }: Answer, greatest: &AtomicI64) -> Vec<Reached> {
+    async fn reached(&self, served: Served, greatest: &AtomicI64) -> Vec<Reached> {
         let known = greatest.load(Ordering::Relaxed);
         if self.ladder.above(Some(known)).is_none_or(|next| served.likes < next) {
             return Vec::new();
@@ -231,10 +233,10 @@ async fn listen(
     let ladder = api.milestones.ladder_for_listeners().await.unwrap_or_default();
     let mut counters: Vec<BoxStream<'static, Told>> = Vec::with_capacity(ids.len());
     for (nth, (id, read)) in ids.iter().zip(read).enumerate() {
-        let Some(number) = readable(id, read)? else { continue };
-        let value = number.value;
+        let Some(numbers) = readable(id, read)? else { continue };
+        let value = numbers.own.value;
         let counter = nth % names.len().max(1);
-        let listener = api.watches.listen(place.clone(), id, number).resuming(seen.and_then(|seen| seen.0[counter]));
+        let listener = api.watches.listen(place.clone(), id, numbers).resuming(seen.and_then(|seen| seen.0[counter]));
         let (subject, name) = (wanted[nth].0.clone(), id.name.clone());
         let has_milestones = defined.named(id.name.as_str()).is_some_and(Definition::has_milestones);
         let ladder = if has_milestones { ladder } else { Ladder::default() };
@@ -243,9 +245,10 @@ async fn listen(
         let greatest =
             Arc::new(AtomicI64::new(ladder.crossed(None, value.likes).thresholds.last().copied().unwrap_or(0)));
         let told = move |count: Answer| {
+            let (heard, greatest, own) = (Arc::clone(&heard), Arc::clone(&greatest), *count.own());
+            let reached = stream::once(async move { heard.reached(own, &greatest).await });
             let change = Change { subject: subject.clone(), name: name.clone(), counter, count };
-            let (heard, greatest, subject) = (Arc::clone(&heard), Arc::clone(&greatest), subject.clone());
-            let reached = stream::once(async move { heard.reached(count, &greatest).await });
+            let subject = subject.clone();
             let reached = reached.flat_map(stream::iter);
             let name = name.to_string();
             let reached = reached.map(move |reached| Told::Reached(JustReached::new(&subject, name.clone(), reached)));

@@ -1,0 +1,133 @@
+//! A counter's entries: this Region's, and that of each other Region. Each is a counter with a standing of its own and is judged as
+//! such; an answer is their sum.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use tally_core::ids::{CounterId, CounterKind, Region};
+use tally_core::served::Served;
+use tally_core::time::UnixMillis;
+
+use super::NoAnswer;
+use super::local::{Found, Kept};
+use super::number::{Answer, Number};
+use super::timing::Timing;
+
+/// Something of each entry of a counter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entries<T> {
+    /// This Region's.
+    pub own: T,
+    /// Those of other Regions, by their own ids.
+    pub others: Vec<(CounterId, T)>,
+}
+
+/// How an answer was added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summed {
+    /// This Region's part.
+    pub own: Served,
+    /// The Regions whose entries are not fresh, or of which nothing is known.
+    pub behind: Vec<String>,
+    /// A hash of every entry's version and of the Regions behind. The sum of the versions may come again, and this does not.
+    pub hash: u64,
+}
+
+impl Answer {
+    /// This Region's part of it.
+    pub fn own(&self) -> &Served {
+        self.summed.as_ref().map_or(&self.served, |summed| &summed.own)
+    }
+
+    /// The Regions that make it not fresh.
+    pub fn into_behind(self) -> Vec<String> {
+        self.summed.map(|summed| summed.behind).unwrap_or_default()
+    }
+}
+
+impl<T> Entries<T> {
+    /// One entry after the other, `each` of every counter, as counters.
+    pub(super) fn of_each(all: &[CounterId], each: usize, of: Vec<T>) -> Vec<Self> {
+        let (mut ids, mut of) = (all.chunks(each), of.into_iter());
+        let mut entries = Vec::with_capacity(ids.len());
+        while let (Some(ids), Some(own)) = (ids.next(), of.next()) {
+            entries.push(Self { own, others: ids[1..].iter().cloned().zip(&mut of).collect() });
+        }
+        entries
+    }
+
+    /// The same of something else.
+    pub(super) fn map<'a, U>(&'a self, change: impl Fn(&'a T) -> U) -> Entries<U> {
+        let others = self.others.iter().map(|(id, of)| (id.clone(), change(of)));
+        Entries { own: change(&self.own), others: others.collect() }
+    }
+}
+
+impl<T> From<T> for Entries<T> {
+    fn from(own: T) -> Self {
+        Self { own, others: Vec::new() }
+    }
+}
+
+impl Entries<Found> {
+    /// The numbers, once all reads have ended, and where they came from.
+    pub(super) async fn timed(self) -> Result<(Entries<Arc<Kept>>, Timing), NoAnswer> {
+        let (own, mut timing) = self.own.timed().await?;
+        let mut others = Vec::with_capacity(self.others.len());
+        for (id, found) in self.others {
+            let (kept, took) = found.timed().await?;
+            timing = timing.and(took);
+            others.push((id, kept));
+        }
+        Ok((Entries { own, others }, timing))
+    }
+}
+
+impl Entries<Number> {
+    /// Takes each entry of `later` that replaces the one that is held. The Regions are those of `later`.
+    pub fn renew(&mut self, later: Self) {
+        let held = std::mem::replace(self, later);
+        let keep = |later: &mut Number, held: &Number| {
+            if !later.replaces(held) {
+                later.clone_from(held);
+            }
+        };
+        keep(&mut self.own, &held.own);
+        for (id, later) in &mut self.others {
+            held.others.iter().filter(|(of, _)| of == id).for_each(|(_, held)| keep(later, held));
+        }
+    }
+}
+
+impl Entries<Answer> {
+    /// The answer over all Regions, of which this one is called `own`. It is exact where each entry is and the sum has 64 bits, as of
+    /// the least time and fresh where each entry is.
+    pub fn sum(self, kind: CounterKind, own: Option<&Region>) -> Answer {
+        if self.others.is_empty() {
+            return self.own;
+        }
+        let all = self.named(own);
+        let likes: i128 = all.iter().map(|(_, answer)| i128::from(answer.served.value(kind))).sum();
+        let behind: Vec<String> =
+            all.iter().filter(|(_, answer)| !answer.fresh).map(|(name, _)| (*name).to_owned()).collect();
+        let mut hasher = DefaultHasher::new();
+        all.iter().for_each(|(name, answer)| (name, answer.served.version).hash(&mut hasher));
+        behind.hash(&mut hasher);
+        let served = Served {
+            likes: i64::try_from(likes).unwrap_or(if likes < 0 { i64::MIN } else { i64::MAX }),
+            version: all.iter().fold(0, |sum: u64, (_, answer)| sum.saturating_add(answer.served.version)),
+            exact: all.iter().all(|(_, answer)| answer.served.exact) && i64::try_from(likes).is_ok(),
+            as_of: all.iter().map(|(_, answer)| answer.served.as_of).min().unwrap_or(UnixMillis(0)),
+        };
+        let fresh = behind.is_empty();
+        let summed = Summed { own: self.own.served, behind, hash: hasher.finish() };
+        Answer { served, fresh, summed: Some(Box::new(summed)) }
+    }
+
+    /// Each entry under its Region's name.
+    pub fn named<'a>(&'a self, own: Option<&'a Region>) -> Vec<(&'a str, &'a Answer)> {
+        let own = (own.map_or("", Region::as_str), &self.own);
+        let others = self.others.iter().map(|(id, answer)| (id.name.region().unwrap_or_default(), answer));
+        std::iter::once(own).chain(others).collect()
+    }
+}
