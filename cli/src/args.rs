@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::health::Health;
 use crate::said::Form;
 use crate::verbs::{
-    adopt, audit, cost, counters, dlq, doctor, draw, erase, generate, import, ledger, pause, post, recount, restore,
-    status, stream, topic, verify,
+    adopt, audit, cost, counters, dlq, doctor, draw, erase, generate, import, ledger, pause, post, recount, regions,
+    restore, status, stream, topic, verify,
 };
 
 /// Looks after a deployment of Tally
@@ -52,6 +52,9 @@ pub(crate) enum Command {
     /// Counters: which ones the deployment has
     #[command(subcommand)]
     Counters(counters::Verb),
+    /// Regions whose counts are added up: how old what is known of each is, and leaving one out
+    #[command(subcommand)]
+    Regions(regions::Verb),
     /// Audits: every row held against its count
     #[command(subcommand)]
     Audit(audit::Verb),

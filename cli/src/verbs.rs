@@ -14,6 +14,7 @@ pub(crate) mod ledger;
 pub(crate) mod pause;
 pub(crate) mod post;
 pub(crate) mod recount;
+pub(crate) mod regions;
 pub(crate) mod restore;
 pub(crate) mod status;
 pub(crate) mod stream;
@@ -71,6 +72,7 @@ async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
         Command::Draw(verb) => verb.run(form).await,
         Command::Stream(verb) => verb.run(form).await,
         Command::Counters(verb) => verb.run(form).await,
+        Command::Regions(verb) => verb.run(form).await,
         Command::Audit(verb) => Box::pin(verb.run(form)).await,
         Command::Recount(args) => Box::pin(args.run(form)).await,
         Command::Adopt(verb) => verb.run(form).await,

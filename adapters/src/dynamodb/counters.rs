@@ -20,6 +20,7 @@ mod item;
 mod scan;
 mod update;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::{BatchStatementErrorCodeEnum as Code, BatchStatementResponse};
@@ -94,7 +95,7 @@ impl Counters {
     /// # Errors
     /// The table cannot be read.
     pub async fn read(&self, ids: &[CounterId], consistency: Consistency) -> Outcome<Read> {
-        let distinct: BTreeMap<_, &CounterId> = ids.iter().map(|id| (id.stored(), id)).collect();
+        let distinct: BTreeMap<Cow<'_, str>, &CounterId> = ids.iter().map(|id| (id.stored(), id)).collect();
         let keys: Vec<Item> = distinct.keys().map(|stored| key(stored)).collect();
         let mut counters = BTreeMap::new();
         for item in get::items(&self.connection, self.table(), &keys, consistency).await? {

@@ -2,6 +2,7 @@
 
 mod reasons;
 mod recount;
+mod regions;
 mod seen;
 
 use std::time::Duration;
@@ -46,7 +47,7 @@ pub(crate) struct Show {
     #[arg(long, value_name = "NAME")]
     counter: Vec<String>,
 
-    /// Say why a number is not exact, or not fresh: reads losses, runs, the ledger, and rows of the shards that are in doubt
+    /// Say why a number is not exact, or not fresh, and what other Regions add: reads losses, runs, the ledger, and rows of the shards that are in doubt
     #[arg(long)]
     explain: bool,
 
@@ -79,6 +80,9 @@ struct Shown {
     /// Why it is not exact; absent without --explain.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<Vec<Reason>>,
+    /// What other Regions add to it; absent without --explain, and where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    regions: Vec<regions::Entry>,
 }
 
 #[derive(Debug, Serialize)]
@@ -102,7 +106,10 @@ impl Answer for Post {
             table.row([counter, &value, &yes(*exact), &yes(*fresh), version, shards, c, age]);
         }
         let mut text = table.to_string();
-        for Shown { counter, why, figures, queued, .. } in &self.counters {
+        for Shown { counter, why, figures, queued, regions, .. } in &self.counters {
+            for entry in regions {
+                text.push_str(&format!("\n{counter} {entry}"));
+            }
             if !queued.is_empty() {
                 let queued: Vec<String> = queued.iter().map(|(key, why)| format!("{key} ({why})")).collect();
                 text.push_str(&format!("\n{counter} waits for a recount: {}", queued.join(", ")));
@@ -118,7 +125,10 @@ impl Answer for Post {
     }
 
     fn found(&self) -> bool {
-        self.counters.iter().any(|shown| !shown.figures.exact || shown.why.as_ref().is_some_and(|why| !why.is_empty()))
+        self.counters.iter().any(|Shown { figures, why, regions, .. }| {
+            let is_exact = figures.exact && regions.iter().all(|entry| entry.exact);
+            !is_exact || why.as_ref().is_some_and(|why| !why.is_empty())
+        })
     }
 }
 
@@ -140,6 +150,7 @@ impl Show {
         // The sources before the standing, and that before the counters: what is lost after that is in none of them.
         let sources = seen::sources(&desk, &chosen).await?;
         let standing = seen::standing(&desk, &id, &sources).await?;
+        let others = if explain { regions::standings(&desk, &id).await? } else { Vec::new() };
         let queued = seen::queued(&desk, &id).await?;
         let now = desk.claims.time().latest;
         let mut counters = Vec::new();
@@ -160,6 +171,7 @@ impl Show {
                 age: as_of.map_or("not known".to_owned(), |as_of| format!("{} ago", ago(now.since(as_of)))),
                 queued: waits.map(|(key, why)| (key.to_string(), *why)).collect(),
                 why,
+                regions: regions::entries(&desk, &counter, &others, now).await?,
             });
         }
         let partition = standing.partition();

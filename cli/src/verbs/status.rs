@@ -169,6 +169,8 @@ impl Args {
         let looked = looks::counts(&desk, late, &mut status).await;
         status.took("counts", looked);
         status.freshness(late, desk.clock.now());
+        let looked = looks::regions(&desk, &mut status).await;
+        status.took("Regions", looked);
         let looked = looks::losses(&desk, &mut status).await;
         status.took("losses", looked);
         let looked = looks::recounts(&desk, &mut status).await;

@@ -11,6 +11,8 @@ mod recounting;
 #[cfg(test)]
 mod refused;
 #[cfg(test)]
+mod regions;
+#[cfg(test)]
 mod restoring;
 #[cfg(test)]
 mod stage;

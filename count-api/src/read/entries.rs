@@ -131,3 +131,32 @@ impl Entries<Answer> {
         std::iter::once(own).chain(others).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::Edition;
+
+    fn answer(version: u64, fresh: bool) -> Answer {
+        Answer { served: Served { version, exact: true, ..Served::default() }, fresh, summed: None }
+    }
+
+    fn sum(own: u64, us: u64, fresh: bool) -> Answer {
+        let likes = CounterId::likes("p".parse().expect("a post"));
+        let us = (likes.in_region(&Region::new("us").expect("a name")), answer(us, fresh));
+        Entries { own: answer(own, true), others: vec![us] }.sum(CounterKind::Set, Region::new("eu").as_ref())
+    }
+
+    #[test]
+    fn editions_differ_where_entries_do_also_where_their_versions_have_the_same_sum() {
+        let sums = [sum(5, 7, true), sum(6, 6, true), sum(7, 5, true), sum(5, 7, false), answer(12, true)];
+        assert!(sums.iter().all(|sum| sum.served.version == 12));
+        let editions = sums.each_ref().map(|sum| Edition::of(sum).to_string());
+        for (nth, edition) in editions.iter().enumerate() {
+            assert_eq!(Edition::parse(edition), Some(Edition::of(&sums[nth])), "{edition}");
+            assert!(!editions[..nth].contains(edition), "{editions:?}");
+        }
+        assert_eq!(Edition::of(&sum(5, 7, true)), Edition::of(&sums[0]));
+        assert_eq!((editions[4].as_str(), Edition::parse("12-.1"), Edition::parse("12-0g.1")), ("12.1", None, None));
+    }
+}

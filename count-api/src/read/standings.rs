@@ -1,7 +1,7 @@
 //! The standings of all partitions of `changes`, and what consumers have stored of the topics that events come from, read again
 //! and again. No request waits for that.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +10,8 @@ use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::regions::Regions;
 use tally_adapters::dynamodb::{Connection, Topics};
 use tally_core::backoff::Backoff;
-use tally_core::cached::StandingAt;
 use tally_core::fault::Fault;
-use tally_core::ids::{CounterId, Region};
+use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_core::time::{Now, UnixMillis};
 use tally_service::{Clock, Host, Readiness, Stop, Task};
@@ -192,7 +191,7 @@ impl FollowStandings {
     }
 
     /// One read: all standings in one call, and of each topic what is known of it and all claims. The log's configuration is read
-    /// where it is not known, and standings of other Regions where there are any.
+    /// where it is not known. Standings of other Regions are a call more, which is not made where there are none.
     async fn found(&self) -> Outcome<(Option<Config>, Known)> {
         let began = self.clock.reading();
         let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
@@ -205,7 +204,7 @@ impl FollowStandings {
         let topics = Box::pin(topics.read(&self.claims, self.defined.all()));
         let standings = Box::pin(self.changes.standings(log.partitions));
         let named = self.defined.regions();
-        let remotes = Box::pin(self.remotes(&named.remotes, log.partitions));
+        let remotes = Box::pin(self.regions.standings(&named.remotes, log.partitions));
         let (read, topics, remotes) = tokio::try_join!(standings, topics, remotes)?;
         let generations = || read.values().map(|stated| stated.at.generation());
         let mut newest = generations().max().unwrap_or(log.generation);
@@ -217,14 +216,6 @@ impl FollowStandings {
         let is_current = generations().all(|generation| (log.generation..=newest).contains(&generation));
         let known = Known::new(began, &log, newest, read, topics).with(named, remotes);
         Ok((is_current.then_some(log), known))
-    }
-
-    async fn remotes(
-        &self,
-        remotes: &BTreeSet<Region>,
-        partitions: u32,
-    ) -> Outcome<BTreeMap<(Region, u32), StandingAt>> {
-        if remotes.is_empty() { Ok(BTreeMap::new()) } else { self.regions.standings(remotes, partitions).await }
     }
 
     fn publish(&mut self, log: Option<Config>, known: Known) {

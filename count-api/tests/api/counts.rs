@@ -6,6 +6,7 @@ mod corrections;
 mod freshness;
 mod history;
 mod losses;
+mod regions;
 mod safe;
 mod table;
 pub(crate) mod world;

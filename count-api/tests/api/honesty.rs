@@ -7,6 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
+use tally_adapters::dynamodb::regions::Regions;
+use tally_core::time::UnixMillis;
 use tally_count_api::limits::Peer;
 use tally_count_api::routes::Front;
 use tally_count_api::{App, Config};
@@ -14,7 +16,8 @@ use tally_emulator::{Fault, Rule};
 use tally_service::{Clock, Host, Running, Standstill};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::harness::{Answer, BEGAN, Deployed, counter, define, post_id, request, standing};
+use crate::counts::world::{name, region, stand_remote};
+use crate::harness::{Answer, BEGAN, Deployed, PARTITIONS, counter, define, post_id, request, standing};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -36,6 +39,16 @@ impl World {
         let running = Running::start(app, host);
         let front = front.await.expect("the API starts");
         Self { front, tables, standstill, clock, _running: running }
+    }
+
+    /// Another Region's entry of `p`, and what may be said of its entries.
+    async fn plant_remote(&self, likes: i64, version: u64, as_of: UnixMillis) {
+        let (entry, value) = (post_id("p").in_region(&region("us")), counter(likes, version));
+        Regions::new(self.tables.connection()).put_entry(&entry, &(&value).into(), BEGAN).await.unwrap();
+        for partition in 0..PARTITIONS {
+            let standing = standing(version + 1, as_of, None, &[]);
+            stand_remote(self.tables.connection(), "us", partition, Some(&standing)).await;
+        }
     }
 
     async fn plant(&self, likes: i64, version: u64) {
@@ -88,6 +101,7 @@ impl World {
             ("one post, from memory", self.get("/v1/posts/p/likes").await),
             ("a counter", self.get("/v1/posts/p/counters/likes").await),
             ("its shards", self.get("/v1/posts/p/counters/likes?detail=shards").await),
+            ("its Regions", self.get("/v1/posts/p/counters/likes?detail=regions").await),
             ("all counters", all),
             ("a batch", self.post("/v1/likes:batchGet", r#"{"post_ids":["p"]}"#).await),
             (
@@ -230,4 +244,63 @@ async fn definitions_that_cannot_be_read_stay_as_they_were_and_no_request_waits_
     reads(Fault::Outage);
     sleep(20 * SECOND).await;
     assert_eq!(names().await, 7, "none is taken away");
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_regions_are_added_up_on_every_route_once_they_are_named_and_those_that_are_behind_are_said() {
+    let world = World::start(kept(), true).await;
+    world.plant(20, 7).await;
+    world.plant_remote(5, 9, BEGAN.minus(8 * SECOND)).await;
+    assert_eq!(world.get("/v1/posts/p/likes").await["likes"], json!(20));
+    assert_eq!(world.get("/v1/posts/p/counters/likes?detail=regions").await["regions"], json!(null));
+    name(world.tables.connection(), &["us", "ap"]).await;
+    sleep(3 * SECOND).await;
+    let said = async |of: Value| {
+        for (route, count) in world.everywhere().await {
+            let value = if count["likes"].is_null() { &count["value"] } else { &count["likes"] };
+            assert_eq!(json!([value, count["exact"], count["fresh"], count["behind"]]), of, "{route}: {count}");
+        }
+    };
+    said(json!([25, false, false, ["ap"]])).await;
+    Regions::new(world.tables.connection()).forget(&region("ap")).await.unwrap();
+    sleep(3 * SECOND).await;
+    said(json!([25, true, true, null])).await;
+    let detailed = world.get("/v1/posts/p/counters/likes?detail=regions").await;
+    let as_of = BEGAN.minus(8 * SECOND).0;
+    assert_eq!((&detailed["version"], &detailed["as_of"]), (&json!(16), &json!(as_of)));
+    let of = |region: &str, count: i64, as_of: u64| json!({"region": region, "count": count, "exact": true, "as_of": as_of, "fresh": true});
+    assert_eq!(detailed["regions"], json!([of("eu", 20, BEGAN.0), of("us", 5, as_of)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_another_edition_where_the_entry_of_one_region_alone_has_changed() {
+    let world = World::start(kept(), false).await;
+    world.plant(20, 7).await;
+    name(world.tables.connection(), &["us"]).await;
+    world.plant_remote(5, 9, BEGAN).await;
+    sleep(3 * SECOND).await;
+    let asked = async |target: &str, tag: &str| {
+        let asked = request("GET", target).header("if-none-match", tag);
+        world.ask(asked.body(Full::default()).unwrap()).await
+    };
+    let targets = ["/v1/posts/p/likes", "/v1/posts/p/counters/likes", "/v1/posts/p/counters"];
+    let mut tags = Vec::new();
+    for target in targets {
+        let tag = asked(target, "\"x\"").await.header("etag").unwrap().to_owned();
+        let (known, other) = (asked(target, &tag).await.status, asked(target, "W/\"16.1\"").await.status);
+        assert_eq!((known.as_u16(), other.as_u16()), (304, 200), "{target}");
+        tags.push(tag);
+    }
+    let change = async {
+        sleep(SECOND).await;
+        world.plant_remote(6, 10, BEGAN).await;
+    };
+    let heard = world.listen("/v1/posts/p/likes:stream", |text| text.contains("\"likes\":26"));
+    let (text, ()) = tokio::join!(heard, change);
+    assert_eq!(text.matches("data: ").count(), 2, "{text}");
+    let id = text.split("id: ").nth(1).and_then(|rest| rest.lines().next()).unwrap().to_owned();
+    assert_eq!(tags[0], format!("W/\"{id}\""));
+    for (target, tag) in targets.iter().zip(&tags) {
+        assert_eq!(asked(target, tag).await.status.as_u16(), 200, "{target}");
+    }
 }

@@ -20,6 +20,7 @@ use super::Status;
 use crate::desk::Desk;
 use crate::ended::Usage;
 use crate::said::{ago, counted, ranges};
+use crate::verbs::regions;
 
 /// Runs among which the last audit is looked for.
 const RUNS: u32 = 200;
@@ -135,6 +136,17 @@ async fn log(
         log.end.0.saturating_sub(at.0)
     };
     Ok(Some(logs.iter().map(wait).sum()))
+}
+
+/// Other Regions: up to when everything there is in their entries.
+pub(super) async fn regions(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
+    for remote in regions::look(desk).await? {
+        if remote.is_silent() {
+            status.wrong("Region silent", remote.to_string(), Some("ops/runbooks/TallyRegionSilent.md"));
+        }
+        status.figure("Region", remote.to_string());
+    }
+    Ok(())
 }
 
 /// Losses: while one is open, no count is exact.

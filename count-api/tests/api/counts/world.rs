@@ -10,15 +10,17 @@ use serde_json::json;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{Checkpoints, Recounts};
+use tally_adapters::dynamodb::regions::Regions;
+use tally_adapters::dynamodb::{Checkpoints, Connection, Recounts};
 use tally_adapters::memory::PartitionCache;
 use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
 use tally_core::changes::{LossNumber, Place, Standing};
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, RowKey, Shard};
+use tally_core::ids::{CounterId, Region, RowKey, Shard};
 use tally_core::ports::Outcome;
+use tally_core::regions::RemotePosition;
 use tally_core::time::UnixMillis;
-use tally_core::topic::Offset;
+use tally_core::topic::{Offset, TopicId};
 use tally_count_api::definitions::FollowDefinitions;
 use tally_count_api::read::{Answer, ReadPath, Reader, Standings};
 use tally_count_api::{Config, Ports};
@@ -40,12 +42,14 @@ pub(crate) struct Beginning {
     pub(crate) clock: UnixMillis,
     /// Whether everything that Kafka ever acknowledged is a row at any time; otherwise nothing is known of that.
     pub(crate) all_rows: bool,
+    /// Other Regions, beside this one, which is called `eu`.
+    pub(crate) remotes: &'static [&'static str],
 }
 
 impl Default for Beginning {
     fn default() -> Self {
         let config = Config { local_ttl: Duration::ZERO, ..Config::default() };
-        Self { config, cached: false, clock: BEGAN, all_rows: true }
+        Self { config, cached: false, clock: BEGAN, all_rows: true, remotes: &[] }
     }
 }
 
@@ -74,7 +78,7 @@ impl World {
     }
 
     pub(crate) async fn with(beginning: Beginning) -> Self {
-        let Beginning { config, cached, clock, all_rows } = beginning;
+        let Beginning { config, cached, clock, all_rows, remotes } = beginning;
         // A read that is not consistent shows.
         let emulated = Emulated { read_lag: 5 * SECOND, ..Emulated::default() };
         let (store, true_clock) = (Store::with(emulated).await, Clock::starting_at(BEGAN));
@@ -84,6 +88,7 @@ impl World {
         let (checkpoints, claims) = (Checkpoints::new(&store.connection), Claims::new(&store.connection, true_clock));
         checkpoints.config(None).await.unwrap();
         define(&store.connection).await;
+        name(&store.connection, remotes).await;
         if all_rows {
             all_is_a_row(&store.connection, "likes", PARTITIONS).await;
         }
@@ -184,6 +189,25 @@ impl World {
         let faults = self.store.emulator.stats().faults;
         faults.get("BatchGetItem").and_then(|faults| faults.get("latency")).copied().unwrap_or_default()
     }
+}
+
+pub(crate) fn region(name: &str) -> Region {
+    Region::new(name).unwrap()
+}
+
+/// This Region is `eu`, and has others.
+pub(crate) async fn name(connection: &Connection, remotes: &[&str]) {
+    if !remotes.is_empty() {
+        let remotes: Vec<Region> = remotes.iter().map(|name| region(name)).collect();
+        Regions::new(connection).name(&region("eu"), &remotes).await.unwrap();
+    }
+}
+
+/// The standing of the entries of another Region in a partition.
+pub(crate) async fn stand_remote(connection: &Connection, name: &str, partition: u32, standing: Option<&StandingAt>) {
+    let position =
+        RemotePosition { standing: standing.cloned(), ..RemotePosition::start(TopicId("t".into()), Offset(1)) };
+    Regions::new(connection).store_position(&region(name), partition, &position).await.unwrap();
 }
 
 /// So long after the beginning.

@@ -1,0 +1,86 @@
+//! What other Regions add to a counter of a post.
+
+use anyhow::Context;
+use serde::Serialize;
+use tally_adapters::dynamodb::Consistency;
+use tally_adapters::dynamodb::regions::Regions;
+use tally_core::changes::Standing;
+use tally_core::event::partition_of;
+use tally_core::fold::serve;
+use tally_core::ids::{CounterId, PostId, Region};
+use tally_core::time::UnixMillis;
+
+use crate::desk::Desk;
+use crate::said::ago;
+
+/// The standing of the post's entries in each other Region; `None` where none may be believed.
+pub(super) type Standings = Vec<(Region, Option<Standing>)>;
+
+/// The entry of another Region.
+#[derive(Debug, Serialize)]
+pub(super) struct Entry {
+    region: String,
+    /// What it adds; absent where it cannot be read.
+    value: Option<i64>,
+    version: u64,
+    pub(super) exact: bool,
+    /// Every event that Kafka had acknowledged there by then is in it; absent where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<UnixMillis>,
+    #[serde(skip)]
+    age: String,
+}
+
+impl std::fmt::Display for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { region, value, version, exact, age, .. } = self;
+        let value = value.map_or("not readable".to_owned(), |value| value.to_string());
+        let exact = if *exact { "exact" } else { "not exact" };
+        write!(f, "in {region}: {value}, {exact}, version {version}, includes all before {age}")
+    }
+}
+
+/// The standings, which are to be read before the entries.
+pub(super) async fn standings(desk: &Desk, post: &PostId) -> anyhow::Result<Standings> {
+    let (_, named) = desk.checkpoints.defined().await.context("cannot read the Regions")?;
+    let config = desk.changes.config().await.context("cannot read the configuration of the log")?;
+    let Some(config) = config.filter(|_| !named.remotes.is_empty()) else { return Ok(Vec::new()) };
+    let partition = partition_of(post.as_bytes(), config.partitions);
+    let read = Regions::new(&desk.connection).standings(&named.remotes, config.partitions).await;
+    let mut read = read.context("cannot read the standings of other Regions")?;
+    let stated = |region: Region| {
+        let standing = read.remove(&(region.clone(), partition)).map(|stated| stated.standing);
+        (region, standing)
+    };
+    Ok(named.remotes.into_iter().map(stated).collect())
+}
+
+/// The entry of each Region.
+pub(super) async fn entries(
+    desk: &Desk,
+    counter: &CounterId,
+    standings: &Standings,
+    now: UnixMillis,
+) -> anyhow::Result<Vec<Entry>> {
+    let ids: Vec<CounterId> = standings.iter().map(|(region, _)| counter.in_region(region)).collect();
+    let read = desk.counters.read(&ids, Consistency::Strong).await;
+    let mut read = read.context("cannot read the entries of other Regions")?;
+    let mut entries = Vec::new();
+    for ((region, standing), id) in standings.iter().zip(&ids) {
+        let found = read.counters.remove(id);
+        let is_known = standing.is_some() && (found.is_some() || read.reserved);
+        let standing = standing.clone().unwrap_or_default();
+        let served = found.transpose().ok().map(|found| serve(&standing, id.name.kind(), found.as_ref()));
+        let age =
+            standing.as_of.map_or("a time that is not known".to_owned(), |at| format!("{} ago", ago(now.since(at))));
+        entries.push(Entry {
+            region: region.to_string(),
+            value: served.map(|served| served.likes),
+            version: served.map_or(0, |served| served.version),
+            exact: served.is_some_and(|served| served.exact) && is_known && standing.as_of.is_some(),
+            as_of: standing.as_of,
+            age,
+        });
+    }
+    Ok(entries)
+}

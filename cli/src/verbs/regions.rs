@@ -1,0 +1,152 @@
+//! `tally regions`: the Regions whose entries are added up, how old they are, and leaving one out.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::Subcommand;
+use serde::Serialize;
+use tally_adapters::dynamodb::regions::Regions;
+use tally_core::ids::Region;
+use tally_core::time::UnixMillis;
+
+use crate::change::Writing;
+use crate::desk::{Desk, Where};
+use crate::said::{Answer, Form, Table, ago, print, ranges};
+
+/// How old what is known of a Region may be.
+const SILENT: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Lists the Regions whose entries are added up, this one first. Exits with 1 where one is silent
+    List {
+        #[command(flatten)]
+        of: Where,
+    },
+    /// Leaves a Region that is gone for good out of every answer. Take it from --remote of the change-streamers before
+    Forget {
+        /// The Region
+        #[arg(value_parser = named, value_name = "NAME")]
+        name: Region,
+
+        #[command(flatten)]
+        writing: Writing,
+
+        #[command(flatten)]
+        of: Where,
+    },
+}
+
+fn named(text: &str) -> Result<Region, String> {
+    Region::new(text).ok_or_else(|| "a Region is [a-z0-9-]{1,32}".to_owned())
+}
+
+/// Another Region, by what is known of its entries.
+#[derive(Debug, Serialize)]
+pub(crate) struct Remote {
+    region: String,
+    /// Every event that Kafka had acknowledged there by then is in its entries; absent where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<UnixMillis>,
+    #[serde(skip)]
+    age: Option<Duration>,
+    partitions: u32,
+    /// Partitions of which nothing may be believed.
+    unknown: Vec<u32>,
+}
+
+impl Remote {
+    /// Whether nothing is known of it that is younger than a minute.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.age.is_none_or(|age| age > SILENT)
+    }
+}
+
+impl std::fmt::Display for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { region, age, partitions, unknown, .. } = self;
+        let age = age.map_or("a time that is not known".to_owned(), |age| format!("{} ago", ago(age)));
+        write!(f, "{region}: {partitions} partitions, complete up to {age}")?;
+        if unknown.is_empty() { Ok(()) } else { write!(f, ", nothing known of {}", ranges(unknown.iter().copied())) }
+    }
+}
+
+/// What is known of every other Region.
+///
+/// # Errors
+/// The tables cannot be read.
+pub(crate) async fn look(desk: &Desk) -> anyhow::Result<Vec<Remote>> {
+    let (_, named) = desk.checkpoints.defined().await.context("cannot read the Regions")?;
+    let config = desk.changes.config().await.context("cannot read the configuration of the log")?;
+    let partitions = config.map_or(0, |config| config.partitions);
+    let standings = Regions::new(&desk.connection).standings(&named.remotes, partitions).await;
+    let (standings, now) = (standings.context("cannot read the standings of other Regions")?, desk.clock.now());
+    let remote = |region: &Region| {
+        let standing = |partition| standings.get(&(region.clone(), partition));
+        let as_of = |partition| standing(partition).and_then(|stated| stated.standing.as_of);
+        let as_of = (0..partitions).map(as_of).min().flatten();
+        Remote {
+            region: region.to_string(),
+            as_of,
+            age: as_of.map(|as_of| now.since(as_of)),
+            partitions,
+            unknown: (0..partitions).filter(|partition| standing(*partition).is_none()).collect(),
+        }
+    };
+    Ok(named.remotes.iter().map(remote).collect())
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    /// This Region; absent before it has a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own: Option<String>,
+    remotes: Vec<Remote>,
+}
+
+impl Answer for Listed {
+    fn table(&self) -> String {
+        let Some(own) = &self.own else {
+            return "this Region has no name: --region-name of tally-change-streamer gives it one".to_owned();
+        };
+        let mut table = Table::headed(["region", "includes all before", "partitions known", ""]);
+        table.row([own, &"-", &"-", &"this one"]);
+        for remote in &self.remotes {
+            let Remote { region, age, partitions, unknown, .. } = remote;
+            let age = age.map_or("not known".to_owned(), |age| format!("{} ago", ago(age)));
+            let known = format!("{} of {partitions}", *partitions as usize - unknown.len());
+            table.row([region, &age, &known, &if remote.is_silent() { "silent" } else { "" }]);
+        }
+        table.to_string()
+    }
+
+    fn found(&self) -> bool {
+        self.remotes.iter().any(Remote::is_silent)
+    }
+}
+
+impl Verb {
+    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+        match self {
+            Self::List { of } => {
+                let desk = Desk::open(of).await?;
+                let (_, named) = desk.checkpoints.defined().await.context("cannot read the Regions")?;
+                let own = named.own.map(|own| own.to_string());
+                print(&Listed { own, remotes: look(&desk).await? }, form)
+            }
+            Self::Forget { name, writing, of } => {
+                let desk = Desk::open(of).await?;
+                let (_, named) = desk.checkpoints.defined().await.context("cannot read the Regions")?;
+                ensure!(named.own.as_ref() != Some(&name), "`{name}` is this Region");
+                let is_known = named.remotes.contains(&name);
+                let plan = is_known.then(|| format!("forget {name}: no answer has its part from then on"));
+                let changed = writing.carry_out(&desk, "regions forget", plan.into_iter().collect(), async || {
+                    let forgotten = Regions::new(&desk.connection).forget(&name).await;
+                    forgotten.context("cannot store the Regions")?;
+                    Ok(format!("{name} is forgotten: answers follow within 3 s"))
+                });
+                print(&changed.await?, form)
+            }
+        }
+    }
+}
