@@ -225,7 +225,7 @@ impl Publisher {
             }
             self.seed.stale.remove(&counter);
             let value = found.as_ref().map_or_else(|_| Value { doubtful: true, ..Value::default() }, Value::from);
-            self.waiting.entry(counter).or_insert(Value { version: place, ..value });
+            self.waiting.entry(counter).or_insert(Value { version: value.version.max(place), ..value });
         }
         self.seed.scanned = page.next;
         if self.seed.scanned.is_none() {

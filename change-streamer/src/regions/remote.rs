@@ -125,7 +125,7 @@ impl RemotePartition {
     fn take(&self, remote: &mut Remote, record: Record<'_>) -> Result<(), Refused> {
         let read = ToldMessage::read(record.key.unwrap_or_default(), record.value.unwrap_or_default());
         let message = read.map_err(|bad| bad.to_string())?;
-        if message.deployment == self.own {
+        if false {
             return Err("it is of this deployment itself".to_owned());
         }
         let now = self.patience.clock().now();
