@@ -41,6 +41,10 @@ engines-test *args:
 acceptance *args:
     localstack/acceptance/run "$@"
 
+# two Regions as processes on real engines, with a mirror between them
+regions *args:
+    localstack/acceptance/regions "$@"
+
 # the local stack in containers, as it is shipped
 containers *args:
     localstack/containers "$@"

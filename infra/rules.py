@@ -18,6 +18,7 @@ EVERYWHERE = {"ecr:GetAuthorizationToken", "dynamodb:DescribeLimits", "dynamodb:
 # What all who have it are told by the same parameter.
 TOLD = {
     "TALLY_TOPIC": "Topic", "TALLY_CHANGES_TOPIC": "ChangesTopic", "TALLY_BOARDS_TOPIC": "BoardsTopic", "TALLY_BLOCKS_TOPIC": "BlocksTopic",
+    "TALLY_COUNTS_TOPIC": "CountsTopic",
 }  # fmt: skip
 SECRET = re.compile(r"TOKEN|PASSWORD|REDIS$")
 
@@ -175,7 +176,8 @@ def topics_keep_what_their_readers_need(templates):
         said = dict(line.split("=", 1) for line in lines if "=" in line)
         wanted = {"Changes": {"cleanup.policy": "delete", "compression.type": "zstd", "message.timestamp.type": "LogAppendTime",
                               "retention.ms": "${ChangesRetentionMillis}"},
-                  "Boards": {"cleanup.policy": "compact"}, "Blocks": {"cleanup.policy": "compact"}}.get(where.split()[-1], {})  # fmt: skip
+                  "Boards": {"cleanup.policy": "compact"}, "Blocks": {"cleanup.policy": "compact"},
+                  "Counts": {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}}.get(where.split()[-1], {})  # fmt: skip
         for key, value in wanted.items():
             if said.get(key) != value:
                 yield f"{where}: {key} is {said.get(key)}, not {value}"

@@ -33,6 +33,8 @@ TOGETHER = [
     ("api", "BlocksTopic", "", "BoardsTopic"),
     ("change-streamer", "KafkaLogin", "scram-sha512", "KafkaUser"),
     ("change-streamer", "KafkaLogin", "scram-sha512", "KafkaPasswordSecret"),
+    ("change-streamer", "RegionName", "", "CountsTopic"),
+    ("change-streamer", "Remotes", "", "RegionName"),
     ("recount", "KafkaLogin", "scram-sha512", "KafkaUser"),
     ("recount", "KafkaLogin", "scram-sha512", "KafkaPasswordSecret"),
     ("trends", "KafkaLogin", "scram-sha512", "KafkaUser"),

@@ -70,6 +70,8 @@ BREAKS = [
             ("Changes", "${ChangesRetentionMillis}", "86400000", "retention.ms is 86400000"),
             ("Boards", "policy=compact", "policy=delete", "Boards: cleanup.policy"),
             ("Blocks", "cleanup.policy=compact", "", "Blocks: cleanup.policy"),
+            ("Counts", "policy=compact", "policy=delete", "Counts: cleanup.policy is delete"),
+            ("Counts", "lag.ms=3600000", "lag.ms=0", "Counts: min.compaction.lag.ms is 0"),
         ]
     ],
     ("topics_keep_what_their_readers_need", lambda t: put(properties(t, "kafka", "Boards"), "TopicName", "boards"), "told"),
@@ -110,6 +112,12 @@ BREAKS = [
         "producer_and_consumer_are_told_the_same",
         lambda t: reword(container(t, "change-streamer"), "Environment", '{"Ref": "ChangesTopic"}', '"changes"'),
         "TALLY_CHANGES_TOPIC",
+    ),
+    ("producer_and_consumer_are_told_the_same", lambda t: put(variable(t, "change-streamer", "TALLY_TOPIC"), "Value", "likes"), "TALLY_TOPIC"),
+    (
+        "producer_and_consumer_are_told_the_same",
+        lambda t: reword(container(t, "change-streamer"), "Environment", '{"Ref": "CountsTopic"}', '"counts"'),
+        "TALLY_COUNTS_TOPIC",
     ),
     (
         "secrets_are_no_plain_variables",

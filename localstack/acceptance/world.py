@@ -35,13 +35,14 @@ class World(Processes):
 
     binaries = Path()
 
-    def __init__(self, partitions=12, cluster=False, ministack=False):
+    def __init__(self, partitions=12, cluster=False, ministack=False, topics=None):
         super().__init__(Path(tempfile.mkdtemp(prefix="tally-acceptance-")))
         self.producers, self.wrong = [], []
         try:
             only = "kafka,ministack" if ministack else "kafka"
             only += "" if cluster else ",redis"
-            wanted = ["--any-ports", "--only", only, "--topics", f"likes:{partitions},likes.dlq:1,changes:{CHANGES}"]
+            topics = topics or f"likes:{partitions},likes.dlq:1,changes:{CHANGES}"
+            wanted = ["--any-ports", "--only", only, "--topics", topics]
             exports = self.engines("up", *wanted, *(["--redis-cluster"] if cluster else []))
             said = dict(line.removeprefix("export ").split("=", 1) for line in exports.splitlines() if "export " in line)
             self.brokers = said["TALLY_BROKERS"]
@@ -106,8 +107,8 @@ class World(Processes):
     def consumer(self, name, ready=None):
         return self.service("tally-consumer", "--brokers", self.brokers, name=name, ready=ready)
 
-    def streamer(self, name):
-        return self.service("tally-change-streamer", "--brokers", self.brokers, "--redis", self.redis, name=name)
+    def streamer(self, name, *more):
+        return self.service("tally-change-streamer", "--brokers", self.brokers, "--redis", self.redis, *more, name=name)
 
     def recount(self):
         """Everything, once."""
