@@ -147,6 +147,9 @@ pub(super) mod checkpoints {
     pub(in crate::dynamodb) const BEHIND: &str = "behind";
     /// Of what this Region has published: the end that the topic had.
     pub(in crate::dynamodb) const END: &str = "end";
+    pub(in crate::dynamodb) const CUTS: &str = "cuts";
+    /// Of a Region's partition: the topic that its messages were published in.
+    pub(in crate::dynamodb) const SOURCE: &str = "source";
 
     /// Of the configuration: the thresholds of milestones.
     pub(in crate::dynamodb) const MILESTONES: &str = "milestones";

@@ -30,7 +30,7 @@ use super::get::{self, Consistency};
 use super::item::{Item, Reader, item, number, text};
 use super::items::{Conditional, Items};
 use super::names::checkpoints::{
-    ADOPTED, AT, BEHIND, CONFIG, DEPLOYMENT, END, ID, LOSS, NEXT, REGION, REMOTES, SAID, TOPIC_ID,
+    ADOPTED, AT, BEHIND, CONFIG, CUTS, DEPLOYMENT, END, ID, LOSS, NEXT, REGION, REMOTES, SAID, SOURCE, TOPIC_ID,
 };
 use super::names::counts::{POST_ID, VERSION};
 
@@ -56,6 +56,8 @@ pub struct Published {
     pub topic: TopicId,
     /// The end that the partition had. One that ends earlier has lost something.
     pub end: Offset,
+    /// How often the topic has lost its end.
+    pub cuts: u64,
     /// The last announcement of a loss before it began to. Behind another one, counters may have changed without a change in the
     /// log.
     pub loss: Option<Place>,
@@ -173,7 +175,7 @@ impl Regions {
     /// # Errors
     /// The table takes no write.
     pub async fn store_position(&self, region: &Region, partition: u32, position: &RemotePosition) -> Outcome<()> {
-        let RemotePosition { topic, adopted, next, said, behind, deployment, standing } = position;
+        let RemotePosition { topic, adopted, next, said, behind, deployment, source, standing } = position;
         let mut stored = item([
             (ID, text(remote_key(region, partition))),
             (TOPIC_ID, text(&*topic.0)),
@@ -181,6 +183,7 @@ impl Regions {
             (SAID, number(said)),
             (BEHIND, number(behind)),
         ]);
+        stored.extend(source.as_ref().map(|source| (SOURCE.to_owned(), text(&*source.0))));
         stored.extend(adopted.map(|adopted| (ADOPTED.to_owned(), number(adopted))));
         stored.extend(deployment.as_ref().map(|of| (DEPLOYMENT.to_owned(), text(&*of.0))));
         stored.extend(standing.iter().flat_map(encode_standing));
@@ -225,6 +228,7 @@ impl Regions {
             Ok(Published {
                 topic: TopicId(reader.required_text(TOPIC_ID)?.into()),
                 end: Offset(reader.required_number(END)?),
+                cuts: reader.number(CUTS)?.unwrap_or_default(),
                 loss: reader.number(LOSS)?.map(Place::from_stored),
             })
         };
@@ -236,9 +240,13 @@ impl Regions {
     /// # Errors
     /// The table takes no write.
     pub async fn store_published(&self, partition: u32, published: &Published) -> Outcome<()> {
-        let Published { topic, end, loss } = published;
-        let mut stored =
-            item([(ID, text(format!("{PUBLISHED}{partition}"))), (TOPIC_ID, text(&*topic.0)), (END, number(end))]);
+        let Published { topic, end, cuts, loss } = published;
+        let mut stored = item([
+            (ID, text(format!("{PUBLISHED}{partition}"))),
+            (TOPIC_ID, text(&*topic.0)),
+            (END, number(end)),
+            (CUTS, number(cuts)),
+        ]);
         stored.extend(loss.map(|loss| (LOSS.to_owned(), number(loss))));
         self.items().put(stored).await
     }
@@ -256,6 +264,7 @@ fn decode(reader: &Reader<'_>, found: &Item) -> Outcome<RemotePosition> {
         said: UnixMillis(reader.required_number(SAID)?),
         behind: UnixMillis(reader.required_number(BEHIND)?),
         deployment: reader.text(DEPLOYMENT)?.map(|of| DeploymentId(of.into())),
+        source: reader.text(SOURCE)?.map(|of| TopicId(of.into())),
         standing: found.contains_key(AT).then(|| decode_standing(reader)).transpose()?,
     })
 }

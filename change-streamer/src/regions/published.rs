@@ -24,7 +24,7 @@ use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, Transactions};
 use tally_core::regions::{Told, ToldMessage};
 use tally_core::time::UnixMillis;
-use tally_core::topic::{Log, Offset, Partition};
+use tally_core::topic::{Log, Offset, Partition, TopicId};
 use tokio::time::Instant;
 
 use super::Publishing;
@@ -43,6 +43,9 @@ pub(crate) struct Publisher {
     of: Arc<Publishing>,
     partition: u32,
     writer: Box<dyn Transactions>,
+    /// The topic, and how often it has lost its end: what is published now may be missing in a copy of what was before.
+    topic: TopicId,
+    cuts: u64,
     /// What has changed since it was published.
     waiting: BTreeMap<CounterId, Value>,
     /// What was published, once everything was; `None` while the rest is under way.
@@ -76,9 +79,11 @@ impl Publisher {
         writer.take_over().await?;
         let log = of.ports.reader.log(&Partition { topic: (*of.topic).into(), index: partition }).await?;
         let stored = of.store.published(partition).await?;
-        let published = stored.filter(|stored| stored.topic == log.topic && stored.end <= log.end);
-        let (waiting, seed) = (BTreeMap::new(), Seed::default());
-        Ok(Self { of: Arc::clone(of), partition, writer, waiting, published, seed, due: Instant::now() })
+        let stored = stored.filter(|stored| stored.topic == log.topic);
+        let cuts = stored.as_ref().map_or(0, |stored| stored.cuts + u64::from(stored.end > log.end));
+        let published = stored.filter(|stored| stored.end <= log.end);
+        let (of, topic, waiting, seed) = (Arc::clone(of), log.topic, BTreeMap::new(), Seed::default());
+        Ok(Self { of, partition, writer, topic, cuts, waiting, published, seed, due: Instant::now() })
     }
 
     /// Takes note of what is in the table now.
@@ -123,7 +128,11 @@ impl Publisher {
         }
         if is_whole && self.published.is_none() {
             let log = self.log().await?;
-            self.keep(Published { topic: log.topic, end: log.end, loss: stated.standing.loss }).await?;
+            if log.topic != self.topic {
+                return Err(Fault::Transient(format!("the topic `{}` is another one now", self.of.topic)));
+            }
+            let (topic, cuts, loss) = (log.topic, self.cuts, stated.standing.loss);
+            self.keep(Published { topic, end: log.end, cuts, loss }).await?;
         }
         Ok(())
     }
@@ -141,7 +150,8 @@ impl Publisher {
             return self.keep(Published { end: log.end, ..published.clone() }).await;
         }
         tracing::error!(topic = %self.of.topic, partition = self.partition, "the topic of counts is another one, or lost its end: it is published anew");
-        (self.published, self.seed) = (None, Seed::default());
+        self.cuts = if log.topic == self.topic { self.cuts + 1 } else { 0 };
+        (self.topic, self.published, self.seed) = (log.topic, None, Seed::default());
         Ok(())
     }
 
@@ -160,9 +170,13 @@ impl Publisher {
     }
 
     async fn write(&self, told: Vec<Told>, now: UnixMillis) -> Outcome<()> {
+        let topic = match self.cuts {
+            0 => self.topic.clone(),
+            cuts => TopicId(format!("{}+{cuts}", self.topic).into()),
+        };
         let message = |told| {
-            let (deployment, region) = (self.of.deployment.clone(), self.of.region.clone());
-            ToldMessage { deployment, region, said: now, told }.record()
+            let (deployment, region, topic) = (self.of.deployment.clone(), self.of.region.clone(), topic.clone());
+            ToldMessage { deployment, region, topic, said: now, told }.record()
         };
         let records: Vec<(String, Vec<u8>)> = told.into_iter().map(message).collect();
         if records.is_empty() {

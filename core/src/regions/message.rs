@@ -10,6 +10,7 @@ use crate::cached::{StandingAt, Value};
 use crate::changes::{DeploymentId, LossNumber, Place, Standing};
 use crate::ids::{CounterId, Region};
 use crate::time::UnixMillis;
+use crate::topic::TopicId;
 
 /// The layout of messages.
 pub const ENTRY_FORMAT: u64 = 1;
@@ -33,6 +34,8 @@ pub struct ToldMessage {
     pub deployment: DeploymentId,
     /// The Region's name.
     pub region: Region,
+    /// The topic that it was published in, also where it is read in a copy. A topic that has lost its end is another one.
+    pub topic: TopicId,
     /// When it was published, by the store's clock.
     pub said: UnixMillis,
     /// What it says.
@@ -55,6 +58,7 @@ struct Envelope {
     format: u64,
     deployment: Box<str>,
     region: Box<str>,
+    topic: Box<str>,
     said: u64,
     #[serde(flatten)]
     body: Body,
@@ -101,7 +105,8 @@ impl ToldMessage {
             ),
         };
         let (deployment, region) = (self.deployment.0.clone(), self.region.as_str().into());
-        let envelope = Envelope { format: ENTRY_FORMAT, deployment, region, said: self.said.0, body };
+        let (topic, said) = (self.topic.0.clone(), self.said.0);
+        let envelope = Envelope { format: ENTRY_FORMAT, deployment, region, topic, said, body };
         (key, serde_json::to_vec(&envelope).expect("texts and integers always serialise"))
     }
 
@@ -137,7 +142,8 @@ impl ToldMessage {
             Body::Stated { .. } => return Err(malformed(&"a standing under the key of a counter")),
         };
         let region = Region::new(&envelope.region).ok_or_else(|| malformed(&"the region has no name"))?;
-        Ok(Self { deployment: DeploymentId(envelope.deployment), region, said: UnixMillis(envelope.said), told })
+        let (deployment, topic) = (DeploymentId(envelope.deployment), TopicId(envelope.topic));
+        Ok(Self { deployment, region, topic, said: UnixMillis(envelope.said), told })
     }
 }
 
@@ -148,7 +154,8 @@ mod tests {
 
     fn message(told: Told) -> ToldMessage {
         let region = Region::new("eu").expect("a name");
-        ToldMessage { deployment: DeploymentId("d".into()), region, said: UnixMillis(7), told }
+        let topic = TopicId("t".into());
+        ToldMessage { deployment: DeploymentId("d".into()), region, topic, said: UnixMillis(7), told }
     }
 
     #[test]

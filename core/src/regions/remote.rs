@@ -42,6 +42,8 @@ pub struct RemotePosition {
     pub behind: UnixMillis,
     /// Whose topic it is, once something was read.
     pub deployment: Option<DeploymentId>,
+    /// The topic that its messages were published in, once something was read.
+    pub source: Option<TopicId>,
     /// What may be said of the entries; `None` until a standing may be believed.
     pub standing: Option<StandingAt>,
 }
@@ -55,12 +57,17 @@ pub struct RemoteFlush {
     pub position: RemotePosition,
 }
 
-/// The message is of another Region or deployment than the topic is read for.
+/// The message is of another Region, deployment or topic than what is read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Another {
     /// It names another Region.
     #[error("it is of the Region `{0}`")]
     Region(Region),
+    /// It was published in another topic.
+    #[error(
+        "it was published in another topic than those before, or that topic lost its end: the copy has to be made anew"
+    )]
+    Topic,
     /// It names another deployment.
     #[error("it is of the deployment {}, and those before are of {}", .found.0, .known.0)]
     Deployment {
@@ -75,7 +82,7 @@ impl RemotePosition {
     /// The beginning of a topic.
     pub fn start(topic: TopicId, at: Offset) -> Self {
         let (said, behind) = (UnixMillis(0), UnixMillis(0));
-        Self { topic, adopted: None, next: at, said, behind, deployment: None, standing: None }
+        Self { topic, adopted: None, next: at, said, behind, deployment: None, source: None, standing: None }
     }
 }
 
@@ -98,9 +105,9 @@ impl Remote {
     /// Takes the message at `at`, which was read `now`, by the store's clock.
     ///
     /// # Errors
-    /// It is not of this Region or not of the deployment of those before: nothing is taken.
+    /// It is not of this Region, or not of the deployment or the topic of those before: nothing is taken.
     pub fn take(&mut self, at: Offset, now: UnixMillis, message: ToldMessage) -> Result<(), Another> {
-        let ToldMessage { deployment, region, said, told } = message;
+        let ToldMessage { deployment, region, topic, said, told } = message;
         if region != self.region {
             return Err(Another::Region(region));
         }
@@ -109,6 +116,10 @@ impl Remote {
             return Err(Another::Deployment { found: deployment, known: known.clone() });
         }
         let position = &mut self.position;
+        // A copy may lack the beginning of a topic that was created anew, or what replaced an end that was lost.
+        if *position.source.get_or_insert_with(|| topic.clone()) != topic {
+            return Err(Another::Topic);
+        }
         if now.since(position.said) >= LAG {
             // Entries between the last message and this one may have been compacted away. What replaced them was published by now.
             position.behind = now;
@@ -153,7 +164,8 @@ mod tests {
 
     fn message(said: u64, told: Told) -> ToldMessage {
         let region = Region::new("eu").expect("a name");
-        ToldMessage { deployment: DeploymentId("d".into()), region, said: UnixMillis(said), told }
+        let topic = TopicId("t".into());
+        ToldMessage { deployment: DeploymentId("d".into()), region, topic, said: UnixMillis(said), told }
     }
 
     fn likes() -> CounterId {
@@ -230,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_another_region_or_deployment_is_refused() {
+    fn a_message_of_another_region_deployment_or_topic_is_refused() {
         let mut remote = remote();
         remote.take(Offset(0), UnixMillis(9), message(9, counted(1, 1))).expect("a message of the Region");
         let us = Region::new("us").expect("a name");
@@ -238,6 +250,8 @@ mod tests {
         assert_eq!(remote.take(Offset(1), UnixMillis(9), foreign), Err(Another::Region(us)));
         let foreign = ToldMessage { deployment: DeploymentId("e".into()), ..message(9, counted(2, 2)) };
         assert!(matches!(remote.take(Offset(1), UnixMillis(9), foreign), Err(Another::Deployment { .. })));
+        let foreign = ToldMessage { topic: TopicId("t+1".into()), ..message(9, counted(2, 2)) };
+        assert_eq!(remote.take(Offset(1), UnixMillis(9), foreign), Err(Another::Topic));
         assert_eq!((remote.next(), remote.pending()), (Offset(1), 1));
     }
 }

@@ -41,7 +41,13 @@ fn stored(messages: &[(usize, Value, bool)]) -> BTreeMap<CounterId, Value> {
     };
     for (at, (nth, value, flushes)) in (0..).zip(messages) {
         let told = Told::Counted(counter(*nth), *value);
-        let message = ToldMessage { deployment: DeploymentId("d".into()), region: region(), said: UnixMillis(1), told };
+        let message = ToldMessage {
+            deployment: DeploymentId("d".into()),
+            region: region(),
+            topic: TopicId("t".into()),
+            said: UnixMillis(1),
+            told,
+        };
         remote.take(Offset(at), UnixMillis(1), message).expect("a message of the Region");
         if *flushes {
             put(&mut remote);

@@ -7,6 +7,7 @@ use tally_core::changes::{DeploymentId, Standing};
 use tally_core::ids::Region;
 use tally_core::regions::{Told, ToldMessage};
 use tally_core::time::UnixMillis;
+use tally_core::topic::TopicId;
 
 use super::log::{counter, items, place};
 use super::{Rule, State, Step, World, time};
@@ -187,7 +188,13 @@ impl World {
             // A's clock is as far ahead of B's as is allowed, or further.
             let ahead = if self.obeys(Rule::ClocksAgree) { 4_900 } else { 6_000 };
             let said = UnixMillis(time(record.said).0 + ahead);
-            let message = ToldMessage { deployment: DeploymentId("d".into()), region: region(), said, told };
+            let message = ToldMessage {
+                deployment: DeploymentId("d".into()),
+                region: region(),
+                topic: TopicId("t".into()),
+                said,
+                told,
+            };
             let (key, value) = message.record();
             ToldMessage::read(key.as_bytes(), &value).expect("a message")
         })
