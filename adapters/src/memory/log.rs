@@ -4,7 +4,6 @@
 mod state;
 mod transactions;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -79,22 +78,6 @@ impl Broker {
         self.change(|state| {
             if let Some(stored) = state.partition(topic, index) {
                 stored.records.truncate(usize::try_from(end.saturating_sub(stored.start)).unwrap_or(usize::MAX));
-            }
-        });
-    }
-
-    /// Forgets the records of a topic that are old and have a later one of their key, as compaction does. Offsets stay.
-    pub fn compact(&self, topic: &str, is_old: impl Fn(&[u8]) -> bool) {
-        self.change(|state| {
-            let Some(topic) = state.topics.get_mut(topic) else { return };
-            for stored in &mut topic.partitions {
-                let mut later = BTreeSet::new();
-                for record in stored.records.iter_mut().rev().filter(|record| !record.is_mark) {
-                    let is_last = later.insert(record.key.clone());
-                    if !is_last && record.value.as_deref().is_some_and(&is_old) {
-                        (record.is_mark, record.value) = (true, None);
-                    }
-                }
             }
         });
     }

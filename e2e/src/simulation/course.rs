@@ -1,5 +1,7 @@
 //! The course of one schedule: its steps, the final rest, and the checks of the laws during and after it.
 
+mod listed;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -8,7 +10,6 @@ use tally_adapters::dynamodb::ScannedRow;
 use tally_core::cached::Cache as _;
 use tally_core::ids::RowKey;
 use tally_core::time::UnixMillis;
-use tally_trends::{Claim, Reason};
 use tokio::time::Instant;
 
 use crate::simulation::Draws;
@@ -19,7 +20,7 @@ use crate::simulation::events::Events;
 use crate::simulation::fold::Fold;
 use crate::simulation::instance::{Role, Slot};
 use crate::simulation::laws::{Quiet, Steps, exact, held, said, weights};
-use crate::simulation::lists::{Lists, windows};
+use crate::simulation::lists::Lists;
 use crate::simulation::outcome::Outcome;
 use crate::simulation::profile::Profile;
 use crate::simulation::profile::targets::Listing;
@@ -352,54 +353,5 @@ impl Course {
             }
         }
         Ok(())
-    }
-}
-
-/// How many more events are produced at the end, and the pause between them.
-const SAID: u64 = 20;
-const PAUSE: Duration = Duration::from_secs(3);
-
-/// How long a loss affects lists beyond the lost changes: the clocks of the log and the table may differ, and a clock may be a
-/// second wrong.
-const FURTHER: Duration = Duration::from_secs(64);
-
-/// How long lists may take to become exact.
-const PATIENCE: Duration = Duration::from_secs(1_800);
-
-impl Course {
-    /// Produces more events without faults: nothing was lost since `rested`, so lists have to become exact.
-    pub(super) async fn listed(&mut self, rested: UnixMillis) -> anyhow::Result<()> {
-        let Some(limited) = self.driver.profile.listing.as_ref().map(Listing::is_limited) else { return Ok(()) };
-        for slot in self.driver.slots.iter_mut().filter(|slot| matches!(slot.role, Role::Recounter | Role::Api)) {
-            slot.kill().await;
-            slot.due = None;
-        }
-        for _ in 0..SAID {
-            self.produce();
-            tokio::time::sleep(PAUSE).await;
-            self.unbroken()?;
-        }
-        let said = self.driver.world.clock.now().0 / 1000;
-        let longest = windows().into_iter().max_by_key(|window| window.span()).context("there are windows")?;
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            tokio::time::sleep(PAUSE).await;
-            self.unbroken()?;
-            let lists = self.lists.as_mut().context("lists are read where there are some")?;
-            lists.look(&self.driver.world.history).await.context("lists of what is trending, at the end")?;
-            let moment = lists.moment();
-            if moment >= said && longest.from(moment) * 1000 > rested.plus(FURTHER).0 {
-                match lists.unsure(limited)? {
-                    None => {
-                        self.driver.world.trace.figures("lists", &[moment, lists.judged.lists, lists.judged.exact]);
-                        return Ok(());
-                    }
-                    // A partition may have to catch up on a day, while the others went on.
-                    Some(Claim::Unknown(Reason::Missing)) => {}
-                    Some(claim) => bail!("a list of {moment} is {claim:?} although nothing was lost for a window"),
-                }
-            }
-            ensure!(Instant::now() < deadline, "not all lists are exact, at {moment}");
-        }
     }
 }

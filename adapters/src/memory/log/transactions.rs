@@ -1,4 +1,6 @@
-//! Transactions of the broker in memory: each is written in one step, by the last process to take the name over.
+//! Transactions and compaction of the broker in memory: each is written in one step, by the last process to take the name over.
+
+use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -10,6 +12,22 @@ use tally_core::time::UnixMillis;
 use super::Broker;
 
 impl Broker {
+    /// Forgets the records of a topic that are old and have a later one of their key, as compaction does. Offsets stay.
+    pub fn compact(&self, topic: &str, is_old: impl Fn(&[u8]) -> bool) {
+        self.change(|state| {
+            let Some(topic) = state.topics.get_mut(topic) else { return };
+            for stored in &mut topic.partitions {
+                let mut later = BTreeSet::new();
+                for record in stored.records.iter_mut().rev().filter(|record| !record.is_mark) {
+                    let is_last = later.insert(record.key.clone());
+                    if !is_last && record.value.as_deref().is_some_and(&is_old) {
+                        (record.is_mark, record.value) = (true, None);
+                    }
+                }
+            }
+        });
+    }
+
     /// Transactions under the name `id`.
     pub fn transactions(&self, id: &str) -> Transactions {
         Transactions { broker: self.clone(), id: id.to_owned(), token: Mutex::new(None) }
