@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::changes::Changes;
 use super::checkpoints::Checkpoints;
 use super::connection::Connection;
-use super::get::Consistency;
+use super::table::Consistency;
 use super::table_ids::SeenTables;
 use super::tables_watch::Known;
 
