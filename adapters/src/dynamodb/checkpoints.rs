@@ -19,7 +19,7 @@ use super::item::{Attribute, Item, Reader, item, number, text};
 use super::names::{CHECKPOINTS, COUNTS};
 use super::table::{Conditional, Consistency, Table, Values};
 use super::table_ids::{EMPTIED, SeenTables, TableIds};
-use super::watch::{LOSS, open_once};
+use super::watch::{LOSS, open_loss};
 
 /// The key of the configuration.
 const CONFIG: &str = "config";
@@ -183,7 +183,7 @@ impl Checkpoints {
         }
         let changes = Changes::new(&self.connection);
         for problem in seen.problems() {
-            open_once(&changes, now, &problem.lost).await?;
+            open_loss(&changes, now, &problem.lost).await?;
         }
         if seen.is_emptied {
             // It may not be for the first time.

@@ -57,7 +57,7 @@ pub struct Read {
 }
 
 /// What became of one update of a batch.
-pub type Written = super::table::Written<Counter>;
+pub type Written = super::statement::Written<Counter>;
 
 impl Counters {
     /// How many updates one request takes.

@@ -1,7 +1,8 @@
 //! Long answers: the parts of a scan, the pages of an answer, and where it goes on: the last key seen, as one text that another
 //! process can use too.
 
-use aws_sdk_dynamodb::types::ConsumedCapacity;
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::types::{ConsumedCapacity, ReturnConsumedCapacity};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
@@ -65,9 +66,48 @@ impl<T> Page<T> {
     }
 }
 
+impl Table<'_> {
+    /// A page of a query of the items under the partition key `pk`, behind `after`; the key's parts are called so.
+    pub(super) async fn query_page(
+        self,
+        query: QueryFluentBuilder,
+        [first, second]: [&str; 2],
+        pk: &str,
+        after: Option<&Cursor>,
+    ) -> Outcome<Page<Item>> {
+        let start =
+            after.map(|after| [(first.to_owned(), text(pk)), (second.to_owned(), text(after.0.as_str()))].into());
+        let query = query.set_exclusive_start_key(start).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let reply = query.send().await.map_err(|error| self.fault(&error))?;
+        let next = Cursor::behind(self, &[second], reply.last_evaluated_key())?;
+        let half_units = half_units(reply.consumed_capacity());
+        Ok(Page { items: reply.items.unwrap_or_default(), next, half_units })
+    }
+
+    /// A page of a consistent scan of one part of the table, behind `after`; the key's parts are called `keys`.
+    pub(super) async fn scan_page(
+        self,
+        part: Segment,
+        projection: Option<&str>,
+        keys: &[&str],
+        after: Option<&Cursor>,
+    ) -> Outcome<Page<Item>> {
+        let scan = self
+            .scan(projection)
+            .segment(i32::try_from(part.index).unwrap_or(i32::MAX))
+            .total_segments(i32::try_from(part.of).unwrap_or(i32::MAX))
+            .set_exclusive_start_key(after.map(|after| after.start(keys)).transpose()?)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let reply = scan.send().await.map_err(|error| self.fault(&error))?;
+        let next = Cursor::behind(self, keys, reply.last_evaluated_key())?;
+        let half_units = half_units(reply.consumed_capacity());
+        Ok(Page { items: reply.items.unwrap_or_default(), next, half_units })
+    }
+}
+
 /// What a read cost, in half units: the least the store charges.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a page costs at most some hundred units")]
-pub(super) fn half_units(consumed: Option<&ConsumedCapacity>) -> u64 {
+fn half_units(consumed: Option<&ConsumedCapacity>) -> u64 {
     let units = consumed.and_then(ConsumedCapacity::capacity_units);
     units.map_or(0, |units| (units * 2.0).round().max(0.0) as u64)
 }
@@ -77,9 +117,9 @@ mod tests {
     use tally_core::time::UnixMillis;
 
     use super::super::connection::Connection;
+    use super::super::connection::Settings;
+    use super::super::connection::told::Told;
     use super::super::item::item;
-    use super::super::settings::Settings;
-    use super::super::told::Told;
     use super::*;
 
     const KEY: [&str; 2] = ["pk", "user_id"];

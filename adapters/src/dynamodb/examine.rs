@@ -114,7 +114,7 @@ impl Connection {
         Ok(describe(self, table).await?.deletion_protection_enabled().unwrap_or(false))
     }
 
-    async fn expires(&self, table: &str) -> Outcome<Option<String>> {
+    pub(super) async fn expires(&self, table: &str) -> Outcome<Option<String>> {
         let asked = self.client.describe_time_to_live().table_name(table).send().await;
         let described = asked.map_err(|error| fault(table, &error))?.time_to_live_description;
         let is_on =

@@ -27,7 +27,8 @@ use self::statements::Texts;
 use super::connection::Connection;
 use super::names::LIKES;
 use super::signing::Confirmed;
-use super::table::{Refusal, Table};
+use super::statement::Refusal;
+use super::table::Table;
 
 /// The rows of `likes`, to be written.
 #[derive(Clone, Debug)]

@@ -4,25 +4,21 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::operation::batch_execute_statement::{BatchExecuteStatementError, BatchExecuteStatementOutput};
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::scan::builders::ScanFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{
-    AttributeValue, BatchStatementErrorCodeEnum as Code, BatchStatementRequest, BatchStatementResponse,
-    KeysAndAttributes, PutRequest, ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure,
-    WriteRequest,
+    AttributeValue, KeysAndAttributes, PutRequest, ReturnValue, ReturnValuesOnConditionCheckFailure, WriteRequest,
 };
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
 use super::connection::Connection;
-use super::cursor::{Cursor, Page, Segment, half_units};
-use super::fault::{fault, of_statement, unless_refused};
-use super::item::{Item, Reader, text};
+use super::fault::{fault, unless_refused};
+use super::item::{Item, Reader};
 
 /// The keys of one BatchGetItem.
 const KEYS: usize = 100;
@@ -60,51 +56,6 @@ impl Conditional {
     pub(super) fn is_done(&self) -> bool {
         matches!(self, Self::Done(_))
     }
-}
-
-/// What became of one update of a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written<T> {
-    /// The item is as the update says.
-    Stored,
-    /// The item is another one than the update names: as it is now, or `None` where it is absent or has to be read.
-    /// A copy of the update may have been carried out before.
-    Refused(Option<T>),
-    /// [`Fault::Transient`]: it is not known whether it was carried out. Any other fault: it was not.
-    Failed(Fault),
-}
-
-/// Why a statement of a batch was not carried out.
-pub(super) enum Refusal {
-    /// An `INSERT` found an item.
-    Duplicate,
-    /// The condition of an `UPDATE` was false of this item, or there was none.
-    Condition(Option<Item>),
-    Fault(Fault),
-}
-
-impl<T> Written<T> {
-    /// What became of an update whose item is read by `decode`.
-    pub(super) fn of(sent: Result<(), Refusal>, decode: impl FnOnce(&Item) -> Outcome<T>) -> Self {
-        match sent {
-            Ok(()) => Self::Stored,
-            Err(Refusal::Duplicate | Refusal::Condition(None)) => Self::Refused(None),
-            Err(Refusal::Condition(Some(found))) => {
-                decode(&found).map_or_else(Self::Failed, |stands| Self::Refused(Some(stands)))
-            }
-            Err(Refusal::Fault(fault)) => Self::Failed(fault),
-        }
-    }
-}
-
-/// A statement of a batch. One whose condition is false shows the item that stands there.
-pub(super) fn statement(text: impl Into<String>, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
-    BatchStatementRequest::builder()
-        .statement(text)
-        .set_parameters(Some(parameters))
-        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-        .build()
-        .expect("the statement is set")
 }
 
 /// What `#name` stands for in these expressions: the attribute of that name. None rather than an empty map.
@@ -375,23 +326,6 @@ impl<'a> Table<'a> {
             .consistent_read(true)
     }
 
-    /// A page of a query of the items under the partition key `pk`, behind `after`; the key's parts are called so.
-    pub(super) async fn query_page(
-        self,
-        query: QueryFluentBuilder,
-        [first, second]: [&str; 2],
-        pk: &str,
-        after: Option<&Cursor>,
-    ) -> Outcome<Page<Item>> {
-        let start =
-            after.map(|after| [(first.to_owned(), text(pk)), (second.to_owned(), text(after.0.as_str()))].into());
-        let query = query.set_exclusive_start_key(start).return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let reply = query.send().await.map_err(|error| self.fault(&error))?;
-        let next = Cursor::behind(self, &[second], reply.last_evaluated_key())?;
-        let half_units = half_units(reply.consumed_capacity());
-        Ok(Page { items: reply.items.unwrap_or_default(), next, half_units })
-    }
-
     /// A consistent scan, with these attributes of each item, or all.
     pub(super) fn scan(self, projection: Option<&str>) -> ScanFluentBuilder {
         self.client()
@@ -400,50 +334,5 @@ impl<'a> Table<'a> {
             .set_projection_expression(projection.map(str::to_owned))
             .set_expression_attribute_names(projection.and_then(|projection| names(&[projection])))
             .consistent_read(true)
-    }
-
-    /// A page of a consistent scan of one part of the table, behind `after`; the key's parts are called `keys`.
-    pub(super) async fn scan_page(
-        self,
-        part: Segment,
-        projection: Option<&str>,
-        keys: &[&str],
-        after: Option<&Cursor>,
-    ) -> Outcome<Page<Item>> {
-        let scan = self
-            .scan(projection)
-            .segment(i32::try_from(part.index).unwrap_or(i32::MAX))
-            .total_segments(i32::try_from(part.of).unwrap_or(i32::MAX))
-            .set_exclusive_start_key(after.map(|after| after.start(keys)).transpose()?)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let reply = scan.send().await.map_err(|error| self.fault(&error))?;
-        let next = Cursor::behind(self, keys, reply.last_evaluated_key())?;
-        let half_units = half_units(reply.consumed_capacity());
-        Ok(Page { items: reply.items.unwrap_or_default(), next, half_units })
-    }
-
-    /// What became of each of so many statements of a request.
-    ///
-    /// # Errors
-    /// The request was refused as a whole, or it is not known what became of any statement.
-    pub(super) fn outcomes(
-        self,
-        asked: usize,
-        sent: Result<BatchExecuteStatementOutput, SdkError<BatchExecuteStatementError>>,
-    ) -> Outcome<Vec<Result<(), Refusal>>> {
-        let outcomes = sent.map_err(|error| self.fault(&error))?.responses.unwrap_or_default();
-        if outcomes.len() != asked {
-            let answered = outcomes.len();
-            return Err(Fault::Transient(format!("{}: {answered} answers to {asked} statements", self.name)));
-        }
-        let outcome = |outcome: BatchStatementResponse| {
-            let Some(error) = outcome.error else { return Ok(()) };
-            Err(match error.code() {
-                Some(Code::DuplicateItem) => Refusal::Duplicate,
-                Some(Code::ConditionalCheckFailed) => Refusal::Condition(error.item.filter(|item| !item.is_empty())),
-                _ => Refusal::Fault(of_statement(self.name, &error)),
-            })
-        };
-        Ok(outcomes.into_iter().map(outcome).collect())
     }
 }

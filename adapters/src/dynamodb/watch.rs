@@ -6,7 +6,6 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::ensure;
-use tally_core::changes::LossNumber;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::Outcome;
@@ -29,8 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CONDITION: &str = "tables";
 /// The kind of the losses that are opened here.
 pub(super) const LOSS: &str = "table";
-/// How often a loss is opened anew because others open theirs.
-const ATTEMPTS: u32 = 8;
 
 /// The adoption after which no loss was open any more, once there was such a look.
 pub(crate) struct Settled(Option<Option<String>>);
@@ -49,24 +46,12 @@ async fn has_loss(changes: &Changes) -> Outcome<bool> {
     Ok(changes.losses().await?.open().any(|(_, loss)| loss.kind == LOSS))
 }
 
-/// Opens a loss unless there is one of its kind that says the same, open or closed. Processes that find it at once number it
-/// by the second, and so alike; where they do not, one more loss does no harm.
-pub(super) async fn open_once(changes: &Changes, now: UnixMillis, what: &str) -> Outcome<LossNumber> {
-    let second = UnixMillis(now.0.div_ceil(1000) * 1000);
-    for _ in 0..ATTEMPTS {
-        let losses = changes.losses().await?;
-        let known = losses.0.iter().find(|(_, loss)| loss.kind == LOSS && loss.what == what);
-        if let Some((number, _)) = known {
-            return Ok(*number);
-        }
-        let number = losses.next(second);
-        let stands = changes.open_loss(number, LOSS, what).await?;
-        if stands.kind == LOSS && stands.what == what {
-            tracing::error!(kind = LOSS, what, %number, "something is lost: nothing is called exact until a recount has passed");
-            return Ok(number);
-        }
+/// Opens the loss of a table, unless it is stored already.
+pub(super) async fn open_loss(changes: &Changes, now: UnixMillis, what: &str) -> Outcome<()> {
+    if changes.open_loss_once(now, LOSS, what).await? {
+        tracing::error!(kind = LOSS, what, "something is lost: nothing is called exact until a recount has passed");
     }
-    Err(Fault::Transient("too many processes number their losses".to_owned()))
+    Ok(())
 }
 
 /// The task that looks each second.
@@ -152,8 +137,8 @@ impl Watch {
             if self.opened.contains(&problem.lost) {
                 continue;
             }
-            match in_time(open_once(&changes, self.clock.now(), &problem.lost)).await {
-                Ok(_) => _ = self.opened.insert(problem.lost),
+            match in_time(open_loss(&changes, self.clock.now(), &problem.lost)).await {
+                Ok(()) => _ = self.opened.insert(problem.lost),
                 Err(fault) => tracing::warn!(error = %fault, lost = problem.lost, "a loss is not stored yet"),
             }
         }

@@ -7,9 +7,9 @@ use rdkafka::config::FromClientConfigAndContext as _;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
+use super::args::Settings;
 use super::context::Context;
 use super::fault::fault_of;
-use super::settings::Settings;
 
 /// How long the broker may take to say it.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The broker does not say, or its answer has no such setting.
 pub async fn retention(settings: &Settings, topic: &str) -> Outcome<Option<Duration>> {
     let doing = format!("reading the settings of `{topic}`");
-    let client = AdminClient::from_config_and_context(&settings.client(), Context::new(settings));
+    let client = AdminClient::from_config_and_context(&settings.client.clone(), Context::new(settings));
     let client = client.map_err(|error| fault_of("creating a client", &error))?;
     let options = AdminOptions::new().request_timeout(Some(TIMEOUT)).operation_timeout(Some(TIMEOUT));
     let asked = [ResourceSpecifier::Topic(topic)];

@@ -111,11 +111,34 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn open_new_loss(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<LossNumber> {
+        self.open_next(now, kind, what, |_| false).await.map(|(number, _)| number)
+    }
+
+    /// Opens a loss unless there is one of its kind that says the same, open or closed; whether it did. Processes that find it at
+    /// once number it by the second, and so alike; where they do not, one more loss does no harm.
+    pub(in crate::dynamodb) async fn open_loss_once(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<bool> {
+        let second = UnixMillis(now.0.div_ceil(1000) * 1000);
+        let is_same = |loss: &Loss| loss.kind == kind && loss.what == what;
+        self.open_next(second, kind, what, is_same).await.map(|(_, is_new)| is_new)
+    }
+
+    /// The number of a loss that is `known`, or of one that is opened, and whether it is that.
+    async fn open_next(
+        &self,
+        now: UnixMillis,
+        kind: &str,
+        what: &str,
+        known: impl Fn(&Loss) -> bool + Send,
+    ) -> Outcome<(LossNumber, bool)> {
         let ours = Loss { kind: kind.to_owned(), what: what.to_owned(), closed: None };
         for _ in 0..ATTEMPTS {
-            let number = self.losses().await?.next(now);
+            let losses = self.losses().await?;
+            if let Some((number, _)) = losses.0.iter().find(|(_, loss)| known(loss)) {
+                return Ok((*number, false));
+            }
+            let number = losses.next(now);
             if self.open_loss(number, kind, what).await? == ours {
-                return Ok(number);
+                return Ok((number, true));
             }
         }
         Err(Fault::Transient(format!("{}: too many processes number their losses", self.table().name)))

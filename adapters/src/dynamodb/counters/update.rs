@@ -8,7 +8,8 @@ use tally_core::fold::Counter;
 use tally_core::ids::CounterId;
 
 use super::super::item::{number, number_set, text};
-use super::super::table::{self, Values};
+use super::super::statement::statement;
+use super::super::table::Values;
 use super::item::{encode, part};
 
 /// A counter goes from one state to another.
@@ -117,11 +118,11 @@ impl Update {
 
     /// The update as a statement: an `INSERT` where the counter is absent, otherwise an `UPDATE`.
     pub(super) fn statement(&self, table: &str) -> BatchStatementRequest {
-        let (statement, parameters) = match &self.before {
+        let (text, parameters) = match &self.before {
             None => self.insert(table),
             Some(before) => self.update(table, before),
         };
-        table::statement(statement, parameters)
+        statement(text, parameters)
     }
 
     fn insert(&self, table: &str) -> (String, Vec<AttributeValue>) {

@@ -11,7 +11,8 @@ use tally_core::topic::Partition;
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::LIKES;
 use super::super::signing::Confirmed;
-use super::super::table::{Consistency, Written, statement};
+use super::super::statement::{Written, statement};
+use super::super::table::Consistency;
 use super::Registers;
 
 /// A cell goes from one state to another.

@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use tally_core::register::{Attempt, Change, Write};
 
 use super::super::item::{number, text};
-use super::super::table::statement;
+use super::super::statement::statement;
 
 /// The texts of all statements; what differs between two writes are parameters.
 #[derive(Debug)]

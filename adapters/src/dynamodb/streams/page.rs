@@ -213,8 +213,8 @@ mod tests {
     use tally_core::ports::{ChangeStream as _, StreamFault};
 
     use super::super::super::connection::Connection;
-    use super::super::super::settings::Settings;
-    use super::super::super::told::Told;
+    use super::super::super::connection::Settings;
+    use super::super::super::connection::told::Told;
     use super::super::Streams;
     use super::*;
 
