@@ -25,7 +25,6 @@ mod context;
 mod embedded;
 mod fault;
 mod group;
-mod health;
 mod holdings;
 mod iam;
 mod membership;

@@ -17,10 +17,10 @@ use tally_core::topic::{Offset, Partition};
 use tally_service::Clock;
 
 use super::checkpoints::key;
+pub use super::clock::Confirmed;
 use super::connection::Connection;
 use super::item::{Item, Reader, flag, item, number, numbers, text};
 use super::names::LIKES;
-pub use super::signing::Confirmed;
 use super::table::{Conditional, Consistency, Table, Values};
 
 /// The claims and topics of a deployment.

@@ -20,12 +20,11 @@ use tally_core::time::UnixMillis;
 use tally_service::{Chance, StoreClock};
 use tokio::time::Instant;
 
-use super::clock::ReadDate;
+use super::clock::{ReadDate, SigningTime};
 use super::fault::in_one_line;
 use super::instance;
 use super::names::Tables;
-use super::signing::SigningTime;
-use super::tables_watch::TablesWatch;
+use super::watch::TablesWatch;
 
 /// Where requests are signed from.
 #[derive(Clone, Debug, PartialEq, Eq)]

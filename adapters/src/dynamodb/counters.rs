@@ -22,7 +22,7 @@ mod update;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tally_core::fold::Counter;
-use tally_core::ids::CounterId;
+use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
@@ -30,6 +30,7 @@ pub use self::crossing::Crossed;
 pub use self::update::Update;
 use super::connection::Connection;
 use super::cursor::{Cursor, Page, Segment};
+use super::fault::unless_refused;
 use super::item::{Item, item, number, text};
 use super::names::COUNTS;
 use super::table::{Conditional, Consistency, Table};
@@ -175,4 +176,21 @@ impl Counters {
 
 fn key(id: &str) -> Item {
     item! { "post_id": text(id) }
+}
+
+/// A counter put wrong on purpose, for a local stack and tests: what a careless operator would do by hand. Adds `by` to the total
+/// and to shard 0 of the counter of `post`; `false` where the post has no counter. Repeated it would add again, so it is sent once.
+pub async fn inject_drift(connection: &Connection, post: &PostId, by: i64) -> Outcome<bool> {
+    let table = connection.counts().name;
+    let sent = connection
+        .by_store_clock
+        .update_item()
+        .table_name(table)
+        .key("post_id", text(post.to_string()))
+        .update_expression("ADD likes :by, s0 :by")
+        .condition_expression("attribute_exists(version)")
+        .expression_attribute_values(":by", number(by))
+        .send()
+        .await;
+    Ok(unless_refused(table, sent)?.is_some())
 }

@@ -24,14 +24,8 @@ pub struct Tables {
 impl Tables {
     /// The tables of a deployment, each name behind `prefix`.
     pub fn with_prefix(prefix: &str) -> Self {
-        let name = |table: &str| format!("{prefix}{table}");
-        Self {
-            prefix: prefix.to_owned(),
-            likes: name("likes"),
-            counts: name("like_counts"),
-            checkpoints: name("checkpoints"),
-            recounts: name("recounts"),
-        }
+        let [likes, counts, checkpoints, recounts] = NAMES.map(|name| format!("{prefix}{name}"));
+        Self { prefix: prefix.to_owned(), likes, counts, checkpoints, recounts }
     }
 
     /// Each table: its name without the prefix, and its name.

@@ -24,9 +24,9 @@ use tally_core::register::{Answer, Attempt, Progress, Version};
 
 pub use self::cells::{Advanced, CellUpdate};
 use self::statements::Texts;
+use super::clock::Confirmed;
 use super::connection::Connection;
 use super::names::LIKES;
-use super::signing::Confirmed;
 use super::statement::Refusal;
 use super::table::Table;
 

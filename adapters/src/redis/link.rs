@@ -14,7 +14,7 @@ use tally_core::ports::Outcome;
 use tokio::time::timeout;
 
 use super::settings::Settings;
-use super::silence::{Generation, Silence, Verdict};
+use super::silence::Silence;
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
@@ -51,16 +51,16 @@ impl Cluster {
     }
 
     /// The connection to ask through, and its generation.
-    fn connection(&self) -> (ClusterConnection, Generation) {
+    fn connection(&self) -> (ClusterConnection, u64) {
         let mut current = self.current.lock();
-        if current.silence.asked() == Verdict::Replace {
+        if current.silence.asked() {
             current.connection = pending(&self.client);
         }
         (current.connection.clone(), current.silence.generation())
     }
 
     /// Takes note of what came through a connection: an error is an answer, too, but for silence.
-    fn answered<T>(&self, generation: Generation, answer: &RedisResult<T>) {
+    fn answered<T>(&self, generation: u64, answer: &RedisResult<T>) {
         if !answer.as_ref().is_err_and(RedisError::is_timeout) {
             self.current.lock().silence.answered(generation);
         }

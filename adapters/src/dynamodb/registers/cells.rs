@@ -8,9 +8,9 @@ use tally_core::ports::Outcome;
 use tally_core::register::{Cell, Progress};
 use tally_core::topic::Partition;
 
+use super::super::clock::Confirmed;
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::LIKES;
-use super::super::signing::Confirmed;
 use super::super::statement::{Written, statement};
 use super::super::table::Consistency;
 use super::Registers;
