@@ -49,19 +49,27 @@ pub struct Settings {
     pub access: Access,
     /// How often a call is tried, the first time included.
     pub attempts: u32,
+    /// How long one attempt may take.
+    pub attempt_timeout: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { table_prefix: String::new(), endpoint: None, region: None, access: Access::Environment, attempts: 3 }
+        let attempt_timeout = Duration::from_secs(3);
+        Self {
+            table_prefix: String::new(),
+            endpoint: None,
+            region: None,
+            access: Access::Environment,
+            attempts: 3,
+            attempt_timeout,
+        }
     }
 }
 
 impl Settings {
     /// How long a connection may take.
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-    /// How long one attempt may take.
-    pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
     /// For an engine on this machine that checks no credentials.
     pub fn local(table_prefix: &str) -> Self {
@@ -205,8 +213,9 @@ const NO_REGION: &str = "missing: neither it nor AWS_DEFAULT_REGION, a profile o
 
 /// What the standard AWS variables, profiles, roles and the instance say, and `settings` before them.
 async fn standard(settings: &Settings) -> SdkConfig {
-    let mut loader =
-        aws_config::defaults(BehaviorVersion::latest()).retry_config(retries(settings)).timeout_config(timeouts());
+    let mut loader = aws_config::defaults(BehaviorVersion::latest())
+        .retry_config(retries(settings))
+        .timeout_config(timeouts(settings));
     if let Some(endpoint) = &settings.endpoint {
         loader = loader.endpoint_url(endpoint);
     }
@@ -227,7 +236,7 @@ fn local(settings: &Settings) -> Builder {
         .endpoint_url(endpoint)
         .credentials_provider(SharedCredentialsProvider::new(credentials))
         .retry_config(retries(settings))
-        .timeout_config(timeouts())
+        .timeout_config(timeouts(settings))
         .sleep_impl(TokioSleep::new())
 }
 
@@ -238,10 +247,10 @@ fn retries(settings: &Settings) -> RetryConfig {
     }
 }
 
-fn timeouts() -> TimeoutConfig {
+fn timeouts(settings: &Settings) -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(Settings::CONNECT_TIMEOUT)
-        .operation_attempt_timeout(Settings::ATTEMPT_TIMEOUT)
+        .operation_attempt_timeout(settings.attempt_timeout)
         .build()
 }
 

@@ -34,7 +34,7 @@ async fn an_attempt_ends_in_paused_time_too() {
     let began = Instant::now();
     let outcome = env.rows.like(&"p#0".parse().unwrap(), &user("u")).await;
     assert!(matches!(outcome, Err(Fault::Transient(_))), "{outcome:?}");
-    assert_eq!(began.elapsed(), Settings::ATTEMPT_TIMEOUT);
+    assert_eq!(began.elapsed(), settings.attempt_timeout);
 }
 
 #[tokio::test(start_paused = true)]
