@@ -4,9 +4,7 @@
 
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
-use tally_core::format::Format;
 use tally_core::ids::ShardCount;
-use tally_core::ports::Outcome;
 use tally_service::{Host, Invalid, Stage, Unfit};
 
 use crate::dynamodb::counters::Counters;
@@ -71,29 +69,22 @@ impl Deployment<'_> {
     pub async fn join(self, host: &Host) -> anyhow::Result<ShardCount> {
         self.check_tables(host).await?;
         let missing = || Fault::Transient("no consumer or change-streamer has created it yet".to_owned());
+        let checkpoints = Checkpoints::new(self.tables);
         let stated = || async {
-            match self.stated().await? {
-                Ok(stated) => stated.map(Ok).ok_or_else(missing),
-                Err(lost) => Ok(Err(lost)),
+            // The rows before the configuration: it is created before the first of them.
+            let had_rows = dynamodb::held_items(self.tables).await?;
+            match checkpoints.format().await? {
+                Some(stated) => Ok(Ok(stated)),
+                // Nothing waits for it over rows.
+                None if had_rows => Ok(Err(Unfit(CONFIGURATION_LOST.to_owned()))),
+                None => Err(missing()),
             }
         };
         host.wait_for(NAME, Backoff::STORE, stated).await??.known()?;
-        let checkpoints = Checkpoints::new(self.tables);
         let created = || async { checkpoints.deployed().await?.ok_or_else(missing) };
         let created = host.wait_for(NAME, Backoff::STORE, created).await?;
         let watch = self.watch(created, host).await?;
         self.follow(created, watch, host)
-    }
-
-    /// The format; none before the deployment is created. Nothing waits for it over rows.
-    async fn stated(&self) -> Outcome<Result<Option<Format>, Unfit>> {
-        // The rows before the configuration: it is created before the first of them.
-        let had_rows = dynamodb::held_items(self.tables).await?;
-        let stated = Checkpoints::new(self.tables).format().await?;
-        if stated.is_none() && had_rows {
-            return Ok(Err(Unfit(CONFIGURATION_LOST.to_owned())));
-        }
-        Ok(Ok(stated))
     }
 
     async fn check_tables(&self, host: &Host) -> anyhow::Result<()> {

@@ -14,10 +14,8 @@ use tally_core::ports::log::TopicReader;
 pub struct Ports {
     /// The tables, which are checked and watched.
     pub tables: dynamodb::Connection,
-    /// The rows of the likes table.
+    /// The rows of the likes table, and the markers beside them.
     pub rows: dynamodb::Rows,
-    /// The markers beside the rows.
-    pub markers: dynamodb::Markers,
     /// The counters.
     pub counters: Arc<Counters>,
     /// Where the folds of the log stand, and the losses.
@@ -60,7 +58,6 @@ impl Ports {
         Self {
             tables: connection.clone(),
             rows: dynamodb::Rows::new(connection),
-            markers: dynamodb::Markers::new(connection),
             counters: Arc::new(Counters::new(connection)),
             changes: Arc::new(Changes::new(connection)),
             deployment: dynamodb::Checkpoints::new(connection),

@@ -173,9 +173,9 @@ impl Recount {
         Nonce(u128::from(self.chance.token()) << 64 | u128::from(self.chance.token()))
     }
 
-    /// Puts markers beside the rows of keys. Safe to repeat, as [`Markers::mark`](tally_adapters::dynamodb::Markers::mark) is.
+    /// Puts markers beside the rows of keys. Safe to repeat, as [`Rows::mark`](tally_adapters::dynamodb::Rows::mark) is.
     async fn mark(&self, markers: &[(RowKey, Nonce)]) -> anyhow::Result<()> {
-        self.calls.write("put markers", markers.len() as u64, || self.ports.markers.mark(markers)).await
+        self.calls.write("put markers", markers.len() as u64, || self.ports.rows.mark(markers)).await
     }
 
     /// Appends a message to a partition of the log; its offset. What is sent is safe to repeat: a correction holds once, and a

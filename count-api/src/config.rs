@@ -304,8 +304,8 @@ mod tests {
         let writing = config(&[&["--brokers", "b:9092"], &login[..]].concat()).unwrap();
         assert!(!format!("{writing:?}").contains("canary"));
         let kafka = writing.kafka.expect("brokers are named");
-        assert_eq!(kafka.brokers, "b:9092");
-        assert!(matches!(kafka.security.sasl, Some(kafka::Sasl::Plain(_))));
+        assert_eq!(kafka.option("bootstrap.servers"), Some("b:9092"));
+        assert_eq!(kafka.option("sasl.mechanism"), Some("PLAIN"));
         let error = config(&login).unwrap_err();
         assert!(error.contains("--brokers (TALLY_BROKERS): missing") && !error.contains("canary"), "{error}");
     }

@@ -10,18 +10,22 @@
 //!
 //! All reads are consistent. Beside them, relays write canaries into the table `likes`.
 
-mod canary;
 mod config;
 mod losses;
 mod partitions;
 mod shards;
+
+use tally_core::ids::ReservedKey;
+use tally_core::ports::Outcome;
+use tally_core::relay::Canary;
 
 pub use self::config::Config;
 pub use self::losses::{Loss, Losses};
 pub(super) use self::partitions::{decode_standing, encode_standing};
 pub use self::shards::StoredShard;
 use super::connection::Connection;
-use super::items::Items;
+use super::item::{item, number, text};
+use super::table::Table;
 
 /// What is stored of the log `changes`.
 #[derive(Clone, Debug)]
@@ -35,11 +39,17 @@ impl Changes {
         Self { connection: connection.clone() }
     }
 
-    fn table(&self) -> &str {
-        &self.connection.tables.checkpoints
+    /// Writes a canary into the table `likes`: a row by which relays see how late the stream is. Safe to repeat, also late: it
+    /// says a time before its first copy was written.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn write_canary(&self, canary: Canary) -> Outcome<()> {
+        let key = item! { "pk": text(canary.key().to_string()), "user_id": text(ReservedKey::Canary.to_string()) };
+        self.connection.likes().update(key, "SET #to=:at", [(":at", number(canary.at))]).await.map(|_| ())
     }
 
-    fn items(&self) -> Items<'_> {
-        self.connection.items(self.table())
+    fn table(&self) -> Table<'_> {
+        self.connection.checkpoints()
     }
 }

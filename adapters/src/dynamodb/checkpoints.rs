@@ -1,23 +1,114 @@
-//! The item `config` of the checkpoints table: what the deployment was created with. (Fences, and what is stored of the log
-//! `changes`, have modules of their own.)
+//! What a deployment was created with, over which tables, and in which form it is written: the item `config` of the table
+//! `checkpoints`. (Claims, and what is stored of the log `changes`, have modules of their own.)
 
-mod definitions;
-mod deployment;
+use std::collections::BTreeMap;
 
-pub use deployment::Configuration;
-
+use aws_sdk_dynamodb::types::AttributeValue;
+use tally_core::definitions::{Definitions, Entry};
+use tally_core::fault::Fault;
+use tally_core::format::Format;
+use tally_core::ids::ShardCount;
+use tally_core::milestone::Ladder;
 use tally_core::ports::Outcome;
+use tally_core::time::{Bounds, UnixMillis};
 
+use super::changes::Changes;
 use super::connection::Connection;
-use super::fault::fault;
-use super::item::{Item, Reader, item, text};
-use super::items::Items;
-use super::names::checkpoints::ID;
+use super::counters::Counters;
+use super::item::{Attribute, Item, Reader, item, number, text};
+use super::names::{CHECKPOINTS, COUNTS};
+use super::regions::NamedRegions;
+use super::table::{Conditional, Consistency, Table, Values};
+use super::table_ids::{EMPTIED, SeenTables, TableIds};
+use super::watch::{LOSS, open_loss};
+
+/// The key of the configuration.
+pub(super) const CONFIG: &str = "config";
 
 /// The configuration of a deployment.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     connection: Connection,
+}
+
+/// The key of an item of the table `checkpoints`.
+pub(super) fn key(id: &str) -> Item {
+    item! { "id": text(id) }
+}
+
+/// Every item whose id begins with `prefix`. Reads the whole table, which is small: a claim per Kafka partition, an item per
+/// topic and an item per stream shard of the last days.
+pub(super) async fn under(connection: &Connection, prefix: &str) -> Outcome<Vec<Item>> {
+    let table = connection.checkpoints();
+    let mut found = Vec::new();
+    let mut start = None;
+    loop {
+        let scan = table.scan(None).filter_expression("begins_with(#id,:prefix)").set_exclusive_start_key(start);
+        let scan = scan.expression_attribute_names("#id", "id");
+        let reply = scan.expression_attribute_values(":prefix", text(prefix)).send().await;
+        let reply = reply.map_err(|error| table.fault(&error))?;
+        found.extend(reply.items.unwrap_or_default());
+        start = reply.last_evaluated_key;
+        if start.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+fn encode_definitions(definitions: &Definitions) -> AttributeValue {
+    let entry = |entry: Entry| {
+        AttributeValue::M(item! {
+            "name": text(entry.name),
+            "kind": text(entry.kind),
+            "add": text(entry.add),
+            "remove": entry.remove.map(text),
+            "subject": entry.subject.map(text),
+            "member": entry.member.map(text),
+            "topic": entry.topic.map(text),
+        })
+    };
+    AttributeValue::L(definitions.iter().map(|definition| entry(Entry::from(definition))).collect())
+}
+
+/// Reads the list; where there is none there are likes alone.
+fn decode_definitions(reader: &Reader<'_>) -> Outcome<Definitions> {
+    let Some(entries) = reader.get::<Option<Vec<Entry>>>("counters")? else { return Ok(Definitions::likes_alone()) };
+    Definitions::new(&entries).map_err(|error| reader.malformed("counters", error))
+}
+
+impl Attribute for Entry {
+    fn read(value: &AttributeValue) -> Result<Self, String> {
+        let mut fields = BTreeMap::<String, String>::read(value)?;
+        let mut required = |name: &str| fields.remove(name).ok_or_else(|| format!("{name} is missing"));
+        let (name, kind, add) = (required("name")?, required("kind")?, required("add")?);
+        let mut field = |name: &str| fields.remove(name);
+        let (remove, subject) = (field("remove"), field("subject"));
+        Ok(Self { name, kind, add, remove, subject, member: field("member"), topic: field("topic") })
+    }
+}
+
+/// A configuration, as an operator has kept it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    pub shards: ShardCount,
+    pub definitions: Definitions,
+    pub ladder: Ladder,
+}
+
+/// What one look at the configuration and at the tables shows.
+pub(super) struct Look {
+    pub(super) format: Option<Format>,
+    pub(super) shards: Option<ShardCount>,
+    pub(super) tables: SeenTables,
+    /// When other tables were adopted last.
+    pub(super) adopted: Option<String>,
+}
+
+impl Look {
+    /// Whether everything is as this build left it, with this many shards.
+    pub(super) fn is_as(&self, shards: ShardCount) -> bool {
+        self.format == Some(Format::written()) && self.shards == Some(shards) && self.tables.is_whole()
+    }
 }
 
 impl Checkpoints {
@@ -26,44 +117,215 @@ impl Checkpoints {
         Self { connection: connection.clone() }
     }
 
-    fn table(&self) -> &str {
-        &self.connection.tables.checkpoints
+    fn table(&self) -> Table<'_> {
+        self.connection.checkpoints()
     }
 
-    fn items(&self) -> Items<'_> {
-        self.connection.items(self.table())
+    fn shard_count(&self, config: &Item) -> Outcome<ShardCount> {
+        self.table().reader(config).get("shards")
+    }
+
+    /// The item, read consistently.
+    async fn stored(&self) -> Outcome<Option<Item>> {
+        self.table().get(key(CONFIG), Consistency::Strong).await
+    }
+
+    /// Looks at the tables, and at what the configuration says of them. What this build cannot read of it is passed over: it
+    /// may be in another format.
+    pub(super) async fn look(&self, consistency: Consistency) -> Outcome<Look> {
+        let present = TableIds::present(&self.connection).await?;
+        let config = if present.has(CHECKPOINTS) { self.table().get(key(CONFIG), consistency).await? } else { None };
+        let tables = SeenTables {
+            prefix: self.connection.tables.prefix.clone(),
+            stored: config.as_ref().map(TableIds::decode),
+            present,
+            is_emptied: false,
+        };
+        let shards = config.as_ref().and_then(|config| self.shard_count(config).ok());
+        let adopted = config.as_ref().and_then(|config| config.get("adopted")?.as_n().ok().cloned());
+        Ok(Look { format: config.as_ref().map(format_of), shards, tables, adopted })
+    }
+
+    /// The tables that are there, if all are.
+    async fn all_tables(&self) -> Outcome<TableIds> {
+        let present = TableIds::present(&self.connection).await?;
+        let missing = present.missing().join(" and ");
+        let fault = || Fault::Transient(format!("{missing}: there is no such table"));
+        if missing.is_empty() { Ok(present) } else { Err(fault()) }
+    }
+
+    /// Which tables the configuration names and which there are, for those who may have to [adopt](Self::adopt_tables) them.
+    ///
+    /// # Errors
+    /// A table cannot be looked at.
+    pub async fn seen_tables(&self) -> Outcome<SeenTables> {
+        let tables = self.look(Consistency::Strong).await?.tables;
+        let is_emptied =
+            tables.is_same(COUNTS) && !Counters::new(&self.connection).has_reserved(Consistency::Strong).await?;
+        Ok(SeenTables { is_emptied, ..tables })
+    }
+
+    /// Goes on with the tables that are there, if everything still is as `seen`; whether it is. A loss is stored before for each
+    /// table that is another one, since what others know of its content is wrong. Safe to repeat: what has to be there is another
+    /// afterwards, and a repetition finds nothing to do.
+    ///
+    /// # Errors
+    /// A table is missing, or there is no configuration: [`put_config`](Self::put_config) writes one. The store takes no write.
+    pub async fn adopt_tables(&self, seen: &SeenTables, now: UnixMillis) -> Outcome<bool> {
+        let Some(stored) = &seen.stored else {
+            return Err(Fault::Fatal(format!("{}: there is no `config` to name the tables in", self.table().name)));
+        };
+        let missing = seen.present.missing().join(" and ");
+        if !missing.is_empty() {
+            return Err(Fault::Fatal(format!("{missing}: there is no such table to go on with")));
+        }
+        if self.seen_tables().await? != *seen {
+            return Ok(false);
+        }
+        let changes = Changes::new(&self.connection);
+        for problem in seen.problems() {
+            open_loss(&changes, now, &problem.lost).await?;
+        }
+        if seen.is_emptied {
+            // It may not be for the first time.
+            changes.open_new_loss(now, LOSS, EMPTIED).await?;
+        }
+        let now = self.connection.store_clock().now(now).plus(Bounds::BELIEVED);
+        Counters::new(&self.connection).put_reserved_since(now).await?;
+        let mut values = Values::from([(":tables", seen.present.encode()), (":now", number(now))]);
+        let stands = values.same("tables", (!stored.0.is_empty()).then(|| stored.encode()));
+        let condition = format!("attribute_exists(#id) AND {stands}");
+        let update = "SET #tables=:tables,#adopted=:now";
+        let adopted = self.table().update_if(key(CONFIG), update, &condition, values).await?;
+        // An earlier copy may have been carried out.
+        let (Conditional::Done(config) | Conditional::Refused(Some(config))) = adopted else { return Ok(false) };
+        Ok(TableIds::decode(&config) == seen.present)
+    }
+
+    /// Writes the configuration where there is none, over the tables that are there; whether it did. A loss is stored before:
+    /// nothing is known of what the tables hold. Safe to repeat: what is there stays, and one more loss does no harm.
+    ///
+    /// # Errors
+    /// A table is missing, or the store takes no write.
+    pub async fn put_config(&self, of: &Configuration, now: UnixMillis) -> Outcome<bool> {
+        if self.stored().await?.is_some() {
+            return Ok(false);
+        }
+        Changes::new(&self.connection).open_new_loss(now, LOSS, "the configuration was lost").await?;
+        let config = item! {
+            "shards": number(of.shards),
+            "adopted": number(now),
+            "counters": (of.definitions != Definitions::likes_alone()).then(|| encode_definitions(&of.definitions)),
+            "milestones": (!of.ladder.is_empty()).then(|| text(of.ladder.to_string())),
+        };
+        self.put_new_config(config).await
+    }
+
+    /// Writes the configuration of a deployment that has none; whether it did. Safe to repeat: what is there stays.
+    async fn put_new_config(&self, mut config: Item) -> Outcome<bool> {
+        let tables = self.all_tables().await?;
+        // Before it is there, no process takes an absent counter for 0.
+        Counters::new(&self.connection).put_reserved().await?;
+        config.extend(item! { "id": text(CONFIG), "format": text(Format::WRITTEN), "tables": tables.encode() });
+        Ok(self.table().put_if(config, "attribute_not_exists(#id)", []).await?.is_done())
     }
 }
 
-/// The key of an item of the table `checkpoints`.
-pub(super) fn key(id: &str) -> Item {
-    item([(ID, text(id))])
+/// What a configuration states; the first format where it states none.
+fn format_of(config: &Item) -> Format {
+    match config.get("format") {
+        None => Format::FIRST,
+        Some(AttributeValue::N(digits)) => digits.parse().map_or(Format::Other, Format::Number),
+        Some(AttributeValue::S(name)) => Format::Named(name.clone()),
+        Some(_) => Format::Other,
+    }
 }
 
-/// Every item whose id begins with `prefix`, with the rest of its id. Reads the whole table, which is small: a claim
-/// per Kafka partition, an item per topic and an item per stream shard of the last days.
-pub(super) async fn under(connection: &Connection, prefix: &str) -> Outcome<Vec<(String, Item)>> {
-    let table = &connection.tables.checkpoints;
-    let mut found = Vec::new();
-    let mut start = None;
-    loop {
-        let scan = connection
-            .client
-            .scan()
-            .table_name(table)
-            .filter_expression("begins_with(#id,:prefix)")
-            .expression_attribute_names("#id", ID)
-            .expression_attribute_values(":prefix", text(prefix))
-            .set_exclusive_start_key(start)
-            .consistent_read(true);
-        let reply = scan.send().await.map_err(|error| fault(table, &error))?;
-        for item in reply.items.unwrap_or_default() {
-            let id = Reader::new(table, &item).required_text(ID)?;
-            found.push((id.strip_prefix(prefix).unwrap_or(id).to_owned(), item));
+impl Checkpoints {
+    /// What the deployment was created with, created now with `shards`, or the default, if it was not. The answer may
+    /// differ from `shards`, and then decides. A deployment that states no format states the first one from now on. Safe to
+    /// repeat: what is there stays.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn config(&self, shards: Option<ShardCount>) -> Outcome<ShardCount> {
+        if let Some(found) = self.stored().await? {
+            return self.shard_count(&found);
         }
-        start = reply.last_evaluated_key;
-        if start.is_none() {
-            return Ok(found);
-        }
+        let wanted = shards.unwrap_or(ShardCount::DEFAULT);
+        self.put_new_config(item! { "shards": number(wanted) }).await?;
+        self.shard_count(&self.stored().await?.unwrap_or_default())
+    }
+
+    /// What the deployment was created with, read consistently; `None` before it was. For processes that only read: they
+    /// must not decide what others are about to.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn deployed(&self) -> Outcome<Option<ShardCount>> {
+        self.stored().await?.map(|found| self.shard_count(&found)).transpose()
+    }
+
+    /// In which format the deployment is written, read consistently; `None` before it was created.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn format(&self) -> Outcome<Option<Format>> {
+        Ok(self.stored().await?.as_ref().map(format_of))
+    }
+
+    /// The deployment's counters, read consistently; likes alone where none were defined.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn definitions(&self) -> Outcome<Definitions> {
+        Ok(self.defined().await?.0)
+    }
+
+    /// The same, and the Regions whose counts are added up, in one read.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn defined(&self) -> Outcome<(Definitions, NamedRegions)> {
+        let found = self.stored().await?.unwrap_or_default();
+        let reader = self.table().reader(&found);
+        Ok((decode_definitions(&reader)?, NamedRegions::decode(&reader)?))
+    }
+
+    /// Replaces the counters `seen` by `to`, which has the same ones first; `false` where others stand. Safe to repeat: a
+    /// repetition after a success answers `false`.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
+        let stands = (*seen != Definitions::likes_alone()).then(|| encode_definitions(seen));
+        self.replace("counters", stands, encode_definitions(to)).await
+    }
+
+    /// Puts `to` in the place of an attribute that is still as `seen`; whether it did.
+    async fn replace(&self, name: &str, seen: Option<AttributeValue>, to: AttributeValue) -> Outcome<bool> {
+        let mut values = Values::from([(":to", to)]);
+        let condition = format!("attribute_exists(#id) AND {}", values.same(name, seen));
+        let update = format!("SET #{name}=:to");
+        Ok(self.table().update_if(key(CONFIG), &update, &condition, values).await?.is_done())
+    }
+
+    /// The deployment's ladder, read consistently; an empty one where there is none.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn ladder(&self) -> Outcome<Ladder> {
+        let found = self.stored().await?.unwrap_or_default();
+        Ok(self.table().reader(&found).get::<Option<_>>("milestones")?.unwrap_or_default())
+    }
+
+    /// Replaces the ladder `seen` by `to`, which goes on from it; `false` where another stands, or there is no deployment.
+    /// Safe to repeat: a repetition after a success answers `false`.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn raise_ladder(&self, seen: &Ladder, to: &Ladder) -> Outcome<bool> {
+        let stands = (!seen.is_empty()).then(|| text(seen.to_string()));
+        self.replace("milestones", stands, text(to.to_string())).await
     }
 }

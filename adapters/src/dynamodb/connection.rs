@@ -1,8 +1,5 @@
 //! The SDK's clients, set up once and shared by every port.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher as _, Hasher as _};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,16 +17,66 @@ use aws_types::sdk_config::Builder;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
-use tally_service::StoreClock;
+use tally_service::{Chance, StoreClock};
 use tokio::time::Instant;
 
-use super::clock::ReadDate;
+use super::clock::{ReadDate, SigningTime};
 use super::fault::in_one_line;
 use super::instance;
 use super::names::Tables;
-use super::settings::{Access, Settings};
-use super::signing::SigningTime;
-use super::tables_watch::TablesWatch;
+use super::watch::TablesWatch;
+
+/// Where requests are signed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The standard chain: environment, profile, container or instance role.
+    Environment,
+    /// A name and a secret that protect nothing, for engines on this machine that accept any. Chosen, never fallen
+    /// back to.
+    Local,
+}
+
+/// How the clients behave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Stands before every table's name.
+    pub table_prefix: String,
+    /// Another endpoint than the standard variables or the Region name.
+    pub endpoint: Option<String>,
+    /// Another Region than the standard variables name.
+    pub region: Option<String>,
+    /// Where requests are signed from.
+    pub access: Access,
+    /// How often a call is tried, the first time included.
+    pub attempts: u32,
+    /// How long one attempt may take.
+    pub attempt_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let attempt_timeout = Duration::from_secs(3);
+        Self {
+            table_prefix: String::new(),
+            endpoint: None,
+            region: None,
+            access: Access::Environment,
+            attempts: 3,
+            attempt_timeout,
+        }
+    }
+}
+
+impl Settings {
+    /// How long a connection may take.
+    const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// For an engine on this machine that checks no credentials.
+    pub fn local(table_prefix: &str) -> Self {
+        let region = Some("us-east-1".to_owned());
+        Self { table_prefix: table_prefix.to_owned(), region, access: Access::Local, ..Self::default() }
+    }
+}
 
 /// Clients and table names. Cloning it is cheap and shares them.
 #[derive(Clone, Debug)]
@@ -37,9 +84,7 @@ pub struct Connection {
     pub(super) tables: Arc<Tables>,
     /// Repeats what timed out or was throttled, a bounded number of times.
     pub(super) client: aws_sdk_dynamodb::Client,
-    /// Sends every request once, for writes whose repetition has to be decided by the caller.
-    pub(super) once: aws_sdk_dynamodb::Client,
-    /// The same, whose requests are signed by the store's clock.
+    /// Sends every request once, signed by the store's clock: for writes whose repetition has to be decided by the caller.
     pub(super) by_store_clock: aws_sdk_dynamodb::Client,
     pub(super) streams: aws_sdk_dynamodbstreams::Client,
     /// What tells these tables from those of any other deployment, once they were checked.
@@ -47,7 +92,8 @@ pub struct Connection {
     /// What is wrong with the tables, as far as this process has seen.
     pub(super) watch: TablesWatch,
     store_clock: StoreClock,
-    pub(super) jitter: Jitter,
+    /// How much of a wait is waited.
+    pub(super) jitter: Chance,
     region: Option<Region>,
     credentials: Option<SharedCredentialsProvider>,
 }
@@ -69,7 +115,7 @@ impl Connection {
             Access::Environment => standard(settings).await,
             Access::Local => local(settings).http_client(aws_smithy_http_client::Builder::new().build_http()).build(),
         };
-        Self::over(&config, settings, RandomState::new().build_hasher().finish())
+        Self::over(&config, settings, Chance::from_entropy())
     }
 
     /// Over an HTTP client that needs no network, such as an emulator's in this process. Sleeps and time-outs follow
@@ -83,7 +129,7 @@ impl Connection {
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .http_client(http)
             .build();
-        Self::over(&config, settings, began.0)
+        Self::over(&config, settings, Chance::seeded(began.0))
     }
 
     /// What tells this deployment from any other: the resource name of its likes table, account and region included. Known
@@ -133,25 +179,25 @@ impl Connection {
         &self.tables
     }
 
-    fn over(config: &SdkConfig, settings: &Settings, seed: u64) -> Self {
+    fn over(config: &SdkConfig, settings: &Settings, jitter: Chance) -> Self {
         let store_clock = StoreClock::default();
         let tables = || aws_sdk_dynamodb::config::Builder::from(config).interceptor(ReadDate(store_clock.clone()));
-        let once = || tables().retry_config(RetryConfig::disabled());
         let local = config.time_source().unwrap_or_default();
-        let by_store_clock =
-            once().time_source(SigningTime { store: store_clock.clone(), local }).disable_clock_skew_correction(true);
+        let by_store_clock = tables()
+            .retry_config(RetryConfig::disabled())
+            .time_source(SigningTime { store: store_clock.clone(), local });
+        let by_store_clock = by_store_clock.disable_clock_skew_correction(true);
         let streams = aws_sdk_dynamodbstreams::config::Builder::from(config);
         let streams = streams.interceptor(ReadDate(store_clock.clone())).build();
         Self {
             tables: Arc::new(Tables::with_prefix(&settings.table_prefix)),
             client: aws_sdk_dynamodb::Client::from_conf(tables().build()),
-            once: aws_sdk_dynamodb::Client::from_conf(once().build()),
             by_store_clock: aws_sdk_dynamodb::Client::from_conf(by_store_clock.build()),
             streams: aws_sdk_dynamodbstreams::Client::from_conf(streams),
             deployment: Arc::default(),
             watch: TablesWatch::default(),
             store_clock,
-            jitter: Jitter::seeded(seed),
+            jitter,
             region: config.region().cloned(),
             credentials: config.credentials_provider(),
         }
@@ -203,7 +249,7 @@ fn retries(settings: &Settings) -> RetryConfig {
 
 fn timeouts(settings: &Settings) -> TimeoutConfig {
     TimeoutConfig::builder()
-        .connect_timeout(settings.connect_timeout)
+        .connect_timeout(Settings::CONNECT_TIMEOUT)
         .operation_attempt_timeout(settings.attempt_timeout)
         .build()
 }
@@ -227,21 +273,52 @@ impl TimeSource for TokioTime {
     }
 }
 
-/// How much of a wait is waited: drawn anew each time, by no two processes alike unless they are given one seed.
-#[derive(Clone, Debug)]
-pub(super) struct Jitter(Arc<AtomicU64>);
+/// A service for tests of what goes over the wire.
+#[cfg(test)]
+pub(super) mod told {
+    use std::collections::VecDeque;
+    use std::sync::{Arc, Mutex};
 
-impl Jitter {
-    pub(super) fn seeded(seed: u64) -> Self {
-        Self(Arc::new(AtomicU64::new(seed)))
+    use aws_smithy_runtime_api::client::http::{
+        HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+    };
+    use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+    use aws_smithy_runtime_api::client::result::ConnectorError;
+    use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+    use aws_smithy_types::body::SdkBody;
+    use serde_json::Value;
+
+    /// A service that says what it is told to, and breaks the connection once it has said everything.
+    #[derive(Clone, Debug)]
+    pub(in crate::dynamodb) struct Told {
+        answers: Arc<Mutex<VecDeque<(u16, &'static str)>>>,
+        asked: Arc<Mutex<Vec<Value>>>,
     }
 
-    /// From 0 up to 1: SplitMix64.
-    pub(super) fn fraction(&self) -> f64 {
-        const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut bits = self.0.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        f64::from(u32::try_from(bits >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
+    impl Told {
+        pub(in crate::dynamodb) fn new(answers: &[(u16, &'static str)]) -> Self {
+            Self { answers: Arc::new(Mutex::new(answers.iter().copied().collect())), asked: Arc::default() }
+        }
+
+        /// The bodies of the requests so far.
+        pub(in crate::dynamodb) fn asked(&self) -> Vec<Value> {
+            self.asked.lock().unwrap().clone()
+        }
+    }
+
+    impl HttpClient for Told {
+        fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+            SharedHttpConnector::new(self.clone())
+        }
+    }
+
+    impl HttpConnector for Told {
+        fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+            self.asked.lock().unwrap().push(serde_json::from_slice(request.body().bytes().unwrap()).unwrap());
+            HttpConnectorFuture::ready(match self.answers.lock().unwrap().pop_front() {
+                Some((status, body)) => Ok(HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body))),
+                None => Err(ConnectorError::io("connection reset".into())),
+            })
+        }
     }
 }

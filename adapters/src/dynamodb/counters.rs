@@ -17,15 +17,12 @@
 
 mod crossing;
 mod item;
-mod scan;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aws_sdk_dynamodb::types::{BatchStatementErrorCodeEnum as Code, BatchStatementResponse};
-use tally_core::fault::Fault;
 use tally_core::fold::Counter;
-use tally_core::ids::CounterId;
+use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
@@ -33,13 +30,14 @@ pub use self::crossing::Crossed;
 pub(super) use self::item::encode;
 pub use self::update::Update;
 use super::connection::Connection;
-use super::expression::Aliases;
-use super::fault::{fault, of_statement};
-use super::get::{self, Consistency};
-use super::item::{Item, Reader, item as attributes, number, text};
-use super::items::Conditional;
+use super::cursor::{Cursor, Page, Segment};
+use super::fault::unless_refused;
+use super::item::{Item, item, number, text};
 use super::names::COUNTS;
-use super::names::counts::{POST_ID, RESERVED_ROW, SINCE};
+use super::table::{Conditional, Consistency, Table};
+
+/// The key of the reserved row: no post's id holds a control character.
+const RESERVED_ROW: &str = "\u{1}reserved";
 
 /// The table `like_counts`.
 #[derive(Clone, Debug)]
@@ -61,16 +59,7 @@ pub struct Read {
 }
 
 /// What became of one update of a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// The counter is as the update says.
-    Stored,
-    /// The counter is another one than the update names: as it is now, or `None` where it is absent or has to be read.
-    /// A copy of the update may have been carried out before.
-    Refused(Option<Counter>),
-    /// [`Fault::Transient`]: it is not known whether it was carried out. Any other fault: it was not.
-    Failed(Fault),
-}
+pub type Written = super::statement::Written<Counter>;
 
 impl Counters {
     /// How many updates one request takes.
@@ -81,12 +70,12 @@ impl Counters {
         Self { connection: connection.clone() }
     }
 
-    fn table(&self) -> &str {
-        &self.connection.tables.counts
+    fn table(&self) -> Table<'_> {
+        self.connection.counts()
     }
 
     fn decoded(&self, item: &Item) -> Outcome<Counter> {
-        item::decode(&Reader::new(self.table(), item), item)
+        item::decode(&self.table().reader(item))
     }
 
     /// Reads counters. Where one is absent, the reserved row is read after it.
@@ -97,22 +86,23 @@ impl Counters {
         let distinct: BTreeMap<_, &CounterId> = ids.iter().map(|id| (id.stored(), id)).collect();
         let keys: Vec<Item> = distinct.keys().map(|stored| key(stored)).collect();
         let mut counters = BTreeMap::new();
-        for item in get::items(&self.connection, self.table(), &keys, consistency).await? {
-            let reader = Reader::new(self.table(), &item);
-            let id = distinct.get(reader.required_text(POST_ID)?);
-            let id = *id.ok_or_else(|| reader.malformed(POST_ID, "it was not asked for"))?;
+        for item in self.table().get_all(&keys, consistency).await? {
+            let reader = self.table().reader(&item);
+            let id = *distinct
+                .get(reader.text("post_id")?)
+                .ok_or_else(|| reader.malformed("post_id", "it was not asked for"))?;
             counters.insert(id.clone(), self.decoded(&item));
         }
         if counters.len() == distinct.len() {
             return Ok(Read { counters, reserved: true, since: None });
         }
         let row = self.reserved_row(consistency).await?;
-        let since = row.as_ref().map(|row| Reader::new(self.table(), row).number(SINCE)).transpose()?.flatten();
-        Ok(Read { counters, reserved: row.is_some(), since: since.map(UnixMillis) })
+        let since = row.as_ref().map(|row| self.table().reader(row).get("since")).transpose()?.flatten();
+        Ok(Read { counters, reserved: row.is_some(), since })
     }
 
     async fn reserved_row(&self, consistency: Consistency) -> Outcome<Option<Item>> {
-        self.connection.items(self.table()).get_as(key(RESERVED_ROW), consistency).await
+        self.table().get(key(RESERVED_ROW), consistency).await
     }
 
     /// Whether the reserved row is there.
@@ -128,7 +118,7 @@ impl Counters {
     /// # Errors
     /// The table takes no write.
     pub async fn put_reserved(&self) -> Outcome<()> {
-        self.connection.items(self.table()).put(key(RESERVED_ROW)).await
+        self.table().put(key(RESERVED_ROW)).await
     }
 
     /// Puts the reserved row in the place of one that was lost, once that is a loss that is open. Safe to repeat: a later time
@@ -137,9 +127,7 @@ impl Counters {
     /// # Errors
     /// The table takes no write.
     pub async fn put_reserved_since(&self, since: UnixMillis) -> Outcome<()> {
-        let mut row = key(RESERVED_ROW);
-        row.insert(SINCE.to_owned(), number(since));
-        self.connection.items(self.table()).put(row).await
+        self.table().put(item! { "post_id": text(RESERVED_ROW), "since": number(since) }).await
     }
 
     /// Puts the reserved row of a new deployment where it is already; whether there is one. Safe to repeat: it is always the
@@ -148,10 +136,8 @@ impl Counters {
     /// # Errors
     /// The table takes no write.
     pub async fn renew_reserved(&self) -> Outcome<bool> {
-        let mut say = Aliases::default();
-        let condition =
-            format!("attribute_exists({}) AND attribute_not_exists({})", say.name(POST_ID), say.name(SINCE));
-        let put = self.connection.items(self.table()).put_if(key(RESERVED_ROW), say, condition).await?;
+        let condition = "attribute_exists(#post_id) AND attribute_not_exists(#since)";
+        let put = self.table().put_if(key(RESERVED_ROW), condition, []).await?;
         Ok(!matches!(put, Conditional::Refused(None)))
     }
 
@@ -174,29 +160,41 @@ impl Counters {
             return Ok(Vec::new());
         }
         self.connection.watch.open_to(COUNTS)?;
-        let statements = updates.iter().map(|update| update.statement(self.table())).collect();
+        let statements = updates.iter().map(|update| update.statement(self.table().name)).collect();
         let sent = self.connection.client.batch_execute_statement().set_statements(Some(statements)).send().await;
-        let outcomes = sent.map_err(|error| fault(self.table(), &error))?.responses.unwrap_or_default();
-        if outcomes.len() != updates.len() {
-            let (answered, asked) = (outcomes.len(), updates.len());
-            return Err(Fault::Transient(format!("{}: {answered} answers to {asked} statements", self.table())));
-        }
-        Ok(outcomes.iter().map(|outcome| self.written(outcome)).collect())
+        let outcomes = self.table().outcomes(updates.len(), sent)?;
+        Ok(outcomes.into_iter().map(|sent| Written::of(sent, |item| self.decoded(item))).collect())
     }
 
-    fn written(&self, outcome: &BatchStatementResponse) -> Written {
-        let Some(error) = outcome.error() else { return Written::Stored };
-        match error.code() {
-            Some(Code::DuplicateItem) => Written::Refused(None),
-            Some(Code::ConditionalCheckFailed) => {
-                let stands = error.item().filter(|item| !item.is_empty()).map(|item| self.decoded(item));
-                stands.transpose().map_or_else(Written::Failed, Written::Refused)
-            }
-            _ => Written::Failed(of_statement(self.table(), error)),
-        }
+    /// One page of a scan, read consistently: each counter, or why its item cannot be read. What has no counter's key is
+    /// passed over.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<(CounterId, Outcome<Counter>)>> {
+        let counter = |item: &Item| Some((item.get("post_id")?.as_s().ok()?.parse().ok()?, self.decoded(item)));
+        let page = self.table().scan_page(segment, None, &["post_id"], after).await?;
+        page.read(|items| Ok(items.iter().filter_map(counter).collect()))
     }
 }
 
 fn key(id: &str) -> Item {
-    attributes([(POST_ID, text(id))])
+    item! { "post_id": text(id) }
+}
+
+/// A counter put wrong on purpose, for a local stack and tests: what a careless operator would do by hand. Adds `by` to the total
+/// and to shard 0 of the counter of `post`; `false` where the post has no counter. Repeated it would add again, so it is sent once.
+pub async fn inject_drift(connection: &Connection, post: &PostId, by: i64) -> Outcome<bool> {
+    let table = connection.counts().name;
+    let sent = connection
+        .by_store_clock
+        .update_item()
+        .table_name(table)
+        .key("post_id", text(post.to_string()))
+        .update_expression("ADD likes :by, s0 :by")
+        .condition_expression("attribute_exists(version)")
+        .expression_attribute_values(":by", number(by))
+        .send()
+        .await;
+    Ok(unless_refused(table, sent)?.is_some())
 }

@@ -1,11 +1,13 @@
 //! Long answers: the parts of a scan, the pages of an answer, and where it goes on: the last key seen, as one text that another
 //! process can use too.
 
-use aws_sdk_dynamodb::types::{AttributeValue, ConsumedCapacity};
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::types::{ConsumedCapacity, ReturnConsumedCapacity};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
-use super::item::{Item, Reader, item, text};
+use super::item::{Item, Reader, text};
+use super::table::Table;
 
 /// A part of a long answer, and where the next begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,58 +33,114 @@ pub struct Segment {
     pub of: u32,
 }
 
-/// The cursor behind the key `last` of a table with a partition key alone, or of a query of one partition.
-pub(super) fn after_one(table: &str, name: &str, last: Option<&Item>) -> Outcome<Option<Cursor>> {
-    last.map(|last| Ok(Cursor(Reader::new(table, last).required_text(name)?.to_owned()))).transpose()
+impl Cursor {
+    /// The cursor behind the key `last`, whose parts are called `names`: of one part that text, of two the length of the first in
+    /// bytes, and both.
+    pub(super) fn behind(table: Table<'_>, names: &[&str], last: Option<&Item>) -> Outcome<Option<Self>> {
+        let Some(last) = last else { return Ok(None) };
+        let part = |name: &&str| Reader { table: table.name, item: last }.text(name);
+        let parts = names.iter().map(part).collect::<Outcome<Vec<_>>>()?;
+        let length = parts[1..].first().map(|_| format!("{}:", parts[0].len()));
+        Ok(Some(Self(length.unwrap_or_default() + &parts.concat())))
+    }
+
+    /// The key that it was made of.
+    pub(super) fn start(&self, names: &[&str]) -> Outcome<Item> {
+        let parts = || {
+            if names.len() == 1 {
+                return Some(vec![self.0.as_str()]);
+            }
+            let (length, parts) = self.0.split_once(':')?;
+            let (first, second) = parts.split_at_checked(length.parse().ok()?)?;
+            Some(vec![first, second])
+        };
+        let parts = parts().ok_or_else(|| Fault::Poison("a cursor that this call never gave".to_owned()))?;
+        Ok(names.iter().zip(parts).map(|(name, part)| ((*name).to_owned(), text(part))).collect())
+    }
 }
 
-/// The cursor behind the key `last`: the length of its first part in bytes, and both parts.
-pub(super) fn after_two(table: &str, names: [&str; 2], last: Option<&Item>) -> Outcome<Option<Cursor>> {
-    let Some(last) = last else { return Ok(None) };
-    let reader = Reader::new(table, last);
-    let (first, second) = (reader.required_text(names[0])?, reader.required_text(names[1])?);
-    Ok(Some(Cursor(format!("{}:{first}{second}", first.len()))))
+impl<T> Page<T> {
+    /// The same page with what its items are read as.
+    pub(super) fn read<U>(self, read: impl FnOnce(Vec<T>) -> Outcome<Vec<U>>) -> Outcome<Page<U>> {
+        Ok(Page { items: read(self.items)?, next: self.next, half_units: self.half_units })
+    }
 }
 
-/// The start key of a cursor made by [`after_two`].
-pub(super) fn start_two(names: [&str; 2], cursor: &Cursor) -> Outcome<Item> {
-    let parts = || {
-        let (length, parts) = cursor.0.split_once(':')?;
-        parts.split_at_checked(length.parse().ok()?)
-    };
-    let (first, second) = parts().ok_or_else(|| Fault::Poison("a cursor that this call never gave".to_owned()))?;
-    Ok(item([(names[0], text(first)), (names[1], text(second))]))
-}
+impl Table<'_> {
+    /// A page of a query of the items under the partition key `pk`, behind `after`; the key's parts are called so.
+    pub(super) async fn query_page(
+        self,
+        query: QueryFluentBuilder,
+        [first, second]: [&str; 2],
+        pk: &str,
+        after: Option<&Cursor>,
+    ) -> Outcome<Page<Item>> {
+        let start =
+            after.map(|after| [(first.to_owned(), text(pk)), (second.to_owned(), text(after.0.as_str()))].into());
+        let query = query.set_exclusive_start_key(start).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let reply = query.send().await.map_err(|error| self.fault(&error))?;
+        let next = Cursor::behind(self, &[second], reply.last_evaluated_key())?;
+        let half_units = half_units(reply.consumed_capacity());
+        Ok(Page { items: reply.items.unwrap_or_default(), next, half_units })
+    }
 
-/// The start key of a cursor made by [`after_one`], with the rest of the key.
-pub(super) fn start_one(name: &str, cursor: &Cursor) -> (String, AttributeValue) {
-    (name.to_owned(), text(cursor.0.as_str()))
+    /// A page of a consistent scan of one part of the table, behind `after`; the key's parts are called `keys`.
+    pub(super) async fn scan_page(
+        self,
+        part: Segment,
+        projection: Option<&str>,
+        keys: &[&str],
+        after: Option<&Cursor>,
+    ) -> Outcome<Page<Item>> {
+        let scan = self
+            .scan(projection)
+            .segment(i32::try_from(part.index).unwrap_or(i32::MAX))
+            .total_segments(i32::try_from(part.of).unwrap_or(i32::MAX))
+            .set_exclusive_start_key(after.map(|after| after.start(keys)).transpose()?)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let reply = scan.send().await.map_err(|error| self.fault(&error))?;
+        let next = Cursor::behind(self, keys, reply.last_evaluated_key())?;
+        let half_units = half_units(reply.consumed_capacity());
+        Ok(Page { items: reply.items.unwrap_or_default(), next, half_units })
+    }
 }
 
 /// What a read cost, in half units: the least the store charges.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a page costs at most some hundred units")]
-pub(super) fn half_units(consumed: Option<&ConsumedCapacity>) -> u64 {
+fn half_units(consumed: Option<&ConsumedCapacity>) -> u64 {
     let units = consumed.and_then(ConsumedCapacity::capacity_units);
     units.map_or(0, |units| (units * 2.0).round().max(0.0) as u64)
 }
 
 #[cfg(test)]
 mod tests {
+    use tally_core::time::UnixMillis;
+
+    use super::super::connection::Connection;
+    use super::super::connection::Settings;
+    use super::super::connection::told::Told;
+    use super::super::item::item;
     use super::*;
 
-    #[test]
-    fn a_cursor_gives_back_the_key_it_was_made_of_whatever_is_in_it() {
+    const KEY: [&str; 2] = ["pk", "user_id"];
+
+    #[tokio::test]
+    async fn a_cursor_gives_back_the_key_it_was_made_of_whatever_is_in_it() {
+        let connection = Connection::in_process(&Settings::local(""), Told::new(&[]), UnixMillis(0));
         for (pk, user) in [("p#0", "u"), ("3:#7", "1:"), ("é\u{1}", "\u{1}recount"), ("p", "日本")] {
-            let key = item([("pk", text(pk)), ("user_id", text(user))]);
-            let cursor = after_two("likes", ["pk", "user_id"], Some(&key)).unwrap().unwrap();
-            assert_eq!(start_two(["pk", "user_id"], &cursor), Ok(key));
+            let key = item! { "pk": text(pk), "user_id": text(user) };
+            let cursor = Cursor::behind(connection.likes(), &KEY, Some(&key)).unwrap().unwrap();
+            assert_eq!(cursor.start(&KEY), Ok(key));
         }
+        let key = item! { "post_id": text("3:p") };
+        let cursor = Cursor::behind(connection.counts(), &["post_id"], Some(&key)).unwrap().unwrap();
+        assert_eq!((cursor.0.as_str(), cursor.start(&["post_id"])), ("3:p", Ok(key)));
     }
 
     #[test]
     fn a_cursor_nobody_gave_is_refused() {
         for text in ["", "x", "9:abc", "-1:abc", "1:é"] {
-            assert!(matches!(start_two(["pk", "user_id"], &Cursor(text.into())), Err(Fault::Poison(_))), "{text}");
+            assert!(matches!(Cursor(text.into()).start(&KEY), Err(Fault::Poison(_))), "{text}");
         }
     }
 }

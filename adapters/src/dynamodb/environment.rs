@@ -1,9 +1,8 @@
 //! What can be wrong with the standard AWS variables, as far as it can be known without asking over a network: the SDK
 //! passes over some of it in silence, and finds the rest at the first request.
 
+use http::Uri;
 use tally_service::Invalid;
-
-use super::check_endpoint;
 
 /// Where another endpoint than the region's own is named.
 const ENDPOINTS: [&str; 3] = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_DYNAMODB_STREAMS"];
@@ -72,6 +71,22 @@ fn is_region(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
+/// Checks that `url` is one of an engine: the SDK takes another for none, and asks the real service.
+///
+/// # Errors
+/// What it has to look like.
+pub fn check_endpoint(url: &str) -> Result<(), &'static str> {
+    let uri = url.parse::<Uri>().ok();
+    let is_endpoint = uri.is_some_and(|uri| {
+        let address = uri.authority().is_some_and(|authority| {
+            let port = authority.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+            !authority.host().is_empty() && authority.as_str() == format!("{}{port}", authority.host()) && port != ":0"
+        });
+        matches!(uri.scheme_str(), Some("http" | "https")) && address
+    });
+    if is_endpoint { Ok(()) } else { Err("not a URL such as http://127.0.0.1:8000") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,5 +136,19 @@ mod tests {
             assert!(said.starts_with(&format!("{name}: not ")) && !said.contains("canary"), "{name}={bad}: {said}");
         }
         assert!(said(&[("AWS_REGION", ""), ("AWS_DEFAULT_REGION", "eu-west-1")], false).starts_with("AWS_REGION: not"));
+    }
+
+    #[test]
+    fn an_endpoint_is_a_scheme_a_host_and_perhaps_a_port() {
+        for good in ["http://127.0.0.1:8000", "http://[::1]:8000/", "https://dynamodb.eu-west-1.amazonaws.com"] {
+            assert_eq!(check_endpoint(good), Ok(()), "{good}");
+        }
+        for bad in ["", "x", "127.0.0.1:8000", "http://", "http://:8000", "http://h:99999", "http://h:0", "http://h:x"]
+        {
+            assert!(check_endpoint(bad).is_err(), "{bad}");
+        }
+        for bad in ["ftp://h", "http://u:p@h:1", "http:// h", "redis://h"] {
+            assert!(check_endpoint(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -5,10 +5,9 @@ use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
 use super::connection::Connection;
-use super::expression::Aliases;
-use super::fault::{fault, unless_refused};
-use super::item::{Item, item, text};
-use super::names::likes::GONE;
+use super::fault::fault;
+use super::item::{Item, number, text};
+use super::table::Table;
 use super::tables::{Shape, check, describe, shapes};
 
 /// Pages of table names that are read in search of deployments.
@@ -81,13 +80,13 @@ impl Connection {
         let mut examined = Vec::new();
         for shape in shapes(self) {
             let form = check(self, &shape).await;
-            let Shape { name: table, keys, expiry } = shape;
+            let Shape { table, keys, expiry } = shape;
             examined.push(Examined {
-                table: table.to_owned(),
+                table: table.name.to_owned(),
                 form,
-                recovery: self.recovers(table).await,
-                protected: self.is_protected(table).await,
-                expires: self.expires(table).await,
+                recovery: self.recovers(table.name).await,
+                protected: self.is_protected(table.name).await,
+                expires: self.expires(table.name).await,
                 expiry,
                 writable: self.may_write(table, keys).await,
             });
@@ -100,7 +99,7 @@ impl Connection {
     /// # Errors
     /// The engine does not say.
     pub async fn tombstones_expire(&self) -> Outcome<bool> {
-        Ok(self.expires(&self.tables.likes).await?.as_deref() == Some(GONE))
+        Ok(self.expires(&self.tables.likes).await?.as_deref() == Some("gone"))
     }
 
     async fn recovers(&self, table: &str) -> Outcome<bool> {
@@ -115,7 +114,7 @@ impl Connection {
         Ok(describe(self, table).await?.deletion_protection_enabled().unwrap_or(false))
     }
 
-    async fn expires(&self, table: &str) -> Outcome<Option<String>> {
+    pub(super) async fn expires(&self, table: &str) -> Outcome<Option<String>> {
         let asked = self.client.describe_time_to_live().table_name(table).send().await;
         let described = asked.map_err(|error| fault(table, &error))?.time_to_live_description;
         let is_on =
@@ -126,28 +125,23 @@ impl Connection {
 
     /// Whether writing is allowed, by a write that changes nothing. Of rows an operator puts markers alone, in batches, which take
     /// no condition: there it deletes a row that is never there. Elsewhere it updates under a condition that no item meets.
-    async fn may_write(&self, table: &str, keys: &[&str]) -> Outcome<bool> {
-        let mut key: Item = item([]);
-        key.extend(keys.iter().map(|name| ((*name).to_owned(), text("\u{1}nothing is ever here"))));
-        let may = if *table == self.tables.likes {
+    async fn may_write(&self, table: Table<'_>, keys: &[&str]) -> Outcome<bool> {
+        let part = |name: &&str| ((*name).to_owned(), text("\u{1}nothing is ever here"));
+        let key: Item = keys.iter().map(part).collect();
+        let may = if *table.name == self.tables.likes {
             let delete = DeleteRequest::builder().set_key(Some(key)).build().expect("the key is set");
             let write = WriteRequest::builder().delete_request(delete).build();
-            let sent = self.client.batch_write_item().request_items(table, vec![write]).send().await;
-            sent.map(|_| true).map_err(|error| fault(table, &error))
+            let sent = self.client.batch_write_item().request_items(table.name, vec![write]).send().await;
+            sent.map(|_| true).map_err(|error| table.fault(&error))
         } else {
-            let mut say = Aliases::default();
-            let first = say.name(keys[0]);
-            let never = format!("attribute_exists({first}) AND attribute_not_exists({first})");
-            let set = format!("SET {}={}", say.name("at"), say.number(1));
-            let (names, values) = say.finish();
-            let update = self.client.update_item().table_name(table).set_key(Some(key)).update_expression(set);
-            let update = update.condition_expression(never).set_expression_attribute_names(names);
-            unless_refused(table, update.set_expression_attribute_values(values).send().await).map(|put| put.is_none())
+            let never = format!("attribute_exists(#{0}) AND attribute_not_exists(#{0})", keys[0]);
+            let update = table.update_if(key, "SET #at=:one", &never, [(":one", number(1))]);
+            update.await.map(|update| !update.is_done())
         };
         match may {
             Ok(true) => Ok(true),
             Ok(false) => {
-                Err(Fault::Fatal(format!("table {table}: a write was taken although its condition cannot hold")))
+                Err(Fault::Fatal(format!("table {}: a write was taken although its condition cannot hold", table.name)))
             }
             Err(Fault::Fatal(said)) if said.contains("AccessDenied") => Ok(false),
             Err(fault) => Err(fault),

@@ -1,4 +1,4 @@
-//! The SDK's errors in our words: [`fault`] for every call, [`cancelled`] for transactions, [`stream`] for the change stream.
+//! The SDK's errors in our words: [`fault`] for every call, [`of_reasons`] for transactions, [`stream`] for the change stream.
 //!
 //! What matters is whether a request may have been carried out. No answer (a time-out, a broken connection, an answer
 //! that cannot be read) and an error of the service's own leave that open; a refusal that names its reason does not.
@@ -6,7 +6,6 @@
 use std::error::Error;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{BatchStatementError, BatchStatementErrorCodeEnum, CancellationReason};
 use tally_core::fault::Fault;
 use tally_core::ports::{Outcome, StreamFault};
@@ -86,76 +85,22 @@ where
     }
 }
 
-/// Why an item of a transaction refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// It did not: another item did.
-    Nothing,
-    /// Its condition did not hold.
-    Condition,
-    /// Another write of the item was under way.
-    Conflict,
-    /// There was no capacity for it.
-    Throttled,
-    /// Its request is not valid.
-    Invalid,
-    /// There is no room for the item.
-    Full,
-    /// Anything else.
-    Other,
-}
-
-/// Why one item of a cancelled transaction refused.
-pub(super) fn refused(reason: &CancellationReason) -> Refused {
-    match reason.code() {
-        None | Some("None") => Refused::Nothing,
-        Some("TransactionConflict") => Refused::Conflict,
-        Some("ProvisionedThroughputExceeded" | "ThrottlingError") => Refused::Throttled,
-        Some("ConditionalCheckFailed") => Refused::Condition,
-        Some("ValidationError") => Refused::Invalid,
-        Some("ItemCollectionSizeLimitExceeded") => Refused::Full,
-        Some(_) => Refused::Other,
-    }
-}
-
-/// How a transaction with conditions of its own failed.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Cancelled {
-    /// Some condition did not hold, perhaps because an earlier copy was carried out.
-    Condition,
-    /// Another write was at one of the items: certainly not carried out.
-    Conflict(Fault),
-    /// Anything else; transient where it is not known whether it was carried out.
-    Fault(Fault),
-}
-
-/// Classes the failure of any other transaction about `what`.
-pub(super) fn cancelled(what: &str, error: &SdkError<TransactWriteItemsError>) -> Cancelled {
-    let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error() else {
-        return Cancelled::Fault(fault(what, error));
-    };
-    let reasons: Vec<Refused> = cancelled.cancellation_reasons().iter().map(refused).collect();
-    let fault = of_reasons(&reasons, format!("{what}: {}", cancelled.message().unwrap_or("transaction cancelled")));
-    match fault {
-        _ if reasons.contains(&Refused::Condition) => Cancelled::Condition,
-        Fault::Transient(_) if reasons.contains(&Refused::Conflict) => Cancelled::Conflict(fault),
-        fault => Cancelled::Fault(fault),
-    }
-}
-
-/// Why a transaction without conditions was cancelled: what is worst of it.
-fn of_reasons(reasons: &[Refused], message: String) -> Fault {
-    let given = |reason| reasons.contains(&reason);
-    if given(Refused::Full) {
-        Fault::Fatal(message)
-    } else if given(Refused::Invalid) {
-        Fault::Poison(message)
-    } else if given(Refused::Other) {
-        Fault::Fatal(message)
-    } else if given(Refused::Throttled) {
-        Fault::Throttled(message)
-    } else {
-        Fault::Transient(message)
+/// Why a transaction about `what` was cancelled, none of whose conditions failed: what is worst of it.
+pub(super) fn of_reasons(what: &str, reasons: &[CancellationReason], said: &str) -> Fault {
+    let message = format!("{what}: {said}");
+    let codes = || reasons.iter().map(|reason| reason.code().unwrap_or("None"));
+    let worst = codes().map(|code| match code {
+        "None" | "TransactionConflict" | "ConditionalCheckFailed" => 0,
+        "ProvisionedThroughputExceeded" | "ThrottlingError" => 1,
+        "ItemCollectionSizeLimitExceeded" => 4,
+        "ValidationError" => 3,
+        _ => 2,
+    });
+    match worst.max().unwrap_or(0) {
+        0 => Fault::Transient(message),
+        1 => Fault::Throttled(message),
+        3 => Fault::Poison(message),
+        _ => Fault::Fatal(message),
     }
 }
 
@@ -172,7 +117,7 @@ pub(super) fn stream<E: Error + ProvideErrorMetadata + 'static>(what: &str, erro
 #[cfg(test)]
 mod tests {
     use aws_sdk_dynamodb::operation::put_item::PutItemError;
-    use aws_sdk_dynamodb::types::error::TransactionCanceledException;
+    use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
     use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
     use aws_smithy_runtime_api::client::result::ConnectorError;
     use aws_smithy_types::body::SdkBody;
@@ -187,19 +132,6 @@ mod tests {
     fn said(status: u16, code: &str, message: &str) -> Fault {
         let meta = ErrorMetadata::builder().code(code).message(message).build();
         fault("likes", &SdkError::service_error(PutItemError::generic(meta), answer(status)))
-    }
-
-    fn cancelled_for(codes: &[&str]) -> TransactionCanceledException {
-        let reasons = codes.iter().map(|code| CancellationReason::builder().code(*code).build());
-        TransactionCanceledException::builder()
-            .set_cancellation_reasons(Some(reasons.collect()))
-            .meta(ErrorMetadata::builder().code("TransactionCanceledException").build())
-            .build()
-    }
-
-    fn transaction(codes: &[&str]) -> SdkError<TransactWriteItemsError> {
-        let cancelled = TransactWriteItemsError::TransactionCanceledException(cancelled_for(codes));
-        SdkError::service_error(cancelled, answer(400))
     }
 
     #[test]
@@ -263,43 +195,23 @@ mod tests {
             refusal(400, meta("TransactionInProgressException")),
         ];
         for silence in silences {
-            let outcome = cancelled("likes", &silence);
-            assert!(matches!(outcome, Cancelled::Fault(Fault::Transient(_))), "{outcome:?}");
+            assert_eq!(fault("likes", &silence).class(), "transient");
         }
     }
 
     #[test]
-    fn every_cancellation_reason_has_its_meaning() {
-        use Refused::{Condition, Conflict, Full, Invalid, Nothing, Other, Throttled};
-        let codes = [
-            ("None", Nothing),
-            ("TransactionConflict", Conflict),
-            ("ProvisionedThroughputExceeded", Throttled),
-            ("ThrottlingError", Throttled),
-            ("ConditionalCheckFailed", Condition),
-            ("ValidationError", Invalid),
-            ("ItemCollectionSizeLimitExceeded", Full),
-            ("DuplicateItem", Other),
-        ];
-        for (code, meaning) in codes {
-            assert_eq!(refused(&CancellationReason::builder().code(code).build()), meaning, "{code}");
-        }
-        assert_eq!(refused(&CancellationReason::builder().build()), Nothing);
-    }
-
-    #[test]
-    fn a_condition_outweighs_every_other_reason_of_a_cancellation() {
-        let class = |codes: &[&str]| match cancelled("counts", &transaction(codes)) {
-            Cancelled::Condition => "condition",
-            Cancelled::Conflict(_) => "conflict",
-            Cancelled::Fault(fault) => fault.class(),
+    fn a_cancelled_transaction_is_classed_by_the_worst_of_its_reasons() {
+        let class = |codes: &[&str]| {
+            let reason = |code: &&str| CancellationReason::builder().code(*code).build();
+            of_reasons("counts", &codes.iter().map(reason).collect::<Vec<_>>(), "cancelled").class()
         };
-        assert_eq!(class(&["TransactionConflict", "ConditionalCheckFailed"]), "condition");
-        assert_eq!(class(&["None", "TransactionConflict"]), "conflict");
+        assert_eq!(class(&["None", "TransactionConflict"]), "transient");
         assert_eq!(class(&["ThrottlingError", "TransactionConflict"]), "throttled");
-        assert_eq!(class(&["ValidationError"]), "poison");
-        assert_eq!(class(&["ItemCollectionSizeLimitExceeded"]), "fatal");
+        assert_eq!(class(&["ProvisionedThroughputExceeded"]), "throttled");
+        assert_eq!(class(&["ValidationError", "DuplicateItem"]), "poison");
+        assert_eq!(class(&["ItemCollectionSizeLimitExceeded", "ValidationError"]), "fatal");
         assert_eq!(class(&["SomethingNobodyHasHeardOf", "TransactionConflict"]), "fatal");
         assert_eq!(class(&[]), "transient");
+        assert_eq!(of_reasons("counts", &[CancellationReason::builder().build()], "").class(), "transient");
     }
 }

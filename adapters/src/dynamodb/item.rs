@@ -1,23 +1,33 @@
 //! Items to and from our types: the only reader of attributes. What cannot be read is a fault that names table, key
 //! and attribute, never a panic.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::fmt::Display;
-use std::str::FromStr;
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use tally_core::changes::{DeploymentId, LossNumber, Place};
 use tally_core::fault::Fault;
+use tally_core::fold::Mark;
+use tally_core::ids::{AuditRun, CounterId, RowKey, Sequence, Shard, ShardCount, StreamShard, UserId};
+use tally_core::milestone::Ladder;
 use tally_core::ports::Outcome;
-
-use super::names::{PK, SK, checkpoints, counts, likes};
+use tally_core::register::{Past, Version};
+use tally_core::time::UnixMillis;
+use tally_core::topic::{Offset, TopicId};
 
 /// An item as the SDK has it.
 pub(super) type Item = HashMap<String, AttributeValue>;
 
-/// An item of these attributes.
-pub(super) fn item<const N: usize>(attributes: [(&str, AttributeValue); N]) -> Item {
-    attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+/// An item of these attributes. A value may be an `Option`: without one the attribute is absent.
+macro_rules! item {
+    ($($name:literal: $value:expr),* $(,)?) => {{
+        let attributes = [$(($name, Option::<aws_sdk_dynamodb::types::AttributeValue>::from($value))),*];
+        let present = attributes.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        present.collect::<$crate::dynamodb::item::Item>()
+    }};
 }
+pub(super) use item;
 
 /// A text attribute.
 pub(super) fn text(value: impl Into<String>) -> AttributeValue {
@@ -29,100 +39,151 @@ pub(super) fn number(value: impl Display) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
+/// A list of numbers.
+pub(super) fn numbers(values: &[impl Display]) -> AttributeValue {
+    AttributeValue::L(values.iter().map(number).collect())
+}
+
+/// A set of numbers, which is absent where it would be empty.
+pub(super) fn number_set(values: &BTreeSet<impl ToString>) -> Option<AttributeValue> {
+    (!values.is_empty()).then(|| AttributeValue::Ns(values.iter().map(ToString::to_string).collect()))
+}
+
 /// A flag attribute.
 pub(super) fn flag(value: bool) -> AttributeValue {
     AttributeValue::Bool(value)
 }
 
+/// What an attribute is read as.
+pub(super) trait Attribute: Sized {
+    /// # Errors
+    /// Why it cannot be read.
+    fn read(value: &AttributeValue) -> Result<Self, String>;
+
+    /// What it says where it is absent; `None` where it has to be there.
+    fn absent() -> Option<Self> {
+        None
+    }
+}
+
+macro_rules! attributes {
+    ($kind:ident, $other:literal: $($type:ty = $read:expr),+ $(,)?) => {$(
+        impl Attribute for $type {
+            fn read(value: &AttributeValue) -> Result<Self, String> {
+                let AttributeValue::$kind(text) = value else { return Err($other.to_owned()) };
+                let read: fn(&str) -> Result<Self, _> = $read;
+                read(text).map_err(|error| error.to_string())
+            }
+        }
+    )+};
+}
+
+attributes! { N, "not a number":
+    u16 = str::parse,
+    u32 = str::parse,
+    u64 = str::parse,
+    i64 = str::parse,
+    Version = str::parse,
+    Offset = |digits| digits.parse().map(Offset),
+    UnixMillis = |digits| digits.parse().map(UnixMillis),
+    LossNumber = |digits| digits.parse().map(LossNumber),
+    Place = |digits| digits.parse().map(Self::from_stored),
+    Mark = |digits| digits.parse().map(Self::from_stored),
+    Shard = |digits| {
+        let shard = digits.parse().ok().and_then(Self::new);
+        shard.ok_or_else(|| format!("no counter has a shard {digits}"))
+    },
+    ShardCount = |digits| {
+        let count = digits.parse().map_err(|error: std::num::ParseIntError| error.to_string())?;
+        Self::new(count).map_err(|error| error.to_string())
+    },
+}
+
+attributes! { S, "not a text":
+    String = |text| Ok::<_, Infallible>(text.to_owned()),
+    TopicId = |text| Ok::<_, Infallible>(Self(text.into())),
+    DeploymentId = |text| Ok::<_, Infallible>(Self(text.into())),
+    StreamShard = |text| Ok::<_, Infallible>(text.into()),
+    AuditRun = str::parse,
+    CounterId = str::parse,
+    Ladder = str::parse,
+    Past = str::parse,
+    RowKey = str::parse,
+    Sequence = str::parse,
+    UserId = str::parse,
+}
+
+impl<T: Attribute> Attribute for Option<T> {
+    fn read(value: &AttributeValue) -> Result<Self, String> {
+        T::read(value).map(Some)
+    }
+
+    fn absent() -> Option<Self> {
+        Some(None)
+    }
+}
+
+impl Attribute for bool {
+    fn read(value: &AttributeValue) -> Result<Self, String> {
+        value.as_bool().copied().map_err(|_| "not a flag".to_owned())
+    }
+
+    fn absent() -> Option<Self> {
+        Some(false)
+    }
+}
+
+impl<T: Attribute> Attribute for Vec<T> {
+    fn read(value: &AttributeValue) -> Result<Self, String> {
+        value.as_l().map_err(|_| "not a list".to_owned())?.iter().map(T::read).collect()
+    }
+}
+
+impl<T: Attribute + Ord> Attribute for BTreeSet<T> {
+    fn read(value: &AttributeValue) -> Result<Self, String> {
+        let numbers = value.as_ns().map_err(|_| "not a set of numbers".to_owned())?;
+        numbers.iter().map(|digits| T::read(&number(digits))).collect()
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self::new())
+    }
+}
+
+impl<T: Attribute> Attribute for BTreeMap<String, T> {
+    fn read(value: &AttributeValue) -> Result<Self, String> {
+        let entries = value.as_m().map_err(|_| "not a map".to_owned())?;
+        let entry = |(name, value): (&String, &AttributeValue)| {
+            Ok((name.clone(), T::read(value).map_err(|why| format!("{name}: {why}"))?))
+        };
+        entries.iter().map(entry).collect()
+    }
+}
+
 /// Reads one item of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
-    table: &'a str,
-    item: &'a Item,
+    pub(super) table: &'a str,
+    pub(super) item: &'a Item,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `item` of `table`.
-    pub(super) fn new(table: &'a str, item: &'a Item) -> Self {
-        Self { table, item }
+    /// An attribute. One that is absent is malformed, unless its type knows what that says.
+    pub(super) fn get<T: Attribute>(&self, name: &str) -> Outcome<T> {
+        let read = match self.item.get(name) {
+            Some(value) => T::read(value),
+            None => T::absent().ok_or_else(|| "missing".to_owned()),
+        };
+        read.map_err(|why| self.malformed(name, why))
     }
 
-    /// A text that may be absent.
-    pub(super) fn text(&self, name: &str) -> Outcome<Option<&'a str>> {
+    /// A text that has to be there, without a copy of it.
+    pub(super) fn text(&self, name: &str) -> Outcome<&'a str> {
         match self.item.get(name) {
-            None => Ok(None),
-            Some(AttributeValue::S(text)) => Ok(Some(text)),
+            Some(AttributeValue::S(text)) => Ok(text),
             Some(_) => Err(self.malformed(name, "not a text")),
+            None => Err(self.malformed(name, "missing")),
         }
-    }
-
-    /// A text that has to be there.
-    pub(super) fn required_text(&self, name: &str) -> Outcome<&'a str> {
-        self.text(name)?.ok_or_else(|| self.malformed(name, "missing"))
-    }
-
-    /// A text of a form of its own.
-    pub(super) fn parsed<T: FromStr<Err: Display>>(&self, name: &str) -> Outcome<Option<T>> {
-        self.text(name)?.map(|text| text.parse().map_err(|error: T::Err| self.malformed(name, error))).transpose()
-    }
-
-    /// A text of a form of its own that has to be there.
-    pub(super) fn required<T: FromStr<Err: Display>>(&self, name: &str) -> Outcome<T> {
-        self.parsed(name)?.ok_or_else(|| self.malformed(name, "missing"))
-    }
-
-    /// A number that may be absent; one that does not fit its type is malformed.
-    pub(super) fn number<T: FromStr<Err: Display>>(&self, name: &str) -> Outcome<Option<T>> {
-        self.item.get(name).map(|value| self.as_number(name, value)).transpose()
-    }
-
-    /// A number that has to be there.
-    pub(super) fn required_number<T: FromStr<Err: Display>>(&self, name: &str) -> Outcome<T> {
-        self.number(name)?.ok_or_else(|| self.malformed(name, "missing"))
-    }
-
-    /// A flag; absent is false.
-    pub(super) fn flag(&self, name: &str) -> Outcome<bool> {
-        self.item.get(name).map_or(Ok(false), |value| self.as_flag(name, value))
-    }
-
-    /// The members of a set of numbers, as they are written; absent is empty.
-    pub(super) fn number_set(&self, name: &str) -> Outcome<&'a [String]> {
-        match self.item.get(name) {
-            None => Ok(&[]),
-            Some(AttributeValue::Ns(numbers)) => Ok(numbers),
-            Some(_) => Err(self.malformed(name, "not a set of numbers")),
-        }
-    }
-
-    /// The elements of a list, if it is there.
-    pub(super) fn list(&self, name: &str) -> Outcome<Option<&'a [AttributeValue]>> {
-        match self.item.get(name) {
-            None => Ok(None),
-            Some(AttributeValue::L(elements)) => Ok(Some(elements)),
-            Some(_) => Err(self.malformed(name, "not a list")),
-        }
-    }
-
-    /// The entries of a map, if it is there.
-    pub(super) fn map(&self, name: &str) -> Outcome<Option<&'a Item>> {
-        match self.item.get(name) {
-            None => Ok(None),
-            Some(AttributeValue::M(entries)) => Ok(Some(entries)),
-            Some(_) => Err(self.malformed(name, "not a map")),
-        }
-    }
-
-    /// `value`, met under `name`, as a number.
-    pub(super) fn as_number<T: FromStr<Err: Display>>(&self, name: &str, value: &AttributeValue) -> Outcome<T> {
-        let AttributeValue::N(digits) = value else { return Err(self.malformed(name, "not a number")) };
-        digits.parse().map_err(|error| self.malformed(name, error))
-    }
-
-    /// `value`, met under `name`, as a flag.
-    pub(super) fn as_flag(&self, name: &str, value: &AttributeValue) -> Outcome<bool> {
-        let AttributeValue::Bool(flag) = value else { return Err(self.malformed(name, "not a flag")) };
-        Ok(*flag)
     }
 
     /// The fault of an attribute that cannot be read.
@@ -132,8 +193,7 @@ impl<'a> Reader<'a> {
 
     /// The item's key, as far as it is texts.
     fn key(&self) -> String {
-        let names = [PK, likes::USER_ID, SK, counts::POST_ID, checkpoints::ID];
-        let parts = names.iter().filter_map(|name| match self.item.get(*name)? {
+        let parts = ["pk", "user_id", "sk", "post_id", "id"].iter().filter_map(|name| match self.item.get(*name)? {
             AttributeValue::S(text) => Some(format!("{name} {text:?}")),
             _ => None,
         });
@@ -147,12 +207,12 @@ mod tests {
 
     #[test]
     fn a_malformed_item_is_a_poison_fault_that_names_table_key_and_attribute() {
-        let broken = item([(PK, text("p#0")), ("n", number("1e99")), ("t", flag(true))]);
-        let reader = Reader::new("likes", &broken);
+        let broken = item! { "pk": text("p#0"), "n": number("1e99"), "t": flag(true) };
+        let reader = Reader { table: "likes", item: &broken };
         let faults = [
-            reader.number::<i64>("n").map(|_| ()),
-            reader.text("t").map(|_| ()),
-            reader.required_text("absent").map(|_| ()),
+            reader.get::<Option<i64>>("n").map(|_| ()),
+            reader.get::<Option<String>>("t").map(|_| ()),
+            reader.text("absent").map(|_| ()),
         ];
         for (fault, attribute) in faults.into_iter().zip(["n", "t", "absent"]) {
             let Err(Fault::Poison(message)) = fault else { panic!("{fault:?}") };
@@ -163,8 +223,9 @@ mod tests {
 
     #[test]
     fn a_number_beyond_64_bits_is_malformed() {
-        let broken = item([("n", number("9223372036854775808"))]);
-        assert!(matches!(Reader::new("t", &broken).number::<i64>("n"), Err(Fault::Poison(_))));
-        assert_eq!(Reader::new("t", &broken).number::<u64>("n"), Ok(Some(1 << 63)));
+        let broken = item! { "n": number("9223372036854775808") };
+        let reader = Reader { table: "t", item: &broken };
+        assert!(matches!(reader.get::<i64>("n"), Err(Fault::Poison(_))));
+        assert_eq!(reader.get::<u64>("n"), Ok(1 << 63));
     }
 }

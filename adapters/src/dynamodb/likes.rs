@@ -1,18 +1,264 @@
 //! The likes table: rows read, and the markers beside them. [`Registers`](super::registers::Registers) writes the rows.
 
-mod markers;
 mod remains;
-mod rows;
 
-pub use markers::Markers;
-pub use remains::Remains;
-pub use rows::{Like, MemberRow, Rows, ScannedRow};
+use std::collections::{BTreeSet, HashSet};
 
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
+use tally_core::changes::Nonce;
+use tally_core::fault::Fault;
+use tally_core::ids::{MemberKey, RESERVED, ReservedKey, RowKey, UserId, check_id};
+use tally_core::ports::Outcome;
+use tally_core::time::UnixMillis;
+use tally_core::weight::{Stated, Weight};
 
-use super::item::{Item, item};
-use super::names::{PK, likes};
+pub use self::remains::Remains;
+use super::connection::Connection;
+use super::cursor::{Cursor, Page, Segment};
+use super::item::{Item, item, text};
+use super::table::{Consistency, Table};
 
-fn row_key(pk: String, user: AttributeValue) -> Item {
-    item([(PK, AttributeValue::S(pk)), (likes::USER_ID, user)])
+/// The key of a row.
+const KEY: [&str; 2] = ["pk", "user_id"];
+/// Rows read at once. A page could be a megabyte, and at 256 units of the 3,000 that a partition has each second those
+/// beside it would feel it.
+const ROWS: i32 = 1_000;
+
+/// Requests that are made for one page of likes. Behind many tombstones it has fewer than were asked for.
+const REQUESTS: usize = 6;
+
+/// How many times as many rows each of them reads as the one before: how many tombstones come next is not known.
+const GROWTH: i32 = 4;
+
+/// The least sort key a user can have: reserved keys begin with U+0001, and ids hold no control character.
+const FIRST_USER: &str = " ";
+
+/// A like that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Like {
+    /// The user who gave it.
+    pub user: UserId,
+    /// When it was given.
+    pub liked_at: UnixMillis,
+}
+
+/// The row of a member, by its key alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberRow {
+    pub user: UserId,
+    /// Of a tombstone, which is left of a member that was removed: when the store deletes it, in seconds.
+    pub gone: Option<u64>,
+}
+
+/// A row as a scan meets it: also one that stands where it should not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScannedRow {
+    /// The row's partition key.
+    pub pk: String,
+    /// The row's sort key.
+    pub sort: String,
+    /// What the row says that it counts for.
+    pub stated: Stated,
+    /// Of a tombstone, which counts for nothing: when the store deletes it, in seconds.
+    pub gone: Option<u64>,
+}
+
+impl ScannedRow {
+    /// What it counts for; `None` for one that the fold passes over.
+    pub fn weight(&self) -> Option<Weight> {
+        match ReservedKey::read(&self.sort) {
+            Some(reserved) => self.stated.weight(true).filter(|_| reserved.is_counted()),
+            None => self.stated.weight(false).filter(|_| check_id(&self.sort).is_ok()),
+        }
+    }
+}
+
+/// The rows, to be read. A tombstone is no like and no member. Cloning it is cheap.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    connection: Connection,
+}
+
+impl Rows {
+    /// The rows of a deployment.
+    pub fn new(connection: &Connection) -> Self {
+        Self { connection: connection.clone() }
+    }
+
+    fn table(&self) -> Table<'_> {
+        self.connection.likes()
+    }
+
+    /// A consistent query of one row key from the sort key `first` on, with these attributes of each row, or all.
+    fn rows_of(&self, key: &RowKey, first: impl Into<String>, projection: Option<&str>) -> QueryFluentBuilder {
+        let values = [(":pk", text(key.to_string())), (":first", text(first))];
+        self.table().query("#pk=:pk AND #user_id>=:first", projection, values)
+    }
+
+    /// A page of a query of one row key, behind `after`.
+    async fn page(&self, query: QueryFluentBuilder, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<Item>> {
+        self.table().query_page(query, KEY, &key.to_string(), after).await
+    }
+
+    /// The likes among `rows`. Skips tombstones, and malformed rows so that paging continues.
+    fn likes_in<'a>(&self, rows: &'a [Item]) -> impl Iterator<Item = Like> + use<'a, '_> {
+        rows.iter().filter(|row| !row.contains_key("gone")).filter_map(|row| self.like_in(row).ok())
+    }
+
+    fn like_in(&self, row: &Item) -> Outcome<Like> {
+        let reader = self.table().reader(row);
+        Ok(Like { user: reader.get("user_id")?, liked_at: reader.get("liked_at")? })
+    }
+
+    /// `user`'s like in `key`, read consistently.
+    ///
+    /// # Errors
+    /// The table cannot be read, or the row is malformed.
+    pub async fn like(&self, key: &RowKey, user: &UserId) -> Outcome<Option<Like>> {
+        let row = self.table().get(row_key(key.to_string(), user.as_str()), Consistency::Strong).await?;
+        row.filter(|row| !row.contains_key("gone")).map(|row| self.like_in(&row)).transpose()
+    }
+
+    /// Whether `member` is in each of `keys`, in their order, read consistently and together.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn present(&self, keys: &[RowKey], member: &UserId) -> Outcome<Vec<bool>> {
+        let pks: Vec<String> = keys.iter().map(RowKey::to_string).collect();
+        // A request that names a key twice is refused.
+        let distinct: BTreeSet<&String> = pks.iter().collect();
+        let keys: Vec<Item> = distinct.into_iter().map(|pk| row_key(pk.clone(), member.as_str())).collect();
+        let found = self.table().get_all(&keys, Consistency::Strong).await?;
+        let found = found.iter().filter(|row| !row.contains_key("gone"));
+        let found = found.map(|row| self.table().reader(row).text("pk")).collect::<Outcome<HashSet<_>>>()?;
+        Ok(pks.iter().map(|pk| found.contains(pk.as_str())).collect())
+    }
+
+    /// The likes of one row key in the order of user ids, behind `after`, read consistently; reserved rows left out. A page of
+    /// fewer than `limit`, or of none, is not the last one if it has a `next`: rows that are no likes came in between.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn likes(&self, key: &RowKey, after: Option<&Cursor>, limit: Option<u32>) -> Outcome<Page<Like>> {
+        let most = limit.map_or(usize::MAX, |limit| limit as usize);
+        let mut read = limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX));
+        let mut page = Page { items: Vec::new(), next: after.cloned(), half_units: 0 };
+        for _ in 0..REQUESTS {
+            let query = self.rows_of(key, FIRST_USER, None).set_limit(read);
+            let rows = self.page(query, key, page.next.as_ref()).await?;
+            page.half_units += rows.half_units;
+            page.items.extend(self.likes_in(&rows.items));
+            page.next = rows.next;
+            if page.items.len() > most {
+                page.items.truncate(most);
+                page.next = page.items.last().map(|last| Cursor(last.user.as_str().to_owned()));
+            }
+            if limit.is_none() || page.items.len() == most || page.next.is_none() {
+                break;
+            }
+            read = read.map(|rows| rows.saturating_mul(GROWTH).min(ROWS).max(rows));
+        }
+        Ok(page)
+    }
+
+    /// Every row of `key` that has a user's id, tombstones too, behind `after`, read consistently: whatever else is in the
+    /// rows. Reserved rows and those of no valid user are left out.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<MemberRow>> {
+        let query = self.rows_of(key, FIRST_USER, Some("#user_id,#gone")).limit(ROWS);
+        self.page(query, key, after).await?.read(|rows| {
+            let rows = rows.iter().map(|row| Ok((self.table().reader(row).text("user_id")?, gone(row))));
+            let rows = rows.collect::<Outcome<Vec<_>>>()?;
+            let member = |(user, gone)| Some(MemberRow { user: UserId::new(user).ok()?, gone });
+            Ok(rows.into_iter().filter_map(member).collect())
+        })
+    }
+
+    /// The rows of `key` with what they weigh, behind `after`, read consistently: what the fold counts, whatever else is
+    /// in them; `None` where that is not readable. Markers, tombstones and rows of no valid member are left out: they weigh
+    /// nothing.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>> {
+        let query = self.rows_of(key, RESERVED, Some("#user_id,#n,#gone")).limit(ROWS);
+        self.page(query, key, after).await?.read(|rows| {
+            let rows = rows.iter().filter(|row| !row.contains_key("gone"));
+            let rows = rows.map(|row| Ok((self.table().reader(row).text("user_id")?, stated(row))));
+            let rows = rows.collect::<Outcome<Vec<_>>>()?;
+            let weight = |(sort, stated): (&str, Stated)| {
+                let member = MemberKey::new(sort)?;
+                let weight = stated.weight(member.is_cell());
+                Some((member, weight))
+            };
+            Ok(rows.into_iter().filter_map(weight).collect())
+        })
+    }
+
+    /// One page of a table scan, keys and weights only, read consistently; reserved rows that are no cells left out, and
+    /// tombstones not. The rows of a key follow each other, within a page and from page to page.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
+        let page = self.table().scan_page(segment, Some("#pk,#user_id,#n,#gone"), &KEY, after).await?;
+        page.read(|rows| {
+            let rows = rows.into_iter().map(|row| scanned(self.table().name, row));
+            rows.filter(|row| row.as_ref().map_or(true, is_counted)).collect()
+        })
+    }
+
+    /// Puts a marker beside the rows of each key, in the place of the one that is there: up to [`PUTS`](crate::dynamodb::PUTS)
+    /// in one request. Safe to repeat, also late: a marker says that what happened to the key before its first copy was written
+    /// lies before it in the stream.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn mark(&self, markers: &[(RowKey, Nonce)]) -> Outcome<()> {
+        let marker = |(key, nonce): &(RowKey, Nonce)| {
+            let mut marker = row_key(key.to_string(), ReservedKey::Recount.to_string());
+            marker.extend(item! { "run": text(nonce.to_string()) });
+            marker
+        };
+        self.table().put_all(markers.iter().map(marker)).await
+    }
+}
+
+fn row_key(pk: String, user: impl Into<String>) -> Item {
+    item! { "pk": text(pk), "user_id": text(user) }
+}
+
+/// The hot path of an audit: the texts are moved out of the item, not copied.
+fn scanned(table: &str, mut row: Item) -> Outcome<ScannedRow> {
+    let (stated, gone) = (stated(&row), gone(&row));
+    let mut part = |name| match row.remove(name) {
+        Some(AttributeValue::S(text)) => Ok(text),
+        _ => Err(Fault::Poison(format!("table {table}: a row whose key is not two texts"))),
+    };
+    Ok(ScannedRow { pk: part("pk")?, sort: part("user_id")?, stated, gone })
+}
+
+/// What a row states to count for. A tombstone counts for nothing.
+fn stated(row: &Item) -> Stated {
+    if row.contains_key("gone") {
+        return Stated::Amount(Weight::ABSENT);
+    }
+    match row.get("n") {
+        None => Stated::Nothing,
+        Some(AttributeValue::N(n)) => Stated::number(n),
+        Some(_) => Stated::Unreadable,
+    }
+}
+
+/// When the store deletes a tombstone, in seconds. One that does not say it in a number stays for ever.
+fn gone(row: &Item) -> Option<u64> {
+    let seconds = row.get("gone")?.as_n().ok().and_then(|seconds| seconds.parse().ok());
+    Some(seconds.unwrap_or(u64::MAX))
+}
+
+fn is_counted(row: &ScannedRow) -> bool {
+    ReservedKey::read(&row.sort).is_none_or(ReservedKey::is_counted)
 }

@@ -1,8 +1,7 @@
 //! The recounts table: runs, what is queued for one, the ledgers of corrections and of operations, and milestones.
 
-mod ledger;
+mod ledgers;
 pub(super) mod milestone;
-mod operations;
 
 use std::time::Duration;
 
@@ -14,18 +13,13 @@ use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
-pub use self::ledger::LedgerEntry;
+use self::ledgers::OPERATORS;
+pub use self::ledgers::{LedgerEntry, Operation};
 pub use self::milestone::Recorded;
-pub use self::operations::Operation;
 use super::connection::Connection;
-use super::cursor::{Cursor, Page, after_one, half_units, start_one};
-use super::expression::Aliases;
-use super::fault::fault;
+use super::cursor::{Cursor, Page};
 use super::item::{Item, Reader, flag, item, number, text};
-use super::items::Items;
-use super::names::recounts::{ASKED, AT, BEGAN, CURSOR, DONE, ENDED, REASON, SCOPE, SUMMARY, TTL, UNSETTLED};
-use super::names::{PK, SK};
-use super::put;
+use super::table::{Table, Values};
 
 /// Where runs are kept.
 const RUNS: &str = "run";
@@ -66,43 +60,35 @@ impl Recounts {
         Self { connection: connection.clone() }
     }
 
-    /// Puts lines of the ledger, up to [`PUTS`](super::PUTS) in one request. Safe to repeat: they are the same lines.
-    ///
-    /// # Errors
-    /// The table takes no write.
-    pub async fn put_ledger(&self, lines: &[LedgerEntry]) -> Outcome<()> {
-        put::items(&self.connection, self.table(), lines.iter().map(ledger::encode)).await
-    }
-
-    fn table(&self) -> &str {
-        &self.connection.tables.recounts
-    }
-
-    fn items(&self) -> Items<'_> {
-        self.connection.items(self.table())
+    fn table(&self) -> Table<'_> {
+        self.connection.recounts()
     }
 
     fn query(&self, pk: &str) -> QueryFluentBuilder {
-        self.connection
-            .client
-            .query()
-            .table_name(self.table())
-            .key_condition_expression("#pk=:pk")
-            .expression_attribute_names("#pk", PK)
-            .expression_attribute_values(":pk", text(pk))
-            .consistent_read(true)
+        self.table().query("#pk=:pk", None, [(":pk", text(pk))])
     }
 
-    /// The last items of one partition, the last one first.
+    /// The last items of one partition, the last one first, in as many requests as it takes.
     async fn latest<T>(&self, pk: &str, limit: u32, decode: impl Fn(&Reader<'_>) -> Outcome<T>) -> Outcome<Vec<T>> {
-        let query = self.query(pk).scan_index_forward(false).limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
-        reply.items().iter().map(|item| decode(&Reader::new(self.table(), item))).collect()
+        let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
+        let (mut found, mut start) = (Vec::new(), None);
+        loop {
+            let left = i32::try_from(wanted - found.len()).unwrap_or(i32::MAX);
+            let query = self.query(pk).scan_index_forward(false).limit(left).set_exclusive_start_key(start);
+            let reply = query.send().await.map_err(|error| self.table().fault(&error))?;
+            for item in reply.items() {
+                found.push(decode(&self.table().reader(item))?);
+            }
+            start = reply.last_evaluated_key;
+            if start.is_none() || found.len() >= wanted {
+                return Ok(found);
+            }
+        }
     }
 }
 
 fn key(pk: &str, sk: &str) -> Item {
-    item([(PK, text(pk)), (SK, text(sk))])
+    item! { "pk": text(pk), "sk": text(sk) }
 }
 
 /// Where it is kept how far an audit has come.
@@ -116,9 +102,7 @@ impl Recounts {
     /// # Errors
     /// The table takes no write.
     pub async fn put_run(&self, record: &RunRecord) -> Outcome<()> {
-        let mut say = Aliases::default();
-        let condition = format!("attribute_not_exists({})", say.name(ENDED));
-        self.items().put_if(encode_run(record), say, condition).await.map(|_| ())
+        self.table().put_if(encode_run(record), "attribute_not_exists(#ended)", []).await.map(|_| ())
     }
 
     /// A run's record.
@@ -126,8 +110,7 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn run(&self, run: AuditRun) -> Outcome<Option<RunRecord>> {
-        let found = self.items().get(key(RUNS, &run.to_string())).await?;
-        found.map(|found| decode_run(&Reader::new(self.table(), &found))).transpose()
+        self.table().find(key(RUNS, &run.to_string()), decode_run).await
     }
 
     /// The latest runs, newest first: the ids of runs begin with their time.
@@ -144,11 +127,9 @@ impl Recounts {
     /// # Errors
     /// The table takes no write.
     pub async fn enqueue(&self, key: &RowKey, reason: QueueReason, now: UnixMillis) -> Outcome<()> {
-        let mut say = Aliases::default();
-        let [why, at, asked] = say.names([REASON, AT, ASKED]);
-        let (given, now, one) = (say.text(reason_text(reason)), say.number(now), say.number(1));
-        let update = format!("SET {why}=if_not_exists({why},{given}),{at}=if_not_exists({at},{now}) ADD {asked} {one}");
-        self.items().update(self::key(QUEUE, &key.to_string()), say, update).await.map(|_| ())
+        let update = "SET #reason=if_not_exists(#reason,:reason),#at=if_not_exists(#at,:now) ADD #asked :one";
+        let values = [(":reason", text(reason_text(reason))), (":now", number(now)), (":one", number(1))];
+        self.table().update(self::key(QUEUE, &key.to_string()), update, values).await.map(|_| ())
     }
 
     /// What is queued, read consistently.
@@ -156,14 +137,8 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<Queued>> {
-        let start = after.map(|cursor| Item::from([(PK.to_owned(), text(QUEUE)), start_one(SK, cursor)]));
-        let query = self.query(QUEUE).set_exclusive_start_key(start);
-        let query = query.return_consumed_capacity(aws_sdk_dynamodb::types::ReturnConsumedCapacity::Total);
-        let reply = query.send().await.map_err(|error| fault(self.table(), &error))?;
-        let queued = reply.items().iter().map(|item| decode_queued(&Reader::new(self.table(), item)));
-        let items = queued.collect::<Outcome<_>>()?;
-        let next = after_one(self.table(), SK, reply.last_evaluated_key())?;
-        Ok(Page { items, next, half_units: half_units(reply.consumed_capacity()) })
+        let page = self.table().query_page(self.query(QUEUE), ["pk", "sk"], QUEUE, after).await?;
+        page.read(|items| items.iter().map(|item| decode_queued(&self.table().reader(item))).collect())
     }
 
     /// Takes a key off the queue, unless it was asked for again since. Safe to repeat: what is gone stays gone, and what was
@@ -172,9 +147,8 @@ impl Recounts {
     /// # Errors
     /// The table takes no write.
     pub async fn dequeue(&self, queued: &Queued) -> Outcome<()> {
-        let mut say = Aliases::default();
-        let condition = format!("{}={}", say.name(ASKED), say.number(queued.asked));
-        self.items().delete_if(key(QUEUE, &queued.key.to_string()), say, condition).await
+        let asked = [(":asked", number(queued.asked))];
+        self.table().delete_if(key(QUEUE, &queued.key.to_string()), "#asked=:asked", asked).await
     }
 
     /// Queues an audit of everything, asked for at `now`. Safe to repeat: an audit asked for later stands. The time moves with
@@ -186,18 +160,13 @@ impl Recounts {
         for _ in 0..ATTEMPTS {
             let standing = self.audit_queued().await?;
             let later = standing.map_or(now, |standing| now.max(UnixMillis(standing.0 + 1)));
-            let mut say = Aliases::default();
-            let (at, asked) = (say.name(AT), say.number(later));
-            let condition = match standing {
-                None => format!("attribute_not_exists({at})"),
-                Some(standing) => format!("{at}={}", say.number(standing)),
-            };
-            let update = format!("SET {at}={asked}");
-            if self.items().update_if(key(AUDIT, AUDIT), say, update, condition).await?.done().is_some() {
+            let mut values = Values::from([(":later", number(later))]);
+            let condition = values.same("at", standing.map(number));
+            if self.table().update_if(key(AUDIT, AUDIT), "SET #at=:later", &condition, values).await?.is_done() {
                 return Ok(());
             }
         }
-        Err(Fault::Transient(format!("{}: too many workers queue an audit", self.table())))
+        Err(Fault::Transient(format!("{}: too many workers queue an audit", self.table().name)))
     }
 
     /// When the audit that is queued was last asked for.
@@ -205,8 +174,7 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn audit_queued(&self) -> Outcome<Option<UnixMillis>> {
-        let found = self.items().get(key(AUDIT, AUDIT)).await?;
-        found.map(|found| Reader::new(self.table(), &found).required_number(AT).map(UnixMillis)).transpose()
+        self.table().find(key(AUDIT, AUDIT), |found| found.get("at")).await
     }
 
     /// The audit that was queued as `asked` is done; one asked for since stays queued. Safe to repeat: that one has a later
@@ -215,9 +183,7 @@ impl Recounts {
     /// # Errors
     /// The table takes no write.
     pub async fn audit_done(&self, asked: UnixMillis) -> Outcome<()> {
-        let mut say = Aliases::default();
-        let condition = format!("{}={}", say.name(AT), say.number(asked));
-        self.items().delete_if(key(AUDIT, AUDIT), say, condition).await
+        self.table().delete_if(key(AUDIT, AUDIT), "#at=:asked", [(":asked", number(asked))]).await
     }
 }
 
@@ -235,17 +201,15 @@ impl Recounts {
         is_done: bool,
         now: UnixMillis,
     ) -> Outcome<()> {
-        let mut say = Aliases::default();
-        let (done, yes) = (say.name(DONE), say.value(flag(true)));
-        let condition = format!("attribute_not_exists({done}) OR {done}<>{yes}");
         let mut stored = progress_of(run);
-        stored.extend(item([
-            (CURSOR, text(progress)),
-            (UNSETTLED, number(left)),
-            (DONE, flag(is_done)),
-            (TTL, expiry(now, WEEK)),
-        ]));
-        self.items().put_if(stored, say, condition).await.map(|_| ())
+        stored.extend(item! {
+            "cursor": text(progress),
+            "unsettled": number(left),
+            "done": flag(is_done),
+            "ttl": expiry(now, WEEK),
+        });
+        let condition = "attribute_not_exists(#done) OR #done<>:yes";
+        self.table().put_if(stored, condition, [(":yes", flag(true))]).await.map(|_| ())
     }
 
     /// How far an audit has come.
@@ -253,42 +217,47 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn audit_progress(&self, run: AuditRun) -> Outcome<Option<String>> {
-        let found = self.items().get(progress_of(run)).await?;
-        found.map(|found| Ok(Reader::new(self.table(), &found).required_text(CURSOR)?.to_owned())).transpose()
+        self.table().find(progress_of(run), |found| found.get("cursor")).await
     }
-}
 
-impl Recounts {
+    /// Puts lines of the ledger, up to [`PUTS`](super::PUTS) in one request. Safe to repeat: they are the same lines.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn put_ledger(&self, lines: &[LedgerEntry]) -> Outcome<()> {
+        self.table().put_all(lines.iter().map(LedgerEntry::encode)).await
+    }
+
     /// The lines of a counter's ledger, newest first.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
-        self.latest(&ledger::of(counter), limit, |line| ledger::decode(counter, line)).await
+        self.latest(&ledgers::of(counter), limit, |line| LedgerEntry::decode(counter, line)).await
     }
-}
 
-impl Recounts {
+    /// Puts a line of the operators' ledger, in the place of the one that began it. Safe to repeat: it is the same line.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn put_operation(&self, operation: &Operation) -> Outcome<()> {
+        self.table().put(operation.encode()).await
+    }
+
+    /// The latest lines of the operators' ledger, newest first.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn operations(&self, limit: u32) -> Outcome<Vec<Operation>> {
+        self.latest(OPERATORS, limit, Operation::decode).await
+    }
+
     /// The milestones of a counter, the greatest first, read consistently.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn milestones(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<Recorded>> {
-        let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
-        let (mut found, mut start) = (Vec::new(), None);
-        loop {
-            let left = i32::try_from(wanted - found.len()).unwrap_or(i32::MAX);
-            let query = self.query(&milestone::of(counter)).scan_index_forward(false).limit(left);
-            let reply =
-                query.set_exclusive_start_key(start).send().await.map_err(|error| fault(self.table(), &error))?;
-            for item in reply.items() {
-                found.push(milestone::decode(&Reader::new(self.table(), item))?);
-            }
-            start = reply.last_evaluated_key;
-            if start.is_none() || found.len() >= wanted {
-                return Ok(found);
-            }
-        }
+        self.latest(&milestone::of(counter), limit, milestone::decode).await
     }
 
     /// The milestone of threshold `n`, read consistently.
@@ -296,39 +265,37 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read; [`Fault::Poison`] where the milestone cannot.
     pub async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>> {
-        let found = self.items().get(key(&milestone::of(counter), &milestone::place(n))).await?;
-        found.map(|found| milestone::decode(&Reader::new(self.table(), &found))).transpose()
+        self.table().find(key(&milestone::of(counter), &milestone::place(n)), milestone::decode).await
     }
 }
 
 fn encode_run(record: &RunRecord) -> Item {
-    let mut encoded = item([
-        (PK, text(RUNS)),
-        (SK, text(record.run.to_string())),
-        (BEGAN, number(record.began)),
-        (SCOPE, text(record.scope_text())),
-        (SUMMARY, text(record.to_stored())),
-        (TTL, expiry(record.began, SEASON)),
-    ]);
-    encoded.extend(record.ended.map(|ended| (ENDED.to_owned(), number(ended))));
-    encoded
+    item! {
+        "pk": text(RUNS),
+        "sk": text(record.run.to_string()),
+        "began": number(record.began),
+        "scope": text(record.scope_text()),
+        "summary": text(record.to_stored()),
+        "ttl": expiry(record.began, SEASON),
+        "ended": record.ended.map(number),
+    }
 }
 
 fn decode_run(reader: &Reader<'_>) -> Outcome<RunRecord> {
-    let times = (UnixMillis(reader.required_number(BEGAN)?), reader.number(ENDED)?.map(UnixMillis));
-    let (run, scope, record) = (reader.required(SK)?, reader.required_text(SCOPE)?, reader.required_text(SUMMARY)?);
+    let times = (reader.get("began")?, reader.get("ended")?);
+    let (run, scope, record) = (reader.get("sk")?, reader.text("scope")?, reader.text("summary")?);
     RunRecord::from_stored(run, times, scope, record).map_err(|error| match &error {
-        BadRecord::Scope(_) => reader.malformed(SCOPE, error),
-        BadRecord::Malformed(_) => reader.malformed(SUMMARY, error),
+        BadRecord::Scope(_) => reader.malformed("scope", error),
+        BadRecord::Malformed(_) => reader.malformed("summary", error),
     })
 }
 
 fn decode_queued(reader: &Reader<'_>) -> Outcome<Queued> {
-    let reason = reader.required_text(REASON)?;
+    let reason = reader.text("reason")?;
     let reasons = [QueueReason::Drift, QueueReason::Negative, QueueReason::Doubt, QueueReason::Asked];
     let known = reasons.into_iter().find(|known| reason_text(*known) == reason);
-    let reason = known.ok_or_else(|| reader.malformed(REASON, format!("{reason:?} is no reason")))?;
-    Ok(Queued { key: reader.required(SK)?, reason, asked: reader.required_number(ASKED)? })
+    let reason = known.ok_or_else(|| reader.malformed("reason", format!("{reason:?} is no reason")))?;
+    Ok(Queued { key: reader.get("sk")?, reason, asked: reader.get("asked")? })
 }
 
 fn reason_text(reason: QueueReason) -> &'static str {

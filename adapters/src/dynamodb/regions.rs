@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::cached::{StandingAt, Value};
-use tally_core::changes::{DeploymentId, Place};
+use tally_core::changes::Place;
 use tally_core::fault::Fault;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, Region, Shard};
@@ -22,17 +22,11 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, TopicId};
 
 use super::changes::{decode_standing, encode_standing};
-use super::checkpoints::key;
+use super::checkpoints::{CONFIG, key};
 use super::connection::Connection;
 use super::counters::encode;
-use super::expression::Aliases;
-use super::get::{self, Consistency};
-use super::item::{Item, Reader, item, number, text};
-use super::items::{Conditional, Items};
-use super::names::checkpoints::{
-    ADOPTED, AT, BEHIND, CONFIG, CUTS, DEPLOYMENT, END, ID, LOSS, NEXT, REGION, REMOTES, SAID, SOURCE, TOPIC_ID,
-};
-use super::names::counts::{POST_ID, VERSION};
+use super::item::{Attribute, Item, Reader, item, number, text};
+use super::table::{Conditional, Consistency, Table, Values};
 
 const REMOTE: &str = "regions/";
 const PUBLISHED: &str = "published/";
@@ -63,18 +57,31 @@ pub struct Published {
     pub loss: Option<Place>,
 }
 
+impl Attribute for Region {
+    fn read(value: &AttributeValue) -> Result<Self, String> {
+        let text = value.as_s().map_err(|_| "not a text".to_owned())?;
+        Self::new(text).ok_or_else(|| format!("{text:?} is no name of a Region"))
+    }
+}
+
+/// The names of Regions in a set of texts, which is absent where it would be empty.
+struct Names(BTreeSet<Region>);
+
+impl Attribute for Names {
+    fn read(value: &AttributeValue) -> Result<Self, String> {
+        let names = value.as_ss().map_err(|_| "not a set of texts".to_owned())?;
+        names.iter().map(|name| Region::read(&text(name))).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self(BTreeSet::new()))
+    }
+}
+
 impl NamedRegions {
-    pub(super) fn decode(reader: &Reader<'_>, config: &Item) -> Outcome<Self> {
-        let named = |name: &str, text: &str| {
-            Region::new(text).ok_or_else(|| reader.malformed(name, format!("{text:?} is no name of a Region")))
-        };
-        let own = reader.text(REGION)?.map(|own| named(REGION, own)).transpose()?;
-        let remotes = match config.get(REMOTES) {
-            None => BTreeSet::new(),
-            Some(AttributeValue::Ss(names)) => names.iter().map(|name| named(REMOTES, name)).collect::<Outcome<_>>()?,
-            Some(_) => return Err(reader.malformed(REMOTES, "it has to be a set of names")),
-        };
-        Ok(Self { own, remotes, adopted: reader.number(ADOPTED)?.map(UnixMillis) })
+    pub(super) fn decode(reader: &Reader<'_>) -> Outcome<Self> {
+        let Names(remotes) = reader.get("remotes")?;
+        Ok(Self { own: reader.get("region")?, remotes, adopted: reader.get("adopted")? })
     }
 }
 
@@ -90,12 +97,8 @@ impl Regions {
         Self { connection: connection.clone() }
     }
 
-    fn table(&self) -> &str {
-        &self.connection.tables.checkpoints
-    }
-
-    fn items(&self) -> Items<'_> {
-        self.connection.items(self.table())
+    fn table(&self) -> Table<'_> {
+        self.connection.checkpoints()
     }
 
     /// Names this Region, and others whose entries will be kept here. Safe to repeat.
@@ -103,20 +106,18 @@ impl Regions {
     /// # Errors
     /// The table takes no write. [`Fault::Fatal`] where this Region has another name.
     pub async fn name(&self, own: &Region, remotes: &[Region]) -> Outcome<()> {
-        let mut say = Aliases::default();
-        let [id, region] = say.names([ID, REGION]);
-        let name = say.value(text(own.as_str()));
-        let condition = format!("attribute_exists({id}) AND (attribute_not_exists({region}) OR {region}={name})");
-        let mut update = format!("SET {region}={name}");
+        let condition = "attribute_exists(#id) AND (attribute_not_exists(#region) OR #region=:own)";
+        let (mut update, mut values) = ("SET #region=:own".to_owned(), Values::from([(":own", text(own.as_str()))]));
         if !remotes.is_empty() {
-            let names = remotes.iter().map(ToString::to_string).collect();
-            update += &format!(" ADD {} {}", say.name(REMOTES), say.value(AttributeValue::Ss(names)));
+            let names = values.add(AttributeValue::Ss(remotes.iter().map(ToString::to_string).collect()));
+            update += &format!(" ADD #remotes {names}");
         }
-        match self.items().update_if(key(CONFIG), say, update, condition).await? {
+        match self.table().update_if(key(CONFIG), &update, condition, values).await? {
             Conditional::Done(_) => Ok(()),
             Conditional::Refused(None) => Err(Fault::Transient("there is no `config` yet".to_owned())),
             Conditional::Refused(Some(config)) => {
-                let stands = Reader::new(self.table(), &config).text(REGION)?.unwrap_or_default().to_owned();
+                let stands: Option<String> = self.table().reader(&config).get("region")?;
+                let stands = stands.unwrap_or_default();
                 Err(Fault::Fatal(format!("this Region is called `{stands}`, and not `{own}`")))
             }
         }
@@ -127,11 +128,9 @@ impl Regions {
     /// # Errors
     /// The table takes no write.
     pub async fn forget(&self, remote: &Region) -> Outcome<()> {
-        let mut say = Aliases::default();
-        let condition = format!("attribute_exists({})", say.name(ID));
-        let update =
-            format!("DELETE {} {}", say.name(REMOTES), say.value(AttributeValue::Ss(vec![remote.to_string()])));
-        self.items().update_if(key(CONFIG), say, update, condition).await.map(drop)
+        let names = [(":names", AttributeValue::Ss(vec![remote.to_string()]))];
+        let forgotten = self.table().update_if(key(CONFIG), "DELETE #remotes :names", "attribute_exists(#id)", names);
+        forgotten.await.map(drop)
     }
 
     /// Puts another Region's entry of a counter, unless one of this or a later version is there; whether it was put. Safe to
@@ -153,12 +152,11 @@ impl Regions {
         };
         let attributes = encode(&counter).into_iter().map(|(name, value)| (name.into_owned(), value));
         let mut put: Item = attributes.collect();
-        put.insert(POST_ID.to_owned(), text(&*entry.stored()));
-        let mut say = Aliases::default();
-        let (name, version) = (say.name(VERSION), say.number(version));
-        let condition = format!("attribute_not_exists({name}) OR {name}<{version}");
-        let put = self.connection.items(&self.connection.tables.counts).put_if(put, say, condition).await?;
-        Ok(matches!(put, Conditional::Done(_)))
+        put.insert("post_id".to_owned(), text(&*entry.stored()));
+        let (condition, values) =
+            ("attribute_not_exists(#version) OR #version<:version", [(":version", number(version))]);
+        let put = self.connection.counts().put_if(put, condition, values).await?;
+        Ok(put.is_done())
     }
 
     /// How far a partition of a Region's topic was read; `None` before it was begun.
@@ -166,8 +164,7 @@ impl Regions {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn position(&self, region: &Region, partition: u32) -> Outcome<Option<RemotePosition>> {
-        let found = self.items().get(key(&remote_key(region, partition))).await?;
-        found.map(|found| decode(&Reader::new(self.table(), &found), &found)).transpose()
+        self.table().find(key(&remote_key(region, partition)), decode).await
     }
 
     /// Stores how far a partition was read. Safe to repeat and to be overtaken by an older one: each is true by itself.
@@ -176,18 +173,18 @@ impl Regions {
     /// The table takes no write.
     pub async fn store_position(&self, region: &Region, partition: u32, position: &RemotePosition) -> Outcome<()> {
         let RemotePosition { topic, adopted, next, said, behind, deployment, source, standing } = position;
-        let mut stored = item([
-            (ID, text(remote_key(region, partition))),
-            (TOPIC_ID, text(&*topic.0)),
-            (NEXT, number(next)),
-            (SAID, number(said)),
-            (BEHIND, number(behind)),
-        ]);
-        stored.extend(source.as_ref().map(|source| (SOURCE.to_owned(), text(&*source.0))));
-        stored.extend(adopted.map(|adopted| (ADOPTED.to_owned(), number(adopted))));
-        stored.extend(deployment.as_ref().map(|of| (DEPLOYMENT.to_owned(), text(&*of.0))));
+        let mut stored = item! {
+            "id": text(remote_key(region, partition)),
+            "topic_id": text(&*topic.0),
+            "next": number(next),
+            "said": number(said),
+            "behind": number(behind),
+            "source": source.as_ref().map(|source| text(&*source.0)),
+            "adopted": adopted.map(number),
+            "deployment": deployment.as_ref().map(|of| text(&*of.0)),
+        };
         stored.extend(standing.iter().flat_map(encode_standing));
-        self.items().put(stored).await
+        self.table().put(stored).await
     }
 
     /// The standings of other Regions, in one request for each hundred: those that may be believed, and are of entries in the tables
@@ -206,10 +203,10 @@ impl Regions {
             all.map(|(region, partition)| (remote_key(&region, partition), (region, partition))).collect();
         let keys: Vec<Item> = ids.keys().map(|id| key(id)).collect();
         let mut standings = BTreeMap::new();
-        for found in get::items(&self.connection, self.table(), &keys, Consistency::Strong).await? {
-            let reader = Reader::new(self.table(), &found);
-            let of = ids.get(reader.required_text(ID)?).ok_or_else(|| reader.malformed(ID, "it was not asked for"))?;
-            let RemotePosition { adopted, standing, .. } = decode(&reader, &found)?;
+        for found in self.table().get_all(&keys, Consistency::Strong).await? {
+            let reader = self.table().reader(&found);
+            let of = ids.get(reader.text("id")?).ok_or_else(|| reader.malformed("id", "it was not asked for"))?;
+            let RemotePosition { adopted, standing, .. } = decode(&reader)?;
             if let Some(standing) = standing.filter(|_| adopted == named.adopted) {
                 standings.insert(of.clone(), standing);
             }
@@ -222,17 +219,15 @@ impl Regions {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn published(&self, partition: u32) -> Outcome<Option<Published>> {
-        let found = self.items().get(key(&format!("{PUBLISHED}{partition}"))).await?;
-        let decode = |found: Item| {
-            let reader = Reader::new(self.table(), &found);
+        let decode = |reader: &Reader<'_>| {
             Ok(Published {
-                topic: TopicId(reader.required_text(TOPIC_ID)?.into()),
-                end: Offset(reader.required_number(END)?),
-                cuts: reader.number(CUTS)?.unwrap_or_default(),
-                loss: reader.number(LOSS)?.map(Place::from_stored),
+                topic: reader.get("topic_id")?,
+                end: reader.get("end")?,
+                cuts: reader.get("cuts")?,
+                loss: reader.get("loss")?,
             })
         };
-        found.map(decode).transpose()
+        self.table().find(key(&format!("{PUBLISHED}{partition}")), decode).await
     }
 
     /// Stores what was published. Safe to repeat.
@@ -241,14 +236,14 @@ impl Regions {
     /// The table takes no write.
     pub async fn store_published(&self, partition: u32, published: &Published) -> Outcome<()> {
         let Published { topic, end, cuts, loss } = published;
-        let mut stored = item([
-            (ID, text(format!("{PUBLISHED}{partition}"))),
-            (TOPIC_ID, text(&*topic.0)),
-            (END, number(end)),
-            (CUTS, number(cuts)),
-        ]);
-        stored.extend(loss.map(|loss| (LOSS.to_owned(), number(loss))));
-        self.items().put(stored).await
+        let stored = item! {
+            "id": text(format!("{PUBLISHED}{partition}")),
+            "topic_id": text(&*topic.0),
+            "end": number(end),
+            "cuts": number(cuts),
+            "loss": loss.map(number),
+        };
+        self.table().put(stored).await
     }
 }
 
@@ -256,15 +251,15 @@ fn remote_key(region: &Region, partition: u32) -> String {
     format!("{REMOTE}{region}/{partition}")
 }
 
-fn decode(reader: &Reader<'_>, found: &Item) -> Outcome<RemotePosition> {
+fn decode(reader: &Reader<'_>) -> Outcome<RemotePosition> {
     Ok(RemotePosition {
-        topic: TopicId(reader.required_text(TOPIC_ID)?.into()),
-        adopted: reader.number(ADOPTED)?.map(UnixMillis),
-        next: Offset(reader.required_number(NEXT)?),
-        said: UnixMillis(reader.required_number(SAID)?),
-        behind: UnixMillis(reader.required_number(BEHIND)?),
-        deployment: reader.text(DEPLOYMENT)?.map(|of| DeploymentId(of.into())),
-        source: reader.text(SOURCE)?.map(|of| TopicId(of.into())),
-        standing: found.contains_key(AT).then(|| decode_standing(reader)).transpose()?,
+        topic: reader.get("topic_id")?,
+        adopted: reader.get("adopted")?,
+        next: reader.get("next")?,
+        said: reader.get("said")?,
+        behind: reader.get("behind")?,
+        deployment: reader.get("deployment")?,
+        source: reader.get("source")?,
+        standing: reader.item.contains_key("at").then(|| decode_standing(reader)).transpose()?,
     })
 }

@@ -17,19 +17,18 @@ mod statements;
 
 use std::sync::Arc;
 
-use aws_sdk_dynamodb::types::{BatchStatementErrorCodeEnum as Code, BatchStatementRequest, BatchStatementResponse};
+use aws_sdk_dynamodb::types::BatchStatementRequest;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::register::{Answer, Attempt, Progress, Version};
 
 pub use self::cells::{Advanced, CellUpdate};
 use self::statements::Texts;
+use super::clock::Confirmed;
 use super::connection::Connection;
-use super::fault::{fault, of_statement};
-use super::item::{Item, Reader};
 use super::names::LIKES;
-use super::names::likes::V;
-use super::signing::Confirmed;
+use super::statement::Refusal;
+use super::table::Table;
 
 /// The rows of `likes`, to be written.
 #[derive(Clone, Debug)]
@@ -65,23 +64,14 @@ impl Written {
     }
 }
 
-/// Why a statement was not carried out.
-enum Refusal {
-    /// An `INSERT` found a row.
-    Duplicate,
-    /// The condition of an `UPDATE` was false of this row, or there was none.
-    Condition(Option<Item>),
-    Fault(Fault),
-}
-
 impl Registers {
     /// The rows of a deployment.
     pub fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone(), texts: Arc::new(Texts::of(&connection.tables.likes)) }
     }
 
-    fn table(&self) -> &str {
-        &self.connection.tables.likes
+    fn table(&self) -> Table<'_> {
+        self.connection.likes()
     }
 
     /// Sends one request of statements of different rows, at most [`Progress::STATEMENTS`], each by itself, and answers in their
@@ -105,14 +95,13 @@ impl Registers {
         match sent {
             Ok(()) => Written::Stored,
             Err(Refusal::Duplicate | Refusal::Condition(None)) if attempt.stands.is_some() => {
-                let moved = format!("{}: the row came or went between two statements", self.table());
+                let moved = format!("{}: the row came or went between two statements", self.table().name);
                 Written::Failed(Fault::Transient(moved))
             }
             Err(Refusal::Duplicate) => Written::Stands(true),
             Err(Refusal::Condition(None)) => Written::Stands(false),
             Err(Refusal::Condition(Some(row))) => {
-                let stands = Reader::new(self.table(), &row).required_number(V);
-                stands.map_or_else(Written::Failed, Written::Older)
+                self.table().reader(&row).get("v").map_or_else(Written::Failed, Written::Older)
             }
             Err(Refusal::Fault(fault)) => Written::Failed(fault),
         }
@@ -152,21 +141,6 @@ impl Registers {
     ) -> Outcome<Vec<Result<(), Refusal>>> {
         let asked = statements.len();
         let request = self.connection.by_store_clock.batch_execute_statement().set_statements(Some(statements));
-        let sent = request.customize().interceptor(confirmed).send().await;
-        let outcomes = sent.map_err(|error| fault(self.table(), &error))?.responses.unwrap_or_default();
-        if outcomes.len() != asked {
-            let answered = outcomes.len();
-            return Err(Fault::Transient(format!("{}: {answered} answers to {asked} statements", self.table())));
-        }
-        Ok(outcomes.into_iter().map(|outcome| self.outcome(outcome)).collect())
-    }
-
-    fn outcome(&self, outcome: BatchStatementResponse) -> Result<(), Refusal> {
-        let Some(error) = outcome.error else { return Ok(()) };
-        Err(match error.code() {
-            Some(Code::DuplicateItem) => Refusal::Duplicate,
-            Some(Code::ConditionalCheckFailed) => Refusal::Condition(error.item.filter(|item| !item.is_empty())),
-            _ => Refusal::Fault(of_statement(self.table(), &error)),
-        })
+        self.table().outcomes(asked, request.customize().interceptor(confirmed).send().await)
     }
 }

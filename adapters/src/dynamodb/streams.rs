@@ -18,7 +18,8 @@ use tokio::sync::OnceCell;
 
 use self::page::ReadPage;
 use super::connection::Connection;
-use super::fault::{fault, stream};
+use super::fault::stream;
+use super::tables::describe;
 
 /// The change stream of the likes table.
 #[derive(Clone, Debug)]
@@ -51,9 +52,7 @@ impl Streams {
     }
 
     async fn describe_table(&self) -> Result<TableDescription, Fault> {
-        let describe = self.connection.client.describe_table().table_name(self.table());
-        let reply = describe.send().await.map_err(|error| fault(self.table(), &error))?;
-        reply.table.ok_or_else(|| Fault::Transient(format!("table {}: described without a description", self.table())))
+        describe(&self.connection, self.table()).await
     }
 
     async fn arn(&self, label: &StreamLabel) -> Result<String, StreamFault> {
@@ -221,8 +220,8 @@ fn millis(at: &DateTime) -> UnixMillis {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::Settings;
-    use super::super::told::Told;
+    use super::super::connection::Settings;
+    use super::super::connection::told::Told;
     use super::*;
 
     /// A stream whose engine writes sequence numbers of 25 digits.

@@ -9,7 +9,6 @@ use tally_core::ports::Outcome;
 
 use super::connection::Connection;
 use super::item::{Item, text};
-use super::names::checkpoints::TABLES;
 use super::names::{CHECKPOINTS, NAMES};
 use super::tables::find;
 
@@ -54,7 +53,7 @@ impl TableIds {
 
     /// The tables that a configuration names. What cannot be read names no table, which is another one then.
     pub(super) fn decode(config: &Item) -> Self {
-        let stored = config.get(TABLES).and_then(|tables| tables.as_m().ok()).into_iter().flatten();
+        let stored = config.get("tables").and_then(|tables| tables.as_m().ok()).into_iter().flatten();
         Self(stored.filter_map(|(name, id)| Some((name.clone(), id.as_s().ok()?.clone()))).collect())
     }
 

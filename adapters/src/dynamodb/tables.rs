@@ -10,13 +10,11 @@ use tally_core::ports::Outcome;
 
 use super::connection::Connection;
 use super::fault::fault;
-use super::names::likes::{GONE, PIN, USER_ID};
-use super::names::recounts::TTL;
-use super::names::{PK, SK, checkpoints, counts};
+use super::table::Table;
 
 /// A table as it has to be.
 pub(super) struct Shape<'a> {
-    pub(super) name: &'a str,
+    pub(super) table: Table<'a>,
     /// The partition key, and the sort key if it has one.
     pub(super) keys: &'a [&'a str],
     /// The attribute that items expire by, if they do.
@@ -35,23 +33,23 @@ pub async fn check_tables(connection: &Connection) -> Outcome<()> {
 
 /// Checks that one table is what the design needs.
 pub(super) async fn check(connection: &Connection, shape: &Shape<'_>) -> Outcome<()> {
-    let table = describe(connection, shape.name).await?;
-    check_keys(shape, &table)?;
-    if shape.name != connection.tables.likes {
+    let name = shape.table.name;
+    let table = describe(connection, name).await?;
+    check_keys(name, shape.keys, &table)?;
+    if name != connection.tables.likes {
         return Ok(());
     }
     if let Some(name) = table.table_arn() {
         // The first to say so is as right as any other.
         let _ = connection.deployment.set(name.to_owned());
     }
-    check_likes(shape.name, &table)
+    check_likes(name, &table)
 }
 
 /// Whether the likes table holds an item, read consistently.
 pub(crate) async fn holds_items(connection: &Connection) -> Outcome<bool> {
-    let table = &connection.tables.likes;
-    let scan = connection.client.scan().table_name(table).limit(1).consistent_read(true);
-    let reply = scan.send().await.map_err(|error| fault(table, &error))?;
+    let reply = connection.likes().scan(None).limit(1).send().await;
+    let reply = reply.map_err(|error| connection.likes().fault(&error))?;
     Ok(!reply.items().is_empty())
 }
 
@@ -63,12 +61,11 @@ pub(crate) async fn held_items(connection: &Connection) -> Outcome<bool> {
 
 /// The four tables of a deployment.
 pub(super) fn shapes(connection: &Connection) -> [Shape<'_>; 4] {
-    let tables = connection.tables();
     [
-        Shape { name: &tables.likes, keys: &[PK, USER_ID], expiry: Some(GONE) },
-        Shape { name: &tables.counts, keys: &[counts::POST_ID], expiry: None },
-        Shape { name: &tables.checkpoints, keys: &[checkpoints::ID], expiry: None },
-        Shape { name: &tables.recounts, keys: &[PK, SK], expiry: Some(TTL) },
+        Shape { table: connection.likes(), keys: &["pk", "user_id"], expiry: Some("gone") },
+        Shape { table: connection.counts(), keys: &["post_id"], expiry: None },
+        Shape { table: connection.checkpoints(), keys: &["id"], expiry: None },
+        Shape { table: connection.recounts(), keys: &["pk", "sk"], expiry: Some("ttl") },
     ]
 }
 
@@ -90,23 +87,23 @@ pub(super) async fn find(connection: &Connection, table: &str) -> Outcome<Option
     }
 }
 
-fn check_keys(shape: &Shape<'_>, table: &TableDescription) -> Outcome<()> {
+fn check_keys(name: &str, keys: &[&str], table: &TableDescription) -> Outcome<()> {
     let found: Vec<&str> = table.key_schema().iter().map(KeySchemaElement::attribute_name).collect();
     let texts = |key: &&str| {
         let definition = table.attribute_definitions().iter().find(|definition| definition.attribute_name() == *key);
         definition.is_some_and(|definition| *definition.attribute_type() == ScalarAttributeType::S)
     };
-    if found == shape.keys && shape.keys.iter().all(texts) {
+    if found == keys && keys.iter().all(texts) {
         return Ok(());
     }
-    let wanted = shape.keys.join(" and ");
-    Err(Fault::Fatal(format!("table {}: its key has to be the text {wanted}, not {}", shape.name, found.join(" and "))))
+    let wanted = keys.join(" and ");
+    Err(Fault::Fatal(format!("table {}: its key has to be the text {wanted}, not {}", name, found.join(" and "))))
 }
 
 /// The stream carries both images, and the local index keeps the rows of one key together.
 fn check_likes(name: &str, table: &TableDescription) -> Outcome<()> {
-    if !table.local_secondary_indexes().iter().any(|index| index.index_name() == Some(PIN)) {
-        return Err(Fault::Fatal(format!("table {name}: its local secondary index {PIN} is missing")));
+    if !table.local_secondary_indexes().iter().any(|index| index.index_name() == Some("pin")) {
+        return Err(Fault::Fatal(format!("table {name}: its local secondary index pin is missing")));
     }
     let stream = table.stream_specification().filter(|stream| stream.stream_enabled());
     match stream.and_then(StreamSpecification::stream_view_type) {
@@ -152,12 +149,12 @@ mod tests {
 
     #[test]
     fn a_stream_of_other_images_and_a_missing_index_are_fatal_and_a_stream_that_may_still_come_is_not() {
-        let of = |view| described(&[PK, USER_ID], view);
+        let of = |view| described(&["pk", "user_id"], view);
         let both = of(Some(StreamViewType::NewAndOldImages));
-        assert_eq!(check_likes("likes", &with_index(PIN, &both)), Ok(()));
-        let keys = check_likes("likes", &with_index(PIN, &of(Some(StreamViewType::KeysOnly)))).unwrap_err();
+        assert_eq!(check_likes("likes", &with_index("pin", &both)), Ok(()));
+        let keys = check_likes("likes", &with_index("pin", &of(Some(StreamViewType::KeysOnly)))).unwrap_err();
         assert!(matches!(&keys, Fault::Fatal(said) if said.ends_with("not KEYS_ONLY")), "{keys}");
-        let none = check_likes("likes", &with_index(PIN, &of(None))).unwrap_err();
+        let none = check_likes("likes", &with_index("pin", &of(None))).unwrap_err();
         assert!(matches!(&none, Fault::Transient(said) if said.contains("table likes has no stream")), "{none}");
         for table in [both.clone(), with_index("other", &both), of(None)] {
             let fault = check_likes("likes", &table).unwrap_err();
@@ -167,10 +164,10 @@ mod tests {
 
     #[test]
     fn a_table_with_another_key_is_fatal_and_named() {
-        let shape = Shape { name: "recounts", keys: &[PK, SK], expiry: None };
-        assert_eq!(check_keys(&shape, &described(&[PK, SK], None)), Ok(()));
-        for keys in [&[PK][..], &[SK, PK], &[PK, "other"]] {
-            let fault = check_keys(&shape, &described(keys, None)).unwrap_err();
+        let key = ["pk", "sk"];
+        assert_eq!(check_keys("recounts", &key, &described(&key, None)), Ok(()));
+        for keys in [&["pk"][..], &["sk", "pk"], &["pk", "other"]] {
+            let fault = check_keys("recounts", &key, &described(keys, None)).unwrap_err();
             assert!(matches!(&fault, Fault::Fatal(message) if message.contains("table recounts")), "{fault}");
         }
     }

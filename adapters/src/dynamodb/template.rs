@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata as _};
+use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;
 use aws_sdk_dynamodb::operation::create_table::builders::CreateTableFluentBuilder;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, LocalSecondaryIndex, Projection, StreamSpecification,
-    TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
+    TableStatus, TimeToLiveSpecification,
 };
-use serde::Deserialize;
+use serde_json::Value;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
@@ -30,17 +30,16 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 /// Creates the tables that are not there, as the template has them, and waits until all can be used. Safe to repeat: a
 /// table that is there stays as it is, but for an expiry that is off. On AWS the template is given to CloudFormation instead.
 pub async fn ensure_tables(connection: &Connection) -> Outcome<()> {
-    let tables = tables(&connection.tables().prefix)?;
+    let tables = tables(&connection.tables().prefix);
     for table in &tables {
-        let create = table.creation(connection).map_err(|error| Fault::Fatal(format!("template: {error}")))?;
-        match create.send().await {
+        match creation(connection, table).send().await {
             Err(error) if error.code() == Some("ResourceInUseException") => {}
-            created => created.map(|_| ()).map_err(|error| fault(&table.name, &error))?,
+            created => created.map(|_| ()).map_err(|error| fault(text(&table["TableName"]), &error))?,
         }
     }
     for table in &tables {
-        wait_until_active(connection, &table.name).await?;
-        table.expire(connection).await?;
+        wait_until_active(connection, text(&table["TableName"])).await?;
+        expire(connection, table).await?;
     }
     Ok(())
 }
@@ -51,150 +50,83 @@ pub async fn ensure_tables(connection: &Connection) -> Outcome<()> {
 /// The store gives no answer.
 pub async fn lacking_tables(connection: &Connection) -> Outcome<Vec<String>> {
     let mut lacking = Vec::new();
-    for table in tables(&connection.tables().prefix)? {
-        let expiry = table.expiry().map(|attribute| format!("expiry by `{attribute}`"));
-        if find(connection, &table.name).await?.is_none() {
-            let stream = table.stream_specification.as_ref().map(|_| "a stream of both images".to_owned());
+    for table in tables(&connection.tables().prefix) {
+        let name = text(&table["TableName"]);
+        let attribute = table["TimeToLiveSpecification"]["AttributeName"].as_str();
+        let expiry = attribute.map(|attribute| format!("expiry by `{attribute}`"));
+        if find(connection, name).await?.is_none() {
+            let stream = table["StreamSpecification"].is_object().then(|| "a stream of both images".to_owned());
             let with: Vec<String> = stream.into_iter().chain(expiry).collect();
             let with = if with.is_empty() { String::new() } else { format!(", with {}", with.join(" and ")) };
-            lacking.push(format!("create table {}{with}", table.name));
-        } else if let (true, Some(expiry)) = (table.lacks_expiry(connection).await?, expiry) {
-            lacking.push(format!("switch on {expiry} of table {}", table.name));
+            lacking.push(format!("create table {name}{with}"));
+        } else if let Some(expiry) = expiry
+            && connection.expires(name).await?.is_none()
+        {
+            lacking.push(format!("switch on {expiry} of table {name}"));
         }
     }
     Ok(lacking)
 }
 
 /// The tables of the template, their names behind `prefix`.
-fn tables(prefix: &str) -> Outcome<Vec<Table>> {
-    let tables: Vec<Table> =
-        serde_json::from_str(TABLES).map_err(|error| Fault::Fatal(format!("tables.json: {error}")))?;
-    let named = |table: Table| Table { name: table.name.replace(PREFIX, prefix), ..table };
-    Ok(tables.into_iter().map(named).collect())
+fn tables(prefix: &str) -> Vec<Value> {
+    serde_json::from_str(&TABLES.replace(PREFIX, prefix)).expect("a test has read it")
 }
 
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Table {
-    #[serde(rename = "TableName")]
-    name: String,
-    billing_mode: String,
-    attribute_definitions: Vec<Attribute>,
-    key_schema: Vec<Key>,
-    #[serde(default)]
-    local_secondary_indexes: Vec<Index>,
-    stream_specification: Option<Stream>,
-    time_to_live_specification: Option<Expiry>,
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Attribute {
-    attribute_name: String,
-    attribute_type: String,
+fn each<T>(list: &Value, element: impl Fn(&Value) -> T) -> Option<Vec<T>> {
+    Some(list.as_array()?.iter().map(element).collect())
 }
 
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Key {
-    attribute_name: String,
-    key_type: String,
-}
-
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Index {
-    index_name: String,
-    key_schema: Vec<Key>,
-    projection: Kind,
-}
-
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Kind {
-    projection_type: String,
-}
-
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Stream {
-    stream_view_type: String,
-}
-
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Expiry {
-    attribute_name: String,
-    enabled: bool,
-}
-
-impl Table {
-    fn creation(&self, connection: &Connection) -> Result<CreateTableFluentBuilder, BuildError> {
-        let attribute = |attribute: &Attribute| {
-            let name = AttributeDefinition::builder().attribute_name(&attribute.attribute_name);
-            name.attribute_type(attribute.attribute_type.as_str().into()).build()
-        };
-        let attributes = self.attribute_definitions.iter().map(attribute).collect::<Result<Vec<_>, _>>()?;
-        let indexes = self.local_secondary_indexes.iter().map(Index::definition).collect::<Result<Vec<_>, _>>()?;
-        let stream = self.stream_specification.as_ref().map(|stream| {
-            let view = stream.stream_view_type.as_str().into();
-            StreamSpecification::builder().stream_enabled(true).stream_view_type(view).build()
-        });
-        Ok(connection
-            .client
-            .create_table()
-            .table_name(&self.name)
-            .billing_mode(BillingMode::from(self.billing_mode.as_str()))
-            .set_attribute_definitions(Some(attributes))
-            .set_key_schema(Some(elements(&self.key_schema)?))
-            .set_local_secondary_indexes((!indexes.is_empty()).then_some(indexes))
-            .set_stream_specification(stream.transpose()?))
-    }
-
-    /// The attribute that items expire by.
-    fn expiry(&self) -> Option<&str> {
-        let expiry = self.time_to_live_specification.as_ref().filter(|expiry| expiry.enabled)?;
-        Some(&expiry.attribute_name)
-    }
-
-    /// Whether items are to expire, and do not by any attribute.
-    async fn lacks_expiry(&self, connection: &Connection) -> Outcome<bool> {
-        if self.expiry().is_none() {
-            return Ok(false);
-        }
-        let described = connection.client.describe_time_to_live().table_name(&self.name).send().await;
-        let described = described.map_err(|error| fault(&self.name, &error))?.time_to_live_description;
-        let status = described.as_ref().and_then(|ttl| ttl.time_to_live_status());
-        Ok(!matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)))
-    }
-
-    /// Lets the store delete what has expired. Safe to repeat: left alone where it is on.
-    async fn expire(&self, connection: &Connection) -> Outcome<()> {
-        let (true, Some(attribute)) = (self.lacks_expiry(connection).await?, self.expiry()) else { return Ok(()) };
-        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name(attribute).build();
-        let ttl = ttl.expect("flag and attribute are set");
-        let update = connection.client.update_time_to_live().table_name(&self.name).time_to_live_specification(ttl);
-        update.send().await.map(|_| ()).map_err(|error| fault(&self.name, &error))
-    }
-}
-
-impl Index {
-    fn definition(&self) -> Result<LocalSecondaryIndex, BuildError> {
-        let kind = self.projection.projection_type.as_str().into();
+fn creation(connection: &Connection, table: &Value) -> CreateTableFluentBuilder {
+    const SET: &str = "the template has what a table needs";
+    let attribute = |attribute: &Value| {
+        let kind = text(&attribute["AttributeType"]).into();
+        let name = AttributeDefinition::builder().attribute_name(text(&attribute["AttributeName"]));
+        name.attribute_type(kind).build().expect(SET)
+    };
+    let key = |key: &Value| {
+        let name = KeySchemaElement::builder().attribute_name(text(&key["AttributeName"]));
+        name.key_type(text(&key["KeyType"]).into()).build().expect(SET)
+    };
+    let index = |index: &Value| {
+        let kind = text(&index["Projection"]["ProjectionType"]).into();
         LocalSecondaryIndex::builder()
-            .index_name(&self.index_name)
-            .set_key_schema(Some(elements(&self.key_schema)?))
+            .index_name(text(&index["IndexName"]))
+            .set_key_schema(each(&index["KeySchema"], key))
             .projection(Projection::builder().projection_type(kind).build())
             .build()
-    }
+            .expect(SET)
+    };
+    let stream = table["StreamSpecification"]["StreamViewType"].as_str().map(|view| {
+        let stream = StreamSpecification::builder().stream_enabled(true).stream_view_type(view.into());
+        stream.build().expect(SET)
+    });
+    connection
+        .client
+        .create_table()
+        .table_name(text(&table["TableName"]))
+        .billing_mode(BillingMode::from(text(&table["BillingMode"])))
+        .set_attribute_definitions(each(&table["AttributeDefinitions"], attribute))
+        .set_key_schema(each(&table["KeySchema"], key))
+        .set_local_secondary_indexes(each(&table["LocalSecondaryIndexes"], index))
+        .set_stream_specification(stream)
 }
 
-fn elements(keys: &[Key]) -> Result<Vec<KeySchemaElement>, BuildError> {
-    let element = |key: &Key| {
-        let name = KeySchemaElement::builder().attribute_name(&key.attribute_name);
-        name.key_type(key.key_type.as_str().into()).build()
-    };
-    keys.iter().map(element).collect()
+/// Lets the store delete what has expired. Safe to repeat: left alone where it is on.
+async fn expire(connection: &Connection, table: &Value) -> Outcome<()> {
+    let name = text(&table["TableName"]);
+    let Some(attribute) = table["TimeToLiveSpecification"]["AttributeName"].as_str() else { return Ok(()) };
+    if connection.expires(name).await?.is_some() {
+        return Ok(());
+    }
+    let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name(attribute).build();
+    let ttl = ttl.expect("flag and attribute are set");
+    let update = connection.client.update_time_to_live().table_name(name).time_to_live_specification(ttl);
+    update.send().await.map(|_| ()).map_err(|error| fault(name, &error))
 }
 
 async fn wait_until_active(connection: &Connection, table: &str) -> Outcome<()> {
@@ -212,7 +144,62 @@ mod tests {
     use super::*;
     use crate::dynamodb::Tables;
 
-    use serde_json::Value;
+    use serde::Deserialize;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "PascalCase", deny_unknown_fields)]
+    struct Table {
+        #[serde(rename = "TableName")]
+        name: String,
+        billing_mode: String,
+        attribute_definitions: Vec<Attribute>,
+        key_schema: Vec<Key>,
+        #[serde(default)]
+        local_secondary_indexes: Vec<Index>,
+        stream_specification: Option<Stream>,
+        time_to_live_specification: Option<Expiry>,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "PascalCase", deny_unknown_fields)]
+    struct Attribute {
+        attribute_name: String,
+        attribute_type: String,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "PascalCase", deny_unknown_fields)]
+    struct Key {
+        attribute_name: String,
+        key_type: String,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "PascalCase", deny_unknown_fields)]
+    struct Index {
+        index_name: String,
+        key_schema: Vec<Key>,
+        projection: Kind,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "PascalCase", deny_unknown_fields)]
+    struct Kind {
+        projection_type: String,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "PascalCase", deny_unknown_fields)]
+    struct Stream {
+        stream_view_type: String,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "PascalCase", deny_unknown_fields)]
+    struct Expiry {
+        attribute_name: String,
+        enabled: bool,
+    }
 
     /// What means nothing to an engine on one machine: how a table is paid, kept and found.
     const ELSEWHERE: [&str; 7] = [
@@ -295,18 +282,21 @@ mod tests {
 
     #[test]
     fn the_template_has_the_tables_that_the_code_names() {
-        let created: Vec<String> = tables("t-").unwrap().into_iter().map(|table| table.name).collect();
+        let created: Vec<String> = tables("t-").iter().map(|table| text(&table["TableName"]).to_owned()).collect();
         let Tables { likes, counts, checkpoints, recounts, .. } = Tables::with_prefix("t-");
         assert_eq!(created, [checkpoints, counts, likes, recounts]);
     }
 
     #[test]
     fn only_the_rows_have_a_stream_and_an_index_and_tombstones_and_recounts_expire() {
-        for table in tables("").unwrap() {
+        for table in tables("") {
+            let table: Table = serde_json::from_value(table).unwrap();
             let is = |name: &str| table.name == name;
             assert_eq!(table.stream_specification.is_some(), is("likes"), "{}", table.name);
             assert_eq!(table.local_secondary_indexes.len(), usize::from(is("likes")), "{}", table.name);
-            let expiry = table.time_to_live_specification.as_ref().map(|expiry| expiry.attribute_name.as_str());
+            let expiry = table.time_to_live_specification.as_ref();
+            assert!(expiry.is_none_or(|expiry| expiry.enabled), "{}", table.name);
+            let expiry = expiry.map(|expiry| expiry.attribute_name.as_str());
             let expected = is("recounts").then_some("ttl").or(is("likes").then_some("gone"));
             assert_eq!(expiry, expected, "{}", table.name);
         }

@@ -3,23 +3,24 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
-use tally_core::changes::LossNumber;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Host, Readiness, Stop, Task};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::changes::Changes;
 use super::checkpoints::Checkpoints;
 use super::connection::Connection;
-use super::get::Consistency;
+use super::names::CHECKPOINTS;
+use super::table::Consistency;
 use super::table_ids::SeenTables;
-use super::tables_watch::Known;
 
 /// The wait between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -29,8 +30,88 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CONDITION: &str = "tables";
 /// The kind of the losses that are opened here.
 pub(super) const LOSS: &str = "table";
-/// How often a loss is opened anew because others open theirs.
-const ATTEMPTS: u32 = 8;
+
+/// Whether the tables are those that the deployment was created over. Clones share what is known.
+#[derive(Clone, Debug)]
+pub struct TablesWatch(Arc<watch::Sender<Known>>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    /// What is wrong with the tables, and what to do about it.
+    pub(super) problem: Option<String>,
+    /// The tables that nothing may be written to.
+    pub(super) closed: BTreeSet<&'static str>,
+    /// Whether counters are those of other rows, until a recount has passed.
+    pub(super) is_lossy: bool,
+}
+
+const LOSSY: &str = "other tables were adopted, and no recount has passed since";
+
+impl Default for TablesWatch {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(Known::default())))
+    }
+}
+
+impl TablesWatch {
+    /// Whether nothing is known to be wrong. Nothing is exact while something is: not only while a table is gone or another
+    /// one, but until the loss is closed that this was. What a standing knows of that loss does not suffice, since counters are
+    /// wrong before its announcement as well.
+    pub fn is_whole(&self) -> bool {
+        *self.0.borrow() == Known::default()
+    }
+
+    /// Why nothing is exact.
+    pub fn problem(&self) -> Option<String> {
+        let known = self.0.borrow();
+        known.problem.clone().or_else(|| known.is_lossy.then(|| LOSSY.to_owned()))
+    }
+
+    /// Waits until the tables are those of the configuration, so that they can be written.
+    pub async fn adopted(&self) {
+        // The sender is borrowed by this very call, so the channel is open.
+        let _ = self.0.subscribe().wait_for(|known| known.problem.is_none()).await;
+    }
+
+    /// Waits until nothing is known to be wrong.
+    pub async fn whole(&self) {
+        // As above.
+        let _ = self.0.subscribe().wait_for(|known| *known == Known::default()).await;
+    }
+
+    /// Waits until something else is known than now.
+    pub async fn changed(&self) {
+        // As above.
+        let _ = self.0.subscribe().changed().await;
+    }
+
+    /// Transient while nothing may be written to `table`: it is gone or another one, or the configuration is.
+    pub(super) fn open_to(&self, table: &str) -> Outcome<()> {
+        let known = self.0.borrow();
+        if known.closed.contains(table) || known.closed.contains(CHECKPOINTS) {
+            return Err(Fault::Transient(known.problem.clone().unwrap_or_default()));
+        }
+        Ok(())
+    }
+
+    /// Takes note of what is known, and logs what is news of it.
+    pub(super) fn tell(&self, known: Known) {
+        self.0.send_if_modified(|before| {
+            if *before == known {
+                return false;
+            }
+            match (&before.problem, &known.problem) {
+                (before, Some(problem)) if before.as_ref() != Some(problem) => {
+                    tracing::error!("nothing is called exact: {problem}");
+                }
+                (Some(_), None) => tracing::info!("the tables are those of this deployment again"),
+                _ => {}
+            }
+            *before = known;
+            true
+        });
+    }
+}
 
 /// The adoption after which no loss was open any more, once there was such a look.
 pub(crate) struct Settled(Option<Option<String>>);
@@ -49,24 +130,12 @@ async fn has_loss(changes: &Changes) -> Outcome<bool> {
     Ok(changes.losses().await?.open().any(|(_, loss)| loss.kind == LOSS))
 }
 
-/// Opens a loss unless there is one of its kind that says the same, open or closed. Processes that find it at once number it
-/// by the second, and so alike; where they do not, one more loss does no harm.
-pub(super) async fn open_once(changes: &Changes, now: UnixMillis, what: &str) -> Outcome<LossNumber> {
-    let second = UnixMillis(now.0.div_ceil(1000) * 1000);
-    for _ in 0..ATTEMPTS {
-        let losses = changes.losses().await?;
-        let known = losses.0.iter().find(|(_, loss)| loss.kind == LOSS && loss.what == what);
-        if let Some((number, _)) = known {
-            return Ok(*number);
-        }
-        let number = losses.next(second);
-        let stands = changes.open_loss(number, LOSS, what).await?;
-        if stands.kind == LOSS && stands.what == what {
-            tracing::error!(kind = LOSS, what, %number, "something is lost: nothing is called exact until a recount has passed");
-            return Ok(number);
-        }
+/// Opens the loss of a table, unless it is stored already.
+pub(super) async fn open_loss(changes: &Changes, now: UnixMillis, what: &str) -> Outcome<()> {
+    if changes.open_loss_once(now, LOSS, what).await? {
+        tracing::error!(kind = LOSS, what, "something is lost: nothing is called exact until a recount has passed");
     }
-    Err(Fault::Transient("too many processes number their losses".to_owned()))
+    Ok(())
 }
 
 /// The task that looks each second.
@@ -152,8 +221,8 @@ impl Watch {
             if self.opened.contains(&problem.lost) {
                 continue;
             }
-            match in_time(open_once(&changes, self.clock.now(), &problem.lost)).await {
-                Ok(_) => _ = self.opened.insert(problem.lost),
+            match in_time(open_loss(&changes, self.clock.now(), &problem.lost)).await {
+                Ok(()) => _ = self.opened.insert(problem.lost),
                 Err(fault) => tracing::warn!(error = %fault, lost = problem.lost, "a loss is not stored yet"),
             }
         }

@@ -1,12 +1,11 @@
-//! The arguments that say where Kafka is, the same for every binary, checked against each other and against what this
-//! build supports.
+//! The arguments that say where Kafka is, the same for every binary, checked against each other, and what librdkafka is told
+//! because of them.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use rdkafka::ClientConfig;
 use tally_service::{Invalid, Secret};
-
-use super::{Credentials, Sasl, Security, Settings, Tls};
 
 /// The longest name of a topic.
 const TOPIC_BYTES: usize = 249;
@@ -71,6 +70,41 @@ pub enum Mechanism {
     MskIam,
 }
 
+/// Where Kafka is and how to connect. librdkafka's own settings show no password.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What every client is configured with.
+    pub(super) client: ClientConfig,
+    /// The region of an MSK cluster that takes AWS credentials.
+    pub(super) msk_region: Option<String>,
+}
+
+impl Settings {
+    /// Brokers without encryption or login.
+    pub fn plaintext(brokers: &str) -> Self {
+        let mut client = ClientConfig::new();
+        client.set("bootstrap.servers", brokers).set("client.id", "tally").set("security.protocol", "plaintext");
+        client.set("socket.keepalive.enable", "true").set("reconnect.backoff.max.ms", "5000");
+        Self { client, msk_region: None }
+    }
+
+    /// What librdkafka is told of this name.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.client.get(name)
+    }
+}
+
+impl PartialEq for Settings {
+    fn eq(&self, other: &Self) -> bool {
+        let (ours, theirs) = (self.client.config_map(), other.client.config_map());
+        // The maps have no passwords.
+        let same = |name: &&str| self.option(name) == other.option(name);
+        self.msk_region == other.msk_region && ours.keys().eq(theirs.keys()) && ours.keys().all(same)
+    }
+}
+
+impl Eq for Settings {}
+
 impl KafkaArgs {
     /// The settings, if any argument is given. Arguments without brokers are a mistake.
     ///
@@ -90,12 +124,20 @@ impl TryFrom<KafkaArgs> for Settings {
         if let Some(brokers) = &brokers {
             let _ = invalid.accept("brokers", check_brokers(brokers));
         }
-        let tls = tls(&args, &mut invalid);
-        let sasl = sasl(&args, &mut invalid);
-        match brokers {
-            Some(brokers) if invalid.is_empty() => Ok(Self { brokers, security: Security { tls, sasl } }),
-            _ => Err(invalid),
-        }
+        let mut settings = Self::plaintext(&brokers.unwrap_or_default());
+        tls(&args, &mut settings.client, &mut invalid);
+        log_in(&args, &mut settings.client, &mut invalid);
+        settings.client.set(
+            "security.protocol",
+            match (args.tls, args.sasl.is_some()) {
+                (false, false) => "plaintext",
+                (true, false) => "ssl",
+                (false, true) => "sasl_plaintext",
+                (true, true) => "sasl_ssl",
+            },
+        );
+        settings.msk_region = args.msk_region;
+        if invalid.is_empty() { Ok(settings) } else { Err(invalid) }
     }
 }
 
@@ -123,31 +165,31 @@ fn is_address(broker: &str) -> bool {
     port.is_some_and(|(_, port)| port.trim().parse::<u16>().is_ok_and(|port| port > 0))
 }
 
-fn tls(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Tls> {
-    for (flag, file) in
-        [("tls-ca", &args.tls_ca), ("tls-certificate", &args.tls_certificate), ("tls-key", &args.tls_key)]
-    {
+fn tls(args: &KafkaArgs, client: &mut ClientConfig, invalid: &mut Invalid) {
+    for (flag, setting, file) in [
+        ("tls-ca", "ssl.ca.location", &args.tls_ca),
+        ("tls-certificate", "ssl.certificate.location", &args.tls_certificate),
+        ("tls-key", "ssl.key.location", &args.tls_key),
+    ] {
         let Some(file) = file else { continue };
         invalid.ensure(flag, args.tls, "contradicts a connection without --tls");
         invalid.ensure(flag, file.is_file(), format!("there is no file `{}`", file.display()));
+        client.set(setting, file.to_string_lossy());
     }
-    let identity = match (&args.tls_certificate, &args.tls_key) {
-        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
-        (Some(_), None) => {
-            invalid.add("tls-key", "missing, while --tls-certificate is given");
-            None
-        }
-        (None, Some(_)) => {
-            invalid.add("tls-certificate", "missing, while --tls-key is given");
-            None
-        }
-        (None, None) => None,
-    };
-    args.tls.then(|| Tls { ca: args.tls_ca.clone(), identity })
+    let (certificate, key) = (args.tls_certificate.is_some(), args.tls_key.is_some());
+    invalid.ensure("tls-key", key || !certificate, "missing, while --tls-certificate is given");
+    invalid.ensure("tls-certificate", certificate || !key, "missing, while --tls-key is given");
 }
 
-fn sasl(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Sasl> {
-    let by_password = matches!(args.sasl, Some(Mechanism::Plain | Mechanism::ScramSha256 | Mechanism::ScramSha512));
+fn log_in(args: &KafkaArgs, client: &mut ClientConfig, invalid: &mut Invalid) {
+    let mechanism = args.sasl.map(|mechanism| match mechanism {
+        Mechanism::Plain => "PLAIN",
+        Mechanism::ScramSha256 => "SCRAM-SHA-256",
+        Mechanism::ScramSha512 => "SCRAM-SHA-512",
+        Mechanism::MskIam => "OAUTHBEARER",
+    });
+    let by_iam = args.sasl == Some(Mechanism::MskIam);
+    let by_password = mechanism.is_some() && !by_iam;
     let given = [
         ("sasl-user", args.sasl_user.is_some()),
         ("sasl-password", args.sasl_password.is_some()),
@@ -156,22 +198,24 @@ fn sasl(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Sasl> {
     for (flag, given) in given {
         invalid.ensure(flag, by_password || !given, "contradicts a login without user and password (--sasl)");
     }
-    let region_wanted = args.sasl == Some(Mechanism::MskIam);
-    invalid.ensure("msk-region", region_wanted || args.msk_region.is_none(), "contradicts a login that is not msk-iam");
-    match args.sasl? {
-        Mechanism::Plain => credentials(args, invalid).map(Sasl::Plain),
-        Mechanism::ScramSha256 => credentials(args, invalid).map(Sasl::ScramSha256),
-        Mechanism::ScramSha512 => credentials(args, invalid).map(Sasl::ScramSha512),
-        Mechanism::MskIam => {
-            invalid.ensure("tls", args.tls, "missing, while --sasl msk-iam needs it");
-            invalid.require("msk-region", args.msk_region.clone()).map(|region| Sasl::MskIam { region })
-        }
+    invalid.ensure("msk-region", by_iam || args.msk_region.is_none(), "contradicts a login that is not msk-iam");
+    if let Some(mechanism) = mechanism {
+        client.set("sasl.mechanism", mechanism);
+    }
+    if by_iam {
+        invalid.ensure("tls", args.tls, "missing, while --sasl msk-iam needs it");
+        invalid.require("msk-region", args.msk_region.clone());
+    }
+    if by_password {
+        let user = invalid.require("sasl-user", args.sasl_user.clone()).unwrap_or_default();
+        let password = password(args, invalid);
+        client.set("sasl.username", user);
+        client.set("sasl.password", password.as_ref().map_or("", Secret::expose));
     }
 }
 
-fn credentials(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Credentials> {
-    let user = invalid.require("sasl-user", args.sasl_user.clone());
-    let password = match (&args.sasl_password, &args.sasl_password_file) {
+fn password(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Secret> {
+    match (&args.sasl_password, &args.sasl_password_file) {
         (Some(_), Some(_)) => {
             invalid.add("sasl-password-file", "contradicts --sasl-password");
             None
@@ -181,8 +225,7 @@ fn credentials(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Credentials> {
             invalid.accept("sasl-password-file", Secret::read(file).map_err(|error| format!("{error:#}")))
         }
         (None, None) => invalid.require("sasl-password", None),
-    };
-    user.zip(password).map(|(user, password)| Credentials { user, password: password.expose().to_owned() })
+    }
 }
 
 #[cfg(test)]
@@ -207,17 +250,30 @@ mod tests {
         Settings::try_from(args(&line)).map_err(|invalid| invalid.to_string())
     }
 
+    /// Who is spoken to, and how.
+    fn spoken(settings: &Settings) -> [Option<&str>; 3] {
+        ["bootstrap.servers", "security.protocol", "sasl.mechanism"].map(|name| settings.option(name))
+    }
+
     const BY_PASSWORD: [&str; 6] = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary-7"];
 
     #[test]
-    fn brokers_alone_are_connected_to_without_tls() {
-        assert_eq!(settings(&[]), Ok(Settings::plaintext("b:9092")));
+    fn encryption_and_login_choose_the_protocol_and_brokers_alone_are_connected_to_without_either() {
+        let of = |line: &[&str], protocol, mechanism| {
+            assert_eq!(spoken(&settings(line).unwrap()), [Some("b:9092"), Some(protocol), mechanism]);
+        };
+        of(&[], "plaintext", None);
+        of(&["--tls"], "ssl", None);
+        of(&BY_PASSWORD, "sasl_plaintext", Some("PLAIN"));
+        let login = ["--tls", "--sasl", "scram-sha512", "--sasl-user", "u", "--sasl-password", "p"];
+        of(&login, "sasl_ssl", Some("SCRAM-SHA-512"));
     }
 
     #[test]
     fn where_kafka_is_optional_no_argument_is_none_and_any_argument_needs_brokers() {
-        assert_eq!(args(&[]).optional(), Ok(None));
-        assert_eq!(args(&["--brokers", "b:9092"]).optional(), Ok(Some(Settings::plaintext("b:9092"))));
+        assert!(args(&[]).optional().unwrap().is_none());
+        let brokers = args(&["--brokers", "b:9092"]).optional().unwrap().unwrap();
+        assert_eq!(spoken(&brokers), [Some("b:9092"), Some("plaintext"), None]);
         for line in [&["--tls"][..], &["--sasl", "msk-iam"], &BY_PASSWORD, &["--msk-region", "eu-west-1"]] {
             let said = args(line).optional().unwrap_err().to_string();
             assert!(said.contains("--brokers (TALLY_BROKERS): missing"), "{line:?}: {said}");
@@ -287,12 +343,14 @@ mod tests {
         let line = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password-file", file.to_str().unwrap()];
         let (read, given) = (settings(&line), settings(&BY_PASSWORD));
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(read, given);
-        let Ok(Settings { security: Security { sasl: Some(Sasl::Plain(credentials)), .. }, .. }) = &given else {
-            panic!("{given:?}")
-        };
-        assert_eq!(credentials.password, "canary-7");
-        assert!(!format!("{given:?} {:?}", args(&BY_PASSWORD)).contains("canary-7"));
+        for settings in [read, given] {
+            let settings = settings.unwrap();
+            assert_eq!(
+                ["sasl.username", "sasl.password"].map(|name| settings.option(name)),
+                [Some("u"), Some("canary-7")]
+            );
+            assert!(!format!("{settings:?} {:?}", args(&BY_PASSWORD)).contains("canary-7"));
+        }
         let wrong = args(&[&BY_PASSWORD, &["--tls-ca", "/nowhere"][..]].concat());
         assert!(!Settings::try_from(wrong).unwrap_err().to_string().contains("canary-7"));
     }

@@ -7,7 +7,7 @@ use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, TopicPartitionList};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::settings::{Sasl, Settings};
+use super::args::Settings;
 
 /// What a rebalance asks for.
 #[derive(Debug)]
@@ -32,10 +32,7 @@ pub(super) struct Context {
 impl Context {
     /// For a client that is in no group.
     pub(super) fn new(settings: &Settings) -> Self {
-        let iam = match &settings.security.sasl {
-            Some(Sasl::MskIam { region }) => Some(super::iam::Iam::new(region)),
-            _ => None,
-        };
+        let iam = settings.msk_region.as_deref().map(super::iam::Iam::new);
         Self { iam, changes: None, reason: Mutex::default() }
     }
 

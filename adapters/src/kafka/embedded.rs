@@ -7,9 +7,9 @@
 use rdkafka::producer::{FutureProducer, Producer as _};
 use tally_core::ports::Outcome;
 
+use super::args::Settings;
 use super::context::Context;
 use super::fault::fault_of;
-use super::settings::Settings;
 
 /// A Kafka cluster of this process.
 pub struct Embedded {
@@ -27,7 +27,7 @@ impl Embedded {
     pub fn start(topics: &[(&str, u32)]) -> Outcome<Self> {
         // The address is not used: the client is connected to the cluster it brings along.
         let settings = Settings::plaintext("127.0.0.1:1");
-        let mut config = settings.client();
+        let mut config = settings.client.clone();
         config.set("test.mock.num.brokers", "1");
         let failed = |error| fault_of("starting Kafka in this process", &error);
         let client: FutureProducer<Context> = config.create_with_context(Context::new(&settings)).map_err(failed)?;

@@ -1,14 +1,103 @@
-//! The task that is a member of the group.
+//! The task that is a member of the group, and what the group's errors mean: for readiness, and for whether the process ends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::bail;
 use tally_core::fault::Fault;
 use tally_core::ports::log::Rebalance;
 use tally_core::ports::{Intake, OwnedPartition};
 use tally_service::{Readiness, Stop, Task};
+use tokio::time::Instant;
 
-use super::health::GroupHealth;
+/// The readiness condition: whether this process is a member and is not refused.
+const CONDITION: &str = "kafka";
+
+/// How often an error that goes on is logged.
+const REMINDER: Duration = Duration::from_secs(10);
+
+/// How long a login or a permission may be refused to a member that had it. Then the process ends, so that it is started
+/// again with fresh credentials.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Silence after which a refusal has passed: the client repeats one that lasts at least every half minute.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// How this member fares with its group.
+pub(super) struct GroupHealth {
+    readiness: Readiness,
+    /// Partitions were assigned at least once, so the settings are right.
+    joined: bool,
+    refused: Option<Refused>,
+    logged: Option<Instant>,
+    on_fault: fn(&Fault),
+}
+
+struct Refused {
+    since: Instant,
+    last: Instant,
+}
+
+impl GroupHealth {
+    /// Of a process that has joined no group yet; `on_fault` is told of each error.
+    pub(super) fn new(readiness: &Readiness, on_fault: fn(&Fault)) -> Self {
+        readiness.not_ready(CONDITION, "waiting for an assignment");
+        Self { readiness: readiness.clone(), joined: false, refused: None, logged: None, on_fault }
+    }
+
+    /// Partitions were assigned, or a refusal has passed.
+    pub(super) fn joined(&mut self) {
+        (self.joined, self.refused) = (true, None);
+        self.readiness.ready(CONDITION);
+    }
+
+    /// Completes when a refusal has passed.
+    pub(super) async fn refusal_passed(&self) {
+        match &self.refused {
+            Some(refused) => tokio::time::sleep_until(refused.last + QUIET).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes in an error. A broker that does not answer is waited for. A refusal ends the process if it comes before the
+    /// first assignment, or lasts.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(super) fn failed(&mut self, fault: &Fault) -> anyhow::Result<()> {
+        (self.on_fault)(fault);
+        if fault.is_retryable() {
+            if !self.joined {
+                self.readiness.not_ready(CONDITION, format!("waiting: {fault}"));
+            }
+            if self.is_due() {
+                tracing::warn!(dependency = "kafka", error = %fault, "waiting for dependency");
+            }
+            return Ok(());
+        }
+        let now = Instant::now();
+        let since = self.refused.as_ref().map_or(now, |refused| refused.since);
+        let lasts = matches!(fault, Fault::Fatal(_)) && now.duration_since(since) >= PATIENCE;
+        if !self.joined || lasts {
+            bail!("cannot use kafka: {fault}");
+        }
+        self.refused = Some(Refused { since, last: now });
+        self.readiness.not_ready(CONDITION, fault.to_string());
+        if self.is_due() {
+            tracing::error!(dependency = "kafka", error = %fault, "kafka refuses");
+        }
+        Ok(())
+    }
+
+    /// Whether an error is logged: one every ten seconds.
+    fn is_due(&mut self) -> bool {
+        let due = self.logged.is_none_or(|at| at.elapsed() >= REMINDER);
+        if due {
+            self.logged = Some(Instant::now());
+        }
+        due
+    }
+}
 
 /// The task: it polls Kafka and does nothing else, so that a slow store cannot cost the membership.
 pub struct Membership {
@@ -66,5 +155,57 @@ impl Task for Membership {
             tracing::warn!("the group was not left in time: it expels this member by itself");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> Fault {
+        Fault::Fatal("login refused".to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_from_the_start_ends_the_process_and_names_itself() {
+        let mut health = GroupHealth::new(&Readiness::new(), |_| {});
+        health.failed(&Fault::Transient("no broker".to_owned())).unwrap();
+        assert!(health.failed(&refused()).unwrap_err().to_string().contains("login refused"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_member_shows_a_passing_refusal_and_outlives_it() {
+        let readiness = Readiness::new();
+        let mut health = GroupHealth::new(&readiness, |_| {});
+        health.joined();
+        for _ in 0..4 {
+            health.failed(&refused()).unwrap();
+            assert!(!readiness.report().ready);
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        let began = Instant::now();
+        health.refusal_passed().await;
+        assert_eq!(began.elapsed(), QUIET - Duration::from_secs(30));
+        health.joined();
+        assert!(readiness.report().ready);
+        tokio::time::sleep(PATIENCE).await;
+        health.failed(&refused()).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_lasts_ends_the_process_and_a_record_that_cannot_be_read_does_not() {
+        let mut health = GroupHealth::new(&Readiness::new(), |_| {});
+        health.joined();
+        let unreadable = Fault::Poison("bad compression".to_owned());
+        for _ in 0..=10 {
+            health.failed(&unreadable).unwrap();
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        health.joined();
+        for _ in 0..10 {
+            health.failed(&refused()).unwrap();
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        assert!(health.failed(&refused()).is_err());
     }
 }

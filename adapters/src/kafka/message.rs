@@ -2,14 +2,31 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use rdkafka::error::KafkaResult;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::{Offset as At, TopicPartitionList};
+use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, Records};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 
 use super::fault::fault_of;
+
+/// Carries out a call that blocks.
+pub(super) async fn blocking<T: Send + 'static>(call: impl FnOnce() -> Outcome<T> + Send + 'static) -> Outcome<T> {
+    let called = tokio::task::spawn_blocking(call).await;
+    called.map_err(|error| Fault::Transient(format!("asking kafka: {error}")))?
+}
+
+/// The offset that brokers name of the one partition of a list, if they do.
+pub(super) fn offset_in(doing: &str, answer: KafkaResult<TopicPartitionList>) -> Outcome<Option<Offset>> {
+    let asking = |error| fault_of(doing, &error);
+    let found = answer.map_err(asking)?;
+    let Some(element) = found.elements().into_iter().next() else { return Ok(None) };
+    element.error().map_err(asking)?;
+    Ok(element.offset().to_raw().and_then(|offset| u64::try_from(offset).ok()).map(Offset))
+}
 
 pub(super) fn raw(offset: Offset) -> At {
     At::Offset(i64::try_from(offset.0).unwrap_or(i64::MAX))

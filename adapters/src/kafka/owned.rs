@@ -19,9 +19,9 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::context::Context;
 use super::fault::fault_of;
-use super::mark::sign;
-use super::message::{list_of, raw};
+use super::message::{blocking, list_of, offset_in, raw};
 use super::reader;
+use super::source::claim::sign;
 
 /// A partition is paused when its queue weighs this much, and read on when it weighs half.
 pub(super) const QUEUE_WEIGHT: usize = 2 << 20;
@@ -150,10 +150,7 @@ impl Handle {
     ) -> Outcome<T> {
         let consumer = self.consumer.upgrade().ok_or_else(|| self.gone())?;
         let partition = self.assignment.partition.clone();
-        let called = tokio::task::spawn_blocking(move || call(&consumer, &partition));
-        called
-            .await
-            .map_err(|error| Fault::Transient(format!("asking about {}: {error}", self.assignment.partition)))?
+        blocking(move || call(&consumer, &partition)).await
     }
 
     fn gone(&self) -> Fault {
@@ -192,24 +189,17 @@ impl OwnedPartition for Handle {
 
     async fn log(&self) -> Outcome<Log> {
         let (ends, partition) = (Arc::clone(&self.ends), self.assignment.partition.clone());
-        let called = tokio::task::spawn_blocking(move || {
+        blocking(move || {
             reader::log_in(&ends)?;
             reader::log_of(&ends, &partition)
-        });
-        called.await.map_err(|error| Fault::Transient(format!("looking at a log: {error}")))?
+        })
+        .await
     }
 
     async fn committed(&self) -> Outcome<Option<Offset>> {
         self.blocking(|consumer, partition| {
-            let asking = |error| fault_of(&format!("asking what is committed of {partition}"), &error);
-            let found = consumer.committed_offsets(list_of(partition, At::Invalid)?, TIMEOUT).map_err(asking)?;
-            let elements = found.elements();
-            let Some(element) = elements.first() else { return Ok(None) };
-            element.error().map_err(asking)?;
-            Ok(match element.offset() {
-                At::Offset(offset) => u64::try_from(offset).ok().map(Offset),
-                _ => None,
-            })
+            let committed = consumer.committed_offsets(list_of(partition, At::Invalid)?, TIMEOUT);
+            offset_in(&format!("asking what is committed of {partition}"), committed)
         })
         .await
     }

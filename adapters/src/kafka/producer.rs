@@ -13,9 +13,9 @@ use tally_core::ports::Outcome;
 use tally_core::ports::log::{self, Outgoing, Written};
 use tally_core::topic::Offset;
 
+use super::args::Settings;
 use super::context::Context;
 use super::fault::fault_of;
-use super::settings::Settings;
 
 /// How long a record may be under way before its outcome counts as unknown.
 const DELIVERY: Duration = Duration::from_secs(30);
@@ -101,7 +101,7 @@ fn connect(settings: &Settings, batching: Batching) -> Outcome<FutureProducer<Co
 }
 
 pub(super) fn config(settings: &Settings, batching: Batching) -> ClientConfig {
-    let mut config = settings.client();
+    let mut config = settings.client.clone();
     config
         .set("enable.idempotence", "true")
         .set("acks", "all")

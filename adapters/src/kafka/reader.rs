@@ -16,10 +16,10 @@ use tally_core::ports::log::{self, Records};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition, TopicId};
 
+use super::args::Settings;
 use super::context::Context;
 use super::fault::fault_of;
-use super::message::{list_of, push, raw};
-use super::settings::Settings;
+use super::message::{blocking, list_of, offset_in, push, raw};
 use super::topic_id;
 
 /// How long one call to the broker may take.
@@ -42,7 +42,7 @@ impl TopicReader {
     /// # Errors
     /// Settings that librdkafka does not take.
     pub fn new(settings: &Settings, group: &str, topic: &str) -> Outcome<Self> {
-        let mut config = settings.client();
+        let mut config = settings.client.clone();
         config
             .set("group.id", group)
             .set("enable.auto.commit", "false")
@@ -61,12 +61,12 @@ impl TopicReader {
         call: impl FnOnce(&BaseConsumer<Context>) -> Outcome<T> + Send + 'static,
     ) -> Outcome<T> {
         let consumer = Arc::clone(&self.consumer);
-        let called = tokio::task::spawn_blocking(move || {
+        blocking(move || {
             let consumer = consumer.lock();
             log_in(&consumer)?;
             call(&consumer)
-        });
-        called.await.map_err(|error| Fault::Transient(format!("reading a topic: {error}")))?
+        })
+        .await
     }
 }
 
@@ -96,30 +96,14 @@ impl log::TopicReader for TopicReader {
         // The client takes a time in an offset's place.
         let list = list_of(partition, At::Offset(i64::try_from(at.0).unwrap_or(i64::MAX)))?;
         self.blocking(move |consumer| {
-            let found = consumer.offsets_for_times(list, TIMEOUT);
-            let found = found.map_err(|error| fault_of("finding the offset of a time", &error))?;
-            let elements = found.elements();
-            let Some(element) = elements.first() else { return Ok(None) };
-            element.error().map_err(|error| fault_of("finding the offset of a time", &error))?;
-            Ok(match element.offset() {
-                At::Offset(offset) => u64::try_from(offset).ok().map(Offset),
-                _ => None,
-            })
+            offset_in("finding the offset of a time", consumer.offsets_for_times(list, TIMEOUT))
         })
         .await
     }
 
     async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>> {
         let list = list_of(partition, At::Invalid)?;
-        self.blocking(move |consumer| {
-            let found =
-                consumer.committed_offsets(list, TIMEOUT).map_err(|error| fault_of("reading a bookmark", &error))?;
-            Ok(found.elements().first().and_then(|element| match element.offset() {
-                At::Offset(offset) => u64::try_from(offset).ok().map(Offset),
-                _ => None,
-            }))
-        })
-        .await
+        self.blocking(move |consumer| offset_in("reading a bookmark", consumer.committed_offsets(list, TIMEOUT))).await
     }
 
     async fn mark(&self, partition: &Partition, at: Offset) -> Outcome<()> {
@@ -134,7 +118,7 @@ impl log::TopicReader for TopicReader {
 /// A client that is asked for the ends of logs: they lie behind everything that was acknowledged, also where a transaction is open
 /// before it, which hides what came later from who reads.
 pub(super) fn client_of_ends(settings: &Settings) -> Outcome<BaseConsumer<Context>> {
-    client(settings.client().set("group.id", "tally-ends").set("isolation.level", "read_uncommitted"), settings)
+    client(settings.client.clone().set("group.id", "tally-ends").set("isolation.level", "read_uncommitted"), settings)
 }
 
 fn client(config: &ClientConfig, settings: &Settings) -> Outcome<BaseConsumer<Context>> {

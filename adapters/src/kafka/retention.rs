@@ -5,7 +5,7 @@ use std::time::Duration;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
-use super::settings::Settings;
+use super::args::Settings;
 use super::topics::topic_settings;
 
 /// How long `topic` keeps a record; `None` where it keeps them for ever.

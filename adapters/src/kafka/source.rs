@@ -1,7 +1,7 @@
 //! Membership of a group: polls librdkafka, delivers records to their partitions' queues, and carries out what workers ask
 //! for.
 
-mod claim;
+pub(super) mod claim;
 mod config;
 
 use std::sync::Arc;
@@ -22,16 +22,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::claim::Claim;
+use self::claim::{Claim, Mark};
 use self::config::config;
+use super::args::Settings;
 use super::context::{Change, Context};
 use super::fault::{explained, fault_of};
 use super::holdings::Holdings;
-use super::mark::Mark;
 use super::message::{list_of, push, raw};
 use super::owned::{Assignment, Command, Handle};
 use super::reader;
-use super::settings::Settings;
 
 /// How many messages are taken before they are delivered and commands are looked at.
 const BURST: usize = 1024;
@@ -316,15 +315,6 @@ fn close(mut consumer: Arc<StreamConsumer<Context>>) {
     }
 }
 
-/// What the task that polls was woken by.
-enum Woken<'a> {
-    Change(Change),
-    Command(Command),
-    Message(KafkaResult<BorrowedMessage<'a>>),
-    Lost(String),
-    Deadline,
-}
-
 #[async_trait]
 impl Intake for Source {
     async fn next(&mut self) -> Outcome<Rebalance> {
@@ -338,24 +328,21 @@ impl Intake for Source {
                 self.finish_handover(&consumer);
             }
             let deadline = self.holdings.deadline();
-            let woken = tokio::select! {
+            tokio::select! {
                 biased;
-                change = self.changes.recv() => Woken::Change(change.expect("the client that reports is held")),
-                command = self.commands.recv() => Woken::Command(command.expect("a sender is held to make handles of")),
-                message = stream.next() => Woken::Message(message.expect("a stream of messages never ends")),
-                why = lost(&mut self.claim, &consumer) => Woken::Lost(why),
-                () = until(deadline) => Woken::Deadline,
-            };
-            match woken {
-                Woken::Change(change) => return Ok(self.changed(change, &consumer)),
-                Woken::Command(command) => self.obey(command, &consumer),
-                Woken::Message(first) => {
+                change = self.changes.recv() => {
+                    return Ok(self.changed(change.expect("the client that reports is held"), &consumer));
+                }
+                command = self.commands.recv() => {
+                    self.obey(command.expect("a sender is held to make handles of"), &consumer);
+                }
+                first = stream.next() => {
                     let more = std::iter::from_fn(|| stream.next().now_or_never().flatten()).take(BURST);
-                    self.take(first, more, &consumer)?;
+                    self.take(first.expect("a stream of messages never ends"), more, &consumer)?;
                     tokio::task::yield_now().await;
                 }
-                Woken::Lost(why) => return Ok(Rebalance::Foreign(why)),
-                Woken::Deadline => {}
+                why = lost(&mut self.claim, &consumer) => return Ok(Rebalance::Foreign(why)),
+                () = until(deadline) => {}
             }
         }
     }

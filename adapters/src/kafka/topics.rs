@@ -9,9 +9,9 @@ use rdkafka::types::RDKafkaErrorCode;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
+use super::args::Settings;
 use super::context::Context;
 use super::fault::fault_of;
-use super::settings::Settings;
 
 /// How long the broker may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ pub async fn topic_settings(settings: &Settings, name: &str) -> Outcome<BTreeMap
 }
 
 fn client(settings: &Settings) -> Outcome<AdminClient<Context>> {
-    let client = AdminClient::from_config_and_context(&settings.client(), Context::new(settings));
+    let client = AdminClient::from_config_and_context(&settings.client.clone(), Context::new(settings));
     client.map_err(|error| fault_of("creating a client", &error))
 }
 

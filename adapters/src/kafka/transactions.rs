@@ -11,10 +11,11 @@ use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{self, Outgoing};
 
+use super::args::Settings;
 use super::context::Context;
 use super::fault::fault_of;
+use super::message::blocking;
 use super::producer::{PROMPT, config, to_send};
-use super::settings::Settings;
 
 /// How long a transaction may take. Readers of its partitions see nothing behind one that a killed process has left open, until
 /// the broker ends it after this time, or the next process takes the name over.
@@ -47,9 +48,8 @@ impl Transactions {
         client: FutureProducer<Context>,
         call: impl FnOnce(&FutureProducer<Context>) -> KafkaResult<()> + Send + 'static,
     ) -> Outcome<FutureProducer<Context>> {
-        let called = tokio::task::spawn_blocking(move || call(&client).map(|()| client)).await;
-        let called = called.map_err(|error| Fault::Transient(format!("writing as `{}`: {error}", self.id)))?;
-        called.map_err(|error| self.fault(&error))
+        let doing = format!("writing as `{}`", self.id);
+        blocking(move || call(&client).map(|()| client).map_err(|error| fault_of(&doing, &error))).await
     }
 }
 

@@ -8,20 +8,22 @@ use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
-use redis::{Client, RedisError, RedisResult, Value};
+use redis::{Client, Cmd, RedisError, RedisResult, Value};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tokio::time::timeout;
 
 use super::settings::Settings;
-use super::silence::{Generation, Silence, Verdict};
-use super::{Command, is_unknown_script};
+use super::silence::Silence;
+
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Where commands go.
 #[derive(Clone)]
 pub(super) struct Link {
     way: Way,
-    settings: Settings,
+    timeout: Duration,
 }
 
 #[derive(Clone)]
@@ -49,16 +51,16 @@ impl Cluster {
     }
 
     /// The connection to ask through, and its generation.
-    fn connection(&self) -> (ClusterConnection, Generation) {
+    fn connection(&self) -> (ClusterConnection, u64) {
         let mut current = self.current.lock();
-        if current.silence.asked() == Verdict::Replace {
+        if current.silence.asked() {
             current.connection = pending(&self.client);
         }
         (current.connection.clone(), current.silence.generation())
     }
 
     /// Takes note of what came through a connection: an error is an answer, too, but for silence.
-    fn answered<T>(&self, generation: Generation, answer: &RedisResult<T>) {
+    fn answered<T>(&self, generation: u64, answer: &RedisResult<T>) {
         if !answer.as_ref().is_err_and(RedisError::is_timeout) {
             self.current.lock().silence.answered(generation);
         }
@@ -71,45 +73,46 @@ impl Link {
         let way = if settings.cluster { cluster(settings) } else { single(settings) };
         // The client's own message may repeat the address, which may carry a password.
         let way = way.map_err(|error| Fault::Poison(format!("not an address of redis: {}", error.category())))?;
-        Ok(Self { way, settings: settings.clone() })
+        Ok(Self { way, timeout: settings.timeout })
     }
 
-    /// The command's answer. One timeout bounds all of it, the wait for a connection included.
-    pub(super) async fn answer(&self, command: &Command<'_>) -> RedisResult<Value> {
+    /// The answer to a command, which may be spelled with the text of its script or by its digest. One timeout bounds all of it, the wait for a connection included.
+    pub(super) async fn answer(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
         let answer = async {
             match &self.way {
-                Way::Single(connection) => ask(connection, command).await,
+                Way::Single(connection) => ask(connection, &command).await,
                 Way::Cluster(cluster) => {
                     let (connection, generation) = cluster.connection();
-                    let answer = ask(&connection, command).await;
+                    let answer = ask(&connection, &command).await;
                     cluster.answered(generation, &answer);
                     answer
                 }
             }
         };
-        timeout(patience(&self.settings), answer)
+        timeout(patience(self.timeout), answer)
             .await
             .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
     }
 }
 
-fn patience(settings: &Settings) -> Duration {
-    settings.connect_timeout + settings.timeout * 2
+/// How long a call may take whose answers may take so long.
+fn patience(timeout: Duration) -> Duration {
+    CONNECT_TIMEOUT + timeout * 2
 }
 
 fn single(settings: &Settings) -> RedisResult<Way> {
     let address = settings.nodes.first().map_or("", String::as_str);
     let config = ConnectionManagerConfig::new()
         .set_number_of_retries(0)
-        .set_connection_timeout(Some(settings.connect_timeout))
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
         .set_response_timeout(Some(settings.timeout));
     Ok(Way::Single(ConnectionManager::new_lazy_with_config(Client::open(address)?, config)?))
 }
 
 fn cluster(settings: &Settings) -> RedisResult<Way> {
     let builder = ClusterClient::builder(settings.nodes.iter().map(String::as_str)).retries(1);
-    let client = builder.connection_timeout(settings.connect_timeout).response_timeout(settings.timeout).build()?;
-    Ok(Way::Cluster(Arc::new(Cluster::new(client, patience(settings)))))
+    let client = builder.connection_timeout(CONNECT_TIMEOUT).response_timeout(settings.timeout).build()?;
+    Ok(Way::Cluster(Arc::new(Cluster::new(client, patience(settings.timeout)))))
 }
 
 /// A connection that is made when it is first used.
@@ -118,10 +121,10 @@ fn pending(client: &ClusterClient) -> ClusterConnection {
 }
 
 /// Sends a command, a script by its digest. A server that does not know the script has not carried it out, and is sent the text.
-async fn ask(connection: &(impl ConnectionLike + Clone), command: &Command<'_>) -> RedisResult<Value> {
+async fn ask(connection: &(impl ConnectionLike + Clone), command: &impl Fn(bool) -> Cmd) -> RedisResult<Value> {
     let mut connection = connection.clone();
-    match command.spelled(false).query_async(&mut connection).await {
-        Err(error) if is_unknown_script(&error) => command.spelled(true).query_async(&mut connection).await,
+    match command(false).query_async(&mut connection).await {
+        Err(error) if error.code() == Some("NOSCRIPT") => command(true).query_async(&mut connection).await,
         answered => answered,
     }
 }

@@ -1,21 +1,24 @@
 //! The cache by partitions of `changes`: all keys of a partition are in one hash slot, and each call is one command there.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::Value as Answer;
+use redis::{Cmd, Value as Answer, cmd};
 use tally_core::cached::{Cache, Entry, FillToken, Got, Held, StandingAt, TakeOver, TakeOverNumber, Told, Value};
 use tally_core::fault::Fault;
 use tally_core::ids::{CachePrefix, CounterId};
 use tally_core::ports::Outcome;
+use tally_service::Chance;
 
 use super::link::Link;
 use super::scripts::{BEGIN, FILL, Script, TAKE_OVER, TELL};
-use super::{Command, Settings, Tokens, fault, text};
+use super::{Settings, fault, text};
 
 /// Values that one script writes: a server answers nothing else meanwhile.
 const VALUES: usize = 256;
+
+/// How long the right to fill lasts.
+const FILLING: Duration = Duration::from_secs(5);
 
 /// The cache by partitions. Clones share its connections.
 #[derive(Clone)]
@@ -23,8 +26,7 @@ pub struct PartitionCache {
     link: Link,
     prefix: CachePrefix,
     ttl: Duration,
-    fill: Duration,
-    tokens: Tokens,
+    chance: Chance,
 }
 
 impl PartitionCache {
@@ -33,31 +35,36 @@ impl PartitionCache {
     /// # Errors
     /// A malformed address.
     pub fn new(settings: &Settings) -> Outcome<Self> {
-        let Settings { ttl, fill, .. } = *settings;
-        let prefix = settings.prefix.clone();
-        Ok(Self { link: Link::new(settings)?, prefix, ttl, fill, tokens: Tokens::new() })
+        Ok(Self {
+            link: Link::new(settings)?,
+            prefix: settings.prefix.clone(),
+            ttl: settings.ttl,
+            chance: Chance::from_entropy(),
+        })
     }
 
     async fn call(&self, script: &Script, keys: Vec<String>, args: Vec<String>) -> Outcome<Answer> {
-        self.answer(Command::Call { script, keys, args }).await
+        self.answer(|with_text| script.call(&keys, &args, with_text)).await
     }
 
-    async fn answer(&self, command: Command<'_>) -> Outcome<Answer> {
-        self.link.answer(&command).await.map_err(|error| fault(&error))
+    async fn answer(&self, command: impl Fn(bool) -> Cmd) -> Outcome<Answer> {
+        self.link.answer(command).await.map_err(|error| fault(&error))
     }
 
     /// The lifetime of a value: values that are written together do not expire together.
     fn lifetime(&self) -> String {
-        millis(self.tokens.spread(self.ttl))
+        millis(spread(self.ttl, &self.chance))
     }
 }
 
 #[async_trait]
 impl Cache for PartitionCache {
     async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {
-        let args = counters.iter().map(|counter| self.prefix.value(partition, counter)).collect();
-        let command = Command::Plain { name: "MGET", key: self.prefix.standing(partition), args };
-        let Answer::Array(found) = self.answer(command).await? else { return Err(unexpected()) };
+        let values = counters.iter().map(|counter| self.prefix.value(partition, counter));
+        let keys: Vec<String> = std::iter::once(self.prefix.standing(partition)).chain(values).collect();
+        let Answer::Array(found) = self.answer(|_| cmd("MGET").arg(&keys).take()).await? else {
+            return Err(unexpected());
+        };
         let mut found = found.iter().map(text);
         let held: Option<Held> = found.next().flatten().and_then(|text| text.parse().ok());
         let value = |text: Option<&str>| match text?.parse() {
@@ -71,8 +78,8 @@ impl Cache for PartitionCache {
     /// Safe to repeat: see the port.
     async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
         let keys = vec![self.prefix.standing(partition), self.prefix.value(partition, counter)];
-        let nonce = self.tokens.nonce();
-        let answer = self.call(&BEGIN, keys, vec![format!("{nonce:032x}"), millis(self.fill)]).await?;
+        let nonce = u128::from(self.chance.token()) << 64 | u128::from(self.chance.token());
+        let answer = self.call(&BEGIN, keys, vec![format!("{nonce:032x}"), millis(FILLING)]).await?;
         Ok(text(&answer).and_then(|token| token.parse().ok()))
     }
 
@@ -85,7 +92,7 @@ impl Cache for PartitionCache {
 
     /// Safe to repeat: see the port.
     async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
-        let number = TakeOverNumber(RandomState::new().hash_one(()));
+        let number = TakeOverNumber(self.chance.token());
         let args = vec![number.to_string(), stated.at.to_string(), stated.to_string(), millis(self.ttl)];
         let answer = self.call(&TAKE_OVER, vec![self.prefix.standing(partition)], args).await?;
         Ok((answer == Answer::Int(1)).then(|| TakeOver::new(number)))
@@ -136,4 +143,23 @@ fn millis(span: Duration) -> String {
 
 fn unexpected() -> Fault {
     Fault::Transient("redis: an answer of another kind".to_owned())
+}
+
+/// Between three quarters of `span` and all of it.
+fn spread(span: Duration, chance: &Chance) -> Duration {
+    span - chance.up_to(span / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_are_spread_over_the_last_quarter() {
+        let (chance, ttl) = (Chance::seeded(1), Duration::from_secs(100));
+        let spans: Vec<_> = (0..1000).map(|_| spread(ttl, &chance)).collect();
+        assert!(spans.iter().all(|span| (ttl * 3 / 4..=ttl).contains(span)));
+        let early = spans.iter().filter(|span| **span < ttl * 7 / 8).count();
+        assert!((400..600).contains(&early), "{early} of 1000 in the earlier half");
+    }
 }

@@ -16,10 +16,6 @@ pub struct Settings {
     pub prefix: CachePrefix,
     /// The longest a count stays unless it is updated.
     pub ttl: Duration,
-    /// How long the right to fill lasts.
-    pub fill: Duration,
-    /// How long a connection may take.
-    pub connect_timeout: Duration,
     /// How long an answer may take.
     pub timeout: Duration,
 }
@@ -49,8 +45,6 @@ impl Settings {
             nodes,
             prefix: CachePrefix::default(),
             ttl: Duration::from_secs(600),
-            fill: Duration::from_secs(5),
-            connect_timeout: Duration::from_millis(250),
             timeout: Duration::from_millis(250),
         }
     }
@@ -59,14 +53,9 @@ impl Settings {
 /// Without the addresses: they may carry a password.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { nodes, cluster, prefix, ttl, fill, connect_timeout, timeout } = self;
+        let Self { nodes, cluster, prefix, ttl, timeout } = self;
         let mut debug = f.debug_struct("Settings");
-        debug
-            .field("nodes", &nodes.len())
-            .field("cluster", cluster)
-            .field("prefix", prefix)
-            .field("ttl", ttl)
-            .field("fill", fill);
-        debug.field("connect_timeout", connect_timeout).field("timeout", timeout).finish()
+        debug.field("nodes", &nodes.len()).field("cluster", cluster).field("prefix", prefix);
+        debug.field("ttl", ttl).field("timeout", timeout).finish()
     }
 }

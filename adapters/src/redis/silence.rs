@@ -11,60 +11,43 @@ const UNANSWERED: u32 = 3;
 /// The longest that a new connection is waited for after others that answered nothing.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What to do with the next request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Send it over the present connection.
-    Keep,
-    /// Send it over a new one: the present one was silent for too long.
-    Replace,
-}
-
-/// Connection generation; answers from an older one are ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Generation(u64);
-
 /// Watches one connection after the other.
 pub(super) struct Silence {
-    generation: Generation,
+    /// The number of the present connection: answers from an older one are ignored.
+    generation: u64,
     /// How long the first connection may be silent, and any other after an answer.
     first: Duration,
     /// How long the present one may be: twice as long with each silent one before it, so that a slow server is reached.
     patience: Duration,
-    unanswered: Option<Unanswered>,
-}
-
-/// The requests since the last answer.
-struct Unanswered {
-    since: Instant,
-    requests: u32,
+    /// When the first request since the last answer was made, and how many there were.
+    unanswered: Option<(Instant, u32)>,
 }
 
 impl Silence {
     pub(super) fn new(patience: Duration) -> Self {
-        Self { generation: Generation(0), first: patience, patience, unanswered: None }
+        Self { generation: 0, first: patience, patience, unanswered: None }
     }
 
-    /// The present connection's generation.
-    pub(super) fn generation(&self) -> Generation {
+    /// The number of the present connection.
+    pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Takes note of a request.
-    pub(super) fn asked(&mut self) -> Verdict {
-        let unanswered = self.unanswered.get_or_insert_with(|| Unanswered { since: Instant::now(), requests: 0 });
-        unanswered.requests += 1;
-        if unanswered.requests <= UNANSWERED || unanswered.since.elapsed() <= self.patience {
-            return Verdict::Keep;
+    /// Takes note of a request; whether it is to go over a new connection, because the present one was silent for too long.
+    pub(super) fn asked(&mut self) -> bool {
+        let (since, requests) = self.unanswered.get_or_insert_with(|| (Instant::now(), 0));
+        *requests += 1;
+        if *requests <= UNANSWERED || since.elapsed() <= self.patience {
+            return false;
         }
-        self.generation.0 += 1;
+        self.generation += 1;
         self.patience = (self.patience * 2).min(LONGEST);
-        self.unanswered = Some(Unanswered { since: Instant::now(), requests: 1 });
-        Verdict::Replace
+        self.unanswered = Some((Instant::now(), 1));
+        true
     }
 
     /// Takes note of an answer.
-    pub(super) fn answered(&mut self, generation: Generation) {
+    pub(super) fn answered(&mut self, generation: u64) {
         if generation == self.generation {
             self.unanswered = None;
             self.patience = self.first;
@@ -84,7 +67,7 @@ mod tests {
     /// How long it takes until a connection that is asked each moment is replaced.
     async fn silent(silence: &mut Silence) -> Duration {
         let began = Instant::now();
-        while silence.asked() == Verdict::Keep {
+        while !silence.asked() {
             advance(MOMENT).await;
         }
         began.elapsed()
@@ -94,10 +77,10 @@ mod tests {
     async fn a_connection_silent_for_too_long_is_replaced_and_one_hardly_asked_is_not() {
         let mut silence = Silence::new(PATIENCE);
         for _ in 0..UNANSWERED {
-            assert_eq!(silence.asked(), Verdict::Keep);
+            assert!(!silence.asked());
             advance(PATIENCE * 2).await;
         }
-        assert_eq!(silence.asked(), Verdict::Replace);
+        assert!(silence.asked());
         let mut silence = Silence::new(PATIENCE);
         assert_eq!(silent(&mut silence).await, PATIENCE + MOMENT);
     }
@@ -107,7 +90,7 @@ mod tests {
         let mut silence = Silence::new(PATIENCE);
         for _ in 0..10 {
             for _ in 0..=UNANSWERED {
-                assert_eq!(silence.asked(), Verdict::Keep);
+                assert!(!silence.asked());
                 advance(PATIENCE / 3).await;
             }
             silence.answered(silence.generation());
@@ -133,7 +116,7 @@ mod tests {
         silent(&mut silence).await;
         assert_ne!(silence.generation(), first);
         let began = Instant::now();
-        while silence.asked() == Verdict::Keep {
+        while !silence.asked() {
             silence.answered(first);
             advance(MOMENT).await;
         }

@@ -25,7 +25,6 @@ pub(crate) struct Env {
     pub(crate) registers: Registers,
     pub(crate) rows: dynamodb::Rows,
     pub(crate) config: dynamodb::Checkpoints,
-    pub(crate) markers: dynamodb::Markers,
     pub(crate) recounts: dynamodb::Recounts,
     pub(crate) stream: dynamodb::Streams,
 }
@@ -38,7 +37,6 @@ impl Env {
             registers: Registers::new(connection),
             rows: dynamodb::Rows::new(connection),
             config: dynamodb::Checkpoints::new(connection),
-            markers: dynamodb::Markers::new(connection),
             recounts: dynamodb::Recounts::new(connection),
             stream: dynamodb::Streams::new(connection),
         }

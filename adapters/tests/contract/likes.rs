@@ -200,7 +200,7 @@ async fn a_marker_is_not_a_like_and_weighs_nothing(env: &Env) {
 
 /// Puts a recount's marker among the rows.
 async fn mark(env: &Env, key: &RowKey) {
-    env.markers.mark(&[(key.clone(), Nonce(1))]).await.unwrap();
+    env.rows.mark(&[(key.clone(), Nonce(1))]).await.unwrap();
 }
 
 #[tokio::test]

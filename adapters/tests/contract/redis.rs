@@ -257,7 +257,7 @@ async fn an_invalid_address_is_refused_without_repeating_it() {
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn keys_expire_in_time() {
     let server = Server::start(false).await;
-    let settings = Settings { ttl: Duration::from_secs(100), fill: Duration::from_secs(5), ..server.settings() };
+    let settings = Settings { ttl: Duration::from_secs(100), ..server.settings() };
     let (cache, filled, filling) = (PartitionCache::new(&settings).unwrap(), post("filled"), post("filling"));
     let left = |key: &str| server.raw().pttl::<_, i64>(key).unwrap();
     let mut hold = take_over(&cache, 7, 1).await;

@@ -54,7 +54,7 @@ async fn every_change_is_one_record_and_a_write_without_a_change_none(env: &Env,
     }
     let marked: tally_core::ids::RowKey = "streamed-marker#0".parse().unwrap();
     for nonce in [7, 8] {
-        env.markers.mark(&[(marked.clone(), Nonce(nonce))]).await.unwrap();
+        env.rows.mark(&[(marked.clone(), Nonce(nonce))]).await.unwrap();
     }
 
     let mut by_key: BTreeMap<String, Vec<Record>> = BTreeMap::new();

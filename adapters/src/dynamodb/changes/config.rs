@@ -1,16 +1,13 @@
 //! Which topic the log is in, and which deployment it is of: the item `changes/config`.
 
-use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::topic::TopicId;
 
 use super::super::checkpoints::key;
-use super::super::expression::Aliases;
-use super::super::item::{Item, Reader, item, number, text};
-use super::super::items::Conditional;
-use super::super::names::checkpoints::{BEGUN, DEPLOYMENT, GENERATION, ID, PARTITIONS, TOPIC_ID};
+use super::super::item::{Item, Reader, flag, item, number, text};
+use super::super::table::{Conditional, Consistency, Values};
 use super::Changes;
 
 const CONFIG: &str = "changes/config";
@@ -34,21 +31,21 @@ pub struct Config {
 
 impl Config {
     fn encode(&self) -> Item {
-        item([
-            (ID, text(CONFIG)),
-            (DEPLOYMENT, text(&*self.deployment.0)),
-            (PARTITIONS, number(self.partitions)),
-            (TOPIC_ID, text(&*self.topic.0)),
-            (GENERATION, number(self.generation)),
-        ])
+        item! {
+            "id": text(CONFIG),
+            "deployment": text(&*self.deployment.0),
+            "partitions": number(self.partitions),
+            "topic_id": text(&*self.topic.0),
+            "gen": number(self.generation),
+        }
     }
 
     fn decode(reader: &Reader<'_>) -> Outcome<Self> {
         Ok(Self {
-            deployment: DeploymentId(reader.required_text(DEPLOYMENT)?.into()),
-            partitions: reader.required_number(PARTITIONS)?,
-            topic: TopicId(reader.required_text(TOPIC_ID)?.into()),
-            generation: reader.required_number(GENERATION)?,
+            deployment: reader.get("deployment")?,
+            partitions: reader.get("partitions")?,
+            topic: reader.get("topic_id")?,
+            generation: reader.get("gen")?,
         })
     }
 }
@@ -59,8 +56,7 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn config(&self) -> Outcome<Option<Config>> {
-        let found = self.items().get(key(CONFIG)).await?;
-        found.map(|found| Config::decode(&Reader::new(self.table(), &found))).transpose()
+        self.table().find(key(CONFIG), Config::decode).await
     }
 
     /// Puts the configuration where there is none; answers the one that is there. Safe to repeat: what is there stays.
@@ -70,22 +66,18 @@ impl Changes {
     /// of that one, and a new one would begin before them.
     pub async fn begin_log(&self, config: &Config) -> Outcome<Config> {
         // In this order: the process that begins the log puts its configuration first, and says then that it has begun.
-        let had = self.items().get(key(DEPLOYED)).await?.is_some_and(|deployed| deployed.contains_key(BEGUN));
+        let deployed = self.table().get(key(DEPLOYED), Consistency::Strong).await?;
+        let had = deployed.is_some_and(|deployed| deployed.contains_key("log"));
         let stands = match self.config().await? {
             Some(stands) => stands,
-            None if had => return Err(Fault::Fatal(format!("{}: {LOST}", self.table()))),
-            None => Config::decode(&Reader::new(self.table(), &self.items().put_new(config.encode(), ID).await?))?,
+            None if had => return Err(Fault::Fatal(format!("{}: {LOST}", self.table().name))),
+            None => self.table().put_new(config.encode(), "id", Config::decode).await?,
         };
         if had {
             return Ok(stands);
         }
-        let mut say = Aliases::default();
-        let [id, begun] = say.names([ID, BEGUN]);
-        let (update, condition) = (
-            format!("SET {begun}={}", say.value(AttributeValue::Bool(true))),
-            format!("attribute_exists({id}) AND attribute_not_exists({begun})"),
-        );
-        self.items().update_if(key(DEPLOYED), say, update, condition).await?;
+        let condition = "attribute_exists(#id) AND attribute_not_exists(#log)";
+        self.table().update_if(key(DEPLOYED), "SET #log=:yes", condition, [(":yes", flag(true))]).await?;
         Ok(stands)
     }
 
@@ -100,22 +92,16 @@ impl Changes {
         let stored = standings.values().map(|stored| stored.at.generation());
         let newest = stored.fold(seen.generation, u16::max);
         let generation = newest.checked_add(1);
-        let last = || Fault::Fatal(format!("{}: {newest} is the last generation of a topic", self.table()));
+        let last = || Fault::Fatal(format!("{}: {newest} is the last generation of a topic", self.table().name));
         let adopted =
             Config { topic: topic.clone(), partitions, generation: generation.ok_or_else(last)?, ..seen.clone() };
-        let mut say = Aliases::default();
-        let same = [
-            (DEPLOYMENT, text(&*seen.deployment.0)),
-            (PARTITIONS, number(seen.partitions)),
-            (TOPIC_ID, text(&*seen.topic.0)),
-            (GENERATION, number(seen.generation)),
-        ];
-        let same = same.map(|(name, value)| format!("{}={}", say.name(name), say.value(value))).join(" AND ");
-        match self.items().put_if(adopted.encode(), say, same).await? {
+        let (mut stands, mut values) = (seen.encode(), Values::default());
+        let same = ["deployment", "partitions", "topic_id", "gen"].map(|name| values.same(name, stands.remove(name)));
+        match self.table().put_if(adopted.encode(), &same.join(" AND "), values).await? {
             Conditional::Done(_) => Ok(Some(adopted)),
             Conditional::Refused(found) => {
                 // An earlier copy may have been carried out.
-                let found = found.map(|found| Config::decode(&Reader::new(self.table(), &found))).transpose()?;
+                let found = found.map(|found| Config::decode(&self.table().reader(&found))).transpose()?;
                 Ok(found.filter(|found| *found == adopted))
             }
         }

@@ -13,10 +13,8 @@ use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
 use super::super::checkpoints::key;
-use super::super::expression::Aliases;
-use super::super::item::{Item, Reader, item, text};
-use super::super::items::Conditional;
-use super::super::names::checkpoints::{CLOSED, ID, KIND, LOSSES, WHAT};
+use super::super::item::{Attribute, Item, Reader, item, text};
+use super::super::table::Conditional;
 use super::Changes;
 
 const ALL: &str = "changes/losses";
@@ -52,17 +50,22 @@ impl Losses {
         LossNumber(now.0.max(behind))
     }
 
-    fn decode(table: &str, found: &Item) -> Outcome<Self> {
-        let reader = Reader::new(table, found);
-        let stored = reader.map(LOSSES)?.ok_or_else(|| reader.malformed(LOSSES, "missing"))?;
-        let losses = stored.iter().map(|(number, loss)| {
-            let n = number.parse::<u64>().map_err(|error| reader.malformed(LOSSES, format!("{number}: {error}")))?;
-            let AttributeValue::M(loss) = loss else { return Err(reader.malformed(LOSSES, "not a map of maps")) };
-            let loss = Reader::new(table, loss);
-            let (kind, what) = (loss.required_text(KIND)?.to_owned(), loss.required_text(WHAT)?.to_owned());
-            Ok((LossNumber(n), Loss { kind, what, closed: loss.number(CLOSED)?.map(UnixMillis) }))
+    fn decode(reader: &Reader<'_>) -> Outcome<Self> {
+        let stored: BTreeMap<String, Loss> = reader.get("losses")?;
+        let losses = stored.into_iter().map(|(number, loss)| {
+            let n = number.parse().map_err(|error| reader.malformed("losses", format!("{number}: {error}")))?;
+            Ok((LossNumber(n), loss))
         });
         losses.collect::<Outcome<_>>().map(Self)
+    }
+}
+
+impl Attribute for Loss {
+    fn read(value: &AttributeValue) -> Result<Self, String> {
+        let loss = value.as_m().map_err(|_| "not a map".to_owned())?;
+        let text = |name| loss.get(name).map(String::read).ok_or_else(|| format!("{name} is missing"))?;
+        let closed = loss.get("closed").map(UnixMillis::read).transpose()?;
+        Ok(Self { kind: text("kind")?, what: text("what")?, closed })
     }
 }
 
@@ -72,8 +75,7 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn losses(&self) -> Outcome<Losses> {
-        let found = self.items().get(key(ALL)).await?;
-        found.map_or_else(|| Ok(Losses::default()), |found| Losses::decode(self.table(), &found))
+        Ok(self.table().find(key(ALL), Losses::decode).await?.unwrap_or_default())
     }
 
     /// Opens the loss of this number, unless there is one already; answers the one that is there. Safe to repeat: what is
@@ -84,25 +86,24 @@ impl Changes {
     pub async fn open_loss(&self, number: LossNumber, kind: &str, what: &str) -> Outcome<Loss> {
         let opened = Loss { kind: kind.to_owned(), what: what.to_owned(), closed: None };
         for _ in 0..ATTEMPTS {
-            let mut say = Aliases::default();
-            let [losses, n] = say.names([LOSSES, &number.to_string()]);
-            let loss = say.value(AttributeValue::M(item([(KIND, text(kind)), (WHAT, text(what))])));
-            let update = format!("SET {losses}.{n}={loss}");
-            let condition = format!("attribute_exists({losses}) AND attribute_not_exists({losses}.{n})");
-            match self.items().update_if(key(ALL), say, update, condition).await? {
+            let loss = AttributeValue::M(item! { "kind": text(kind), "what": text(what) });
+            let update = format!("SET #losses.#{number}=:loss");
+            let condition = format!("attribute_exists(#losses) AND attribute_not_exists(#losses.#{number})");
+            match self.table().update_if(key(ALL), &update, &condition, [(":loss", loss)]).await? {
                 Conditional::Done(_) => return Ok(opened),
                 Conditional::Refused(Some(found)) => {
-                    if let Some(stands) = Losses::decode(self.table(), &found)?.0.remove(&number) {
+                    if let Some(stands) = Losses::decode(&self.table().reader(&found))?.0.remove(&number) {
                         return Ok(stands);
                     }
                 }
                 // A map has to be there before its entries.
                 Conditional::Refused(None) => {
-                    self.items().put_new(item([(ID, text(ALL)), (LOSSES, AttributeValue::M(Item::new()))]), ID).await?;
+                    let none = item! { "id": text(ALL), "losses": AttributeValue::M(Item::new()) };
+                    self.table().put_new(none, "id", |_| Ok(())).await?;
                 }
             }
         }
-        Err(Fault::Transient(format!("{}: loss {number} is neither there nor opened", self.table())))
+        Err(Fault::Transient(format!("{}: loss {number} is neither there nor opened", self.table().name)))
     }
 
     /// Opens a loss that was found now, under the next number. A repetition may open a second one, which does no harm.
@@ -110,14 +111,37 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn open_new_loss(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<LossNumber> {
+        self.open_next(now, kind, what, |_| false).await.map(|(number, _)| number)
+    }
+
+    /// Opens a loss unless there is one of its kind that says the same, open or closed; whether it did. Processes that find it at
+    /// once number it by the second, and so alike; where they do not, one more loss does no harm.
+    pub(in crate::dynamodb) async fn open_loss_once(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<bool> {
+        let second = UnixMillis(now.0.div_ceil(1000) * 1000);
+        let is_same = |loss: &Loss| loss.kind == kind && loss.what == what;
+        self.open_next(second, kind, what, is_same).await.map(|(_, is_new)| is_new)
+    }
+
+    /// The number of a loss that is `known`, or of one that is opened, and whether it is that.
+    async fn open_next(
+        &self,
+        now: UnixMillis,
+        kind: &str,
+        what: &str,
+        known: impl Fn(&Loss) -> bool + Send,
+    ) -> Outcome<(LossNumber, bool)> {
         let ours = Loss { kind: kind.to_owned(), what: what.to_owned(), closed: None };
         for _ in 0..ATTEMPTS {
-            let number = self.losses().await?.next(now);
+            let losses = self.losses().await?;
+            if let Some((number, _)) = losses.0.iter().find(|(_, loss)| known(loss)) {
+                return Ok((*number, false));
+            }
+            let number = losses.next(now);
             if self.open_loss(number, kind, what).await? == ours {
-                return Ok(number);
+                return Ok((number, true));
             }
         }
-        Err(Fault::Transient(format!("{}: too many processes number their losses", self.table())))
+        Err(Fault::Transient(format!("{}: too many processes number their losses", self.table().name)))
     }
 
     /// Closes a loss that is repaired, and drops those that were closed long ago. Safe to repeat: closed stays closed since
@@ -127,15 +151,15 @@ impl Changes {
     /// The table takes no write.
     pub async fn close_loss(&self, number: LossNumber, at: UnixMillis) -> Outcome<()> {
         let stands = self.losses().await?;
-        let mut say = Aliases::default();
-        let [losses, n, closed] = say.names([LOSSES, &number.to_string(), CLOSED]);
-        let mut update = format!("SET {losses}.{n}.{closed}=if_not_exists({losses}.{n}.{closed},{})", say.number(at));
+        let closed = format!("#losses.#{number}.#closed");
+        let mut update = format!("SET {closed}=if_not_exists({closed},:at)");
         let is_old = |loss: &Loss| loss.closed.is_some_and(|closed| at.since(closed) > KEPT);
         let old = stands.0.iter().filter(|(other, loss)| **other != number && is_old(loss));
-        let old: Vec<String> = old.map(|(old, _)| format!("{losses}.{}", say.name(old.to_string()))).collect();
+        let old: Vec<String> = old.map(|(old, _)| format!("#losses.#{old}")).collect();
         if !old.is_empty() {
             update += &format!(" REMOVE {}", old.join(","));
         }
-        self.items().update_if(key(ALL), say, update, format!("attribute_exists({losses}.{n})")).await.map(|_| ())
+        let (condition, at) = (format!("attribute_exists(#losses.#{number})"), super::super::item::number(at));
+        self.table().update_if(key(ALL), &update, &condition, [(":at", at)]).await.map(|_| ())
     }
 }

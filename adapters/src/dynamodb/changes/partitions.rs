@@ -9,89 +9,76 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use tally_core::cached::StandingAt;
-use tally_core::changes::{Filter, LossNumber, Place, Standing};
-use tally_core::fold::{Mark, Position, ReadTo, Stated};
+use tally_core::changes::{Filter, Standing};
+use tally_core::fold::{Position, ReadTo, Stated};
 use tally_core::ports::Outcome;
-use tally_core::time::UnixMillis;
 
 use super::super::checkpoints::key;
-use super::super::expression::Aliases;
-use super::super::get::{self, Consistency};
-use super::super::item::{Item, Reader, item, number, text};
-use super::super::items::Conditional;
-use super::super::names::checkpoints::{
-    AS_OF, AT, FILTER, ID, LAST, LOSS, MILESTONES, OPEN, READ, READ_LAST, REVISION,
-};
+use super::super::item::{Attribute, Item, Reader, item, number, number_set, text};
+use super::super::table::{Conditional, Consistency, Values};
 use super::Changes;
 
 const STANDING: &str = "changes/standing/";
 const POSITION: &str = "changes/position/";
 
 fn encode_stated(partition: u32, Stated { standing, last, read, revision }: &Stated) -> Item {
-    let mut stored = item([(ID, text(format!("{STANDING}{partition}")))]);
-    stored.extend(encode_standing(standing));
-    stored.extend(last.map(|last| (LAST.to_owned(), number(last.stored()))));
-    if let Some(ReadTo { at, last }) = read {
-        stored.extend([(READ.to_owned(), number(at)), (READ_LAST.to_owned(), number(last.stored()))]);
-    }
-    stored.insert(REVISION.to_owned(), number(revision));
+    let mut stored = encode_standing(standing);
+    stored.extend(item! {
+        "id": text(format!("{STANDING}{partition}")),
+        "last": last.map(|last| number(last.stored())),
+        "read": read.map(|read| number(read.at)),
+        "read_last": read.map(|read| number(read.last.stored())),
+        "revision": number(revision),
+    });
     stored
 }
 
 /// A standing as attributes.
 pub(in crate::dynamodb) fn encode_standing(StandingAt { at, standing }: &StandingAt) -> Item {
     let Standing { as_of, loss, open } = standing;
-    let mut stored = item([(AT, number(*at))]);
-    stored.extend(as_of.map(|as_of| (AS_OF.to_owned(), number(as_of))));
-    stored.extend(loss.map(|loss| (LOSS.to_owned(), number(loss))));
-    let open: Vec<String> = open.iter().map(LossNumber::to_string).collect();
-    stored.extend((!open.is_empty()).then(|| (OPEN.to_owned(), AttributeValue::Ns(open))));
-    stored
+    item! { "at": number(at), "as_of": as_of.map(number), "loss": loss.map(number), "open": number_set(open) }
 }
 
 fn decode_stated(reader: &Reader<'_>) -> Outcome<Stated> {
-    let mark = |name| -> Outcome<Option<Mark>> { Ok(reader.number(name)?.map(Mark::from_stored)) };
-    let read = match (reader.number(READ)?.map(Place::from_stored), mark(READ_LAST)?) {
+    let read = match (reader.get("read")?, reader.get("read_last")?) {
         (Some(at), Some(last)) => Some(ReadTo { at, last }),
         (None, None) => None,
-        _ => return Err(reader.malformed(READ, "it has to be there with its message, or neither")),
+        _ => return Err(reader.malformed("read", "it has to be there with its message, or neither")),
     };
-    let revision = reader.number(REVISION)?.unwrap_or_default();
-    Ok(Stated { standing: decode_standing(reader)?, last: mark(LAST)?, read, revision })
+    let revision = reader.get::<Option<_>>("revision")?.unwrap_or_default();
+    Ok(Stated { standing: decode_standing(reader)?, last: reader.get("last")?, read, revision })
 }
 
 /// The standing that such attributes say.
 pub(in crate::dynamodb) fn decode_standing(reader: &Reader<'_>) -> Outcome<StandingAt> {
-    let number = |digits: &String| digits.parse().map(LossNumber).map_err(|error| reader.malformed(OPEN, error));
-    let standing = Standing {
-        as_of: reader.number(AS_OF)?.map(UnixMillis),
-        loss: reader.number(LOSS)?.map(Place::from_stored),
-        open: reader.number_set(OPEN)?.iter().map(number).collect::<Outcome<_>>()?,
-    };
-    Ok(StandingAt { at: Place::from_stored(reader.required_number(AT)?), standing })
+    let standing = Standing { as_of: reader.get("as_of")?, loss: reader.get("loss")?, open: reader.get("open")? };
+    Ok(StandingAt { at: reader.get("at")?, standing })
 }
 
 fn encode(partition: u32, Position { at, filter, ladder, last }: &Position) -> Item {
-    let mut stored = item([
-        (ID, text(format!("{POSITION}{partition}"))),
-        (AT, number(at)),
-        (FILTER, AttributeValue::B(Blob::new(compressed(filter)))),
-    ]);
-    stored.extend((!ladder.is_empty()).then(|| (MILESTONES.to_owned(), text(ladder.to_string()))));
-    stored.extend(last.map(|last| (LAST.to_owned(), number(last.stored()))));
-    stored
+    item! {
+        "id": text(format!("{POSITION}{partition}")),
+        "at": number(at),
+        "filter": AttributeValue::B(Blob::new(compressed(filter))),
+        "milestones": (!ladder.is_empty()).then(|| text(ladder.to_string())),
+        "last": last.map(|last| number(last.stored())),
+    }
 }
 
-fn decode(reader: &Reader<'_>, stored: &Item) -> Outcome<Position> {
-    let Some(AttributeValue::B(filter)) = stored.get(FILTER) else {
-        return Err(reader.malformed(FILTER, "it has to be there, in bytes"));
-    };
+fn decode(reader: &Reader<'_>) -> Outcome<Position> {
     Ok(Position {
-        at: Place::from_stored(reader.required_number(AT)?),
-        filter: decompressed(filter.as_ref()).map_err(|error| reader.malformed(FILTER, error))?,
-        ladder: reader.parsed(MILESTONES)?.unwrap_or_default(),
-        last: reader.number(LAST)?.map(Mark::from_stored),
+        at: reader.get("at")?,
+        filter: reader.get("filter")?,
+        ladder: reader.get::<Option<_>>("milestones")?.unwrap_or_default(),
+        last: reader.get("last")?,
     })
+}
+
+impl Attribute for Filter {
+    fn read(value: &AttributeValue) -> Result<Self, String> {
+        let bytes = value.as_b().map_err(|_| "it has to be there, in bytes".to_owned())?;
+        decompressed(bytes.as_ref()).map_err(|error| error.to_string())
+    }
 }
 
 /// A filter as compressed JSON: of two thousand stream shards it has 300 KB, and an item has room for 400.
@@ -114,8 +101,7 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn stated(&self, partition: u32) -> Outcome<Option<Stated>> {
-        let found = self.items().get(key(&format!("{STANDING}{partition}"))).await?;
-        found.map(|found| decode_stated(&Reader::new(self.table(), &found))).transpose()
+        self.table().find(key(&format!("{STANDING}{partition}")), decode_stated).await
     }
 
     /// What may be said of the counters of every partition of a log of so many, in one request for each hundred.
@@ -124,11 +110,11 @@ impl Changes {
     /// The table cannot be read, or one of the items.
     pub async fn standings(&self, partitions: u32) -> Outcome<BTreeMap<u32, StandingAt>> {
         let keys: Vec<Item> = (0..partitions).map(|partition| key(&format!("{STANDING}{partition}"))).collect();
-        let found = get::items(&self.connection, self.table(), &keys, Consistency::Strong).await?;
+        let found = self.table().get_all(&keys, Consistency::Strong).await?;
         let standing = |found: &Item| {
-            let reader = Reader::new(self.table(), found);
-            let partition = reader.required_text(ID)?.strip_prefix(STANDING).and_then(|index| index.parse().ok());
-            let partition = partition.ok_or_else(|| reader.malformed(ID, "it was not asked for"))?;
+            let reader = self.table().reader(found);
+            let partition = reader.text("id")?.strip_prefix(STANDING).and_then(|index| index.parse().ok());
+            let partition = partition.ok_or_else(|| reader.malformed("id", "it was not asked for"))?;
             Ok((partition, decode_standing(&reader)?))
         };
         found.iter().map(standing).collect()
@@ -140,17 +126,14 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn state(&self, partition: u32, stated: &Stated) -> Outcome<Result<(), Option<Stated>>> {
-        let mut say = Aliases::default();
-        let (name, before) = (say.name(REVISION), stated.revision - 1);
-        let condition = match before {
-            0 => format!("attribute_not_exists({name})"),
-            before => format!("{name}={}", say.number(before)),
-        };
-        match self.items().put_if(encode_stated(partition, stated), say, condition).await? {
+        let mut values = Values::default();
+        let before = Some(stated.revision - 1).filter(|before| *before > 0);
+        let same = values.same("revision", before.map(number));
+        match self.table().put_if(encode_stated(partition, stated), &same, values).await? {
             Conditional::Done(_) => Ok(Ok(())),
             Conditional::Refused(None) => Ok(Err(None)),
             Conditional::Refused(Some(item)) => {
-                let stands = decode_stated(&Reader::new(self.table(), &item))?;
+                let stands = decode_stated(&self.table().reader(&item))?;
                 Ok(if stands == *stated { Ok(()) } else { Err(Some(stands)) })
             }
         }
@@ -161,8 +144,7 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn position(&self, partition: u32) -> Outcome<Option<Position>> {
-        let found = self.items().get(key(&format!("{POSITION}{partition}"))).await?;
-        found.map(|found| decode(&Reader::new(self.table(), &found), &found)).transpose()
+        self.table().find(key(&format!("{POSITION}{partition}")), decode).await
     }
 
     /// Stores where a reader of a partition begins, unless this or a later place is stored; whether it was stored. Safe to
@@ -171,17 +153,17 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn store_position(&self, partition: u32, position: &Position) -> Outcome<bool> {
-        let mut say = Aliases::default();
-        let (name, at) = (say.name(AT), say.number(position.at));
-        let condition = format!("attribute_not_exists({name}) OR {name}<{at}");
-        Ok(matches!(self.items().put_if(encode(partition, position), say, condition).await?, Conditional::Done(_)))
+        let condition = "attribute_not_exists(#at) OR #at<:at";
+        let put = self.table().put_if(encode(partition, position), condition, [(":at", number(position.at))]);
+        Ok(put.await?.is_done())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tally_core::changes::{Body, Message, Opened, Opening};
+    use tally_core::changes::{Body, LossNumber, Message, Opened, Opening, Place};
     use tally_core::ids::StreamShard;
+    use tally_core::time::UnixMillis;
 
     use super::*;
 

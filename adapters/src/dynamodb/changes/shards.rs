@@ -8,10 +8,8 @@ use tally_core::shards::{Lease, Worker};
 use tally_core::time::UnixMillis;
 
 use super::super::checkpoints::{key, under};
-use super::super::expression::Aliases;
 use super::super::item::{Item, Reader, item, number, text};
-use super::super::items::Conditional;
-use super::super::names::checkpoints::{BEAT, CLOSED, FED, FED_AT, ID, OWNER, PARENT};
+use super::super::table::{Conditional, Values};
 use super::Changes;
 
 const SHARD: &str = "changes/shard/";
@@ -38,22 +36,21 @@ fn id(shard: &StreamShard) -> String {
 }
 
 fn decode_fed(reader: &Reader<'_>) -> Outcome<Fed> {
-    Ok(Fed { to: reader.parsed(FED)?, at: UnixMillis(reader.required_number(FED_AT)?) })
+    Ok(Fed { to: reader.get("fed")?, at: reader.get("fed_at")? })
 }
 
 fn decode_lease(reader: &Reader<'_>) -> Outcome<Option<Lease>> {
-    let Some(holder) = reader.text(OWNER)? else { return Ok(None) };
-    Ok(Some(Lease { holder: Worker(holder.to_owned()), beat: reader.required_number(BEAT)? }))
+    let Some(holder) = reader.get("owner")? else { return Ok(None) };
+    Ok(Some(Lease { holder: Worker(holder), beat: reader.get("beat")? }))
 }
 
 fn decode(reader: &Reader<'_>) -> Outcome<StoredShard> {
-    let id = reader.required_text(ID)?;
-    let shard = id.strip_prefix(SHARD).ok_or_else(|| reader.malformed(ID, "no stream shard"))?;
+    let shard = reader.text("id")?.strip_prefix(SHARD).ok_or_else(|| reader.malformed("id", "no stream shard"))?;
     Ok(StoredShard {
         shard: shard.into(),
-        parent: reader.text(PARENT)?.map(StreamShard::from),
+        parent: reader.get("parent")?,
         fed: decode_fed(reader)?,
-        closed: reader.number(CLOSED)?.map(UnixMillis),
+        closed: reader.get("closed")?,
         lease: decode_lease(reader)?,
     })
 }
@@ -68,8 +65,7 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or the item.
     pub async fn shard(&self, shard: &StreamShard) -> Outcome<Option<StoredShard>> {
-        let found = self.items().get(key(&id(shard))).await?;
-        found.map(|item| decode(&Reader::new(self.table(), &item))).transpose()
+        self.table().find(key(&id(shard)), decode).await
     }
 
     /// Every stream shard of a stream that is stored, in the order of their names.
@@ -90,8 +86,7 @@ impl Changes {
 
     async fn shards_under(&self, prefix: &str) -> Outcome<Vec<StoredShard>> {
         let found = under(&self.connection, prefix).await?;
-        let shards = found.iter().map(|(_, item)| decode(&Reader::new(self.table(), item)));
-        let mut shards = shards.collect::<Outcome<Vec<_>>>()?;
+        let mut shards = found.iter().map(|item| decode(&self.table().reader(item))).collect::<Outcome<Vec<_>>>()?;
         shards.sort_by(|one, other| one.shard.cmp(&other.shard));
         Ok(shards)
     }
@@ -102,11 +97,13 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn begin(&self, shard: &StreamShard, parent: Option<&StreamShard>, fed: Fed) -> Outcome<StoredShard> {
-        let mut begun = item([(ID, text(id(shard))), (FED_AT, number(fed.at))]);
-        begun.extend(fed.to.map(|to| (FED.to_owned(), text(to.as_str()))));
-        begun.extend(parent.map(|parent| (PARENT.to_owned(), text(parent.as_str()))));
-        let stands = self.items().put_new(begun, ID).await?;
-        decode(&Reader::new(self.table(), &stands))
+        let begun = item! {
+            "id": text(id(shard)),
+            "fed_at": number(fed.at),
+            "fed": fed.to.map(|to| text(to.as_str())),
+            "parent": parent.map(|parent| text(parent.as_str())),
+        };
+        self.table().put_new(begun, "id", decode).await
     }
 
     /// Stores how far a stream shard is in the log; answers what is stored then. Position and time each only go forward: what
@@ -118,33 +115,32 @@ impl Changes {
     pub async fn store_fed(&self, shard: &StreamShard, fed: Fed) -> Outcome<Fed> {
         let mut fed = fed;
         for _ in 0..ATTEMPTS {
-            let mut say = Aliases::default();
-            let [position, time] = say.names([FED, FED_AT]);
-            let at = say.number(fed.at);
-            let (mut update, mut condition) = (format!("SET {time}={at}"), format!("{time}<={at}"));
+            let mut values = Values::from([(":at", number(fed.at))]);
+            let (mut update, mut condition) = ("SET #fed_at=:at".to_owned(), "#fed_at<=:at AND ".to_owned());
             match fed.to {
-                None => condition += &format!(" AND attribute_not_exists({position})"),
+                None => condition += "attribute_not_exists(#fed)",
                 Some(to) => {
-                    let to = say.text(to.as_str());
-                    update += &format!(",{position}={to}");
-                    condition += &format!(" AND (attribute_not_exists({position}) OR {position}<={to})");
+                    let to = values.add(text(to.as_str()));
+                    update += &format!(",#fed={to}");
+                    condition += &format!("(attribute_not_exists(#fed) OR #fed<={to})");
                 }
             }
-            let Conditional::Refused(found) = self.items().update_if(key(&id(shard)), say, update, condition).await?
+            let Conditional::Refused(found) =
+                self.table().update_if(key(&id(shard)), &update, &condition, values).await?
             else {
                 return Ok(fed);
             };
-            let stored = decode_fed(&Reader::new(self.table(), &self.required(shard, found)?))?;
+            let stored = decode_fed(&self.table().reader(&self.required(shard, found)?))?;
             fed = later(fed, stored);
             if fed == stored {
                 return Ok(stored);
             }
         }
-        Err(Fault::Transient(format!("{}: too many processes store how far {shard} is", self.table())))
+        Err(Fault::Transient(format!("{}: too many processes store how far {shard} is", self.table().name)))
     }
 
     fn required(&self, shard: &StreamShard, found: Option<Item>) -> Outcome<Item> {
-        found.ok_or_else(|| Fault::Fatal(format!("{}: stream shard {shard} is not stored", self.table())))
+        found.ok_or_else(|| Fault::Fatal(format!("{}: stream shard {shard} is not stored", self.table().name)))
     }
 
     /// All of a stream shard is in the log, and its children are begun. Safe to repeat: closed stays closed since then, and
@@ -153,10 +149,9 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn close(&self, shard: &StreamShard, at: UnixMillis) -> Outcome<()> {
-        let mut say = Aliases::default();
-        let [id_name, closed] = say.names([ID, CLOSED]);
-        let update = format!("SET {closed}=if_not_exists({closed},{})", say.number(at));
-        self.items().update_if(key(&id(shard)), say, update, format!("attribute_exists({id_name})")).await.map(|_| ())
+        let update = "SET #closed=if_not_exists(#closed,:at)";
+        let close = self.table().update_if(key(&id(shard)), update, "attribute_exists(#id)", [(":at", number(at))]);
+        close.await.map(|_| ())
     }
 
     /// Drops a closed stream shard, once neither it nor a child of it is listed any more. Safe to repeat: what is gone stays
@@ -165,9 +160,7 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn forget(&self, shard: &StreamShard) -> Outcome<()> {
-        let mut say = Aliases::default();
-        let closed = format!("attribute_exists({})", say.name(CLOSED));
-        self.items().delete_if(key(&id(shard)), say, closed).await
+        self.table().delete_if(key(&id(shard)), "attribute_exists(#closed)", []).await
     }
 
     /// Takes or renews the lease of a stream shard, if it still is as `seen`; the lease to renew it by, or `None` where another
@@ -177,19 +170,21 @@ impl Changes {
     /// # Errors
     /// The table takes no write. [`Fault::Fatal`] where the stream shard is not stored.
     pub async fn lease(&self, shard: &StreamShard, holder: &Worker, seen: Option<&Lease>) -> Outcome<Option<Lease>> {
-        let mut say = Aliases::default();
-        let [owner, beat] = say.names([OWNER, BEAT]);
-        let (ours, one, none) = (say.text(holder.0.as_str()), say.number(1), say.number(0));
+        let ours = text(holder.0.as_str());
+        let mut values = Values::from([(":ours", ours), (":one", number(1)), (":none", number(0))]);
         let condition = match seen {
-            Some(seen) => format!("{owner}={} AND {beat}={}", say.text(seen.holder.0.as_str()), say.number(seen.beat)),
-            None => format!("attribute_exists({}) AND attribute_not_exists({owner})", say.name(ID)),
+            Some(seen) => {
+                [values.same("owner", Some(text(seen.holder.0.as_str()))), values.same("beat", Some(number(seen.beat)))]
+            }
+            None => ["attribute_exists(#id)".to_owned(), values.same("owner", None)],
         };
-        let update = format!("SET {owner}={ours},{beat}=if_not_exists({beat},{none})+{one}");
-        let stands = match self.items().update_if(key(&id(shard)), say, update, condition).await? {
+        let update = "SET #owner=:ours,#beat=if_not_exists(#beat,:none)+:one";
+        let leased = self.table().update_if(key(&id(shard)), update, &condition.join(" AND "), values).await;
+        let stands = match leased? {
             Conditional::Done(item) => item,
             Conditional::Refused(found) => self.required(shard, found)?,
         };
-        let lease = decode_lease(&Reader::new(self.table(), &stands))?;
+        let lease = decode_lease(&self.table().reader(&stands))?;
         Ok(lease.filter(|lease| lease.holder == *holder))
     }
 
@@ -199,9 +194,7 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn release(&self, shard: &StreamShard, holder: &Worker) -> Outcome<()> {
-        let mut say = Aliases::default();
-        let (owner, ours) = (say.name(OWNER), say.text(holder.0.as_str()));
-        let (update, condition) = (format!("REMOVE {owner}"), format!("{owner}={ours}"));
-        self.items().update_if(key(&id(shard)), say, update, condition).await.map(|_| ())
+        let ours = [(":ours", text(holder.0.as_str()))];
+        self.table().update_if(key(&id(shard)), "REMOVE #owner", "#owner=:ours", ours).await.map(|_| ())
     }
 }

@@ -1,17 +1,18 @@
 //! The update that reaches milestones: the counter and their records in one transaction, all or nothing.
 
-use aws_sdk_dynamodb::error::SdkError;
-use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update as UpdateItem};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError as Error;
+use aws_sdk_dynamodb::types::{
+    CancellationReason, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update as UpdateItem,
+};
 use tally_core::fault::Fault;
 use tally_core::fold::Counter;
 use tally_core::milestone::Milestone;
 use tally_core::ports::Outcome;
 
-use super::super::expression::Aliases;
-use super::super::fault::{Cancelled, Refused, cancelled, refused};
+use super::super::fault::of_reasons;
 use super::super::names::COUNTS;
 use super::super::recounts::milestone;
+use super::super::table::{Values, names};
 use super::{Counters, Update, key};
 
 /// What became of an update with milestones.
@@ -37,14 +38,14 @@ impl Counters {
     /// [`Self::SHARDS_CROSSED`] shards: what lies before the first milestone is written by itself then.
     pub async fn cross(&self, update: &Update, reached: &[Milestone]) -> Outcome<Crossed> {
         if update.shards() > Self::SHARDS_CROSSED {
-            let (shards, most) = (update.shards(), Self::SHARDS_CROSSED);
-            let (table, counter) = (self.table(), &update.counter);
+            let (table, counter, shards) = (self.table().name, &update.counter, update.shards());
+            let most = Self::SHARDS_CROSSED;
             let message =
                 format!("{table}: an update of {counter} with milestones changes {shards} shards, {most} at most");
             return Err(Fault::Poison(message));
         }
         self.connection.watch.open_to(COUNTS)?;
-        let recounts = &self.connection.tables.recounts;
+        let recounts = self.connection.recounts().name;
         let put =
             |reached| TransactWriteItem::builder().put(milestone::put(recounts, &update.counter, reached)).build();
         let mut items = vec![TransactWriteItem::builder().update(self.conditional(update)).build()];
@@ -52,44 +53,44 @@ impl Counters {
         let sent = self.connection.client.transact_write_items().set_transact_items(Some(items)).send().await;
         match sent {
             Ok(_) => Ok(Crossed::Stored),
-            Err(error) => self.not_crossed(reached, &error),
+            Err(error) => match error.as_service_error() {
+                Some(Error::TransactionCanceledException(said)) => {
+                    let what = said.message().unwrap_or("transaction cancelled");
+                    self.cancelled(reached, said.cancellation_reasons(), what)
+                }
+                _ => Err(self.table().fault(&error)),
+            },
         }
     }
 
     fn conditional(&self, update: &Update) -> UpdateItem {
-        let mut say = Aliases::default();
-        let (expression, condition) = update.expressions(&mut say);
-        let (names, values) = say.finish();
+        let mut values = Values::default();
+        let (expression, condition) = update.expressions(&mut values);
         UpdateItem::builder()
-            .table_name(self.table())
+            .table_name(self.table().name)
             .set_key(Some(key(&update.counter.stored())))
+            .set_expression_attribute_names(names(&[&expression, &condition]))
             .update_expression(expression)
             .condition_expression(condition)
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(values)
+            .set_expression_attribute_values(values.finish())
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()
             .expect("table, key and expression are set")
     }
 
     /// Which condition did not hold; the counter's comes first.
-    fn not_crossed(&self, reached: &[Milestone], error: &SdkError<TransactWriteItemsError>) -> Outcome<Crossed> {
-        if let Some(TransactWriteItemsError::TransactionCanceledException(said)) = error.as_service_error()
-            && let [update, puts @ ..] = said.cancellation_reasons()
-        {
-            if refused(update) == Refused::Condition {
-                let stands = update.item().filter(|item| !item.is_empty()).map(|item| self.decoded(item));
-                return Ok(Crossed::Refused(stands.transpose()?));
-            }
-            let recorded = reached.iter().zip(puts).filter(|(_, reason)| refused(reason) == Refused::Condition);
-            let recorded: Vec<i64> = recorded.map(|(milestone, _)| milestone.n).collect();
-            if !recorded.is_empty() {
-                return Ok(Crossed::Recorded(recorded));
-            }
+    fn cancelled(&self, reached: &[Milestone], reasons: &[CancellationReason], said: &str) -> Outcome<Crossed> {
+        let refused = |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
+        if let Some(update) = reasons.first().filter(|update| refused(update)) {
+            let stands = update.item().filter(|item| !item.is_empty()).map(|item| self.decoded(item));
+            return Ok(Crossed::Refused(stands.transpose()?));
         }
-        match cancelled(self.table(), error) {
-            Cancelled::Conflict(fault) | Cancelled::Fault(fault) => Err(fault),
-            Cancelled::Condition => Err(Fault::Transient(format!("{}: a condition did not hold", self.table()))),
+        let puts = reached.iter().zip(reasons.iter().skip(1)).filter(|(_, reason)| refused(reason));
+        let recorded: Vec<i64> = puts.map(|(milestone, _)| milestone.n).collect();
+        if recorded.is_empty() {
+            Err(of_reasons(self.table().name, reasons, said))
+        } else {
+            Ok(Crossed::Recorded(recorded))
         }
     }
 }

@@ -7,10 +7,10 @@ use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use tally_core::fold::Counter;
 use tally_core::ids::CounterId;
 
-use super::super::expression::{self, Aliases};
-use super::super::item::{number, text};
-use super::super::names::counts::{CORRECTIONS, DOUBT, GAP, LIKES, POST_ID, ROWS, UPDATED_AT, VERSION};
-use super::item::{encode, part, shards};
+use super::super::item::{number, number_set, text};
+use super::super::statement::statement;
+use super::super::table::Values;
+use super::item::{encode, part};
 
 /// A counter goes from one state to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Change {
     /// The name as a statement has it. A part's is no keyword, and there are so many of them that quotation marks would not
     /// fit.
     fn quoted(&self) -> Cow<'_, str> {
-        let digits = self.name.strip_prefix(ROWS).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+        let digits = self.name.strip_prefix('s').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
         if digits.is_some() { Cow::Borrowed(&self.name) } else { Cow::Owned(format!("\"{}\"", self.name)) }
     }
 }
@@ -76,20 +76,20 @@ impl Change {
 fn changes(before: &Counter, after: &Counter) -> Vec<Change> {
     let mut changes = Vec::with_capacity(8);
     // Always set: a statement needs something to do.
-    changes.push(Change::between(VERSION, Some(number(before.version)), Some(number(after.version))));
-    changes.push(Change::compared(LIKES, &before.likes, &after.likes));
+    changes.push(Change::between("version", Some(number(before.version)), Some(number(after.version))));
+    changes.push(Change::compared("likes", &before.likes, &after.likes));
     // Absent where there are none: `IS MISSING OR =0` is a condition in whose statement an engine may not find the key.
     let corrections = |counter: &Counter| (counter.corrections > 0).then(|| number(counter.corrections));
-    let mut corrected = Change::between(CORRECTIONS, corrections(before), corrections(after));
+    let mut corrected = Change::between("c", corrections(before), corrections(after));
     if before.corrections == after.corrections {
         corrected.becomes = Becomes::Same;
     }
     changes.push(corrected);
     if before.gap != after.gap {
-        changes.push(Change::between(GAP, before.gap.map(number), after.gap.map(number)));
+        changes.push(Change::between("gap", before.gap.map(number), after.gap.map(number)));
     }
     if before.doubt != after.doubt {
-        changes.push(Change::between(DOUBT, shards(&before.doubt), shards(&after.doubt)));
+        changes.push(Change::between("doubt", number_set(&before.doubt), number_set(&after.doubt)));
     }
     for (shard, gained) in &after.parts {
         let stands = before.parts.get(shard);
@@ -102,7 +102,7 @@ fn changes(before: &Counter, after: &Counter) -> Vec<Change> {
     }
     if before.updated_at != after.updated_at {
         let becomes = Becomes::Value(number(after.updated_at));
-        changes.push(Change { name: UPDATED_AT.into(), stands: Stands::Anything, becomes });
+        changes.push(Change { name: "updated_at".into(), stands: Stands::Anything, becomes });
     }
     changes
 }
@@ -118,15 +118,15 @@ impl Update {
 
     /// The update as a statement: an `INSERT` where the counter is absent, otherwise an `UPDATE`.
     pub(super) fn statement(&self, table: &str) -> BatchStatementRequest {
-        let (statement, parameters) = match &self.before {
+        let (text, parameters) = match &self.before {
             None => self.insert(table),
             Some(before) => self.update(table, before),
         };
-        expression::statement(statement, parameters)
+        statement(text, parameters)
     }
 
     fn insert(&self, table: &str) -> (String, Vec<AttributeValue>) {
-        let mut statement = format!("INSERT INTO \"{table}\" VALUE {{'{POST_ID}':?");
+        let mut statement = format!("INSERT INTO \"{table}\" VALUE {{'post_id':?");
         let mut parameters = vec![text(self.counter.stored())];
         for (name, value) in encode(&self.after) {
             push(&mut statement, format_args!(",'{name}':?"));
@@ -151,7 +151,7 @@ impl Update {
                 }
             }
         }
-        push(&mut statement, format_args!(" WHERE \"{POST_ID}\"=?"));
+        push(&mut statement, format_args!(" WHERE \"post_id\"=?"));
         parameters.push(text(self.counter.stored()));
         for change in changes {
             let name = change.quoted();
@@ -168,44 +168,36 @@ impl Update {
     }
 
     /// The update as an expression and its condition.
-    pub(super) fn expressions(&self, say: &mut Aliases) -> (String, String) {
+    pub(super) fn expressions(&self, values: &mut Values) -> (String, String) {
         let (changes, mut condition) = match &self.before {
-            Some(before) => (changes(before, &self.after), String::new()),
+            Some(before) => (changes(before, &self.after), Vec::new()),
             None => {
                 let set = encode(&self.after).into_iter();
                 let set =
                     set.map(|(name, value)| Change { name, stands: Stands::Anything, becomes: Becomes::Value(value) });
-                (set.collect(), format!("attribute_not_exists({})", say.name(POST_ID)))
+                (set.collect(), vec!["attribute_not_exists(#post_id)".to_owned()])
             }
         };
-        let (mut set, mut removed) = (String::new(), String::new());
+        let (mut set, mut removed) = (Vec::new(), Vec::new());
         for Change { name, stands, becomes } in changes {
-            let name = say.name(name);
             match becomes {
                 Becomes::Same => {}
-                Becomes::Nothing => append(&mut removed, ",", format_args!("{name}")),
-                Becomes::Value(value) => append(&mut set, ",", format_args!("{name}={}", say.value(value))),
+                Becomes::Nothing => removed.push(format!("#{name}")),
+                Becomes::Value(value) => set.push(format!("#{name}={}", values.add(value))),
             }
             match stands {
                 Stands::Anything => {}
-                Stands::Missing => append(&mut condition, " AND ", format_args!("attribute_not_exists({name})")),
-                Stands::Is(value) => append(&mut condition, " AND ", format_args!("{name}={}", say.value(value))),
+                Stands::Missing => condition.push(values.same(&name, None)),
+                Stands::Is(value) => condition.push(values.same(&name, Some(value))),
             }
         }
         let remove = if removed.is_empty() { "" } else { " REMOVE " };
-        (format!("SET {set}{remove}{removed}"), condition)
+        (format!("SET {}{remove}{}", set.join(","), removed.join(",")), condition.join(" AND "))
     }
 }
 
 fn push(text: &mut String, part: fmt::Arguments<'_>) {
     text.write_fmt(part).expect("a String takes everything");
-}
-
-fn append(text: &mut String, joint: &str, part: fmt::Arguments<'_>) {
-    if !text.is_empty() {
-        text.push_str(joint);
-    }
-    push(text, part);
 }
 
 #[cfg(test)]

@@ -4,14 +4,8 @@ use aws_sdk_dynamodb::types::Put;
 use tally_core::ids::{CounterId, MemberKey};
 use tally_core::milestone::{Events, Milestone, Winner};
 use tally_core::ports::Outcome;
-use tally_core::time::UnixMillis;
 
-use super::super::expression::Aliases;
 use super::super::item::{Item, Reader, flag, item, number, text};
-use super::super::names::recounts::{
-    AT, DIGEST, EXACT, FROM, GAINED, GENERATION, LAG, MEMBER, N, NTH, PARTITION, SKIPPED, STATE, TO, TOPIC, VERSION,
-};
-use super::super::names::{PK, SK};
 use super::padded;
 
 /// A milestone as it stands, and the digest that was written with it.
@@ -35,45 +29,40 @@ pub(super) fn place(n: i64) -> String {
 
 /// The put of a milestone of `counter` into `table`, where there is none.
 pub(in crate::dynamodb) fn put(table: &str, counter: &CounterId, milestone: &Milestone) -> Put {
-    let mut say = Aliases::default();
-    let condition = format!("attribute_not_exists({})", say.name(PK));
-    let (names, values) = say.finish();
     Put::builder()
         .table_name(table)
         .set_item(Some(encode(counter, milestone)))
-        .condition_expression(condition)
-        .set_expression_attribute_names(names)
-        .set_expression_attribute_values(values)
+        .condition_expression("attribute_not_exists(pk)")
         .build()
         .expect("table and item are set")
 }
 
 fn encode(counter: &CounterId, milestone: &Milestone) -> Item {
     let Milestone { n, by, at, lag, version, exact, skipped } = milestone;
-    let mut encoded = item([
-        (PK, text(of(counter))),
-        (SK, text(place(*n))),
-        (N, number(n)),
-        (STATE, text(by.state())),
-        (AT, number(at)),
-        (LAG, number(lag)),
-        (VERSION, number(version)),
-        (EXACT, flag(*exact)),
-        (SKIPPED, number(skipped)),
-        (DIGEST, text(milestone.digest(counter))),
-    ]);
+    let mut encoded = item! {
+        "pk": text(of(counter)),
+        "sk": text(place(*n)),
+        "n": number(n),
+        "state": text(by.state()),
+        "at": number(at),
+        "lag": number(lag),
+        "version": number(version),
+        "exact": flag(*exact),
+        "skipped": number(skipped),
+        "digest": text(milestone.digest(counter)),
+    };
     match by {
         Winner::Unwitnessed => {}
-        Winner::Member(member) => encoded.extend(item([(MEMBER, text(member.as_str()))])),
-        Winner::Events(Events { topic, partition, generation, from, to, nth, gained }) => encoded.extend(item([
-            (TOPIC, text(&**topic)),
-            (PARTITION, number(partition)),
-            (GENERATION, number(generation)),
-            (FROM, number(from)),
-            (TO, number(to)),
-            (NTH, number(nth)),
-            (GAINED, number(gained)),
-        ])),
+        Winner::Member(member) => encoded.extend(item! { "member": text(member.as_str()) }),
+        Winner::Events(Events { topic, partition, generation, from, to, nth, gained }) => encoded.extend(item! {
+            "topic": text(&**topic),
+            "partition": number(partition),
+            "gen": number(generation),
+            "from": number(from),
+            "to": number(to),
+            "nth": number(nth),
+            "gained": number(gained),
+        }),
     }
     encoded
 }
@@ -81,38 +70,38 @@ fn encode(counter: &CounterId, milestone: &Milestone) -> Item {
 /// A milestone as it stands.
 pub(super) fn decode(reader: &Reader<'_>) -> Outcome<Recorded> {
     let milestone = Milestone {
-        n: reader.required_number(N)?,
+        n: reader.get("n")?,
         by: winner(reader)?,
-        at: UnixMillis(reader.required_number(AT)?),
-        lag: reader.required_number(LAG)?,
-        version: reader.required_number(VERSION)?,
-        exact: reader.flag(EXACT)?,
-        skipped: reader.required_number(SKIPPED)?,
+        at: reader.get("at")?,
+        lag: reader.get("lag")?,
+        version: reader.get("version")?,
+        exact: reader.get("exact")?,
+        skipped: reader.get("skipped")?,
     };
-    Ok(Recorded { milestone, digest: reader.required_text(DIGEST)?.to_owned() })
+    Ok(Recorded { milestone, digest: reader.get("digest")? })
 }
 
 fn winner(reader: &Reader<'_>) -> Outcome<Winner> {
-    let state = reader.required_text(STATE)?;
-    let winner = if let Some(member) = reader.text(MEMBER)? {
-        let member = MemberKey::new(member).ok_or_else(|| reader.malformed(MEMBER, "no member"))?;
+    let winner = if let Some(member) = reader.get::<Option<String>>("member")? {
+        let member = MemberKey::new(&member).ok_or_else(|| reader.malformed("member", "no member"))?;
         Winner::Member(member)
-    } else if let Some(topic) = reader.text(TOPIC)? {
+    } else if let Some(topic) = reader.get::<Option<String>>("topic")? {
         Winner::Events(Events {
-            topic: topic.into(),
-            partition: reader.required_number(PARTITION)?,
-            generation: reader.required_number(GENERATION)?,
-            from: reader.required_number(FROM)?,
-            to: reader.required_number(TO)?,
-            nth: reader.required_number(NTH)?,
-            gained: reader.required_number(GAINED)?,
+            topic: topic.as_str().into(),
+            partition: reader.get("partition")?,
+            generation: reader.get("gen")?,
+            from: reader.get("from")?,
+            to: reader.get("to")?,
+            nth: reader.get("nth")?,
+            gained: reader.get("gained")?,
         })
     } else {
         Winner::Unwitnessed
     };
+    let state = reader.text("state")?;
     if winner.state() == state {
         Ok(winner)
     } else {
-        Err(reader.malformed(STATE, format!("{state:?} is not what the rest says")))
+        Err(reader.malformed("state", format!("{state:?} is not what the rest says")))
     }
 }

@@ -3,20 +3,17 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::BatchStatementRequest;
-use tally_core::fault::Fault;
 use tally_core::ids::{ReservedKey, RowKey};
 use tally_core::ports::Outcome;
 use tally_core::register::{Cell, Progress};
 use tally_core::topic::Partition;
 
-use super::super::expression;
-use super::super::get::{self, Consistency};
+use super::super::clock::Confirmed;
 use super::super::item::{Item, Reader, item, number, text};
 use super::super::names::LIKES;
-use super::super::names::PK;
-use super::super::names::likes::{N, TO, USER_ID};
-use super::super::signing::Confirmed;
-use super::{Refusal, Registers};
+use super::super::statement::{Written, statement};
+use super::super::table::Consistency;
+use super::Registers;
 
 /// A cell goes from one state to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,17 +26,8 @@ pub struct CellUpdate {
     pub to: Cell,
 }
 
-/// What became of one update.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Advanced {
-    /// The cell is as the update says.
-    Stored,
-    /// The cell has come to another version than the update names: as it is now, or `None` where it has to be read. A copy of
-    /// the update may have been carried out before.
-    Refused(Option<Cell>),
-    /// [`Fault::Transient`]: it is not known whether it was carried out. Any other fault: it was not.
-    Failed(Fault),
-}
+/// What became of one update. A cell that has come to another version than the update names is refused.
+pub type Advanced = Written<Cell>;
 
 impl Registers {
     /// The cells of `partition` under different row keys, in their order, read consistently; a cell that cannot be read is
@@ -50,11 +38,11 @@ impl Registers {
     pub async fn read_cells(&self, partition: &Partition, keys: &[RowKey]) -> Outcome<Vec<Outcome<Option<Cell>>>> {
         self.connection.watch.open_to(LIKES)?;
         let (sort, pks) = (sort(partition), keys.iter().map(RowKey::to_string).collect::<Vec<_>>());
-        let keys: Vec<Item> = pks.iter().map(|pk| item([(PK, text(pk)), (USER_ID, text(&sort))])).collect();
+        let keys: Vec<Item> = pks.iter().map(|pk| item! { "pk": text(pk), "user_id": text(&sort) }).collect();
         let mut cells = BTreeMap::new();
-        for found in get::items(&self.connection, self.table(), &keys, Consistency::Strong).await? {
-            let reader = Reader::new(self.table(), &found);
-            cells.insert(reader.required_text(PK)?.to_owned(), cell(&reader));
+        for found in self.table().get_all(&keys, Consistency::Strong).await? {
+            let reader = self.table().reader(&found);
+            cells.insert(reader.get::<String>("pk")?, cell(&reader));
         }
         Ok(pks.iter().map(|pk| cells.remove(pk).transpose()).collect())
     }
@@ -78,21 +66,9 @@ impl Registers {
             return vec![Advanced::Failed(fault); updates.len()];
         }
         let sort = sort(partition);
-        let statement = |nth: usize| updates[nth].statement(self.table(), &sort);
+        let statement = |nth: usize| updates[nth].statement(self.table().name, &sort);
         let sent = self.send(updates.len(), statement, confirmed).await;
-        sent.into_iter().map(|sent| self.advanced(sent)).collect()
-    }
-
-    fn advanced(&self, sent: Result<(), Refusal>) -> Advanced {
-        match sent {
-            Ok(()) => Advanced::Stored,
-            Err(Refusal::Duplicate | Refusal::Condition(None)) => Advanced::Refused(None),
-            Err(Refusal::Condition(Some(found))) => {
-                let stands = cell(&Reader::new(self.table(), &found));
-                stands.map_or_else(Advanced::Failed, |cell| Advanced::Refused(Some(cell)))
-            }
-            Err(Refusal::Fault(fault)) => Advanced::Failed(fault),
-        }
+        sent.into_iter().map(|sent| Written::of(sent, |found| cell(&self.table().reader(found)))).collect()
     }
 }
 
@@ -101,13 +77,14 @@ impl CellUpdate {
         let (key, to) = ([text(self.key.to_string()), text(sort)], [number(self.to.n), number(self.to.to)]);
         match &self.from {
             None => {
-                let insert = format!("INSERT INTO \"{table}\" VALUE {{'{PK}':?,'{USER_ID}':?,'{N}':?,'{TO}':?}}");
-                expression::statement(insert, key.into_iter().chain(to).collect())
+                let insert = format!("INSERT INTO \"{table}\" VALUE {{'pk':?,'user_id':?,'n':?,'to':?}}");
+                statement(insert, key.into_iter().chain(to).collect())
             }
             Some(from) => {
-                let set = format!("UPDATE \"{table}\" SET \"{N}\"=? SET \"{TO}\"=?");
-                let update = format!("{set} WHERE \"{PK}\"=? AND \"{USER_ID}\"=? AND \"{TO}\"=?");
-                expression::statement(update, to.into_iter().chain(key).chain([number(from.to)]).collect())
+                let update = format!(
+                    "UPDATE \"{table}\" SET \"n\"=? SET \"to\"=? WHERE \"pk\"=? AND \"user_id\"=? AND \"to\"=?"
+                );
+                statement(update, to.into_iter().chain(key).chain([number(from.to)]).collect())
             }
         }
     }
@@ -119,5 +96,5 @@ fn sort(partition: &Partition) -> String {
 }
 
 fn cell(found: &Reader<'_>) -> Outcome<Cell> {
-    Ok(Cell { n: found.required_number(N)?, to: found.required_number(TO)? })
+    Ok(Cell { n: found.get("n")?, to: found.get("to")? })
 }

@@ -3,10 +3,8 @@
 use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use tally_core::register::{Attempt, Change, Write};
 
-use super::super::expression;
 use super::super::item::{number, text};
-use super::super::names::PK;
-use super::super::names::likes::{GONE, LIKED_AT, POST_ID, REGION, USER_ID, V};
+use super::super::statement::statement;
 
 /// The texts of all statements; what differs between two writes are parameters.
 #[derive(Debug)]
@@ -20,9 +18,9 @@ impl Texts {
     /// The statements of a table. A row has no attribute of what it was before.
     pub(super) fn of(table: &str) -> Self {
         Self {
-            put: both(table, &[LIKED_AT], &[REGION, GONE]),
-            put_with_region: both(table, &[LIKED_AT, REGION], &[GONE]),
-            remove: both(table, &[GONE], &[LIKED_AT, REGION]),
+            put: both(table, &["liked_at"], &["region", "gone"]),
+            put_with_region: both(table, &["liked_at", "region"], &["gone"]),
+            remove: both(table, &["gone"], &["liked_at", "region"]),
         }
     }
 
@@ -47,7 +45,7 @@ impl Texts {
             }
         };
         parameters.extend(condition.into_iter().flatten());
-        expression::statement(&*texts[usize::from(replaces)], parameters)
+        statement(&*texts[usize::from(replaces)], parameters)
     }
 }
 
@@ -62,7 +60,7 @@ fn both(table: &str, set: &[&str], removed: &[&str]) -> [String; 2] {
     let (set, removed) =
         (each(set, |name| format!(" SET \"{name}\"=?")), each(removed, |name| format!(" REMOVE \"{name}\"")));
     [
-        format!("INSERT INTO \"{table}\" VALUE {{'{PK}':?,'{USER_ID}':?,'{POST_ID}':?,'{V}':?{put}}}"),
-        format!("UPDATE \"{table}\" SET \"{V}\"=?{set}{removed} WHERE \"{PK}\"=? AND \"{USER_ID}\"=? AND \"{V}\"<?"),
+        format!("INSERT INTO \"{table}\" VALUE {{'pk':?,'user_id':?,'post_id':?,'v':?{put}}}"),
+        format!("UPDATE \"{table}\" SET \"v\"=?{set}{removed} WHERE \"pk\"=? AND \"user_id\"=? AND \"v\"<?"),
     ]
 }

@@ -108,23 +108,20 @@ struct Change<'a> {
     sequence_number: Option<String>,
     approximate_creation_date_time: Option<f64>,
     #[serde(borrow)]
-    keys: Option<Keys<'a>>,
+    keys: Option<Item<'a>>,
     #[serde(borrow)]
     old_image: Option<Item<'a>>,
     #[serde(borrow)]
     new_image: Option<Item<'a>>,
 }
 
+/// A key or an image: what means something of it.
 #[derive(Default, Deserialize)]
-struct Keys<'a> {
+struct Item<'a> {
     #[serde(borrow)]
     pk: Option<Attribute<'a>>,
     #[serde(borrow)]
     user_id: Option<Attribute<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Item<'a> {
     #[serde(borrow)]
     n: Option<Attribute<'a>>,
     #[serde(borrow)]
@@ -213,8 +210,8 @@ mod tests {
     use tally_core::ports::{ChangeStream as _, StreamFault};
 
     use super::super::super::connection::Connection;
-    use super::super::super::settings::Settings;
-    use super::super::super::told::Told;
+    use super::super::super::connection::Settings;
+    use super::super::super::connection::told::Told;
     use super::super::Streams;
     use super::*;
 

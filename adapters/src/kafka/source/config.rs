@@ -2,10 +2,10 @@
 
 use rdkafka::ClientConfig;
 
-use super::super::settings::Settings;
+use super::super::args::Settings;
 
 pub(super) fn config(settings: &Settings, group: &str) -> ClientConfig {
-    let mut config = settings.client();
+    let mut config = settings.client.clone();
     config
         .set("group.id", group)
         .set("partition.assignment.strategy", "cooperative-sticky")

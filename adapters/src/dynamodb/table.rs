@@ -1,0 +1,338 @@
+//! Requests about the items of a table. An expression names each attribute by `#` and its name, so that no reserved word can
+//! break it.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::operation::scan::builders::ScanFluentBuilder;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, KeysAndAttributes, PutRequest, ReturnValue, ReturnValuesOnConditionCheckFailure, WriteRequest,
+};
+use tally_core::backoff::Backoff;
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
+
+use super::connection::Connection;
+use super::fault::{fault, unless_refused};
+use super::item::{Item, Reader};
+
+/// The keys of one BatchGetItem.
+const KEYS: usize = 100;
+/// The items of one BatchWriteItem.
+pub const PUTS: usize = 25;
+/// How often a batch is asked for what was left out of it before that is a fault: 3 s of waits at most.
+const ROUNDS: u32 = 8;
+
+/// How recent an item is when it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// The item as it was at some moment of the last second or so, for half the read units.
+    Eventual,
+    /// The item with every write that was answered before.
+    Strong,
+}
+
+/// One of the four tables.
+#[derive(Clone, Copy)]
+pub(super) struct Table<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) name: &'a str,
+}
+
+/// What became of a conditional write.
+pub(super) enum Conditional {
+    /// It was carried out; the item afterwards.
+    Done(Item),
+    /// Its condition does not hold; the item as it is, if there is one.
+    Refused(Option<Item>),
+}
+
+impl Conditional {
+    /// Whether it was carried out.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_))
+    }
+}
+
+/// What `#name` stands for in these expressions: the attribute of that name. None rather than an empty map.
+pub(super) fn names(expressions: &[&str]) -> Option<HashMap<String, String>> {
+    let parts = expressions.iter().flat_map(|expression| expression.split('#').skip(1));
+    let name = |part: &str| {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(part.len());
+        (format!("#{}", &part[..end]), part[..end].to_owned())
+    };
+    let names: HashMap<_, _> = parts.map(name).collect();
+    (!names.is_empty()).then_some(names)
+}
+
+/// The values that stand for `:value` in a request's expressions.
+#[derive(Default)]
+pub(super) struct Values(HashMap<String, AttributeValue>);
+
+impl Values {
+    /// What stands for a value.
+    pub(super) fn add(&mut self, value: AttributeValue) -> String {
+        let alias = format!(":{}", self.0.len());
+        self.0.insert(alias.clone(), value);
+        alias
+    }
+
+    /// The condition that an attribute is this, or absent.
+    pub(super) fn same(&mut self, name: &str, value: Option<AttributeValue>) -> String {
+        match value {
+            Some(value) => format!("#{name}={}", self.add(value)),
+            None => format!("attribute_not_exists(#{name})"),
+        }
+    }
+
+    /// As a request takes them: none rather than an empty map.
+    pub(super) fn finish(self) -> Option<HashMap<String, AttributeValue>> {
+        (!self.0.is_empty()).then_some(self.0)
+    }
+}
+
+impl<const N: usize> From<[(&str, AttributeValue); N]> for Values {
+    fn from(values: [(&str, AttributeValue); N]) -> Self {
+        Self(values.into_iter().map(|(alias, value)| (alias.to_owned(), value)).collect())
+    }
+}
+
+impl Connection {
+    fn table<'a>(&'a self, name: &'a str) -> Table<'a> {
+        Table { connection: self, name }
+    }
+
+    pub(super) fn likes(&self) -> Table<'_> {
+        self.table(&self.tables.likes)
+    }
+
+    pub(super) fn counts(&self) -> Table<'_> {
+        self.table(&self.tables.counts)
+    }
+
+    pub(super) fn checkpoints(&self) -> Table<'_> {
+        self.table(&self.tables.checkpoints)
+    }
+
+    pub(super) fn recounts(&self) -> Table<'_> {
+        self.table(&self.tables.recounts)
+    }
+}
+
+impl<'a> Table<'a> {
+    fn client(self) -> &'a aws_sdk_dynamodb::Client {
+        &self.connection.client
+    }
+
+    /// The fault of a request about this table.
+    pub(super) fn fault<E>(self, error: &SdkError<E>) -> Fault
+    where
+        E: std::error::Error + ProvideErrorMetadata + 'static,
+    {
+        fault(self.name, error)
+    }
+
+    /// Reads an item of this table.
+    pub(super) fn reader(self, item: &'a Item) -> Reader<'a> {
+        Reader { table: self.name, item }
+    }
+
+    /// The item under `key`.
+    pub(super) async fn get(self, key: Item, consistency: Consistency) -> Outcome<Option<Item>> {
+        let get = self.client().get_item().table_name(self.name).set_key(Some(key));
+        let reply = get.consistent_read(consistency == Consistency::Strong).send().await;
+        Ok(reply.map_err(|error| self.fault(&error))?.item)
+    }
+
+    /// What the item under `key` says, read consistently.
+    pub(super) async fn find<T>(self, key: Item, decode: impl Fn(&Reader<'_>) -> Outcome<T>) -> Outcome<Option<T>> {
+        let found = self.get(key, Consistency::Strong).await?;
+        found.map(|found| decode(&self.reader(&found))).transpose()
+    }
+
+    /// The items under the distinct `keys`, in no order; absent ones are left out. BatchGetItem promises to read some of them;
+    /// it is asked for the others again.
+    ///
+    /// # Errors
+    /// [`Fault::Throttled`] where some keys are left out again and again.
+    pub(super) async fn get_all(self, keys: &[Item], consistency: Consistency) -> Outcome<Vec<Item>> {
+        let mut found = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(KEYS) {
+            let mut left = keys.to_vec();
+            for round in 0.. {
+                self.wait(round, left.len()).await?;
+                let asked = KeysAndAttributes::builder().set_keys(Some(left));
+                let asked = asked.consistent_read(consistency == Consistency::Strong).build().expect("keys are set");
+                let get = self.client().batch_get_item().request_items(self.name, asked);
+                let reply = get.send().await.map_err(|error| self.fault(&error))?;
+                found.extend(reply.responses.and_then(|mut tables| tables.remove(self.name)).unwrap_or_default());
+                let unprocessed = reply.unprocessed_keys.and_then(|mut tables| tables.remove(self.name));
+                left = unprocessed.map(|left| left.keys).unwrap_or_default();
+                if left.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Puts items of different keys, each whatever was there: one at least, [`PUTS`] at most. BatchWriteItem promises to write
+    /// some of them; it is asked for the others again. Safe to repeat wherever each put is.
+    ///
+    /// # Errors
+    /// The table takes no write; [`Fault::Throttled`] where some items are left out again and again.
+    pub(super) async fn put_all(self, items: impl IntoIterator<Item = Item>) -> Outcome<()> {
+        let put = |item| PutRequest::builder().set_item(Some(item)).build().expect("the item is set");
+        let request = |item| WriteRequest::builder().put_request(put(item)).build();
+        let mut left: Vec<WriteRequest> = items.into_iter().map(request).collect();
+        for round in 0.. {
+            self.wait(round, left.len()).await?;
+            let write = self.client().batch_write_item().request_items(self.name, left);
+            let reply = write.send().await.map_err(|error| self.fault(&error))?;
+            left = reply.unprocessed_items.and_then(|mut tables| tables.remove(self.name)).unwrap_or_default();
+            if left.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits before a round of a batch, of which `left` items are left.
+    async fn wait(self, round: u32, left: usize) -> Outcome<()> {
+        if round == ROUNDS {
+            let left = format!("table {}: {left} items of a batch were left out {ROUNDS} times", self.name);
+            return Err(Fault::Throttled(left));
+        }
+        if round > 0 {
+            tokio::time::sleep(Backoff::STORE.wait(round - 1, self.connection.jitter.fraction())).await;
+        }
+        Ok(())
+    }
+
+    /// Puts an item in the place of the one that is there. Safe to repeat wherever the same item is meant to stand.
+    pub(super) async fn put(self, item: Item) -> Outcome<()> {
+        let put = self.client().put_item().table_name(self.name).set_item(Some(item));
+        put.send().await.map(|_| ()).map_err(|error| self.fault(&error))
+    }
+
+    /// Puts an item if `condition` holds. Safe to repeat wherever carrying it out makes the condition false.
+    pub(super) async fn put_if(self, item: Item, condition: &str, values: impl Into<Values>) -> Outcome<Conditional> {
+        let put = self
+            .client()
+            .put_item()
+            .table_name(self.name)
+            .set_item(Some(item.clone()))
+            .condition_expression(condition)
+            .set_expression_attribute_names(names(&[condition]))
+            .set_expression_attribute_values(values.into().finish())
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        match put.send().await {
+            Ok(_) => Ok(Conditional::Done(item)),
+            Err(error) => match error.as_service_error() {
+                Some(PutItemError::ConditionalCheckFailedException(refused)) => {
+                    Ok(Conditional::Refused(refused.item().cloned()))
+                }
+                _ => Err(self.fault(&error)),
+            },
+        }
+    }
+
+    /// Puts an item where there is none under its key, of which `part` is a part; what the item that is there says. Safe to
+    /// repeat: what is there stays.
+    pub(super) async fn put_new<T>(
+        self,
+        item: Item,
+        part: &str,
+        decode: impl Fn(&Reader<'_>) -> Outcome<T>,
+    ) -> Outcome<T> {
+        match self.put_if(item, &format!("attribute_not_exists(#{part})"), []).await? {
+            Conditional::Done(item) | Conditional::Refused(Some(item)) => decode(&self.reader(&item)),
+            Conditional::Refused(None) => {
+                Err(Fault::Transient(format!("{}: a put was refused over no item", self.name)))
+            }
+        }
+    }
+
+    /// Updates the item under `key`; the item afterwards.
+    pub(super) async fn update(self, key: Item, update: &str, values: impl Into<Values>) -> Outcome<Item> {
+        let update = self.updating(key, update, "", values.into());
+        Ok(update.send().await.map_err(|error| self.fault(&error))?.attributes.unwrap_or_default())
+    }
+
+    /// Updates the item under `key` if `condition` holds. Safe to repeat wherever carrying it out makes the condition false, or
+    /// leaves the item as it is.
+    pub(super) async fn update_if(
+        self,
+        key: Item,
+        update: &str,
+        condition: &str,
+        values: impl Into<Values>,
+    ) -> Outcome<Conditional> {
+        let update = self.updating(key, update, condition, values.into()).condition_expression(condition);
+        let update = update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        match update.send().await {
+            Ok(reply) => Ok(Conditional::Done(reply.attributes.unwrap_or_default())),
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
+                    Ok(Conditional::Refused(refused.item().cloned()))
+                }
+                _ => Err(self.fault(&error)),
+            },
+        }
+    }
+
+    fn updating(self, key: Item, update: &str, condition: &str, values: Values) -> UpdateItemFluentBuilder {
+        self.client()
+            .update_item()
+            .table_name(self.name)
+            .set_key(Some(key))
+            .update_expression(update)
+            .set_expression_attribute_names(names(&[update, condition]))
+            .set_expression_attribute_values(values.finish())
+            .return_values(ReturnValue::AllNew)
+    }
+
+    /// Deletes the item under `key` if `condition` holds. Safe to repeat: what is gone stays gone.
+    pub(super) async fn delete_if(self, key: Item, condition: &str, values: impl Into<Values>) -> Outcome<()> {
+        let delete = self
+            .client()
+            .delete_item()
+            .table_name(self.name)
+            .set_key(Some(key))
+            .condition_expression(condition)
+            .set_expression_attribute_names(names(&[condition]))
+            .set_expression_attribute_values(values.into().finish());
+        unless_refused(self.name, delete.send().await).map(|_| ())
+    }
+
+    /// A consistent query of the items under `condition`, with these attributes of them, or all.
+    pub(super) fn query(
+        self,
+        condition: &str,
+        projection: Option<&str>,
+        values: impl Into<Values>,
+    ) -> QueryFluentBuilder {
+        self.client()
+            .query()
+            .table_name(self.name)
+            .key_condition_expression(condition)
+            .set_projection_expression(projection.map(str::to_owned))
+            .set_expression_attribute_names(names(&[condition, projection.unwrap_or_default()]))
+            .set_expression_attribute_values(values.into().finish())
+            .consistent_read(true)
+    }
+
+    /// A consistent scan, with these attributes of each item, or all.
+    pub(super) fn scan(self, projection: Option<&str>) -> ScanFluentBuilder {
+        self.client()
+            .scan()
+            .table_name(self.name)
+            .set_projection_expression(projection.map(str::to_owned))
+            .set_expression_attribute_names(projection.and_then(|projection| names(&[projection])))
+            .consistent_read(true)
+    }
+}
