@@ -39,7 +39,7 @@ async fn a_region_is_listed_with_its_age_and_one_that_is_silent_is_wrong_until_i
     assert_eq!(said.code, Some(1), "{said:?}");
     let row = |of: &str| said.out.lines().filter(|line| line.contains(of)).map(str::to_owned).collect::<Vec<_>>();
     assert!(
-        matches!(&row("us: 2 partitions, complete up to ")[..], [found] if found.starts_with("Region ")),
+        matches!(&row("us: 2 partitions, complete up to ")[..], [found] if found.starts_with("Regions ")),
         "{said:?}"
     );
     let ap = row("ap: 2 partitions, complete up to a time that is not known, nothing known of 1");
