@@ -35,7 +35,7 @@ pub(crate) const COPIED: &str = "home.counts";
 const COMPACTED_AFTER: Duration = Duration::from_secs(900);
 
 /// How long the second Region may take to be as the first.
-const PATIENCE: Duration = Duration::from_secs(7_200);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Which Region a world is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,8 @@ struct Life {
     calm: Arc<AtomicBool>,
     /// Until when the mirror stands still.
     still: Instant,
+    /// When the topics are compacted next.
+    compacted: Instant,
 }
 
 impl Abroad {
@@ -99,6 +101,7 @@ impl Abroad {
             copied: BTreeMap::new(),
             calm: Arc::clone(&calm),
             still: Instant::now(),
+            compacted: Instant::now(),
         };
         home.host.worker(Stage::Intake, "abroad", move |_: Stop| life.go_on());
         Ok(Self { world, calm, door })
@@ -165,8 +168,12 @@ impl Life {
             if Instant::now() >= self.still {
                 self.mirror(calm).await;
             }
-            self.compact();
-            let pace = if calm { 2_000 } else { 400 };
+            if Instant::now() >= self.compacted {
+                self.compact();
+                self.compacted = Instant::now() + COMPACTED_AFTER / 3;
+            }
+            let pace = if calm { 2_000 } else { 1_000 };
+            let pace = if self.home.pulse.is_lively() { pace } else { 20_000 };
             sleep(self.chance.millis(100, pace)).await;
         }
     }

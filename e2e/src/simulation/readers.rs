@@ -173,7 +173,8 @@ impl Pulse {
         last.store(u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    fn is_lively(&self) -> bool {
+    /// Whether something has happened lately.
+    pub(crate) fn is_lively(&self) -> bool {
         let (origin, last) = &*self.0;
         origin.elapsed() < Duration::from_millis(last.load(Ordering::Relaxed)) + LIVELY
     }
