@@ -55,7 +55,7 @@ pub(super) async fn listed(
     if place.shard >= api.shards.get() {
         return Err(Problem::BadCursor);
     }
-    let read = api.table.read(page(&api.rows, counter, api.shards, place, limit)).await;
+    let read = api.table.read(Box::pin(page(&api.rows, counter, api.shards, place, limit))).await;
     let (likes, next) = read.map_err(|fault| match fault {
         NoAnswer::Refused(_) if given => Problem::BadCursor,
         other => other.into(),
