@@ -25,7 +25,7 @@ use super::changes::{decode_standing, encode_standing};
 use super::checkpoints::{CONFIG, key};
 use super::connection::Connection;
 use super::counters::encode;
-use super::item::{Attribute, Item, Reader, item, number, text};
+use super::item::{Attribute, Item, Reader, flag, item, number, text};
 use super::table::{Conditional, Consistency, Table, Values};
 
 const REMOTE: &str = "regions/";
@@ -52,6 +52,8 @@ pub struct Published {
     pub end: Offset,
     /// How often the topic has lost its end.
     pub cuts: u64,
+    /// Whether it was found without its end, and is not published anew yet.
+    pub torn: bool,
     /// The last announcement of a loss before it began to. Behind another one, counters may have changed without a change in the
     /// log.
     pub loss: Option<Place>,
@@ -224,6 +226,7 @@ impl Regions {
                 topic: reader.get("topic_id")?,
                 end: reader.get("end")?,
                 cuts: reader.get("cuts")?,
+                torn: reader.get("torn")?,
                 loss: reader.get("loss")?,
             })
         };
@@ -235,12 +238,13 @@ impl Regions {
     /// # Errors
     /// The table takes no write.
     pub async fn store_published(&self, partition: u32, published: &Published) -> Outcome<()> {
-        let Published { topic, end, cuts, loss } = published;
+        let Published { topic, end, cuts, torn, loss } = published;
         let stored = item! {
             "id": text(format!("{PUBLISHED}{partition}")),
             "topic_id": text(&*topic.0),
             "end": number(end),
             "cuts": number(cuts),
+            "torn": flag(*torn),
             "loss": loss.map(number),
         };
         self.table().put(stored).await

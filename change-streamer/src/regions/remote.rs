@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
 use tally_adapters::dynamodb::regions::Regions;
 use tally_adapters::kafka::Membership;
@@ -134,6 +133,12 @@ impl RemotePartition {
     fn take(&self, remote: &mut Remote, record: Record<'_>) -> Result<(), Refused> {
         let read = ToldMessage::read(record.key.unwrap_or_default(), record.value.unwrap_or_default());
         let message = read.map_err(|bad| bad.to_string())?;
+        if message.partition != self.log.partition().index {
+            return Err(format!(
+                "it was published in partition {}: the mirror has to keep partitions",
+                message.partition
+            ));
+        }
         if message.deployment == self.own {
             return Err("it is of this deployment itself".to_owned());
         }
@@ -239,9 +244,12 @@ impl RemotePartition {
 impl Task for RemotePartition {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         match stop.until_last_call(Box::pin(self.follow(&stop))).await.unwrap_or_else(|stopped| Err(stopped.into())) {
-            Err(error) if error.is::<Stopped>() => Ok(()),
-            Err(error) => Err(anyhow!("the counts of {}: {error:#}", self.region)),
-            Ok(()) => Ok(()),
+            Err(error) if !error.is::<Stopped>() => {
+                // What the store refuses for good, as an item that is too large: this Region's own counts go on.
+                self.stand_still(&format!("{error:#}"), &stop).await;
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -191,7 +191,7 @@ impl Args {
             "tally-batch-recount --watch".to_owned(),
             format!("tally-trends --boards-topic {boards_topic} --windows 10m,1h"),
             format!(
-                "tally-count-api --listen 127.0.0.1:8080 --boards-topic {boards_topic} --blocks-topic {blocks_topic}"
+                "tally-count-api --listen 127.0.0.1:8080 --open-writes --boards-topic {boards_topic} --blocks-topic {blocks_topic}"
             ),
         ]);
         lines

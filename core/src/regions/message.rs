@@ -36,6 +36,8 @@ pub struct ToldMessage {
     pub region: Region,
     /// The topic that it was published in, also where it is read in a copy. A topic that has lost its end is another one.
     pub topic: TopicId,
+    /// The partition that it was published in: a copy has to keep it there.
+    pub partition: u32,
     /// When it was published, by the store's clock.
     pub said: UnixMillis,
     /// What it says.
@@ -59,6 +61,7 @@ struct Envelope {
     deployment: Box<str>,
     region: Box<str>,
     topic: Box<str>,
+    partition: u32,
     said: u64,
     #[serde(flatten)]
     body: Body,
@@ -105,8 +108,8 @@ impl ToldMessage {
             ),
         };
         let (deployment, region) = (self.deployment.0.clone(), self.region.as_str().into());
-        let (topic, said) = (self.topic.0.clone(), self.said.0);
-        let envelope = Envelope { format: ENTRY_FORMAT, deployment, region, topic, said, body };
+        let (topic, partition, said) = (self.topic.0.clone(), self.partition, self.said.0);
+        let envelope = Envelope { format: ENTRY_FORMAT, deployment, region, topic, partition, said, body };
         (key, serde_json::to_vec(&envelope).expect("texts and integers always serialise"))
     }
 
@@ -143,7 +146,7 @@ impl ToldMessage {
         };
         let region = Region::new(&envelope.region).ok_or_else(|| malformed(&"the region has no name"))?;
         let (deployment, topic) = (DeploymentId(envelope.deployment), TopicId(envelope.topic));
-        Ok(Self { deployment, region, topic, said: UnixMillis(envelope.said), told })
+        Ok(Self { deployment, region, topic, partition: envelope.partition, said: UnixMillis(envelope.said), told })
     }
 }
 
@@ -155,7 +158,7 @@ mod tests {
     fn message(told: Told) -> ToldMessage {
         let region = Region::new("eu").expect("a name");
         let topic = TopicId("t".into());
-        ToldMessage { deployment: DeploymentId("d".into()), region, topic, said: UnixMillis(7), told }
+        ToldMessage { deployment: DeploymentId("d".into()), region, topic, partition: 3, said: UnixMillis(7), told }
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Remote {
     /// # Errors
     /// It is not of this Region, or not of the deployment or the topic of those before: nothing is taken.
     pub fn take(&mut self, at: Offset, now: UnixMillis, message: ToldMessage) -> Result<(), Another> {
-        let ToldMessage { deployment, region, topic, said, told } = message;
+        let ToldMessage { deployment, region, topic, said, told, .. } = message;
         if region != self.region {
             return Err(Another::Region(region));
         }
@@ -124,7 +124,8 @@ impl Remote {
             // Entries between the last message and this one may have been compacted away. What replaced them was published by now.
             position.behind = now;
         }
-        position.said = position.said.max(said);
+        // A clock that is ahead must not hide how old the next message is.
+        position.said = position.said.max(said.min(now));
         position.next = at.next();
         match told {
             Told::Counted(counter, value) => {
@@ -132,7 +133,8 @@ impl Remote {
                 *entry = entry.later(value);
             }
             Told::Stated(stated) => {
-                let is_whole = said.since(position.behind) > CLOCKS;
+                let is_possible = said.since(now) <= CLOCKS && stated.standing.as_of.is_none_or(|as_of| as_of <= said);
+                let is_whole = is_possible && said.since(position.behind) > CLOCKS;
                 let is_newer = position.standing.as_ref().is_none_or(|known| known.at < stated.at);
                 if is_whole && is_newer {
                     position.standing = Some(stated);
@@ -165,7 +167,7 @@ mod tests {
     fn message(said: u64, told: Told) -> ToldMessage {
         let region = Region::new("eu").expect("a name");
         let topic = TopicId("t".into());
-        ToldMessage { deployment: DeploymentId("d".into()), region, topic, said: UnixMillis(said), told }
+        ToldMessage { deployment: DeploymentId("d".into()), region, topic, partition: 0, said: UnixMillis(said), told }
     }
 
     fn likes() -> CounterId {
@@ -232,6 +234,17 @@ mod tests {
         // Five minutes are not enough for anything to be missing.
         let (back, said) = (began + 6 * MINUTE, began + 2 * MINUTE);
         assert_eq!(with(&[(back, said, stated(3))]), Some(3));
+    }
+
+    #[test]
+    fn a_standing_of_the_future_is_not_believed_and_hides_no_later_one() {
+        let began = 100 * MINUTE;
+        let up = |minutes: u64, at| (began + minutes * MINUTE, began + minutes * MINUTE, stated(at));
+        assert_eq!(believed(&[up(0, 1), (began + MINUTE, u64::MAX, stated(900))]), None);
+        assert_eq!(believed(&[up(0, 1), (began + MINUTE, u64::MAX, stated(900)), up(2, 7)]), Some(7));
+        let standing = Standing { as_of: Some(UnixMillis(u64::MAX)), ..Standing::default() };
+        let ahead = Told::Stated(StandingAt { at: Place::from_stored(9), standing });
+        assert_eq!(believed(&[up(0, 1), (began + MINUTE, began + MINUTE, ahead)]), None);
     }
 
     #[test]

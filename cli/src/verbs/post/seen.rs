@@ -106,7 +106,8 @@ impl Figures {
         Self {
             value: Some(served.likes),
             version: served.version,
-            exact: served.exact && is_known,
+            // As the API: without a time that it is as of, no number is exact.
+            exact: served.exact && is_known && stands.as_of(&found.sources).is_some(),
             shards: parts.len(),
             c: corrections,
             gap: gap.map(|gap| gap.stored()),

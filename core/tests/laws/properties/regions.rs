@@ -45,6 +45,7 @@ fn stored(messages: &[(usize, Value, bool)]) -> BTreeMap<CounterId, Value> {
             deployment: DeploymentId("d".into()),
             region: region(),
             topic: TopicId("t".into()),
+            partition: 0,
             said: UnixMillis(1),
             told,
         };

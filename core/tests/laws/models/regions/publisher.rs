@@ -192,6 +192,7 @@ impl World {
                 deployment: DeploymentId("d".into()),
                 region: region(),
                 topic: TopicId("t".into()),
+                partition: 0,
                 said,
                 told,
             };
