@@ -143,6 +143,10 @@ impl RemotePartition {
             return Err("it is of this deployment itself".to_owned());
         }
         let now = self.patience.clock().now();
+        let Some(message) = message.believable(now) else {
+            tracing::warn!(region = %self.region, offset = %record.offset, "a standing of the future is passed over");
+            return Ok(());
+        };
         remote.take(record.offset, now, message).map_err(|another| another.to_string())
     }
 

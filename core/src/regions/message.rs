@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::remote::CLOCKS;
 use crate::cached::{StandingAt, Value};
 use crate::changes::{DeploymentId, LossNumber, Place, Standing};
 use crate::ids::{CounterId, Region};
@@ -113,6 +114,19 @@ impl ToldMessage {
         (key, serde_json::to_vec(&envelope).expect("texts and integers always serialise"))
     }
 
+    /// What of this message may be believed `now`. A standing that is of the future is not, and no clock that is ahead hides how old
+    /// the next message is.
+    pub fn believable(self, now: UnixMillis) -> Option<Self> {
+        let is_possible = match &self.told {
+            Told::Counted(..) => true,
+            Told::Stated(stated) => {
+                let is_past = stated.standing.as_of.is_none_or(|as_of| as_of <= self.said);
+                is_past && self.said.since(now) <= CLOCKS
+            }
+        };
+        is_possible.then(|| Self { said: self.said.min(now), ..self })
+    }
+
     /// When the message of this value was published.
     pub fn said_of(value: &[u8]) -> Option<UnixMillis> {
         #[derive(Deserialize)]
@@ -177,6 +191,25 @@ mod tests {
             let (key, value) = message(told.clone()).record();
             assert_eq!(ToldMessage::read(key.as_bytes(), &value), Ok(message(told)));
         }
+    }
+
+    #[test]
+    fn a_standing_of_the_future_is_not_believable_and_no_clock_ahead_hides_the_age_of_the_next_message() {
+        let stated = |as_of: u64| {
+            Told::Stated(StandingAt {
+                standing: Standing { as_of: Some(UnixMillis(as_of)), ..Standing::default() },
+                ..StandingAt::default()
+            })
+        };
+        let at = |said, told| ToldMessage { said: UnixMillis(said), ..message(told) };
+        let now = UnixMillis(100_000);
+        let said = |message: ToldMessage| message.believable(now).map(|message| message.said.0);
+        assert_eq!(said(at(99_000, stated(98_000))), Some(99_000));
+        assert_eq!(said(at(103_000, stated(98_000))), Some(100_000), "within what clocks may differ");
+        assert_eq!(said(at(106_000, stated(98_000))), None);
+        assert_eq!(said(at(99_000, stated(99_001))), None);
+        let post = CounterId::likes(PostId::new("p").expect("a post"));
+        assert_eq!(said(at(u64::MAX, Told::Counted(post, Value::default()))), Some(100_000));
     }
 
     #[test]
