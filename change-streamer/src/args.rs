@@ -187,7 +187,7 @@ pub struct Rules {
     #[arg(skip)]
     pub milestones: Ladder,
 
-    /// How many bytes of a partition may wait for its fold, where Kafka deletes what nobody has read; `None`: no limit.
+    /// How many bytes the relay may be ahead of the fold of a partition; `None`: any number. The embedded Kafka deletes unread records.
     #[arg(skip)]
     pub ahead: Option<usize>,
 }

@@ -105,7 +105,7 @@ pub(crate) fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
     ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// What there is, or a dash.
+/// The value, or a dash where it is absent.
 pub(crate) fn or_dash(value: Option<impl std::fmt::Display>) -> String {
     value.map_or("-".to_owned(), |value| value.to_string())
 }

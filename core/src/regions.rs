@@ -19,3 +19,6 @@ mod remote;
 
 pub use message::{BadTold, ENTRY_FORMAT, STANDING_KEY, Told, ToldMessage};
 pub use remote::{Another, LAG, Remote, RemoteFlush, RemotePosition};
+
+/// How much the clocks of two Regions may differ.
+const CLOCKS: std::time::Duration = std::time::Duration::from_secs(5);

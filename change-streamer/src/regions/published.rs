@@ -46,7 +46,7 @@ pub(crate) struct Publisher {
     /// The topic, and how often it has lost its end: what is published now may be missing in a copy of what was before.
     topic: TopicId,
     cuts: u64,
-    /// Where the topic ended at least when this was written last. Nobody else writes it, so one that ends earlier lost its end.
+    /// The offset that the partition has reached. Only this fold appends to it, so a smaller end means that Kafka lost records.
     end: Offset,
     /// What has changed since it was published.
     waiting: BTreeMap<CounterId, Value>,
@@ -81,10 +81,17 @@ impl Publisher {
         writer.take_over().await?;
         let log = of.ports.reader.log(&Partition { topic: (*of.topic).into(), index: partition }).await?;
         let stored = of.store.published(partition).await?;
-        let stored = stored.filter(|stored| stored.topic == log.topic);
-        let is_cut = |stored: &Published| !stored.torn && stored.end > log.end;
-        let cuts = stored.as_ref().map_or(0, |stored| stored.cuts + u64::from(is_cut(stored)));
-        let published = stored.filter(|stored| !stored.torn && !is_cut(stored));
+        let stored = match stored.filter(|stored| stored.topic == log.topic) {
+            Some(stored) if !stored.torn && stored.end > log.end => {
+                // Remembered before anything is written: once the partition has grown again, nothing else shows it.
+                let torn = Published { end: log.end, cuts: stored.cuts + 1, torn: true, ..stored };
+                of.store.store_published(partition, &torn).await?;
+                Some(torn)
+            }
+            stored => stored,
+        };
+        let cuts = stored.as_ref().map_or(0, |stored| stored.cuts);
+        let published = stored.filter(|stored| !stored.torn);
         let (of, topic, end, waiting, seed) = (Arc::clone(of), log.topic, log.end, BTreeMap::new(), Seed::default());
         Ok(Self { of, partition, writer, topic, cuts, end, waiting, published, seed, due: Instant::now() })
     }
@@ -242,7 +249,7 @@ impl Publisher {
                     }
                 }
                 // Readers in other Regions refuse it.
-                _ => tracing::error!(%partition, offset = %record.offset, "somebody else wrote to the topic of counts"),
+                _ => tracing::error!(%partition, offset = %record.offset, "a record in `counts` is of another writer"),
             }
         }
         Ok(())

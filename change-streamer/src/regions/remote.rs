@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::bail;
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
 use tally_adapters::dynamodb::regions::Regions;
 use tally_adapters::kafka::Membership;
@@ -102,16 +103,16 @@ type Refused = String;
 
 impl RemotePartition {
     /// Finds where to go on, and starts to read there.
-    async fn begin(&self, stop: &Stop) -> anyhow::Result<Result<Remote, Refused>> {
+    async fn begin(&self, stop: &Stop) -> anyhow::Result<Remote> {
         let (until, index) = (Until::Requested(stop), self.log.partition().index);
         let adopted = *self.tables.borrow();
         let position = || self.store.position(&self.region, index);
         let stored = self.patience.persist("read a Region's position", until, position).await?;
         let log = self.patience.persist("look at a Region's topic", until, || self.log.log()).await?;
         if log.start > Offset(0) {
-            let why =
-                "its beginning was deleted: the topic has to be compacted (cleanup.policy=compact), and nothing else";
-            return Ok(Err(why.to_owned()));
+            bail!(
+                "its beginning was deleted: the topic has to be compacted (cleanup.policy=compact), and nothing else"
+            );
         }
         let stands = stored
             .as_ref()
@@ -127,7 +128,7 @@ impl RemotePartition {
         };
         let remote = Remote::new(self.region.clone(), RemotePosition { adopted, ..position });
         self.patience.persist("read a Region's topic", until, || self.log.start_at(remote.next())).await?;
-        Ok(Ok(remote))
+        Ok(remote)
     }
 
     fn take(&self, remote: &mut Remote, record: Record<'_>) -> Result<(), Refused> {
@@ -178,7 +179,7 @@ impl RemotePartition {
     }
 
     /// Waits until the partition is taken back, or the process stops: what stands there cannot be counted.
-    async fn stand_still(&self, why: &str, stop: &Stop) -> anyhow::Error {
+    async fn stand_still(&self, why: &str, stop: &Stop) {
         let (region, partition) = (&self.region, self.log.partition());
         tracing::error!(%region, %partition, why, "the topic of a Region cannot be counted");
         let index = partition.index.to_string();
@@ -188,25 +189,18 @@ impl RemotePartition {
             _ = self.log.revoked() => {}
         }
         self.readiness.forget(&index);
-        Stopped.into()
     }
 
     async fn follow(&self, stop: &Stop) -> anyhow::Result<()> {
         let revoked = self.log.revoked();
         tokio::pin!(revoked);
-        let mut remote = match self.begin(stop).await? {
-            Ok(remote) => remote,
-            Err(why) => return Err(self.stand_still(&why, stop).await),
-        };
+        let mut remote = self.begin(stop).await?;
         let (mut due, mut tries, mut tables) = (Instant::now() + GATHER, 0, self.tables.clone());
         loop {
             let is_moved = tables.has_changed().unwrap_or(false);
             if is_moved {
                 tables.mark_unchanged();
-                remote = match self.begin(stop).await? {
-                    Ok(remote) => remote,
-                    Err(why) => return Err(self.stand_still(&why, stop).await),
-                };
+                remote = self.begin(stop).await?;
             }
             let records = tokio::select! {
                 biased;
@@ -222,17 +216,14 @@ impl RemotePartition {
                 Some(Ok(records)) => {
                     if let Err(why) = self.take_all(&mut remote, &records) {
                         self.flush(&mut remote, stop).await?;
-                        return Err(self.stand_still(&why, stop).await);
+                        bail!(why);
                     }
                     tries = 0;
                 }
                 Some(Err(fault)) => {
                     let until = Until::Requested(stop);
                     self.patience.pause("read a Region's topic", fault, &mut tries, until).await?;
-                    remote = match self.begin(stop).await? {
-                        Ok(remote) => remote,
-                        Err(why) => return Err(self.stand_still(&why, stop).await),
-                    };
+                    remote = self.begin(stop).await?;
                 }
                 None => {}
             }
@@ -249,7 +240,7 @@ impl Task for RemotePartition {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         match stop.until_last_call(Box::pin(self.follow(&stop))).await.unwrap_or_else(|stopped| Err(stopped.into())) {
             Err(error) if !error.is::<Stopped>() => {
-                // What the store refuses for good, as an item that is too large: this Region's own counts go on.
+                // A message that cannot be counted, or an item that the store refuses: this Region's own counts go on.
                 self.stand_still(&format!("{error:#}"), &stop).await;
                 Ok(())
             }

@@ -33,6 +33,8 @@ use tally_testkit::{BEGAN, Store};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::rows::churn;
+
 const TOPIC: &str = "changes";
 const PARTITIONS: u32 = 3;
 const DEADLINE: Duration = Duration::from_secs(3600);
@@ -130,19 +132,7 @@ impl World {
 
     /// Likes and unlikes, each of a random user and post.
     async fn churn(&mut self, changes: usize, posts: u64, users: u64) {
-        for _ in 0..changes {
-            let (p, u) = (self.chance.token() % posts, self.chance.token() % users);
-            let key = json!({"pk": {"S": format!("p-{p}#{}", u % 4)}, "user_id": {"S": format!("u-{u}")}});
-            if self.rows.remove(&(p, u)).is_some() {
-                self.store.call("DeleteItem", json!({"TableName": "likes", "Key": key})).await;
-            } else {
-                self.rows.insert((p, u), ());
-                let mut item = key;
-                item["post_id"] = json!({"S": format!("p-{p}")});
-                item["liked_at"] = json!({"N": "1"});
-                self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
-            }
-        }
+        churn(&self.store, &self.chance, &mut self.rows, (changes, posts, users)).await;
     }
 
     /// A like of a user who has not liked the post.

@@ -7,3 +7,5 @@ mod log;
 mod processes;
 #[cfg(test)]
 mod regions;
+#[cfg(test)]
+mod rows;

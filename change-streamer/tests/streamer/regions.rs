@@ -21,6 +21,8 @@ use tally_service::{Chance, Clock, Condition, Host, Running};
 use tally_testkit::{BEGAN, Store};
 use tokio::time::Instant;
 
+use crate::rows::churn;
+
 const PARTITIONS: u32 = 2;
 const DEADLINE: Duration = Duration::from_secs(600);
 
@@ -94,19 +96,7 @@ impl Place {
 
     /// Likes and unlikes, each of a random user and post.
     async fn churn(&mut self, changes: usize, posts: u64, users: u64) {
-        for _ in 0..changes {
-            let (p, u) = (self.chance.token() % posts, self.chance.token() % users);
-            let key = json!({"pk": {"S": format!("p-{p}#{}", u % 4)}, "user_id": {"S": format!("u-{u}")}});
-            if self.rows.remove(&(p, u)).is_some() {
-                self.store.call("DeleteItem", json!({"TableName": "likes", "Key": key})).await;
-            } else {
-                self.rows.insert((p, u), ());
-                let mut item = key;
-                item["post_id"] = json!({"S": format!("p-{p}")});
-                item["liked_at"] = json!({"N": "1"});
-                self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
-            }
-        }
+        churn(&self.store, &self.chance, &mut self.rows, (changes, posts, users)).await;
     }
 
     fn likes(&self, p: u64) -> i64 {
@@ -278,6 +268,34 @@ async fn counters_that_a_lost_table_had_are_published_as_none_before_a_standing_
         .collect();
     assert!(open.iter().all(|open| open.len() == 1), "the loss is told beside the entries: {open:?}");
     stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_the_topic_lost_is_named_in_other_regions_and_remembered_over_restarts() {
+    let mut worlds = Worlds::new().await;
+    let (eu, us) = (worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"]));
+    worlds.eu.churn(60, 6, 20).await;
+    worlds.equal(6).await;
+    stop(vec![eu]).await;
+    let regions = Regions::new(&worlds.eu.store.repeating(5));
+    for partition in 0..PARTITIONS {
+        // More than what the next fold publishes again anyway.
+        let end = regions.published(partition).await.unwrap().unwrap().end.0 - 1;
+        worlds.eu.broker.lose_tail("counts", partition, end);
+        worlds.copied.insert(partition, Offset(end));
+    }
+    for process in ["eu-b", "eu-c"] {
+        let eu = worlds.eu.run(process, &[]);
+        let began = Instant::now();
+        while regions.published(0).await.unwrap().is_none_or(|published| published.cuts != 1 || published.torn) {
+            assert!(began.elapsed() < DEADLINE, "{:?}", regions.published(0).await);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        worlds.mirror().await;
+        waits(&us, "eu", "published in another topic").await;
+        stop(vec![eu]).await;
+    }
+    stop(vec![us]).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -91,8 +91,8 @@ impl CounterName {
         marked.strip_prefix(SUM).unwrap_or(marked)
     }
 
-    /// The name of another Region's entry of this counter: `@eu`, `retweets@eu`, `+views@eu`. It is read from no key, so whoever
-    /// looks at all counters passes such entries over.
+    /// The name of another Region's entry of this counter: `@eu`, `retweets@eu`, `+views@eu`. No key is parsed as such a name, so a
+    /// scan of all counters passes these entries over.
     #[must_use]
     pub fn in_region(&self, region: &Region) -> Self {
         Self(Some(format!("{}{REGION}{region}", self.stored().unwrap_or_default()).into()))

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::remote::CLOCKS;
+use super::CLOCKS;
 use crate::cached::{StandingAt, Value};
 use crate::changes::{DeploymentId, LossNumber, Place, Standing};
 use crate::ids::{CounterId, Region};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::CLOCKS;
 use super::message::{Told, ToldMessage};
 use crate::cached::{StandingAt, Value};
 use crate::changes::DeploymentId;
@@ -15,9 +16,6 @@ use crate::topic::{Offset, TopicId};
 /// How old what is read may be before an entry may be missing: less than the topic's `min.compaction.lag.ms`, by what clocks may
 /// be off.
 pub const LAG: Duration = Duration::from_secs(600);
-
-/// How much the clocks of two Regions may differ.
-pub(super) const CLOCKS: Duration = Duration::from_secs(5);
 
 /// A partition of a Region's topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

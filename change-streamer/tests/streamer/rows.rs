@@ -1,0 +1,29 @@
+//! Rows of the likes table that tests write themselves.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use tally_service::Chance;
+use tally_testkit::Store;
+
+/// Likes and unlikes, each of a random user and post; `rows` are those that are there.
+pub(crate) async fn churn(
+    store: &Store,
+    chance: &Chance,
+    rows: &mut BTreeMap<(u64, u64), ()>,
+    (changes, posts, users): (usize, u64, u64),
+) {
+    for _ in 0..changes {
+        let (p, u) = (chance.token() % posts, chance.token() % users);
+        let key = json!({"pk": {"S": format!("p-{p}#{}", u % 4)}, "user_id": {"S": format!("u-{u}")}});
+        if rows.remove(&(p, u)).is_some() {
+            store.call("DeleteItem", json!({"TableName": "likes", "Key": key})).await;
+        } else {
+            rows.insert((p, u), ());
+            let mut item = key;
+            item["post_id"] = json!({"S": format!("p-{p}")});
+            item["liked_at"] = json!({"N": "1"});
+            store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+        }
+    }
+}
