@@ -18,9 +18,11 @@
 //!   Until then the client reads none of the member's partitions. Lost partitions are unassigned inside the hook.
 //! - Dropping a consumer blocks while it leaves the group, and for ever where a revocation was not answered. So it is
 //!   dropped on a blocking thread, after every revocation is answered.
+//! - A client may forget every broker and never look for one again. Who calls it in vain tells it of them.
 //! - An idempotent producer may fail for good, for instance after a permission was missing for a moment. It is replaced.
 
 mod args;
+mod brokers;
 mod context;
 mod embedded;
 mod fault;

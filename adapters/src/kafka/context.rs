@@ -8,6 +8,7 @@ use rdkafka::{ClientContext, TopicPartitionList};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::args::Settings;
+use super::brokers::Brokers;
 
 /// What a rebalance asks for.
 #[derive(Debug)]
@@ -21,8 +22,8 @@ pub(super) enum Change {
 }
 
 /// The callbacks of a client. They report little: what matters arrives as an event as well.
-#[derive(Default)]
 pub(super) struct Context {
+    pub(super) brokers: Brokers,
     iam: Option<super::iam::Iam>,
     changes: Option<UnboundedSender<Change>>,
     /// The explanation of the error that is being reported.
@@ -33,7 +34,7 @@ impl Context {
     /// For a client that is in no group.
     pub(super) fn new(settings: &Settings) -> Self {
         let iam = settings.msk_region.as_deref().map(super::iam::Iam::new);
-        Self { iam, changes: None, reason: Mutex::default() }
+        Self { brokers: Brokers::of(settings), iam, changes: None, reason: Mutex::default() }
     }
 
     /// For a member of a group, whose rebalances go to `changes`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use tally_core::fault::Fault;
-use tally_core::ports::log::Rebalance;
+use tally_core::ports::log::{Rebalance, Revocation};
 use tally_core::ports::{Intake, OwnedPartition};
 use tally_service::{Readiness, Stop, Task};
 use tokio::time::Instant;
@@ -49,6 +49,11 @@ impl GroupHealth {
     pub(super) fn joined(&mut self) {
         (self.joined, self.refused) = (true, None);
         self.readiness.ready(CONDITION);
+    }
+
+    /// The group gave this member up. Nothing is read until it is a member again.
+    fn expelled(&self) {
+        self.readiness.not_ready(CONDITION, "no member of the group any more: waiting to join it again");
     }
 
     /// Completes when a refusal has passed.
@@ -126,6 +131,9 @@ impl Membership {
             Rebalance::Revoked(revocation, partitions) => {
                 let partitions: Vec<u32> = partitions.iter().map(|partition| partition.index).collect();
                 tracing::info!(?partitions, why = revocation.label(), "asked back");
+                if revocation == Revocation::Lost {
+                    health.expelled();
+                }
             }
             Rebalance::Foreign(why) => bail!("cannot use kafka: {why}"),
         }

@@ -150,7 +150,10 @@ impl Handle {
     ) -> Outcome<T> {
         let consumer = self.consumer.upgrade().ok_or_else(|| self.gone())?;
         let partition = self.assignment.partition.clone();
-        blocking(move || call(&consumer, &partition)).await
+        blocking(move || {
+            call(&consumer, &partition).inspect_err(|_| consumer.context().brokers.name_again(consumer.client()))
+        })
+        .await
     }
 
     fn gone(&self) -> Fault {
@@ -191,7 +194,7 @@ impl OwnedPartition for Handle {
         let (ends, partition) = (Arc::clone(&self.ends), self.assignment.partition.clone());
         blocking(move || {
             reader::log_in(&ends)?;
-            reader::log_of(&ends, &partition)
+            reader::log_of(&ends, &partition).inspect_err(|_| ends.context().brokers.name_again(ends.client()))
         })
         .await
     }

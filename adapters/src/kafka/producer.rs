@@ -14,6 +14,7 @@ use tally_core::ports::log::{self, Outgoing, Written};
 use tally_core::topic::Offset;
 
 use super::args::Settings;
+use super::brokers::Brokers;
 use super::context::Context;
 use super::fault::fault_of;
 
@@ -30,6 +31,7 @@ pub struct Producer(Arc<Shared>);
 struct Shared {
     settings: Settings,
     batching: Batching,
+    brokers: Brokers,
     /// The client in use. One that has failed for good refuses everything, and is replaced.
     client: RwLock<FutureProducer<Context>>,
 }
@@ -62,7 +64,7 @@ impl Producer {
 
     fn with(settings: &Settings, batching: Batching) -> Outcome<Self> {
         let client = RwLock::new(connect(settings, batching)?);
-        Ok(Self(Arc::new(Shared { settings: settings.clone(), batching, client })))
+        Ok(Self(Arc::new(Shared { settings: settings.clone(), batching, brokers: Brokers::of(settings), client })))
     }
 
     /// How long a record waits for others to join its batch.
@@ -123,7 +125,10 @@ impl log::Producer for Producer {
             Err((error, _)) => error,
         };
         let fault = fault_of(&format!("writing to `{}`", record.topic), &error);
-        let Some((code, reason)) = client.client().fatal_error() else { return Err(fault) };
+        let Some((code, reason)) = client.client().fatal_error() else {
+            self.0.brokers.name_again(client.client());
+            return Err(fault);
+        };
         self.replace(&client)?;
         Err(Fault::Transient(format!("{fault}: {code}: {reason}; the producer is replaced")))
     }

@@ -64,7 +64,7 @@ impl TopicReader {
         blocking(move || {
             let consumer = consumer.lock();
             log_in(&consumer)?;
-            call(&consumer)
+            call(&consumer).inspect_err(|_| consumer.context().brokers.name_again(consumer.client()))
         })
         .await
     }

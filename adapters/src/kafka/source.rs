@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use self::claim::{Claim, Mark};
 use self::config::config;
 use super::args::Settings;
+use super::brokers;
 use super::context::{Change, Context};
 use super::fault::{explained, fault_of};
 use super::holdings::Holdings;
@@ -57,6 +58,8 @@ pub struct Source {
     commands: UnboundedReceiver<Command>,
     asked: UnboundedSender<Command>,
     holdings: Holdings,
+    /// When the client is told of its brokers again: it cannot reach any.
+    without_brokers: Option<Instant>,
 }
 
 impl Source {
@@ -84,7 +87,19 @@ impl Source {
         let (asked, commands) = unbounded_channel();
         let (consumer, ends, holdings) = (Some(Arc::new(consumer)), Arc::new(ends), Holdings::default());
         let (topic, group) = (topic.into(), config.get("group.id").unwrap_or_default().into());
-        Ok(Self { topic, group, claim: None, entered: false, consumer, ends, changes, commands, asked, holdings })
+        Ok(Self {
+            topic,
+            group,
+            claim: None,
+            entered: false,
+            consumer,
+            ends,
+            changes,
+            commands,
+            asked,
+            holdings,
+            without_brokers: None,
+        })
     }
 
     /// Joins the group, unless it is another deployment's. Cancel safe: nothing is joined before all is known.
@@ -120,6 +135,7 @@ impl Source {
     fn changed(&mut self, change: Change, consumer: &Arc<StreamConsumer<Context>>) -> Rebalance {
         match change {
             Change::Assigned(partitions) => {
+                self.without_brokers = None;
                 let deployment = self.claim.as_mut().map(|claim| {
                     claim.assigned();
                     Arc::clone(claim.deployment())
@@ -228,6 +244,9 @@ impl Source {
         let Some(code) = error.rdkafka_error_code() else { return Err(fault) };
         if concerns_the_log(code) {
             self.holdings.all_reading().for_each(|held| held.assignment.doubt(fault.clone()));
+        }
+        if code == Code::AllBrokersDown {
+            self.without_brokers.get_or_insert_with(|| Instant::now() + brokers::PATIENCE);
         }
         if code == Code::AutoOffsetReset { Ok(()) } else { Err(fault) }
     }
@@ -338,11 +357,16 @@ impl Intake for Source {
                 }
                 first = stream.next() => {
                     let more = std::iter::from_fn(|| stream.next().now_or_never().flatten()).take(BURST);
+                    self.without_brokers = self.without_brokers.filter(|_| first.as_ref().is_some_and(Result::is_err));
                     self.take(first.expect("a stream of messages never ends"), more, &consumer)?;
                     tokio::task::yield_now().await;
                 }
                 why = lost(&mut self.claim, &consumer) => return Ok(Rebalance::Foreign(why)),
                 () = until(deadline) => {}
+                () = until(self.without_brokers) => {
+                    consumer.context().brokers.name_again(consumer.client());
+                    self.without_brokers = Some(Instant::now() + brokers::PATIENCE);
+                }
             }
         }
     }
