@@ -52,3 +52,25 @@ impl Brokers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::consumer::{BaseConsumer, Consumer as _};
+
+    use super::super::Embedded;
+    use super::super::context::Context;
+    use super::*;
+
+    #[test]
+    fn a_client_that_knows_no_broker_that_answers_finds_those_that_it_is_told_of() {
+        let cluster = Embedded::start(&[("likes", 1)]).unwrap();
+        let context = Context::new(&Settings::plaintext(cluster.bootstrap()));
+        let client: BaseConsumer<Context> =
+            Settings::plaintext("127.0.0.1:1").client.create_with_context(context).unwrap();
+        let asked = |within| client.fetch_metadata(Some("likes"), Duration::from_secs(within));
+        assert!(asked(1).is_err(), "nothing listens there");
+        client.context().brokers.name_again(client.client());
+        assert_eq!(asked(20).unwrap().topics()[0].partitions().len(), 1);
+        assert!(!client.context().brokers.is_due(), "it was told a moment ago");
+    }
+}

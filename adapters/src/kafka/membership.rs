@@ -200,6 +200,17 @@ mod tests {
         health.failed(&refused()).unwrap();
     }
 
+    #[test]
+    fn a_member_that_its_group_gave_up_is_not_ready_until_it_joins_again() {
+        let readiness = Readiness::new();
+        let mut health = GroupHealth::new(&readiness, |_| {});
+        health.joined();
+        health.expelled();
+        assert!(!readiness.report().ready);
+        health.joined();
+        assert!(readiness.report().ready);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_refusal_that_lasts_ends_the_process_and_a_record_that_cannot_be_read_does_not() {
         let mut health = GroupHealth::new(&Readiness::new(), |_| {});
