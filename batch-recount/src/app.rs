@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
 use axum::Router;
 use futures_util::FutureExt;
 use tally_adapters::{Deployment, dynamodb};
 use tally_core::backoff::Backoff;
+use tally_core::ids::ShardCount;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Listen, Program};
 
@@ -15,31 +15,21 @@ use crate::metrics;
 use crate::ports::{LogPorts, Ports};
 use crate::routes::{Desk, routes};
 use crate::run::recount;
-use crate::settle::{Recount, begun};
+use crate::settle::{Recount, Rules};
 use crate::watch::watch;
 
 /// A recount and the ports it works on.
 pub struct App {
-    config: Config,
+    shards: Option<ShardCount>,
+    scope: Scope,
+    rules: Rules,
     ports: Ports,
 }
 
 impl App {
-    /// Over DynamoDB and Kafka, as `config` and the standard AWS variables say.
-    ///
-    /// # Errors
-    /// Settings that librdkafka does not take.
-    pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let settings =
-            dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
-        let tables = dynamodb::Connection::open(&settings).await;
-        let log = LogPorts::open(config.kafka.as_ref().context("no brokers are named")?, &config.topic)?;
-        Ok(Self::with_ports(config, Ports::over(&tables, log)))
-    }
-
-    /// A recount over `ports`, whatever is behind them.
-    pub fn with_ports(config: Config, ports: Ports) -> Self {
-        Self { config, ports }
+    /// A recount over `ports`, whatever is behind them, in a deployment that is to have so many `shards`.
+    pub fn with_ports(shards: Option<ShardCount>, scope: Scope, rules: Rules, ports: Ports) -> Self {
+        Self { shards, scope, rules, ports }
     }
 }
 
@@ -50,10 +40,10 @@ impl tally_service::App for App {
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { config: Config { shards, scope, rules, .. }, ports } = self;
+        let Self { shards, scope, rules, ports } = self;
         // A recount creates nothing: a process that writes rows says what the deployment is.
         let shards = Deployment { tables: &ports.tables, shards }.join(&host).await?;
-        host.wait_for("changes", Backoff::STORE, || begun(&ports.changes)).await?;
+        host.wait_for("changes", Backoff::STORE, || ports.changes.begun()).await?;
         let (by, watching) = ((host.patience(), host.chance().clone()), host.clone());
         host.job("recount", move |stop| {
             async move {
@@ -75,7 +65,9 @@ impl Program for App {
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
-        Self::new(config).await
+        let tables = dynamodb::Connection::open(&config.store).await;
+        let log = LogPorts::open(&config.kafka, &config.topic)?;
+        Ok(Self::with_ports(config.shards, config.scope, config.rules, Ports::over(&tables, log)))
     }
 
     fn environment(_: &Args) -> Invalid {

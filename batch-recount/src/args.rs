@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
+use tally_adapters::dynamodb;
 use tally_adapters::kafka::{self, KafkaArgs};
 use tally_core::audit::AuditRun;
 use tally_core::ids::{PostId, ShardCount};
@@ -85,16 +86,16 @@ impl AsRef<CommonArgs> for Args {
 /// A recount's configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// What every table's name begins with.
-    pub table_prefix: String,
+    /// How the tables are reached.
+    pub store: dynamodb::Settings,
     /// The number of shards this process was told the deployment has.
     pub shards: Option<ShardCount>,
-    /// How Kafka is reached; `None` where the ports are given.
-    pub kafka: Option<kafka::Settings>,
-    pub scope: Scope,
-    pub rules: Rules,
+    /// How Kafka is reached.
+    pub kafka: kafka::Settings,
     /// The topic of the log of changes.
     pub topic: String,
+    pub scope: Scope,
+    pub rules: Rules,
 }
 
 /// What to recount.
@@ -121,14 +122,6 @@ pub enum Since {
     At(UnixMillis),
 }
 
-impl Config {
-    /// A recount without a Kafka of its own: for ports that are given.
-    pub fn plain(table_prefix: &str, shards: Option<ShardCount>, scope: Scope, rules: Rules) -> Self {
-        let (table_prefix, topic) = (table_prefix.to_owned(), "changes".to_owned());
-        Self { table_prefix, shards, kafka: None, scope, rules, topic }
-    }
-}
-
 impl TryFrom<Args> for Config {
     type Error = Invalid;
 
@@ -147,8 +140,13 @@ impl TryFrom<Args> for Config {
         let (dry_run, force, read_units) = (args.dry_run, args.force, args.read_units_per_second);
         let rules = Rules { dry_run, force, read_units, ..Rules::default() };
         let StoreArgs { table_prefix, shards, .. } = args.store;
-        let config = Self { table_prefix, shards, kafka, scope, rules, topic: args.changes_topic };
-        if invalid.is_empty() { Ok(config) } else { Err(invalid) }
+        let store = dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() };
+        match kafka {
+            Some(kafka) if invalid.is_empty() => {
+                Ok(Self { store, shards, kafka, topic: args.changes_topic, scope, rules })
+            }
+            _ => Err(invalid),
+        }
     }
 }
 
@@ -207,9 +205,10 @@ mod tests {
 
     #[test]
     fn without_a_mode_everything_is_audited_by_the_default_rules() {
-        let kafka = Some(kafka::Settings::plaintext("b:9092"));
-        let expected = Config { kafka, ..Config::plain("", None, Scope::Audit, Rules::default()) };
-        assert_eq!(config(&["--brokers", "b:9092"]), Ok(expected));
+        let config = config(&["--brokers", "b:9092"]).unwrap();
+        assert_eq!((config.scope, config.rules, config.shards), (Scope::Audit, Rules::default(), None));
+        assert_eq!((config.kafka, config.topic.as_str()), (kafka::Settings::plaintext("b:9092"), "changes"));
+        assert_eq!(config.store, dynamodb::Settings::default());
     }
 
     #[test]

@@ -17,12 +17,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tally_adapters::dynamodb::changes::{Changes, Config};
+use tally_adapters::dynamodb::changes::Config;
 use tally_core::audit::{AuditRun, Summary};
 use tally_core::changes::{Body, Message, Nonce, partition_of};
-use tally_core::fault::Fault;
 use tally_core::ids::{RowKey, ShardCount};
-use tally_core::ports::Outcome;
 use tally_core::ports::log::Outgoing;
 use tally_core::topic::Offset;
 use tally_service::{Chance, Patience, Stop};
@@ -201,11 +199,5 @@ impl Recount {
 
 /// The configuration of the log, once there is one.
 async fn configured(ports: &Ports, calls: &Calls) -> anyhow::Result<Config> {
-    calls.persist("read the configuration of the log", || begun(&ports.changes)).await
-}
-
-/// The configuration of the log; transient while no change-streamer has begun it.
-pub(crate) async fn begun(changes: &Changes) -> Outcome<Config> {
-    let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
-    changes.config().await?.ok_or_else(missing)
+    calls.persist("read the configuration of the log", || ports.changes.begun()).await
 }

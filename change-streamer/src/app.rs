@@ -14,7 +14,7 @@ use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Program, Stage};
 use tokio::sync::watch;
 
-use crate::args::{Args, Config, Role, Rules};
+use crate::args::{Args, Config, Role, Rules, Settings};
 use crate::fold::Folding;
 use crate::ladder::{self, FollowLadder};
 use crate::log::{LogPorts, group_of, joined};
@@ -39,7 +39,7 @@ pub struct Ports {
 
 /// The streamer, wired.
 pub struct App {
-    config: Config,
+    settings: Settings,
     ports: Ports,
 }
 
@@ -49,22 +49,19 @@ impl App {
     /// # Errors
     /// An address that cannot be one.
     pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let settings =
-            dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
-        let connection = dynamodb::Connection::open(&settings).await;
-        let log = LogPorts::over(&config.kafka, &config.topic, &group_of(&config.table_prefix), &connection);
-        let log = log.context("cannot set up the log of changes")?;
-        let mut ports = Ports::over(&connection, log);
-        ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
-        let group = group_of(&config.table_prefix);
-        let regions = config.regions.as_ref().map(|rules| RegionPorts::over(&config.kafka, rules, &group));
+        let Config { store, cache, kafka, topic, settings } = config;
+        let (connection, group) = (dynamodb::Connection::open(&store).await, group_of(&store.table_prefix));
+        let log = LogPorts::over(&kafka, &topic, &group, &connection);
+        let mut ports = Ports::over(&connection, log.context("cannot set up the log of changes")?);
+        ports.cache = cache.as_ref().map(open_cache).transpose()?;
+        let regions = settings.regions.as_ref().map(|rules| RegionPorts::over(&kafka, rules, &group));
         ports.regions = regions.transpose().context("cannot set up the topics of Regions")?;
-        Ok(Self { config, ports })
+        Ok(Self { settings, ports })
     }
 
     /// Over any ports.
-    pub fn with_ports(config: Config, ports: Ports) -> Self {
-        Self { config, ports }
+    pub fn with_ports(settings: Settings, ports: Ports) -> Self {
+        Self { settings, ports }
     }
 }
 
@@ -96,10 +93,7 @@ impl LogPorts {
             join: Arc::new(move || {
                 let source = kafka::Source::new(&settings, &group, &name)?;
                 // The tables are checked by now, which says what they are.
-                Ok(Box::new(match connection.deployment() {
-                    Some(deployment) => source.of_deployment(deployment),
-                    None => source,
-                }))
+                Ok(Box::new(source.of_deployment(connection.deployment())))
             }),
         })
     }
@@ -111,26 +105,26 @@ fn open_cache(settings: &redis::Settings) -> anyhow::Result<Arc<dyn Cache>> {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { config, ports } = self;
-        Deployment { tables: &ports.tables, shards: config.shards }.create(&host).await?;
+        let Self { settings: Settings { shards, role, rules, regions }, ports } = self;
+        Deployment { tables: &ports.tables, shards }.create(&host).await?;
         let (changes, deployment) = (Arc::new(Changes::new(&ports.tables)), Checkpoints::new(&ports.tables));
-        let patience = host.patience().on_fault(|_, fault, _| metrics::faulted(fault));
+        let patience = host.patience().on_fault(|_, fault, _| metrics::FAULTS.counter(&[fault.class()]).increment(1));
         let log = joined(&host, &changes, &ports.log).await?;
-        let ladder = ladder::raised(&host, &deployment, config.rules.milestones).await?;
-        if config.role.relays() {
+        let ladder = ladder::raised(&host, &deployment, rules.milestones).await?;
+        if role.relays() {
             let known = watch::Sender::new(ladder);
-            relaying(config.rules, &ports, &changes, &log, known.subscribe()).spawn(&host, &patience);
+            relaying(rules, &ports, &changes, &log, known.subscribe()).spawn(&host, &patience);
             host.spawn(Stage::Support, "ladder", FollowLadder { deployment, known, clock: host.clock() });
         }
-        if config.role.folds() {
-            let publishing = match (&config.regions, &ports.regions) {
-                (Some(rules), Some(regions)) => {
-                    Some(regions::begin(&host, rules, regions.clone(), &ports.tables, &log, &patience).await?)
+        if role.folds() {
+            let publishing = match (&regions, &ports.regions) {
+                (Some(of), Some(topics)) => {
+                    Some(regions::begin(&host, of, topics.clone(), &ports.tables, &log, &patience).await?)
                 }
                 _ => None,
             };
             let intake = (ports.log.join)().context("cannot join the group")?;
-            folding(config.rules, ports, changes, log, publishing).spawn(intake, &host, &patience);
+            folding(rules, ports, changes, log, publishing).spawn(intake, &host, &patience);
         }
         Ok(())
     }

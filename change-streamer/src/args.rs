@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use tally_adapters::kafka::{self, KafkaArgs};
-use tally_adapters::redis;
+use tally_adapters::{dynamodb, redis};
 use tally_core::ids::{Region, ShardCount};
 use tally_core::milestone::Ladder;
 use tally_service::{CommonArgs, Invalid, Secret, StoreArgs, parse_duration};
@@ -140,19 +140,23 @@ impl AsRef<CommonArgs> for Args {
 /// A streamer's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What every table's name begins with.
-    pub table_prefix: String,
-    /// The number of shards this process was told the deployment has.
-    pub shards: Option<ShardCount>,
+    /// How the tables are reached.
+    pub store: dynamodb::Settings,
     /// The cache, unless it was switched off.
     pub cache: Option<redis::Settings>,
     /// How Kafka is reached.
     pub kafka: kafka::Settings,
     /// The topic of the log.
     pub topic: String,
-    /// What the process does.
+    pub settings: Settings,
+}
+
+/// What a streamer does, whatever its stores are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The number of shards this process was told the deployment has.
+    pub shards: Option<ShardCount>,
     pub role: Role,
-    /// How it does that.
     pub rules: Rules,
     /// What it does for other Regions, where this one has a name.
     pub regions: Option<RegionRules>,
@@ -199,22 +203,6 @@ impl Default for Rules {
     }
 }
 
-impl Config {
-    /// Without a cache and a Kafka of its own: for ports that are given.
-    pub fn plain(table_prefix: &str, shards: Option<ShardCount>, rules: Rules) -> Self {
-        Self {
-            table_prefix: table_prefix.to_owned(),
-            shards,
-            cache: None,
-            kafka: kafka::Settings::plaintext(""),
-            topic: "changes".to_owned(),
-            role: Role::Both,
-            rules,
-            regions: None,
-        }
-    }
-}
-
 impl TryFrom<Args> for Config {
     type Error = Invalid;
 
@@ -237,14 +225,11 @@ impl TryFrom<Args> for Config {
         let cache = cache.and_then(|cache| invalid.accept("redis", cache));
         match (cache, kafka) {
             (Some(cache), Some(kafka)) if invalid.is_empty() => Ok(Self {
-                table_prefix: args.store.table_prefix,
-                shards: args.store.shards,
+                store: dynamodb::Settings { table_prefix: args.store.table_prefix, ..dynamodb::Settings::default() },
                 cache,
                 kafka,
                 topic: args.changes_topic,
-                role: args.role,
-                rules,
-                regions,
+                settings: Settings { shards: args.store.shards, role: args.role, rules, regions },
             }),
             _ => Err(invalid),
         }
@@ -274,13 +259,13 @@ mod tests {
     #[test]
     fn the_documented_defaults_are_the_rules_of_a_process_that_is_told_nothing() {
         let config = with(&[]).unwrap();
-        assert_eq!((config.rules, config.cache, config.role), (Rules::default(), None, Role::Both));
+        assert_eq!((config.settings, config.cache), (Settings::default(), None));
         assert_eq!((config.topic.as_str(), config.kafka.option("bootstrap.servers")), ("changes", Some("b:9092")));
     }
 
     #[test]
     fn a_ladder_is_taken_as_it_is_told_and_a_bad_one_refused_by_name() {
-        let told = |text: &str| with(&["--milestones", text]).map(|config| config.rules.milestones);
+        let told = |text: &str| with(&["--milestones", text]).map(|config| config.settings.rules.milestones);
         for text in ["100,1000", "every:1000000"] {
             assert_eq!(told(text).unwrap().to_string(), text);
         }
@@ -325,8 +310,9 @@ mod tests {
 
     #[test]
     fn regions_are_named_and_none_is_read_twice_or_is_this_one() {
-        assert_eq!(with(&[]).unwrap().regions, None);
-        let rules = with(&["--region-name", "eu", "--remote", "us=us.counts,ap=ap.counts"]).unwrap().regions.unwrap();
+        assert_eq!(with(&[]).unwrap().settings.regions, None);
+        let rules =
+            with(&["--region-name", "eu", "--remote", "us=us.counts,ap=ap.counts"]).unwrap().settings.regions.unwrap();
         assert_eq!((rules.name.as_str(), rules.topic.as_str(), rules.usual.as_str()), ("eu", "counts", "likes"));
         let remotes: Vec<_> = rules.remotes.iter().map(|(name, topic)| (name.as_str(), topic.as_str())).collect();
         assert_eq!(remotes, [("us", "us.counts"), ("ap", "ap.counts")]);
@@ -347,6 +333,6 @@ mod tests {
 
     #[test]
     fn without_leases_every_worker_reads_everything() {
-        assert_eq!(with(&["--no-leases"]).unwrap().rules.lease, None);
+        assert_eq!(with(&["--no-leases"]).unwrap().settings.rules.lease, None);
     }
 }

@@ -2,9 +2,7 @@
 //! out the partitions. A member that lost one and does not know it does no harm: every update names what it replaces.
 
 mod cached;
-mod known;
 mod partition;
-mod resume;
 mod stated;
 mod write;
 

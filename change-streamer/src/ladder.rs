@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use tally_adapters::dynamodb::Checkpoints;
 use tally_core::backoff::Backoff;
+use tally_core::changes::Body;
 use tally_core::milestone::Ladder;
-use tally_service::{Clock, Host, Invalid, Stop, Task};
+use tally_service::{Clock, Host, Invalid, Stop, Stopped, Task};
 use tokio::sync::watch;
+
+use crate::relay::Writing;
 
 /// The wait between two looks at the ladder.
 const EVERY: Duration = Duration::from_secs(10);
@@ -58,6 +61,35 @@ impl Task for FollowLadder {
                 Err(fault) => tracing::debug!(error = %fault, "the ladder of milestones cannot be read"),
             }
         }
+        Ok(())
+    }
+}
+
+/// The task that announces the thresholds in every partition: they are in force behind the announcement. It says the ladder at
+/// first and whenever it was raised; any process does, and what is said again changes nothing.
+pub(crate) struct Ladders {
+    pub(crate) writing: Writing,
+    pub(crate) ladder: watch::Receiver<Ladder>,
+}
+
+impl Ladders {
+    async fn announce(&mut self) -> Result<(), Stopped> {
+        loop {
+            let ladder = *self.ladder.borrow_and_update();
+            if !ladder.is_empty() {
+                self.writing.announce(Body::Ladder(ladder)).await?;
+            }
+            if self.ladder.changed().await.is_err() {
+                // It is not raised any more.
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
+impl Task for Ladders {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        _ = stop.unless_requested(self.announce()).await;
         Ok(())
     }
 }

@@ -8,10 +8,9 @@ mod log;
 mod metrics;
 mod regions;
 pub mod relay;
-mod slots;
 
 pub use app::{App, Ports};
-pub use args::{Args, Config, RegionRules, Role, Rules};
+pub use args::{Args, Config, RegionRules, Role, Rules, Settings};
 pub use log::{LogPorts, group_of};
 pub use metrics::CATALOGUE;
 pub use regions::{RegionPorts, RemotePorts};

@@ -72,8 +72,7 @@ async fn topic(log: &LogPorts) -> Outcome<(TopicId, u32)> {
 /// The configuration of the log in this topic. A topic that was created anew becomes the next generation: what was in the one
 /// before is lost, as each partition then finds.
 pub(crate) async fn configured(changes: &Changes, topic: &TopicId) -> Outcome<Config> {
-    let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
-    let config = changes.config().await?.ok_or_else(missing)?;
+    let config = changes.begun().await?;
     if config.topic == *topic {
         return Ok(config);
     }

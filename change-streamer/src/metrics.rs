@@ -1,17 +1,15 @@
-//! The streamer's metrics: their catalogue, and one function for each thing that is measured.
+//! The streamer's metrics: their catalogue, and functions for what takes more than one call.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use metrics::{Gauge, gauge};
 use tally_adapters::dynamodb::changes::StoredShard;
 use tally_core::fault::Fault;
 use tally_core::ids::StreamShard;
-use tally_core::milestone::Milestone;
 use tally_core::tally::{Record, RecordKind};
 use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
-
-use crate::slots::Slot;
 
 const fn metric(
     name: &'static str,
@@ -58,7 +56,7 @@ const QUARANTINED: Metric = count(
     &[Label::of("reason", &["no_key", "bad_row_key", "bad_user", "no_images", "bad_marker", "bad_weight"])],
     "Change records that are none of our rows, and those whose weight cannot be read.",
 );
-const READS: Metric = count(
+pub(crate) const READS: Metric = count(
     "tally_stream_reads_total",
     &[Label::of(
         "outcome",
@@ -66,7 +64,7 @@ const READS: Metric = count(
     )],
     "Reads of the stream, by outcome.",
 );
-const GAPS: Metric = count(
+pub(crate) const GAPS: Metric = count(
     "tally_stream_gaps_total",
     &[Label::of(
         "kind",
@@ -85,30 +83,30 @@ const FLUSH_RECORDS: Metric = metric(
 );
 const FLUSH_SECONDS: Metric =
     metric("tally_flush_duration_seconds", Kind::Histogram, Unit::Seconds, CUT, "Time one flush took.");
-const UPDATES: Metric = count("tally_updates_total", &[], "Counter updates the store has taken.");
-const REFUSED: Metric = count(
+pub(crate) const UPDATES: Metric = count("tally_updates_total", &[], "Counter updates the store has taken.");
+pub(crate) const REFUSED: Metric = count(
     "tally_updates_refused_total",
     &[Label::of("cause", &["changed", "overflow"])],
     "Counter updates refused since another fold or a person changed the counter, and changes that would leave the range of 64 bits.",
 );
-const MILESTONES: Metric = count(
+pub(crate) const MILESTONES: Metric = count(
     "tally_milestones_total",
     &[Label::of("state", &["located", "in_log", "unwitnessed"])],
     "Thresholds that counters have reached, by how far the winner is known.",
 );
-const FAULTS: Metric =
+pub(crate) const FAULTS: Metric =
     count("tally_faults_total", &[Label::of("class", Fault::CLASSES)], "Failed calls that were tried again.");
-const LEASES: Metric = count(
+pub(crate) const LEASES: Metric = count(
     "tally_leases_total",
     &[Label::of("change", &["renewed", "taken", "stolen", "lost"])],
     "Leases renewed, taken, stolen and lost.",
 );
-const CACHE_UPDATES: Metric = count(
+pub(crate) const CACHE_UPDATES: Metric = count(
     "tally_cache_updates_total",
     &[Label::of("outcome", &["replaced", "absent_or_newer", "failed"])],
     "Counts offered to the cache, by outcome.",
 );
-const CHANGES_MESSAGES: Metric = count(
+pub(crate) const CHANGES_MESSAGES: Metric = count(
     "tally_changes_messages_total",
     &[Label::of("outcome", &["sent", "failed"])],
     "Messages written to the log of changes, by outcome; one that failed is sent again.",
@@ -133,7 +131,7 @@ const REMOTE_ENTRIES: Metric = count(
     &[Label::of("outcome", &["written", "known"])],
     "Entries of other Regions: written, or known here already in this or a later version.",
 );
-const PUBLISHED: Metric = count(
+pub(crate) const PUBLISHED: Metric = count(
     "tally_published_total",
     &[Label::of("outcome", &["published", "failed"])],
     "Transactions that publish counts for other Regions, by outcome; what failed is published again.",
@@ -211,18 +209,6 @@ pub(crate) fn remote_entries(written: &[bool]) {
     REMOTE_ENTRIES.counter(&["known"]).increment((written.len() - new) as u64);
 }
 
-pub(crate) fn published(outcome: &'static str) {
-    PUBLISHED.counter(&[outcome]).increment(1);
-}
-
-pub(crate) fn stream_read(outcome: &'static str) {
-    READS.counter(&[outcome]).increment(1);
-}
-
-pub(crate) fn lost(kind: &'static str) {
-    GAPS.counter(&[kind]).increment(1);
-}
-
 /// A flush of so many counters and items of the log is written.
 pub(crate) fn flushed(cut: &'static str, counters: usize, items: usize, took: Duration) {
     #[expect(clippy::cast_precision_loss, reason = "a flush has far fewer than 2^52 of either")]
@@ -232,24 +218,36 @@ pub(crate) fn flushed(cut: &'static str, counters: usize, items: usize, took: Du
     FLUSH_SECONDS.histogram(&[cut]).record(took);
 }
 
-pub(crate) fn updated(counters: usize) {
-    UPDATES.counter(&[]).increment(counters as u64);
+/// Numbers for the stream shards read here, as a metric's label. A number is used again once its shard is done with, so there are
+/// never more of them than shards read at once. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slots(Arc<Mutex<BTreeSet<usize>>>);
+
+/// A number, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    number: usize,
+    slots: Slots,
 }
 
-pub(crate) fn refused(cause: &'static str, count: usize) {
-    REFUSED.counter(&[cause]).increment(count as u64);
+impl Slots {
+    /// The least number that is free.
+    pub(crate) fn take(&self) -> Slot {
+        let mut used = self.used();
+        let number = (0..).find(|number| !used.contains(number)).expect("numbers do not run out");
+        used.insert(number);
+        Slot { number, slots: self.clone() }
+    }
+
+    fn used(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-pub(crate) fn reached(milestone: &Milestone) {
-    MILESTONES.counter(&[milestone.by.state()]).increment(1);
-}
-
-pub(crate) fn faulted(fault: &Fault) {
-    FAULTS.counter(&[fault.class()]).increment(1);
-}
-
-pub(crate) fn lease(change: &'static str, count: usize) {
-    LEASES.counter(&[change]).increment(count as u64);
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.slots.used().remove(&self.number);
+    }
 }
 
 /// How far behind something of one stream shard read here is; 0 once it is dropped.
@@ -261,12 +259,12 @@ pub(crate) struct Age {
 impl Age {
     /// Of its reader.
     pub(crate) fn of_stream(slot: Slot) -> Self {
-        Self { gauge: gauge!(STREAM_AGE.name, SLOT.name => slot.number().to_string()), _slot: slot }
+        Self { gauge: gauge!(STREAM_AGE.name, SLOT.name => slot.number.to_string()), _slot: slot }
     }
 
     /// Of the log.
     pub(crate) fn of_log(slot: Slot) -> Self {
-        Self { gauge: gauge!(CHANGES_AGE.name, SLOT.name => slot.number().to_string()), _slot: slot }
+        Self { gauge: gauge!(CHANGES_AGE.name, SLOT.name => slot.number.to_string()), _slot: slot }
     }
 
     pub(crate) fn set(&self, behind: Duration) {
@@ -278,10 +276,6 @@ impl Drop for Age {
     fn drop(&mut self) {
         self.set(Duration::ZERO);
     }
-}
-
-pub(crate) fn sent(outcome: &'static str) {
-    CHANGES_MESSAGES.counter(&[outcome]).increment(1);
 }
 
 pub(crate) fn waiting(bytes: usize) {
@@ -304,10 +298,6 @@ pub(crate) fn stream_shards(stored: &[StoredShard], here: &BTreeSet<StreamShard>
     }
 }
 
-pub(crate) fn cached(outcome: &'static str, count: usize) {
-    CACHE_UPDATES.counter(&[outcome]).increment(count as u64);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,5 +306,17 @@ mod tests {
     fn the_catalogue_is_the_documented_one() {
         insta::assert_snapshot!(CATALOGUE);
         assert_eq!(CATALOGUE.misnamed(), [""; 0]);
+    }
+
+    #[test]
+    fn as_many_numbers_are_ever_given_as_were_in_use_at_once() {
+        let slots = Slots::default();
+        let (first, second) = (slots.take(), slots.take());
+        assert_eq!((first.number, second.number), (0, 1));
+        drop(first);
+        for _ in 0..100 {
+            assert_eq!(slots.take().number, 0);
+            assert_eq!(slots.used().len(), 1, "the second");
+        }
     }
 }

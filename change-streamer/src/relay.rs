@@ -2,11 +2,8 @@
 //! them out by leases, one task reads each of them, and one writes the log for all of them.
 
 mod ahead;
-mod canary;
 mod follow;
-mod ladders;
 mod lateness;
-mod pace;
 mod reader;
 mod tip;
 mod writer;
@@ -24,13 +21,13 @@ use tally_service::{Host, Patience, Stage};
 use tokio::sync::watch;
 
 use ahead::{Ahead, FollowFolds};
-use canary::Canaries;
 use follow::{Follow, Sharing};
-use ladders::Ladders;
-use lateness::Lateness;
+use lateness::{Canaries, Lateness};
 use writer::Writer;
+pub(crate) use writer::Writing;
 
 use crate::args::Rules;
+use crate::ladder::Ladders;
 
 /// Kinds of losses that a reader of the log finds in it: a message that is missing, and a position that is not there any more.
 pub(crate) const HOLE: &str = "hole";

@@ -62,10 +62,7 @@ impl App {
                 move || {
                     let source = kafka::Source::new(&join, &group, &topic)?;
                     // The tables are checked by now, which says what they are.
-                    Ok(Box::new(match tables.deployment() {
-                        Some(deployment) => source.of_deployment(deployment),
-                        None => source,
-                    }))
+                    Ok(Box::new(source.of_deployment(tables.deployment())))
                 }
             }),
             producer: Arc::new(producer),

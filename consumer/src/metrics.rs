@@ -1,5 +1,5 @@
-//! The consumer's metrics: one table, from which both the catalogue and the calls come, and one function for each thing
-//! that is measured.
+//! The consumer's metrics: one table, from which both the catalogue and the calls come, and functions for what takes more
+//! than one call.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const ALARM: Label = Label::of("alarm", tally_core::register::Standstill::NAMES)
 /// Makes a constant of each line, for the calls, and the catalogue of all of them.
 macro_rules! table {
     ($($metric:ident: $kind:ident $unit:ident $name:literal $labels:expr, $description:literal;)*) => {
-        $(const $metric: Metric =
+        $(pub(crate) const $metric: Metric =
             Metric { name: $name, kind: Kind::$kind, unit: Unit::$unit, labels: &$labels, description: $description };)*
 
         /// Every metric of this binary.
@@ -88,14 +88,6 @@ pub(crate) fn bad_regions(count: u64) {
     }
 }
 
-pub(crate) fn dead_letter(reason: &'static str) {
-    DEAD_LETTERS.counter(&[reason]).increment(1);
-}
-
-pub(crate) fn dead_letter_refused(fault: &Fault) {
-    DEAD_LETTER_RETRIES.counter(&[fault.class()]).increment(1);
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; offsets stay far below 2^53")]
 pub(crate) fn lag(partition: u32, records: u64, age: Duration) {
     gauge!(LAG.name, PARTITION.name => partition.to_string()).set(records as f64);
@@ -113,10 +105,6 @@ pub(crate) fn flushed(trigger: &'static str, statements: usize, took: Duration) 
     BATCH_ROWS.histogram(&[]).record(statements as f64);
 }
 
-pub(crate) fn retried(call: &'static str, class: &'static str) {
-    RETRIES.counter(&[call, class]).increment(1);
-}
-
 pub(crate) fn claimed(replays: bool) {
     CLAIMS.counter(&[]).increment(1);
     REPLAYS.counter(&[]).increment(u64::from(replays));
@@ -131,10 +119,6 @@ pub(crate) fn rebalanced(rebalance: &Rebalance) {
     REBALANCES.counter(&[kind]).increment(partitions as u64);
 }
 
-pub(crate) fn alarm(name: &'static str) {
-    ALARMS.counter(&[name]).increment(1);
-}
-
 pub(crate) fn kafka_error(fault: &Fault) {
     KAFKA_ERRORS.counter(&[fault.class()]).increment(1);
 }
@@ -143,15 +127,8 @@ pub(crate) fn kafka_error(fault: &Fault) {
 pub(crate) struct InState(&'static str);
 
 impl InState {
-    pub(crate) fn reading() -> Self {
-        Self::enter("reading")
-    }
-
-    pub(crate) fn halted() -> Self {
-        Self::enter("halted")
-    }
-
-    fn enter(state: &'static str) -> Self {
+    /// A partition that is `reading`, or `halted`.
+    pub(crate) fn enter(state: &'static str) -> Self {
         PARTITIONS.gauge(&[state]).increment(1.0);
         Self(state)
     }

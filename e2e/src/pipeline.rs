@@ -129,9 +129,9 @@ impl Pipeline {
             self.running.push(Running::start(app, self.host("consumer", nth)));
         }
         for nth in 1..=self.streamers {
-            let config = streamer::Config::plain("", None, streamer::Rules::default());
             let connection = Connection::in_process(&settings(), self.meters[1].clone(), self.clock.now());
-            let app = streamer::App::with_ports(config, streamer::Ports::over(&connection, self.changes()));
+            let ports = streamer::Ports::over(&connection, self.changes());
+            let app = streamer::App::with_ports(streamer::Settings::default(), ports);
             self.running.push(Running::start(app, self.host("change-streamer", self.consumers + nth)));
         }
     }

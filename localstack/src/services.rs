@@ -255,9 +255,9 @@ fn streamer_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
     ports.cache = Some(Arc::new(engines.cache.clone()));
     let ahead = engines.kafka.embedded.is_some().then_some(AHEAD);
     let rules = streamer::Rules { milestones: plan.milestones, ahead, ..streamer::Rules::default() };
-    let config = streamer::Config::plain(prefix, plan.shards, rules);
+    let settings = streamer::Settings { shards: plan.shards, rules, ..streamer::Settings::default() };
     Ok(Box::new(move |host| {
-        let app = streamer::App::with_ports(config.clone(), ports.clone());
+        let app = streamer::App::with_ports(settings.clone(), ports.clone());
         Ok(Running::start(app, host))
     }))
 }
@@ -289,10 +289,10 @@ fn recount_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
     let producer = Arc::new(kafka::Producer::new(&engines.kafka.settings)?);
     let log = recount::LogPorts { topic: CHANGES.to_owned(), reader: reader(engines, CHANGES)?, producer };
     let ports = recount::Ports::over(&engines.store.connection, log);
-    let (prefix, rules) = (&engines.table_prefix, recount::Rules::default());
-    let config = recount::Config::plain(prefix, plan.shards, recount::Scope::Watch, rules);
+    let shards = plan.shards;
     Ok(Box::new(move |host| {
-        let app = recount::App::with_ports(config.clone(), ports.clone());
+        let (scope, rules) = (recount::Scope::Watch, recount::Rules::default());
+        let app = recount::App::with_ports(shards, scope, rules, ports.clone());
         Ok(Running::start(app, host))
     }))
 }

@@ -82,10 +82,7 @@ impl Ports {
             move || {
                 let source = kafka::Source::new(&settings, &group, &topic)?;
                 // The tables have been checked by now, so the deployment is known.
-                Ok(Box::new(match connection.deployment() {
-                    Some(deployment) => source.of_deployment(deployment),
-                    None => source,
-                }) as Box<dyn Intake>)
+                Ok(Box::new(source.of_deployment(connection.deployment())) as Box<dyn Intake>)
             }
         };
         Ok(Self {

@@ -10,22 +10,62 @@
 //!
 //! All reads are consistent. Beside them, relays write canaries into the table `likes`.
 
-mod config;
 mod losses;
 mod partitions;
 mod shards;
 
+use tally_core::changes::DeploymentId;
+use tally_core::fault::Fault;
 use tally_core::ids::ReservedKey;
 use tally_core::ports::Outcome;
 use tally_core::relay::Canary;
+use tally_core::topic::TopicId;
 
-pub use self::config::Config;
 pub use self::losses::{Loss, Losses};
 pub(super) use self::partitions::{decode_standing, encode_standing};
 pub use self::shards::StoredShard;
+use super::checkpoints::{CONFIG as DEPLOYED, key};
 use super::connection::Connection;
-use super::item::{item, number, text};
-use super::table::Table;
+use super::item::{Item, Reader, flag, item, number, text};
+use super::table::{Consistency, Table};
+
+const CONFIG: &str = "changes/config";
+const LOST: &str = "the items `changes/..` are lost, and counters speak of a log that nobody knows any more: restore the \
+                    table; or stop everything, delete the item `config` too, and run `tally adopt tables --shards N`";
+
+/// Which topic the log is in, and which deployment it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// A random text, the same for as long as the tables live.
+    pub deployment: DeploymentId,
+    /// How many partitions the topic has.
+    pub partitions: u32,
+    /// What tells the topic from a later one of the same name.
+    pub topic: TopicId,
+    /// The generation of the topic: places of a greater one are behind all places of this one.
+    pub generation: u16,
+}
+
+impl Config {
+    fn encode(&self) -> Item {
+        item! {
+            "id": text(CONFIG),
+            "deployment": text(&*self.deployment.0),
+            "partitions": number(self.partitions),
+            "topic_id": text(&*self.topic.0),
+            "gen": number(self.generation),
+        }
+    }
+
+    fn decode(reader: &Reader<'_>) -> Outcome<Self> {
+        Ok(Self {
+            deployment: reader.get("deployment")?,
+            partitions: reader.get("partitions")?,
+            topic: reader.get("topic_id")?,
+            generation: reader.get("gen")?,
+        })
+    }
+}
 
 /// What is stored of the log `changes`.
 #[derive(Clone, Debug)]
@@ -47,6 +87,65 @@ impl Changes {
     pub async fn write_canary(&self, canary: Canary) -> Outcome<()> {
         let key = item! { "pk": text(canary.key().to_string()), "user_id": text(ReservedKey::Canary.to_string()) };
         self.connection.likes().update(key, "SET #to=:at", [(":at", number(canary.at))]).await.map(|_| ())
+    }
+
+    /// Which topic the log is in; `None` before [`begin_log`](Self::begin_log).
+    ///
+    /// # Errors
+    /// The table cannot be read, or the item.
+    pub async fn config(&self) -> Outcome<Option<Config>> {
+        self.table().find(key(CONFIG), Config::decode).await
+    }
+
+    /// The same where the log has to be there: transient while no change-streamer has begun it.
+    ///
+    /// # Errors
+    /// The table cannot be read, or the item.
+    pub async fn begun(&self) -> Outcome<Config> {
+        let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
+        self.config().await?.ok_or_else(missing)
+    }
+
+    /// Puts the configuration where there is none; answers the one that is there. Safe to repeat: what is there stays.
+    ///
+    /// # Errors
+    /// The table takes no write. [`Fault::Fatal`] where the deployment had a log and its items are lost: places in counters are
+    /// of that one, and a new one would begin before them.
+    pub async fn begin_log(&self, config: &Config) -> Outcome<Config> {
+        // In this order: the process that begins the log puts its configuration first, and says then that it has begun.
+        let deployed = self.table().get(key(DEPLOYED), Consistency::Strong).await?;
+        let had = deployed.is_some_and(|deployed| deployed.contains_key("log"));
+        let stands = match self.config().await? {
+            Some(stands) => stands,
+            None if had => return Err(Fault::Fatal(format!("{}: {LOST}", self.table().name))),
+            None => self.table().put_new(config.encode(), "id", Config::decode).await?,
+        };
+        if had {
+            return Ok(stands);
+        }
+        let condition = "attribute_exists(#id) AND attribute_not_exists(#log)";
+        self.table().update_if(key(DEPLOYED), "SET #log=:yes", condition, [(":yes", flag(true))]).await?;
+        Ok(stands)
+    }
+
+    /// Goes on in another topic, if the configuration still is as `seen`: the new one, or `None` where it is not. Its
+    /// generation is behind all places that are stored: a fold may have gone on in a further one, where the log lost its end.
+    /// Safe to repeat: the generation that has to be there is another afterwards.
+    ///
+    /// # Errors
+    /// The table takes no write, or there is no further generation.
+    pub async fn adopt_topic(&self, seen: &Config, topic: &TopicId, partitions: u32) -> Outcome<Option<Config>> {
+        let standings = self.standings(seen.partitions).await?;
+        let stored = standings.values().map(|stored| stored.at.generation());
+        let newest = stored.fold(seen.generation, u16::max);
+        let generation = newest.checked_add(1);
+        let last = || Fault::Fatal(format!("{}: {newest} is the last generation of a topic", self.table().name));
+        let adopted =
+            Config { topic: topic.clone(), partitions, generation: generation.ok_or_else(last)?, ..seen.clone() };
+        let compared = ["deployment", "partitions", "topic_id", "gen"];
+        let is_there =
+            self.table().replace(seen.encode(), &compared, adopted.encode(), (&adopted, Config::decode)).await?;
+        Ok(is_there.then_some(adopted))
     }
 
     fn table(&self) -> Table<'_> {

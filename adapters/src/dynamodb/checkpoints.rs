@@ -13,10 +13,9 @@ use tally_core::ports::Outcome;
 use tally_core::time::{Bounds, UnixMillis};
 
 use super::changes::Changes;
-use super::connection::Connection;
+use super::connection::{CHECKPOINTS, COUNTS, Connection};
 use super::counters::Counters;
 use super::item::{Attribute, Item, Reader, item, number, text};
-use super::names::{CHECKPOINTS, COUNTS};
 use super::regions::NamedRegions;
 use super::table::{Conditional, Consistency, Table, Values};
 use super::table_ids::{EMPTIED, SeenTables, TableIds};

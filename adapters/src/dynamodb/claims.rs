@@ -18,9 +18,8 @@ use tally_service::Clock;
 
 use super::checkpoints::key;
 pub use super::clock::Confirmed;
-use super::connection::Connection;
+use super::connection::{Connection, LIKES};
 use super::item::{Item, Reader, flag, item, number, numbers, text};
-use super::names::LIKES;
 use super::table::{Conditional, Consistency, Table, Values};
 
 /// The claims and topics of a deployment.
@@ -62,8 +61,8 @@ impl Claims {
     pub async fn keep(&self, partition: &Partition, n: u64, kept: &Kept) -> Outcome<Option<Confirmed>> {
         let confirmed = Confirmed::now(self.clock);
         let mut values = Values::from([(":n", number(n)), (":at", number(kept.at))]);
-        let (mut set, mut removed) = ("#at=:at".to_owned(), Vec::new());
-        for (name, value) in [
+        let update = values.update([
+            ("at", Some(number(kept.at))),
             ("topic_id", Some(text(&*kept.topic.0))),
             ("gen", Some(number(kept.generation))),
             ("safe", Some(number(kept.safe))),
@@ -73,15 +72,8 @@ impl Claims {
             ("safe_at", kept.safe_at.map(number)),
             ("replay", kept.replay.map(number)),
             ("misrouted", kept.misrouted.then(|| flag(true))),
-        ] {
-            match value {
-                Some(value) => set += &format!(",#{name}={}", values.add(value)),
-                None => removed.push(format!("#{name}")),
-            }
-        }
-        let remove = if removed.is_empty() { String::new() } else { format!(" REMOVE {}", removed.join(",")) };
+        ]);
         let condition = "#n=:n AND (attribute_not_exists(#at) OR #at<:at)";
-        let update = format!("SET {set}{remove}");
         match self.table().update_if(key(&claim_id(partition)), &update, condition, values).await? {
             Conditional::Done(_) => Ok(Some(confirmed)),
             Conditional::Refused(None) => Ok(None),
@@ -151,16 +143,9 @@ impl Claims {
     /// # Errors
     /// The table takes no write.
     pub async fn replace_topic(&self, name: &str, seen: &Topic, to: &Topic) -> Outcome<bool> {
-        let (mut stands, mut values) = (encode_topic(name, seen), Values::default());
-        let same =
-            ["gen", "topic_id", "partitions", "begins", "paused"].map(|name| values.same(name, stands.remove(name)));
-        match self.table().put_if(encode_topic(name, to), &same.join(" AND "), values).await? {
-            Conditional::Done(_) => Ok(true),
-            Conditional::Refused(found) => {
-                let found = found.map(|found| decode_topic(&self.table().reader(&found))).transpose()?;
-                Ok(found.is_some_and(|found| found == *to))
-            }
-        }
+        let compared = ["gen", "topic_id", "partitions", "begins", "paused"];
+        let (seen, stored) = (encode_topic(name, seen), encode_topic(name, to));
+        self.table().replace(seen, &compared, stored, (to, decode_topic)).await
     }
 
     fn table(&self) -> Table<'_> {

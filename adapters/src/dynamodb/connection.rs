@@ -21,9 +21,8 @@ use tally_service::{Chance, StoreClock};
 use tokio::time::Instant;
 
 use super::clock::{ReadDate, SigningTime};
+use super::environment::{instance_has_none, instance_is_silent};
 use super::fault::in_one_line;
-use super::instance;
-use super::names::Tables;
 use super::watch::TablesWatch;
 
 /// Where requests are signed from.
@@ -75,6 +74,41 @@ impl Settings {
     pub fn local(table_prefix: &str) -> Self {
         let region = Some("us-east-1".to_owned());
         Self { table_prefix: table_prefix.to_owned(), region, access: Access::Local, ..Self::default() }
+    }
+}
+
+/// Every table of a deployment, without the prefix.
+pub(super) const NAMES: [&str; 4] = [LIKES, COUNTS, CHECKPOINTS, "recounts"];
+pub(super) const LIKES: &str = "likes";
+pub(super) const COUNTS: &str = "like_counts";
+pub(super) const CHECKPOINTS: &str = "checkpoints";
+
+/// The tables' names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// What every name begins with.
+    pub prefix: String,
+    /// Rows, and the recount's markers beside them.
+    pub likes: String,
+    /// One item per counter.
+    pub counts: String,
+    /// Claims, what is stored of the log `changes`, the deployment's configuration.
+    pub checkpoints: String,
+    /// Runs, the queue, the ledgers, milestones.
+    pub recounts: String,
+}
+
+impl Tables {
+    /// The tables of a deployment, each name behind `prefix`.
+    pub fn with_prefix(prefix: &str) -> Self {
+        let [likes, counts, checkpoints, recounts] = NAMES.map(|name| format!("{prefix}{name}"));
+        Self { prefix: prefix.to_owned(), likes, counts, checkpoints, recounts }
+    }
+
+    /// Each table: its name without the prefix, and its name.
+    pub(super) fn each(&self) -> [(&str, &str); 4] {
+        [&self.likes, &self.counts, &self.checkpoints, &self.recounts]
+            .map(|name| (name.strip_prefix(&self.prefix).unwrap_or(name), name.as_str()))
     }
 }
 
@@ -150,10 +184,10 @@ impl Connection {
         let Some(credentials) = &self.credentials else { return Ok(None) };
         match credentials.provide_credentials().await {
             Ok(_) => Ok(None),
-            Err(error @ CredentialsError::CredentialsNotLoaded(_)) if !instance::is_silent(&error) => {
+            Err(error @ CredentialsError::CredentialsNotLoaded(_)) if !instance_is_silent(&error) => {
                 Ok(Some(no_credentials(&in_one_line(&error))))
             }
-            Err(error) if instance::has_none(&error) => Ok(Some(no_credentials("the instance gives none"))),
+            Err(error) if instance_has_none(&error) => Ok(Some(no_credentials("the instance gives none"))),
             Err(error) => Err(Fault::Transient(format!("AWS credentials: {}", in_one_line(&error)))),
         }
     }

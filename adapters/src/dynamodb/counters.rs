@@ -16,7 +16,6 @@
 //! `since` says when.
 
 mod crossing;
-mod item;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,13 +26,12 @@ use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
 pub use self::crossing::Crossed;
-pub(super) use self::item::encode;
 pub use self::update::Update;
-use super::connection::Connection;
+pub(super) use self::update::encode;
+use super::connection::{COUNTS, Connection};
 use super::cursor::{Cursor, Page, Segment};
 use super::fault::unless_refused;
 use super::item::{Item, item, number, text};
-use super::names::COUNTS;
 use super::table::{Conditional, Consistency, Table};
 
 /// The key of the reserved row: no post's id holds a control character.
@@ -75,7 +73,7 @@ impl Counters {
     }
 
     fn decoded(&self, item: &Item) -> Outcome<Counter> {
-        item::decode(&self.table().reader(item))
+        update::decode(&self.table().reader(item))
     }
 
     /// Reads counters. Where one is absent, the reserved row is read after it.

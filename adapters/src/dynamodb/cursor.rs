@@ -79,9 +79,7 @@ impl Table<'_> {
             after.map(|after| [(first.to_owned(), text(pk)), (second.to_owned(), text(after.0.as_str()))].into());
         let query = query.set_exclusive_start_key(start).return_consumed_capacity(ReturnConsumedCapacity::Total);
         let reply = query.send().await.map_err(|error| self.fault(&error))?;
-        let next = Cursor::behind(self, &[second], reply.last_evaluated_key())?;
-        let half_units = half_units(reply.consumed_capacity());
-        Ok(Page { items: reply.items.unwrap_or_default(), next, half_units })
+        self.page(&[second], reply.items, reply.last_evaluated_key.as_ref(), reply.consumed_capacity.as_ref())
     }
 
     /// A page of a consistent scan of one part of the table, behind `after`; the key's parts are called `keys`.
@@ -99,17 +97,21 @@ impl Table<'_> {
             .set_exclusive_start_key(after.map(|after| after.start(keys)).transpose()?)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
         let reply = scan.send().await.map_err(|error| self.fault(&error))?;
-        let next = Cursor::behind(self, keys, reply.last_evaluated_key())?;
-        let half_units = half_units(reply.consumed_capacity());
-        Ok(Page { items: reply.items.unwrap_or_default(), next, half_units })
+        self.page(keys, reply.items, reply.last_evaluated_key.as_ref(), reply.consumed_capacity.as_ref())
     }
-}
 
-/// What a read cost, in half units: the least the store charges.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a page costs at most some hundred units")]
-fn half_units(consumed: Option<&ConsumedCapacity>) -> u64 {
-    let units = consumed.and_then(ConsumedCapacity::capacity_units);
-    units.map_or(0, |units| (units * 2.0).round().max(0.0) as u64)
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a page costs some hundred units")]
+    fn page(
+        self,
+        keys: &[&str],
+        items: Option<Vec<Item>>,
+        last: Option<&Item>,
+        consumed: Option<&ConsumedCapacity>,
+    ) -> Outcome<Page<Item>> {
+        let units = consumed.and_then(ConsumedCapacity::capacity_units).unwrap_or_default();
+        let half_units = (units * 2.0).round().max(0.0) as u64;
+        Ok(Page { items: items.unwrap_or_default(), next: Cursor::behind(self, keys, last)?, half_units })
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::changes::{DeploymentId, LossNumber, Place};
 use tally_core::fault::Fault;
 use tally_core::fold::Mark;
-use tally_core::ids::{AuditRun, CounterId, RowKey, Sequence, Shard, ShardCount, StreamShard, UserId};
+use tally_core::ids::{AuditRun, CounterId, Region, RowKey, Sequence, Shard, ShardCount, StreamShard, UserId};
 use tally_core::milestone::Ladder;
 use tally_core::ports::Outcome;
 use tally_core::register::{Past, Version};
@@ -108,6 +108,7 @@ attributes! { S, "not a text":
     CounterId = str::parse,
     Ladder = str::parse,
     Past = str::parse,
+    Region = |text| Self::new(text).ok_or_else(|| format!("{text:?} is no name of a Region")),
     RowKey = str::parse,
     Sequence = str::parse,
     UserId = str::parse,
@@ -141,8 +142,11 @@ impl<T: Attribute> Attribute for Vec<T> {
 
 impl<T: Attribute + Ord> Attribute for BTreeSet<T> {
     fn read(value: &AttributeValue) -> Result<Self, String> {
-        let numbers = value.as_ns().map_err(|_| "not a set of numbers".to_owned())?;
-        numbers.iter().map(|digits| T::read(&number(digits))).collect()
+        match value {
+            AttributeValue::Ns(numbers) => numbers.iter().map(|digits| T::read(&number(digits))).collect(),
+            AttributeValue::Ss(texts) => texts.iter().map(|each| T::read(&text(each))).collect(),
+            _ => Err("not a set".to_owned()),
+        }
     }
 
     fn absent() -> Option<Self> {

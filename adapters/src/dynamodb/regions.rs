@@ -25,7 +25,7 @@ use super::changes::{decode_standing, encode_standing};
 use super::checkpoints::{CONFIG, key};
 use super::connection::Connection;
 use super::counters::encode;
-use super::item::{Attribute, Item, Reader, flag, item, number, text};
+use super::item::{Item, Reader, flag, item, number, text};
 use super::table::{Conditional, Consistency, Table, Values};
 
 const REMOTE: &str = "regions/";
@@ -59,31 +59,9 @@ pub struct Published {
     pub loss: Option<Place>,
 }
 
-impl Attribute for Region {
-    fn read(value: &AttributeValue) -> Result<Self, String> {
-        let text = value.as_s().map_err(|_| "not a text".to_owned())?;
-        Self::new(text).ok_or_else(|| format!("{text:?} is no name of a Region"))
-    }
-}
-
-/// The names of Regions in a set of texts, which is absent where it would be empty.
-struct Names(BTreeSet<Region>);
-
-impl Attribute for Names {
-    fn read(value: &AttributeValue) -> Result<Self, String> {
-        let names = value.as_ss().map_err(|_| "not a set of texts".to_owned())?;
-        names.iter().map(|name| Region::read(&text(name))).collect::<Result<_, _>>().map(Self)
-    }
-
-    fn absent() -> Option<Self> {
-        Some(Self(BTreeSet::new()))
-    }
-}
-
 impl NamedRegions {
     pub(super) fn decode(reader: &Reader<'_>) -> Outcome<Self> {
-        let Names(remotes) = reader.get("remotes")?;
-        Ok(Self { own: reader.get("region")?, remotes, adopted: reader.get("adopted")? })
+        Ok(Self { own: reader.get("region")?, remotes: reader.get("remotes")?, adopted: reader.get("adopted")? })
     }
 }
 

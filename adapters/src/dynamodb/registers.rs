@@ -2,7 +2,7 @@
 //!
 //! | attribute | |
 //! |---|---|
-//! | `pk`, `user_id` | the key: row key and member, or row key and [cell](cells) |
+//! | `pk`, `user_id` | the key: row key and member, or row key and cell |
 //! | `post_id` | what is liked |
 //! | `v` | the [`Version`] of the event |
 //! | `liked_at`, `region` | of a like |
@@ -12,23 +12,21 @@
 //! Writes travel as statements of `BatchExecuteStatement`, each with an outcome of its own. A request is sent once: whether a
 //! statement is sent again is decided by the caller, who may know of a newer event.
 
-mod cells;
-mod statements;
-
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aws_sdk_dynamodb::types::BatchStatementRequest;
+use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use tally_core::fault::Fault;
+use tally_core::ids::{ReservedKey, RowKey};
 use tally_core::ports::Outcome;
-use tally_core::register::{Answer, Attempt, Progress, Version};
+use tally_core::register::{Answer, Attempt, Cell, Change, Progress, Version, Write};
+use tally_core::topic::Partition;
 
-pub use self::cells::{Advanced, CellUpdate};
-use self::statements::Texts;
 use super::clock::Confirmed;
-use super::connection::Connection;
-use super::names::LIKES;
-use super::statement::Refusal;
-use super::table::Table;
+use super::connection::{Connection, LIKES};
+use super::item::{Item, Reader, item, number, text};
+use super::statement::{self, Refusal, statement};
+use super::table::{Consistency, Table};
 
 /// The rows of `likes`, to be written.
 #[derive(Clone, Debug)]
@@ -143,4 +141,148 @@ impl Registers {
         let request = self.connection.by_store_clock.batch_execute_statement().set_statements(Some(statements));
         self.table().outcomes(asked, request.customize().interceptor(confirmed).send().await)
     }
+}
+
+/// A cell goes from one state to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellUpdate {
+    /// Where it is.
+    pub key: RowKey,
+    /// As it was read or written last; `None` where it was absent.
+    pub from: Option<Cell>,
+    /// As it will be.
+    pub to: Cell,
+}
+
+/// What became of one update. A cell that has come to another version than the update names is refused.
+pub type Advanced = statement::Written<Cell>;
+
+/// Cells: the rows that Kafka partitions add to sums.
+impl Registers {
+    /// The cells of `partition` under different row keys, in their order, read consistently; a cell that cannot be read is
+    /// [`Fault::Poison`].
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn read_cells(&self, partition: &Partition, keys: &[RowKey]) -> Outcome<Vec<Outcome<Option<Cell>>>> {
+        self.connection.watch.open_to(LIKES)?;
+        let (sort, pks) = (sort(partition), keys.iter().map(RowKey::to_string).collect::<Vec<_>>());
+        let keys: Vec<Item> = pks.iter().map(|pk| item! { "pk": text(pk), "user_id": text(&sort) }).collect();
+        let mut cells = BTreeMap::new();
+        for found in self.table().get_all(&keys, Consistency::Strong).await? {
+            let reader = self.table().reader(&found);
+            cells.insert(reader.get::<String>("pk")?, cell(&reader));
+        }
+        Ok(pks.iter().map(|pk| cells.remove(pk).transpose()).collect())
+    }
+
+    /// Updates cells of `partition` under different row keys, at most [`Progress::STATEMENTS`], each by itself, and answers in
+    /// their order.
+    ///
+    /// Safe to repeat, also late and by others: each update names the version that the cell has come to and moves it on, so a
+    /// copy of it is refused.
+    ///
+    /// # Panics
+    /// There are more updates than a request takes.
+    pub async fn advance_cells(
+        &self,
+        partition: &Partition,
+        updates: &[CellUpdate],
+        confirmed: Confirmed,
+    ) -> Vec<Advanced> {
+        assert!(updates.len() <= Progress::STATEMENTS, "{} updates are more than a request takes", updates.len());
+        if let Err(fault) = self.connection.watch.open_to(LIKES) {
+            return vec![Advanced::Failed(fault); updates.len()];
+        }
+        let sort = sort(partition);
+        let statement = |nth: usize| updates[nth].statement(self.table().name, &sort);
+        let sent = self.send(updates.len(), statement, confirmed).await;
+        sent.into_iter().map(|sent| Advanced::of(sent, |found| cell(&self.table().reader(found)))).collect()
+    }
+}
+
+impl CellUpdate {
+    fn statement(&self, table: &str, sort: &str) -> BatchStatementRequest {
+        let (key, to) = ([text(self.key.to_string()), text(sort)], [number(self.to.n), number(self.to.to)]);
+        match &self.from {
+            None => {
+                let insert = format!("INSERT INTO \"{table}\" VALUE {{'pk':?,'user_id':?,'n':?,'to':?}}");
+                statement(insert, key.into_iter().chain(to).collect())
+            }
+            Some(from) => {
+                let update = format!(
+                    "UPDATE \"{table}\" SET \"n\"=? SET \"to\"=? WHERE \"pk\"=? AND \"user_id\"=? AND \"to\"=?"
+                );
+                statement(update, to.into_iter().chain(key).chain([number(from.to)]).collect())
+            }
+        }
+    }
+}
+
+/// The sort key of a partition's cells.
+fn sort(partition: &Partition) -> String {
+    ReservedKey::Cell { topic: &partition.topic, partition: partition.index }.to_string()
+}
+
+fn cell(found: &Reader<'_>) -> Outcome<Cell> {
+    Ok(Cell { n: found.get("n")?, to: found.get("to")? })
+}
+
+/// The texts of all statements; what differs between two writes are parameters.
+#[derive(Debug)]
+struct Texts {
+    put: [String; 2],
+    put_with_region: [String; 2],
+    remove: [String; 2],
+}
+
+impl Texts {
+    /// The statements of a table. A row has no attribute of what it was before.
+    fn of(table: &str) -> Self {
+        Self {
+            put: both(table, &["liked_at"], &["region", "gone"]),
+            put_with_region: both(table, &["liked_at", "region"], &["gone"]),
+            remove: both(table, &["gone"], &["liked_at", "region"]),
+        }
+    }
+
+    /// The statement of an attempt.
+    fn statement(&self, attempt: &Attempt, gone: u64) -> BatchStatementRequest {
+        let (write, replaces) = (&*attempt.write, attempt.replaces());
+        let [pk, member, version] = key_and_version(write);
+        let (mut parameters, condition) = if replaces {
+            (vec![version.clone()], Some([pk, member, version]))
+        } else {
+            (vec![pk, member, text(&*write.row.key.counter.post), version], None)
+        };
+        let texts = match &write.change {
+            Change::Put { liked_at, region } => {
+                parameters.push(number(liked_at));
+                parameters.extend(region.as_ref().map(|region| text(region.as_str())));
+                if region.is_some() { &self.put_with_region } else { &self.put }
+            }
+            Change::Remove => {
+                parameters.push(number(gone));
+                &self.remove
+            }
+        };
+        parameters.extend(condition.into_iter().flatten());
+        statement(&*texts[usize::from(replaces)], parameters)
+    }
+}
+
+fn key_and_version(write: &Write) -> [AttributeValue; 3] {
+    [text(write.row.key.to_string()), text(write.row.member.as_str()), number(write.version)]
+}
+
+/// An `INSERT` and an `UPDATE`: beside key and version they set some attributes, and no row keeps the others.
+fn both(table: &str, set: &[&str], removed: &[&str]) -> [String; 2] {
+    let each = |names: &[&str], part: fn(&str) -> String| names.iter().map(|name| part(name)).collect::<String>();
+    let put = each(set, |name| format!(",'{name}':?"));
+    let (set, removed) =
+        (each(set, |name| format!(" SET \"{name}\"=?")), each(removed, |name| format!(" REMOVE \"{name}\"")));
+    [
+        format!("INSERT INTO \"{table}\" VALUE {{'pk':?,'user_id':?,'post_id':?,'v':?{put}}}"),
+        format!("UPDATE \"{table}\" SET \"v\"=?{set}{removed} WHERE \"pk\"=? AND \"user_id\"=? AND \"v\"<?"),
+    ]
 }

@@ -2,6 +2,7 @@
 //! break it.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
@@ -87,6 +88,22 @@ impl Values {
             Some(value) => format!("#{name}={}", self.add(value)),
             None => format!("attribute_not_exists(#{name})"),
         }
+    }
+
+    /// The update that sets attributes, and removes those without a value.
+    pub(super) fn update(
+        &mut self,
+        attributes: impl IntoIterator<Item = (impl Display, Option<AttributeValue>)>,
+    ) -> String {
+        let (mut set, mut removed) = (Vec::new(), Vec::new());
+        for (name, value) in attributes {
+            match value {
+                Some(value) => set.push(format!("#{name}={}", self.add(value))),
+                None => removed.push(format!("#{name}")),
+            }
+        }
+        let remove = if removed.is_empty() { "" } else { " REMOVE " };
+        format!("SET {}{remove}{}", set.join(","), removed.join(","))
     }
 
     /// As a request takes them: none rather than an empty map.
@@ -254,6 +271,24 @@ impl<'a> Table<'a> {
             Conditional::Refused(None) => {
                 Err(Fault::Transient(format!("{}: a put was refused over no item", self.name)))
             }
+        }
+    }
+
+    /// Puts `to` in the place of `seen` if these attributes of it are as they were; whether `to` is there. Safe to repeat: where
+    /// an earlier copy was carried out, what is there reads as `expected`.
+    pub(super) async fn replace<T: PartialEq>(
+        self,
+        mut seen: Item,
+        attributes: &[&str],
+        to: Item,
+        (expected, decode): (&T, impl Fn(&Reader<'_>) -> Outcome<T>),
+    ) -> Outcome<bool> {
+        let mut values = Values::default();
+        let same: Vec<String> = attributes.iter().map(|name| values.same(name, seen.remove(*name))).collect();
+        match self.put_if(to, &same.join(" AND "), values).await? {
+            Conditional::Done(_) => Ok(true),
+            Conditional::Refused(None) => Ok(false),
+            Conditional::Refused(Some(found)) => Ok(decode(&self.reader(&found))? == *expected),
         }
     }
 

@@ -7,9 +7,8 @@ use aws_sdk_dynamodb::types::{AttributeValue, TableDescription, TableStatus};
 use futures_util::future::try_join_all;
 use tally_core::ports::Outcome;
 
-use super::connection::Connection;
+use super::connection::{CHECKPOINTS, Connection, NAMES};
 use super::item::{Item, text};
-use super::names::{CHECKPOINTS, NAMES};
 use super::tables::find;
 
 /// The ids of tables, each under the table's name without the prefix.

@@ -17,8 +17,7 @@ use tokio::time::timeout;
 
 use super::changes::Changes;
 use super::checkpoints::Checkpoints;
-use super::connection::Connection;
-use super::names::CHECKPOINTS;
+use super::connection::{CHECKPOINTS, Connection};
 use super::table::Consistency;
 use super::table_ids::SeenTables;
 

@@ -1,11 +1,18 @@
 //! librdkafka's callbacks: rebalances, its log, and requests for a login token.
 
+use std::error::Error;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::config::Region;
 use parking_lot::{Mutex, MutexGuard};
+use rdkafka::client::OAuthToken;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, TopicPartitionList};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
 
 use super::args::Settings;
 use super::brokers::Brokers;
@@ -24,7 +31,7 @@ pub(super) enum Change {
 /// The callbacks of a client. They report little: what matters arrives as an event as well.
 pub(super) struct Context {
     pub(super) brokers: Brokers,
-    iam: Option<super::iam::Iam>,
+    iam: Option<Iam>,
     changes: Option<UnboundedSender<Change>>,
     /// The explanation of the error that is being reported.
     reason: Mutex<String>,
@@ -33,7 +40,7 @@ pub(super) struct Context {
 impl Context {
     /// For a client that is in no group.
     pub(super) fn new(settings: &Settings) -> Self {
-        let iam = settings.msk_region.as_deref().map(super::iam::Iam::new);
+        let iam = settings.msk_region.as_deref().map(Iam::new);
         Self { brokers: Brokers::of(settings), iam, changes: None, reason: Mutex::default() }
     }
 
@@ -50,7 +57,7 @@ impl Context {
 
     /// Whether the client has what it needs to log in. It asks for a token when its events are polled.
     pub(super) fn can_log_in(&self) -> bool {
-        self.iam.as_ref().is_none_or(super::iam::Iam::has_token)
+        self.iam.as_ref().is_none_or(Iam::has_token)
     }
 
     fn reason(&self) -> MutexGuard<'_, String> {
@@ -74,10 +81,7 @@ impl ClientContext for Context {
         reason.clone_into(&mut self.reason());
     }
 
-    fn generate_oauth_token(
-        &self,
-        _config: Option<&str>,
-    ) -> Result<rdkafka::client::OAuthToken, Box<dyn std::error::Error>> {
+    fn generate_oauth_token(&self, _config: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
         self.iam.as_ref().ok_or("this client does not log in by IAM")?.token()
     }
 }
@@ -112,4 +116,40 @@ fn unassign_held(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) ->
         }
     }
     consumer.incremental_unassign(&held)
+}
+
+/// A token lives for fifteen minutes, and librdkafka asks for the next one after four fifths of that.
+const FRESH: Duration = Duration::from_secs(13 * 60);
+
+/// Signs login tokens for MSK with the AWS credentials of the environment.
+struct Iam {
+    region: Region,
+    runtime: Option<Handle>,
+    signed: Mutex<Option<Instant>>,
+}
+
+impl Iam {
+    /// A signer that runs on the current runtime.
+    fn new(region: &str) -> Self {
+        Self { region: Region::new(region.to_owned()), runtime: Handle::try_current().ok(), signed: Mutex::new(None) }
+    }
+
+    /// Whether a token was signed lately enough to log in with.
+    fn has_token(&self) -> bool {
+        let signed = *self.signed.lock();
+        signed.is_some_and(|at| at.elapsed() < FRESH)
+    }
+
+    /// A token. Blocks: librdkafka asks for it wherever its events are polled, which may be a worker of the runtime, so
+    /// the signer runs on a thread of its own.
+    fn token(&self) -> Result<OAuthToken, Box<dyn Error>> {
+        let runtime = self.runtime.clone().ok_or("no runtime to sign a token on")?;
+        let region = self.region.clone();
+        let signing = std::thread::spawn(move || {
+            runtime.block_on(aws_msk_iam_sasl_signer::generate_auth_token(region)).map_err(|error| error.to_string())
+        });
+        let (token, lifetime_ms) = signing.join().map_err(|_| "the signer panicked")??;
+        *self.signed.lock() = Some(Instant::now());
+        Ok(OAuthToken { token, principal_name: "tally".to_owned(), lifetime_ms })
+    }
 }

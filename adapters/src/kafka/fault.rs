@@ -1,7 +1,8 @@
 //! librdkafka's errors as faults, in one place.
 
-use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
 
 /// The fault of a failed call, with what was being done.
 pub(super) fn fault_of(doing: &str, error: &KafkaError) -> Fault {
@@ -47,6 +48,30 @@ pub(super) fn explained(doing: &str, error: &KafkaError, reason: &str) -> Fault 
         ) => Fault::Fatal(text),
         _ => Fault::Transient(text),
     }
+}
+
+/// Whether records read after such an error may be those of another log. None of these names its partition.
+pub(super) fn concerns_the_log(code: Code) -> bool {
+    matches!(
+        code,
+        Code::AutoOffsetReset
+            | Code::AllBrokersDown
+            | Code::UnknownTopicOrPartition
+            | Code::UnknownTopicId
+            | Code::UnknownTopic
+            | Code::UnknownPartition
+            | Code::TopicAuthorizationFailed
+    )
+}
+
+/// Logs what failed of a call whose caller goes on.
+pub(super) fn settled(doing: &str, result: Outcome<KafkaResult<()>>) {
+    let fault = match result {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => fault_of(doing, &error),
+        Err(fault) => fault,
+    };
+    tracing::warn!(error = %fault, "kafka client");
 }
 
 #[cfg(test)]

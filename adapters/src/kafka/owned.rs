@@ -79,9 +79,22 @@ impl Assignment {
         self.arrived.notify_one();
     }
 
-    /// Forgets what was read, and that the partition was paused.
-    pub(super) fn clear(&self) {
-        *self.queue() = Queue::default();
+    /// Assigns the partition at `offset`, unassigning it first where it is being read from elsewhere. What is being read is the
+    /// client's to say: an earlier start may have failed half-way.
+    pub(super) fn restart(&self, consumer: &StreamConsumer<Context>, offset: Offset) -> Outcome<()> {
+        let partition = &self.partition;
+        let list = list_of(partition, raw(offset))?;
+        let positioned = || {
+            let index = i32::try_from(partition.index).unwrap_or(i32::MAX);
+            if consumer.assignment()?.find_partition(&partition.topic, index).is_some() {
+                consumer.incremental_unassign(&list)?;
+            }
+            // What was read before, and whether the partition was paused, is forgotten.
+            *self.queue() = Queue::default();
+            consumer.incremental_assign(&list)?;
+            consumer.resume(&list)
+        };
+        positioned().map_err(|error| fault_of(&format!("starting {partition} at {offset}"), &error))
     }
 
     /// It is taken from this member. The first way counts, unless the partition is lost meanwhile.
@@ -117,33 +130,17 @@ impl Assignment {
 
 /// The worker's handle; dropping it gives the partition back.
 pub(super) struct Handle {
-    assignment: Arc<Assignment>,
-    commands: UnboundedSender<Command>,
+    pub(super) assignment: Arc<Assignment>,
+    pub(super) commands: UnboundedSender<Command>,
     /// Weak: the task that polls decides when the group is left.
-    consumer: Weak<StreamConsumer<Context>>,
+    pub(super) consumer: Weak<StreamConsumer<Context>>,
     /// Says where the log ends.
-    ends: Arc<BaseConsumer<Context>>,
+    pub(super) ends: Arc<BaseConsumer<Context>>,
     /// Whose offsets they are that it commits.
-    deployment: Option<Arc<str>>,
+    pub(super) deployment: Option<Arc<str>>,
 }
 
 impl Handle {
-    pub(super) fn new(
-        assignment: &Arc<Assignment>,
-        commands: &UnboundedSender<Command>,
-        consumer: &Arc<StreamConsumer<Context>>,
-        ends: &Arc<BaseConsumer<Context>>,
-        deployment: Option<&Arc<str>>,
-    ) -> Self {
-        Self {
-            assignment: Arc::clone(assignment),
-            commands: commands.clone(),
-            consumer: Arc::downgrade(consumer),
-            ends: Arc::clone(ends),
-            deployment: deployment.cloned(),
-        }
-    }
-
     async fn blocking<T: Send + 'static>(
         &self,
         call: impl FnOnce(&StreamConsumer<Context>, &Partition) -> Outcome<T> + Send + 'static,

@@ -2,7 +2,6 @@
 //! for.
 
 pub(super) mod claim;
-mod config;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +21,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::claim::{Claim, Mark};
-use self::config::config;
+use self::claim::Claim;
 use super::args::Settings;
 use super::brokers;
 use super::context::{Change, Context};
-use super::fault::{explained, fault_of};
+use super::fault::{concerns_the_log, explained, fault_of, settled};
 use super::holdings::Holdings;
-use super::message::{list_of, push, raw};
+use super::message::{list_of, push};
 use super::owned::{Assignment, Command, Handle};
 use super::reader;
 
@@ -71,12 +69,12 @@ impl Source {
         Self::configured(&config(settings, group), Context::new(settings), reader::client_of_ends(settings)?, topic)
     }
 
-    /// The same as a member of `deployment`. It joins no group in which another deployment has read the topic: the two would
+    /// The same as a member of `deployment`, where that is known. It joins no group in which another deployment has read the topic: the two would
     /// share it out between them, and each would miss what the other takes. Offsets it commits say whose they are.
     #[must_use]
-    pub fn of_deployment(mut self, deployment: &str) -> Self {
-        let (topic, group) = (self.topic.clone(), self.group.clone());
-        self.claim = Some(Claim::new(Mark { topic, group, deployment: deployment.into() }));
+    pub fn of_deployment(mut self, deployment: Option<&str>) -> Self {
+        let (topic, group) = ((*self.topic).into(), (*self.group).into());
+        self.claim = deployment.map(|name| Claim { topic, group, deployment: name.into(), ..Claim::default() });
         self
     }
 
@@ -138,11 +136,17 @@ impl Source {
                 self.without_brokers = None;
                 let deployment = self.claim.as_mut().map(|claim| {
                     claim.assigned();
-                    Arc::clone(claim.deployment())
+                    Arc::clone(&claim.deployment)
                 });
                 let handles = partitions.into_iter().map(|index| {
                     let assignment = Assignment::new(self.name(index));
-                    let handle = Handle::new(&assignment, &self.asked, consumer, &self.ends, deployment.as_ref());
+                    let handle = Handle {
+                        assignment: Arc::clone(&assignment),
+                        commands: self.asked.clone(),
+                        consumer: Arc::downgrade(consumer),
+                        ends: Arc::clone(&self.ends),
+                        deployment: deployment.clone(),
+                    };
                     self.holdings.begin(index, assignment);
                     Arc::new(handle) as Arc<dyn OwnedPartition>
                 });
@@ -191,9 +195,7 @@ impl Source {
             None => Err(Fault::Transient(format!("{} is no longer assigned here", assignment.partition))),
             Some((_, held)) => {
                 held.read = Records::default();
-                let doing = |error| fault_of(&format!("starting {} at {offset}", assignment.partition), &error);
-                let started = restart(consumer, assignment, offset).map(|done| done.map_err(doing));
-                let started = started.and_then(|done| done);
+                let started = assignment.restart(consumer, offset);
                 held.started = started.is_ok();
                 started
             }
@@ -282,43 +284,30 @@ impl Source {
     }
 }
 
-/// Whether records read after such an error may be those of another log. None of these names its partition.
-fn concerns_the_log(code: Code) -> bool {
-    matches!(
-        code,
-        Code::AutoOffsetReset
-            | Code::AllBrokersDown
-            | Code::UnknownTopicOrPartition
-            | Code::UnknownTopicId
-            | Code::UnknownTopic
-            | Code::UnknownPartition
-            | Code::TopicAuthorizationFailed
-    )
-}
-
-fn settled(doing: &str, result: Outcome<KafkaResult<()>>) {
-    let fault = match result {
-        Ok(Ok(())) => return,
-        Ok(Err(error)) => fault_of(doing, &error),
-        Err(fault) => fault,
-    };
-    tracing::warn!(error = %fault, "kafka client");
-}
-
-/// Assigns the partition at `offset`, unassigning it first where it is being read from elsewhere. What is being read is
-/// the client's to say: an earlier start may have failed half-way.
-fn restart(consumer: &StreamConsumer<Context>, assignment: &Assignment, offset: Offset) -> Outcome<KafkaResult<()>> {
-    let list = list_of(&assignment.partition, raw(offset))?;
-    let positioned = || {
-        let index = i32::try_from(assignment.partition.index).unwrap_or(i32::MAX);
-        if consumer.assignment()?.find_partition(&assignment.partition.topic, index).is_some() {
-            consumer.incremental_unassign(&list)?;
-        }
-        assignment.clear();
-        consumer.incremental_assign(&list)?;
-        consumer.resume(&list)
-    };
-    Ok(positioned())
+/// How the client of a member is set.
+fn config(settings: &Settings, group: &str) -> ClientConfig {
+    let mut config = settings.client.clone();
+    config
+        .set("group.id", group)
+        .set("partition.assignment.strategy", "cooperative-sticky")
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        .set("auto.offset.reset", "error")
+        // As short as brokers allow by default: only then does another member read on where one died. A slow member that is
+        // taken for dead costs a rebalance, and no row.
+        .set("session.timeout.ms", "6000")
+        .set("heartbeat.interval.ms", "1000")
+        // A broker answers as soon as it has records. The one inside this process does not, and waits this long first.
+        .set("fetch.wait.max.ms", "50")
+        // Beside the bounded queue of a partition, librdkafka asks for more of it while it holds less than this...
+        .set("queued.max.messages.kbytes", "2048")
+        // Partitions that are added are read within this, and not after minutes.
+        .set("topic.metadata.refresh.interval.ms", "10000")
+        // By default it looks again a second later, and a worker would have no records meanwhile.
+        .set("fetch.queue.backoff.ms", "10")
+        // ... and then for so much, counted as it lies in the log: compressed, so it may be several times as large here.
+        .set("fetch.message.max.bytes", "131072");
+    config
 }
 
 /// Leaves the group once no call uses the client any more: a call that is still under way would drop the client last, on

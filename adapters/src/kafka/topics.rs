@@ -58,6 +58,18 @@ pub async fn topic_settings(settings: &Settings, name: &str) -> Outcome<BTreeMap
     Ok(found.entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect())
 }
 
+/// How long `topic` keeps a record; `None` where it keeps them for ever.
+///
+/// # Errors
+/// The broker does not say, or its answer has no such setting.
+pub async fn retention(settings: &Settings, topic: &str) -> Outcome<Option<Duration>> {
+    let found = topic_settings(settings, topic).await?;
+    let millis = found.get("retention.ms").and_then(|value| value.parse::<i64>().ok());
+    let missing = || Fault::Transient(format!("reading the settings of `{topic}`: the answer has no retention.ms"));
+    // -1 is for ever.
+    Ok(u64::try_from(millis.ok_or_else(missing)?).ok().map(Duration::from_millis))
+}
+
 fn client(settings: &Settings) -> Outcome<AdminClient<Context>> {
     let client = AdminClient::from_config_and_context(&settings.client.clone(), Context::new(settings));
     client.map_err(|error| fault_of("creating a client", &error))

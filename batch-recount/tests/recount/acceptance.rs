@@ -67,9 +67,9 @@ impl World {
             join: Arc::new(move || Ok(Box::new(broker.join("fold", TOPIC)))),
         };
         let rules = streamer::Rules { discover: Duration::from_secs(5), ..streamer::Rules::default() };
-        let config = streamer::Config::plain("", Some(shards()), rules);
+        let settings = streamer::Settings { shards: Some(shards()), rules, ..streamer::Settings::default() };
         let ports = streamer::Ports::over(&self.liked.store.repeating(5), log);
-        Running::start(streamer::App::with_ports(config, ports), self.host(name))
+        Running::start(streamer::App::with_ports(settings, ports), self.host(name))
     }
 
     fn ports(&self) -> recount::Ports {
@@ -79,8 +79,8 @@ impl World {
     }
 
     fn recount(&self, name: &str) -> Running {
-        let config = recount::Config::plain("", Some(shards()), recount::Scope::Audit, recount::Rules::default());
-        Running::start(recount::App::with_ports(config, self.ports()), self.host(name))
+        let (scope, rules) = (recount::Scope::Audit, recount::Rules::default());
+        Running::start(recount::App::with_ports(Some(shards()), scope, rules, self.ports()), self.host(name))
     }
 
     /// The posts whose counts are not as their rows, once everything that is written by now is counted.

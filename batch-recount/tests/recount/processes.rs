@@ -111,8 +111,8 @@ impl Served {
     async fn streamer(&self, name: &str) -> Running {
         let (connection, kafka) = (self.liked.store.repeating(5), kafka::Settings::plaintext(self.kafka.bootstrap()));
         let log = streamer::LogPorts::over(&kafka, "changes", "fold", &connection).unwrap();
-        let config = streamer::Config::plain("", Some(shards()), streamer::Rules::default());
-        let app = streamer::App::with_ports(config, streamer::Ports::over(&connection, log));
+        let settings = streamer::Settings { shards: Some(shards()), ..streamer::Settings::default() };
+        let app = streamer::App::with_ports(settings, streamer::Ports::over(&connection, log));
         let running = Running::start(app, Host::new(name));
         running.ready().await.unwrap();
         running

@@ -22,10 +22,10 @@ impl World {
     /// The app of a command line, its rules changed by `adjust`.
     pub(crate) fn app(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> App {
         let args = Args::try_parse_from(["tally-batch-recount", "--brokers", "b:1"].iter().chain(line)).unwrap();
-        let mut config = Config { shards: Some(shards()), ..Config::try_from(args).unwrap() };
-        config.rules = Rules { dry_run: config.rules.dry_run, force: config.rules.force, ..rules() };
-        adjust(&mut config.rules);
-        App::with_ports(config, self.ports())
+        let Config { scope, rules: Rules { dry_run, force, .. }, .. } = Config::try_from(args).unwrap();
+        let mut rules = Rules { dry_run, force, ..rules() };
+        adjust(&mut rules);
+        App::with_ports(Some(shards()), scope, rules, self.ports())
     }
 
     /// A process of a name, by the clock of the store.

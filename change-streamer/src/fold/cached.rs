@@ -33,8 +33,10 @@ impl Cached {
         if let Some(hold) = &mut self.hold {
             match cache.tell(self.partition, hold, values, Some(stated)).await {
                 Ok(Told::Written(replaced)) => {
-                    metrics::cached("replaced", replaced);
-                    metrics::cached("absent_or_newer", values.len().saturating_sub(replaced));
+                    metrics::CACHE_UPDATES.counter(&["replaced"]).increment(replaced as u64);
+                    metrics::CACHE_UPDATES
+                        .counter(&["absent_or_newer"])
+                        .increment(values.len().saturating_sub(replaced) as u64);
                     return;
                 }
                 Ok(Told::Lost) => {
@@ -46,7 +48,7 @@ impl Cached {
                 }
                 Err(fault) => tracing::warn!(partition = self.partition, %fault, "the cache was not told"),
             }
-            metrics::cached("failed", values.len());
+            metrics::CACHE_UPDATES.counter(&["failed"]).increment(values.len() as u64);
             self.hold = None;
         }
         if Instant::now() < self.from {

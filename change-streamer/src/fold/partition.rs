@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::Folding;
 use super::cached::Cached;
-use super::known::Known;
-use super::resume::resume;
+use super::stated::resume;
+use super::write::Known;
 use crate::log::{configured, require_partitions};
 use crate::metrics;
 use crate::regions::Publisher;
@@ -273,7 +273,7 @@ impl PartitionFold {
             let now = self.patience.clock().now();
             self.patience.persist("store a loss", until, || store.open_new_loss(now, kind, &what)).await?;
         }
-        metrics::lost(kind);
+        metrics::GAPS.counter(&[kind]).increment(1);
         Ok(())
     }
 

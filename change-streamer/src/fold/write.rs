@@ -2,14 +2,16 @@
 //! replaces; whoever is refused has the counter as it is, and applies what lies behind its place.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use anyhow::anyhow;
 use futures_util::stream::{StreamExt, iter};
 use tally_adapters::dynamodb::Consistency;
 use tally_adapters::dynamodb::counters::{Counters, Crossed, Update, Written};
+use tally_core::Map;
 use tally_core::cached::Value;
 use tally_core::fault::Fault;
-use tally_core::fold::{After, Flush, Pending, Reached};
+use tally_core::fold::{After, Counter, Flush, Pending, Reached};
 use tally_core::ids::CounterId;
 use tally_core::milestone::{Milestone, Winner};
 use tally_service::{Stop, Until};
@@ -70,7 +72,7 @@ impl PartitionFold {
                 return false;
             };
             if overflows > 0 {
-                metrics::refused("overflow", overflows);
+                metrics::REFUSED.counter(&["overflow"]).increment(overflows as u64);
                 tracing::error!(counter = %id, overflows, "changes that would leave the range of 64 bits are left out");
             }
             let update = Update { counter: (*id).clone(), before, after: counter };
@@ -116,7 +118,7 @@ impl PartitionFold {
                     self.known.put(id, Some(after));
                 }
                 Written::Refused(counter) => {
-                    metrics::refused("changed", 1);
+                    metrics::REFUSED.counter(&["changed"]).increment(1);
                     match counter {
                         Some(counter) => self.known.put(id, Some(counter)),
                         None => self.known.forget(&id),
@@ -131,7 +133,7 @@ impl PartitionFold {
                 }
             }
         }
-        metrics::updated(stored);
+        metrics::UPDATES.counter(&[]).increment(stored);
         Ok(failed)
     }
 
@@ -185,7 +187,7 @@ impl PartitionFold {
         if !losses.open().any(|(_, loss)| loss.kind == DAMAGED && loss.what == what) {
             let open = || store.open_new_loss(now, DAMAGED, what);
             self.patience.persist("store a loss", until, open).await?;
-            metrics::lost(DAMAGED);
+            metrics::GAPS.counter(&[DAMAGED]).increment(1);
         }
         Ok(())
     }
@@ -222,7 +224,7 @@ impl PartitionFold {
             }
             match self.folding.counters.cross(update, &left).await {
                 Ok(Crossed::Stored) => {
-                    left.iter().for_each(metrics::reached);
+                    left.iter().for_each(|reached| metrics::MILESTONES.counter(&[reached.by.state()]).increment(1));
                     return Written::Stored;
                 }
                 Ok(Crossed::Refused(counter)) => return Written::Refused(counter),
@@ -230,5 +232,40 @@ impl PartitionFold {
                 Err(fault) => return Written::Failed(fault),
             }
         }
+    }
+}
+
+/// How many counters are remembered: up to twice as many.
+const KNOWN: usize = 50_000;
+
+/// Counters that a fold has written or read lately, so that most updates need no read: those used since the last turn, and those used
+/// before. One that is out of date is refused by the store.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    recent: Map<CounterId, Option<Counter>>,
+    older: Map<CounterId, Option<Counter>>,
+}
+
+impl Known {
+    /// The counter, if it is remembered; `Some(None)` says that there was none.
+    pub(super) fn get(&mut self, id: &CounterId) -> Option<&Option<Counter>> {
+        if !self.older.is_empty() && !self.recent.contains_key(id) {
+            let (id, counter) = self.older.remove_entry(id)?;
+            self.put(id, counter);
+        }
+        self.recent.get(id)
+    }
+
+    pub(super) fn put(&mut self, id: CounterId, counter: Option<Counter>) {
+        if self.recent.len() >= KNOWN {
+            self.older = mem::take(&mut self.recent);
+        }
+        self.recent.insert(id, counter);
+    }
+
+    /// The counter has to be read again.
+    pub(super) fn forget(&mut self, id: &CounterId) {
+        self.recent.remove(id);
+        self.older.remove(id);
     }
 }

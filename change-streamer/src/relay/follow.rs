@@ -20,7 +20,6 @@ use super::reader::{Reader, lose};
 use super::writer::Writing;
 use super::{AGAIN, Relaying, of_log};
 use crate::metrics;
-use crate::slots::Slots;
 
 /// The wait between two looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -46,7 +45,7 @@ pub(crate) struct Follow {
     writing: Writing,
     sharing: Option<Sharing>,
     lateness: Lateness,
-    slots: Slots,
+    slots: metrics::Slots,
     readers: BTreeMap<StreamShard, Running>,
     /// Each reader has one, and this task.
     counted: std::sync::Arc<()>,
@@ -86,7 +85,7 @@ impl Follow {
             writing,
             sharing,
             lateness,
-            slots: Slots::default(),
+            slots: metrics::Slots::default(),
             readers: BTreeMap::new(),
             counted: std::sync::Arc::default(),
             leases: BTreeMap::new(),
@@ -166,7 +165,7 @@ impl Follow {
             Err(fault) => {
                 let (why, since) = (fault.to_string(), self.listed.as_ref().map(|listing| listing.at));
                 let passes = matches!(&fault, StreamFault::Fault(fault) if fault.is_retryable());
-                metrics::faulted(&Fault::from(fault));
+                metrics::FAULTS.counter(&[Fault::from(fault).class()]).increment(1);
                 let is_known = since.is_some_and(|at| now.saturating_sub(at) < self.shared.rules.discover * 3);
                 Ok((!(passes && is_known)).then(|| format!("the stream shards cannot be listed: {why}")))
             }
@@ -376,10 +375,10 @@ impl Follow {
             let lease = || self.shared.store.lease(&shard, me, seen.as_ref());
             match self.patience.persist("take a lease", Until::Requested(stop), lease).await? {
                 Some(_) => {
-                    metrics::lease(change.label(), 1);
+                    metrics::LEASES.counter(&[change.label()]).increment(1);
                     mine.insert(shard);
                 }
-                None => metrics::lease("lost", 1),
+                None => metrics::LEASES.counter(&["lost"]).increment(1),
             }
         }
         self.held.clone_from(&mine);

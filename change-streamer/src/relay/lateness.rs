@@ -6,8 +6,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tally_adapters::dynamodb::changes::Changes;
 use tally_core::relay::Canary;
 use tally_core::time::UnixMillis;
+use tally_service::{Chance, Clock, Stop, Task};
 
 /// What is allowed for where records come in time and in order.
 const LEAST: Duration = Duration::from_secs(2);
@@ -99,6 +101,52 @@ impl Lateness {
 /// shard is in order, more or less.
 pub(crate) fn in_order(written: UnixMillis) -> UnixMillis {
     written.minus(LEAST)
+}
+
+/// The wait between two.
+const EVERY: Duration = Duration::from_secs(1);
+/// Rows that were written so lately show it as well, to the second.
+const RECENT: Duration = Duration::from_millis(1500);
+/// How many rows are written while none is known that a reader of this process reads.
+const TRIES: usize = 4;
+
+/// The task that writes canaries while nothing else of the table shows how late its stream is.
+pub(super) struct Canaries {
+    pub(super) store: Arc<Changes>,
+    pub(super) lateness: Lateness,
+    pub(super) clock: Clock,
+    pub(super) chance: Chance,
+}
+
+impl Canaries {
+    async fn write(&self) {
+        let at = self.clock.now();
+        if !self.lateness.is_reading(at) || at.since(self.lateness.newest_row()) <= RECENT {
+            return;
+        }
+        let known = self.lateness.canary(at);
+        let rows = known.map_or_else(
+            || (0..TRIES).map(|_| u16::try_from(self.chance.token() % u64::from(Canary::ROWS)).unwrap_or(0)).collect(),
+            |row| vec![row],
+        );
+        let writes = rows.into_iter().map(|row| self.store.write_canary(Canary { row, at }));
+        for outcome in futures_util::future::join_all(writes).await {
+            if let Err(fault) = outcome {
+                tracing::warn!(%fault, "a canary was not written: without one, nothing is claimed of an idle table");
+            }
+        }
+    }
+}
+
+impl Task for Canaries {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let next = async || {
+            self.write().await;
+            self.clock.sleep(EVERY).await;
+        };
+        while stop.unless_requested(next()).await.is_ok() {}
+        Ok(())
+    }
 }
 
 #[cfg(test)]

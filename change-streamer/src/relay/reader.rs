@@ -16,8 +16,7 @@ use tally_service::{Patience, Stop, Task, Until};
 
 use super::Relaying;
 use super::lateness::{Lateness, in_order};
-use super::pace::Pace;
-use super::tip::{Shown, Tip};
+use super::tip::{Pace, Shown, Tip};
 use super::writer::Writing;
 use crate::metrics;
 
@@ -169,7 +168,7 @@ impl Reader {
                     return self.take(records, asked, stop).await;
                 }
                 Err(StreamFault::Expired) => {
-                    metrics::stream_read("expired");
+                    metrics::READS.counter(&["expired"]).increment(1);
                     return Ok(Next::Anew);
                 }
                 Err(StreamFault::Trimmed) => {
@@ -188,7 +187,7 @@ impl Reader {
         // A canary is no sign of more to come.
         let rows = page.records.iter().filter(|record| Canary::read(record).is_none()).count();
         self.pace.page(rows, LIMIT as usize, Arc::strong_count(&self.readers));
-        metrics::stream_read(if page.records.is_empty() { "empty" } else { "records" });
+        metrics::READS.counter(&[if page.records.is_empty() { "empty" } else { "records" }]).increment(1);
         let newest = page.records.iter().map(|record| record.written).max();
         let shown = match newest {
             None => Shown::Nothing,
@@ -254,14 +253,14 @@ impl Reader {
     /// Opens a loss: it is stored and announced in every partition before anything behind it is handed in. Where the lost
     /// piece ends, the next record says.
     async fn lose(&mut self, kind: &'static str, stop: &Stop) -> anyhow::Result<()> {
-        metrics::stream_read("lost");
+        metrics::READS.counter(&["lost"]).increment(1);
         let number = lose(&self.shared, &self.patience, &self.writing, kind, &self.shard.to_string(), stop).await?;
         self.lost = Some(number);
         Ok(())
     }
 
     async fn gone(&mut self, stop: &Stop) -> anyhow::Result<Next> {
-        metrics::stream_read("gone");
+        metrics::READS.counter(&["gone"]).increment(1);
         tracing::warn!(shard = %self.id, "the stream shard is gone");
         self.lose("vanished", stop).await?;
         Ok(Next::Gone)
@@ -323,7 +322,7 @@ impl Reader {
 
     async fn pause(&self, fault: StreamFault, tries: &mut u32, stop: &Stop) -> anyhow::Result<()> {
         let fault = Fault::from(fault);
-        metrics::stream_read(fault.class());
+        metrics::READS.counter(&[fault.class()]).increment(1);
         self.age.set(self.patience.clock().now().since(self.claimed));
         let what = format!("read stream shard {}", self.id);
         self.patience.pause(&what, fault, tries, Until::Requested(stop)).await
@@ -343,7 +342,7 @@ pub(super) async fn lose(
     let now = patience.clock().now();
     let open = || shared.store.open_new_loss(now, kind, what);
     let number = patience.persist("store a loss", Until::Requested(stop), open).await?;
-    metrics::lost(kind);
+    metrics::GAPS.counter(&[kind]).increment(1);
     tracing::error!(kind, what, %number, "something is lost: nothing is called exact until a recount has passed");
     writing.announce(Body::Lost(Lost { number, next: None })).await?;
     Ok(number)

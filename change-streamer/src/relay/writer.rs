@@ -19,7 +19,6 @@ use tokio::time::{Instant, sleep_until};
 use super::Relaying;
 use super::ahead::Ahead;
 use crate::metrics;
-use crate::slots::Slots;
 
 /// What readers may hand in before it is taken.
 const WAITING: usize = 64;
@@ -123,7 +122,7 @@ pub(crate) struct Writer {
     leaving: BTreeMap<StreamShard, oneshot::Sender<()>>,
     /// Partitions that did not take the last message.
     failing: BTreeSet<u32>,
-    slots: Slots,
+    slots: metrics::Slots,
     ages: BTreeMap<StreamShard, metrics::Age>,
 }
 
@@ -134,7 +133,7 @@ impl Writer {
         let machine = Relay::new(deployment, shared.partitions, rules, clock.reading());
         let (announcing, closing, leaving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let calls = Calls { shared, patience, readiness: host.readiness().clone(), ahead };
-        let (failing, slots, ages) = (BTreeSet::new(), Slots::default(), BTreeMap::new());
+        let (failing, slots, ages) = (BTreeSet::new(), metrics::Slots::default(), BTreeMap::new());
         Self { calls, clock, asked, machine, announced: 0, announcing, closing, leaving, failing, slots, ages }
     }
 
@@ -195,11 +194,11 @@ impl Writer {
     fn answered(&mut self, answer: Input) -> Input {
         match answer {
             Input::Sent(partition, Err(())) => {
-                metrics::sent("failed");
+                metrics::CHANGES_MESSAGES.counter(&["failed"]).increment(1);
                 self.failing.insert(partition);
             }
             Input::Sent(partition, Ok(())) => {
-                metrics::sent("sent");
+                metrics::CHANGES_MESSAGES.counter(&["sent"]).increment(1);
                 if self.failing.remove(&partition) && self.failing.is_empty() {
                     self.calls.readiness.ready(READINESS);
                 }

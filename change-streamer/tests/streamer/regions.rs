@@ -10,7 +10,7 @@ use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::regions::{NamedRegions, Regions};
 use tally_adapters::dynamodb::{Checkpoints, Consistency};
 use tally_adapters::memory::log::Broker;
-use tally_change_streamer::{App, Config, LogPorts, Ports, RegionPorts, RegionRules, RemotePorts, Rules};
+use tally_change_streamer::{App, LogPorts, Ports, RegionPorts, RegionRules, RemotePorts, Rules, Settings};
 use tally_core::cached::{StandingAt, Value};
 use tally_core::changes::LossNumber;
 use tally_core::ids::{CounterId, PostId, Region};
@@ -87,11 +87,11 @@ impl Place {
         };
         let poll_idle = Duration::from_millis(200);
         let rules_of_log = Rules { poll_idle, discover: Duration::from_secs(5), ..Rules::default() };
-        let config = Config { regions: Some(rules), ..Config::plain("", None, rules_of_log) };
+        let settings = Settings { regions: Some(rules), rules: rules_of_log, ..Settings::default() };
         let ports = Ports { regions: Some(regions), ..Ports::over(&connection, log) };
         let seed = process.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
         let host = Host::new(process).with_clock(self.clock).with_chance(Chance::seeded(seed));
-        Running::start(App::with_ports(config, ports), host)
+        Running::start(App::with_ports(settings, ports), host)
     }
 
     /// Likes and unlikes, each of a random user and post.

@@ -21,17 +21,8 @@ fn streamer_of(stage: &Stage) -> Running {
     let kafka = stage.engines.kafka();
     let connection: &Connection = &stage.connection;
     let log = streamer::LogPorts::over(&kafka, "changes", &streamer::group_of(""), connection).unwrap();
-    let config = streamer::Config {
-        table_prefix: String::new(),
-        shards: None,
-        cache: None,
-        kafka,
-        topic: "changes".to_owned(),
-        role: streamer::Role::Both,
-        rules: streamer::Rules::default(),
-        regions: None,
-    };
-    Running::start(streamer::App::with_ports(config, streamer::Ports::over(connection, log)), Host::new("streamer"))
+    let app = streamer::App::with_ports(streamer::Settings::default(), streamer::Ports::over(connection, log));
+    Running::start(app, Host::new("streamer"))
 }
 
 /// Waits until the likes of `id` are so many.

@@ -78,7 +78,7 @@ impl Held {
             }
             Ok(None) => Some(End::Again("another consumer has claimed it".to_owned())),
             Err(fault) => {
-                metrics::retried("keep", fault.class());
+                metrics::RETRIES.counter(&["keep", fault.class()]).increment(1);
                 self.unkept += 1;
                 if self.unkept.is_power_of_two() {
                     let (partition, tries) = (self.log.partition(), self.unkept);

@@ -52,12 +52,12 @@ async fn deliver(shared: &Shared, partition: &Partition, offset: Offset, records
                 // Also where another letter was refused: the topic takes dead letters.
                 readiness.forget(&condition(partition));
                 metrics::records("rejected", 1);
-                metrics::dead_letter(rejection.reason());
+                metrics::DEAD_LETTERS.counter(&[rejection.reason()]).increment(1);
                 tracing::debug!(%partition, %offset, reason = rejection.reason(), "dead letter: {rejection}");
                 return;
             }
             Err(fault) => {
-                metrics::dead_letter_refused(&fault);
+                metrics::DEAD_LETTER_RETRIES.counter(&[fault.class()]).increment(1);
                 if tries.is_power_of_two() {
                     tracing::warn!(%partition, %offset, topic, tries, error = %fault, "a dead letter is not acknowledged");
                 }

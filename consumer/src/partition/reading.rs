@@ -167,7 +167,7 @@ impl Held {
                 self.reading.settled = self.reading.runs.end().unwrap_or(self.reading.settled);
             }
             Err(fault) => {
-                metrics::retried("definitions", fault.class());
+                metrics::RETRIES.counter(&["definitions", fault.class()]).increment(1);
                 self.reading.tries = self.reading.tries.saturating_add(1);
                 if self.reading.tries.is_power_of_two() {
                     let partition = self.log.partition();

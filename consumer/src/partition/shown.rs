@@ -32,7 +32,7 @@ impl Shown {
         }
         self.refused = None;
         if self.state.is_none() || self.why.take().is_some() {
-            self.state = Some(InState::reading());
+            self.state = Some(InState::enter("reading"));
             shared.host.readiness().forget(&condition(partition));
         }
     }
@@ -49,13 +49,13 @@ impl Shown {
             return;
         }
         if self.why.is_none() {
-            self.state = Some(InState::halted());
+            self.state = Some(InState::enter("halted"));
         }
         if !matches!(why, Standstill::Refused(_)) {
             self.refused = None;
         }
         tracing::error!(%partition, alarm = why.name(), "standing still: {why}");
-        metrics::alarm(why.name());
+        metrics::ALARMS.counter(&[why.name()]).increment(1);
         shared.host.readiness().not_ready(&condition(partition), why.to_string());
         self.why = Some(why);
     }

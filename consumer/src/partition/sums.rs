@@ -102,7 +102,7 @@ impl Held {
 
     fn name_fault(&mut self, counter: &CounterId, fault: &Fault) {
         if fault.is_retryable() {
-            metrics::retried("cells", fault.class());
+            metrics::RETRIES.counter(&["cells", fault.class()]).increment(1);
             return;
         }
         let partition = self.log.partition();

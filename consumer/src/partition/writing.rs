@@ -178,7 +178,7 @@ impl Held {
             let offset = write.version.offset();
             match (written.answer(), written) {
                 (Some(Answer::Again), Written::Failed(fault)) => {
-                    metrics::retried("write", fault.class());
+                    metrics::RETRIES.counter(&["write", fault.class()]).increment(1);
                     let tries = self.writing.tries.entry(write.row.clone()).or_default();
                     attempt = attempt.max(*tries);
                     *tries += 1;

@@ -9,8 +9,8 @@ use tally_core::fold::Counter;
 use tally_core::milestone::Milestone;
 use tally_core::ports::Outcome;
 
+use super::super::connection::COUNTS;
 use super::super::fault::of_reasons;
-use super::super::names::COUNTS;
 use super::super::recounts::milestone;
 use super::super::table::{Values, names};
 use super::{Counters, Update, key};

@@ -1,16 +1,16 @@
-//! What an update changes in an item, as a statement of its own and as part of a transaction.
+//! A counter as an item, and its updates: each as a statement of its own and as part of a transaction.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use tally_core::fold::Counter;
-use tally_core::ids::CounterId;
+use tally_core::ids::{CounterId, Shard};
+use tally_core::ports::Outcome;
 
-use super::super::item::{number, number_set, text};
+use super::super::item::{Attribute as _, Reader, number, number_set, text};
 use super::super::statement::statement;
 use super::super::table::Values;
-use super::item::{encode, part};
 
 /// A counter goes from one state to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,83 +26,59 @@ pub struct Update {
 /// What an update does to one attribute.
 struct Change {
     name: Cow<'static, str>,
-    stands: Stands,
-    becomes: Becomes,
-}
-
-/// What an attribute has to be before.
-enum Stands {
-    Is(AttributeValue),
-    Missing,
-    Anything,
-}
-
-enum Becomes {
-    Same,
-    Value(AttributeValue),
-    Nothing,
+    before: Option<AttributeValue>,
+    after: Option<AttributeValue>,
+    /// Whether the update is refused unless the attribute is as before.
+    is_compared: bool,
+    /// Whether the update sets or removes it.
+    is_written: bool,
 }
 
 impl Change {
-    /// An attribute that has one value or none before, and another one or none after.
+    /// An attribute that is compared, and written if it differs.
     fn between(
         name: impl Into<Cow<'static, str>>,
         before: Option<AttributeValue>,
         after: Option<AttributeValue>,
     ) -> Self {
-        Self {
-            name: name.into(),
-            stands: before.map_or(Stands::Missing, Stands::Is),
-            becomes: after.map_or(Becomes::Nothing, Becomes::Value),
-        }
-    }
-
-    /// A number that is compared, whether or not it changes.
-    fn compared<T: PartialEq + fmt::Display>(name: &'static str, before: &T, after: &T) -> Self {
-        let becomes = if before == after { Becomes::Same } else { Becomes::Value(number(after)) };
-        Self { name: name.into(), stands: Stands::Is(number(before)), becomes }
+        let is_written = before != after;
+        Self { name: name.into(), before, after, is_compared: true, is_written }
     }
 
     /// The name as a statement has it. A part's is no keyword, and there are so many of them that quotation marks would not
     /// fit.
     fn quoted(&self) -> Cow<'_, str> {
-        let digits = self.name.strip_prefix('s').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-        if digits.is_some() { Cow::Borrowed(&self.name) } else { Cow::Owned(format!("\"{}\"", self.name)) }
+        if digits(&self.name).is_some() { Cow::Borrowed(&self.name) } else { Cow::Owned(format!("\"{}\"", self.name)) }
     }
 }
 
 /// The changes of an item that is there. Only what differs is set, and what is set is compared with what it replaces; version,
 /// total and number of corrections are always compared. So an edit by hand is met, and not overwritten.
 fn changes(before: &Counter, after: &Counter) -> Vec<Change> {
-    let mut changes = Vec::with_capacity(8);
-    // Always set: a statement needs something to do.
-    changes.push(Change::between("version", Some(number(before.version)), Some(number(after.version))));
-    changes.push(Change::compared("likes", &before.likes, &after.likes));
-    // Absent where there are none: `IS MISSING OR =0` is a condition in whose statement an engine may not find the key.
+    // A statement needs something to do: the version is always set. The number of corrections is absent where there are none:
+    // `IS MISSING OR =0` is a condition in whose statement an engine may not find the key.
     let corrections = |counter: &Counter| (counter.corrections > 0).then(|| number(counter.corrections));
-    let mut corrected = Change::between("c", corrections(before), corrections(after));
-    if before.corrections == after.corrections {
-        corrected.becomes = Becomes::Same;
-    }
-    changes.push(corrected);
-    if before.gap != after.gap {
-        changes.push(Change::between("gap", before.gap.map(number), after.gap.map(number)));
-    }
-    if before.doubt != after.doubt {
-        changes.push(Change::between("doubt", number_set(&before.doubt), number_set(&after.doubt)));
-    }
-    for (shard, gained) in &after.parts {
-        let stands = before.parts.get(shard);
-        if stands != Some(gained) {
-            changes.push(Change::between(part(*shard), stands.map(number), Some(number(gained))));
+    let version = Change::between("version", Some(number(before.version)), Some(number(after.version)));
+    let mut changes = vec![
+        Change { is_written: true, ..version },
+        Change::between("likes", Some(number(before.likes)), Some(number(after.likes))),
+        Change::between("c", corrections(before), corrections(after)),
+    ];
+    let others = [
+        Change::between("gap", before.gap.map(number), after.gap.map(number)),
+        Change::between("doubt", number_set(&before.doubt), number_set(&after.doubt)),
+    ];
+    changes.extend(others.into_iter().filter(|change| change.is_written));
+    let gone = before.parts.keys().filter(|shard| !after.parts.contains_key(shard));
+    for shard in after.parts.keys().chain(gone) {
+        let (stands, becomes) = (before.parts.get(shard), after.parts.get(shard));
+        if stands != becomes {
+            changes.push(Change::between(part(*shard), stands.map(number), becomes.map(number)));
         }
     }
-    for (shard, gone) in before.parts.iter().filter(|(shard, _)| !after.parts.contains_key(shard)) {
-        changes.push(Change::between(part(*shard), Some(number(gone)), None));
-    }
     if before.updated_at != after.updated_at {
-        let becomes = Becomes::Value(number(after.updated_at));
-        changes.push(Change { name: "updated_at".into(), stands: Stands::Anything, becomes });
+        let updated = Change::between("updated_at", None, Some(number(after.updated_at)));
+        changes.push(Change { is_compared: false, ..updated });
     }
     changes
 }
@@ -141,58 +117,39 @@ impl Update {
         let mut statement = String::with_capacity(64 + 32 * changes.len());
         push(&mut statement, format_args!("UPDATE \"{table}\""));
         let mut parameters = Vec::with_capacity(2 * changes.len() + 1);
-        for change in &changes {
-            match &change.becomes {
-                Becomes::Same => {}
-                Becomes::Nothing => push(&mut statement, format_args!(" REMOVE {}", change.quoted())),
-                Becomes::Value(value) => {
-                    push(&mut statement, format_args!(" SET {}=?", change.quoted()));
-                    parameters.push(value.clone());
-                }
+        for change in changes.iter().filter(|change| change.is_written) {
+            match &change.after {
+                None => push(&mut statement, format_args!(" REMOVE {}", change.quoted())),
+                Some(_) => push(&mut statement, format_args!(" SET {}=?", change.quoted())),
             }
+            parameters.extend(change.after.clone());
         }
         push(&mut statement, format_args!(" WHERE \"post_id\"=?"));
         parameters.push(text(self.counter.stored()));
-        for change in changes {
-            let name = change.quoted();
-            match &change.stands {
-                Stands::Anything => {}
-                Stands::Missing => push(&mut statement, format_args!(" AND {name} IS MISSING")),
-                Stands::Is(value) => {
-                    push(&mut statement, format_args!(" AND {name}=?"));
-                    parameters.push(value.clone());
-                }
-            }
+        for change in changes.iter().filter(|change| change.is_compared) {
+            let is = if change.before.is_some() { "=?" } else { " IS MISSING" };
+            push(&mut statement, format_args!(" AND {}{is}", change.quoted()));
+            parameters.extend(change.before.clone());
         }
         (statement, parameters)
     }
 
     /// The update as an expression and its condition.
     pub(super) fn expressions(&self, values: &mut Values) -> (String, String) {
-        let (changes, mut condition) = match &self.before {
-            Some(before) => (changes(before, &self.after), Vec::new()),
-            None => {
-                let set = encode(&self.after).into_iter();
-                let set =
-                    set.map(|(name, value)| Change { name, stands: Stands::Anything, becomes: Becomes::Value(value) });
-                (set.collect(), vec!["attribute_not_exists(#post_id)".to_owned()])
-            }
+        let Some(before) = &self.before else {
+            let set = encode(&self.after).into_iter().map(|(name, value)| (name, Some(value)));
+            return (values.update(set), "attribute_not_exists(#post_id)".to_owned());
         };
-        let (mut set, mut removed) = (Vec::new(), Vec::new());
-        for Change { name, stands, becomes } in changes {
-            match becomes {
-                Becomes::Same => {}
-                Becomes::Nothing => removed.push(format!("#{name}")),
-                Becomes::Value(value) => set.push(format!("#{name}={}", values.add(value))),
+        let (mut written, mut condition) = (Vec::new(), Vec::new());
+        for Change { name, before, after, is_compared, is_written } in changes(before, &self.after) {
+            if is_compared {
+                condition.push(values.same(&name, before));
             }
-            match stands {
-                Stands::Anything => {}
-                Stands::Missing => condition.push(values.same(&name, None)),
-                Stands::Is(value) => condition.push(values.same(&name, Some(value))),
+            if is_written {
+                written.push((name, after));
             }
         }
-        let remove = if removed.is_empty() { "" } else { " REMOVE " };
-        (format!("SET {}{remove}{}", set.join(","), removed.join(",")), condition.join(" AND "))
+        (values.update(written), condition.join(" AND "))
     }
 }
 
@@ -200,13 +157,128 @@ fn push(text: &mut String, part: fmt::Arguments<'_>) {
     text.write_fmt(part).expect("a String takes everything");
 }
 
+/// The name of the attribute that has the part of a shard.
+fn part(shard: Shard) -> String {
+    format!("s{shard}")
+}
+
+/// The attributes of a counter besides its key.
+pub(in crate::dynamodb) fn encode(counter: &Counter) -> Vec<(Cow<'static, str>, AttributeValue)> {
+    let Counter { likes, parts, version, corrections, gap, doubt, updated_at } = counter;
+    let stated = [
+        ("likes", Some(number(likes))),
+        ("version", Some(number(version))),
+        ("updated_at", Some(number(updated_at))),
+        ("c", (*corrections > 0).then(|| number(corrections))),
+        ("gap", gap.map(number)),
+        ("doubt", number_set(doubt)),
+    ];
+    let stated = stated.into_iter().filter_map(|(name, value)| Some((name.into(), value?)));
+    stated.chain(parts.iter().map(|(shard, gained)| (part(*shard).into(), number(gained)))).collect()
+}
+
+/// The counter that an item is. Attributes of an unknown name are passed over. A number of corrections has one spelling: one of 0
+/// is absent.
+pub(super) fn decode(reader: &Reader<'_>) -> Outcome<Counter> {
+    let corrections = reader.get::<Option<_>>("c")?;
+    if corrections == Some(0) {
+        return Err(reader.malformed("c", "without corrections it has to be absent"));
+    }
+    let mut counter = Counter {
+        likes: reader.get("likes")?,
+        version: reader.get("version")?,
+        corrections: corrections.unwrap_or_default(),
+        gap: reader.get("gap")?,
+        doubt: reader.get("doubt")?,
+        updated_at: reader.get::<Option<_>>("updated_at")?.unwrap_or_default(),
+        ..Counter::default()
+    };
+    for (name, value) in reader.item {
+        let Some(digits) = digits(name) else { continue };
+        let shard = digits.parse().ok().and_then(Shard::new);
+        let shard = shard.ok_or_else(|| reader.malformed(name, format!("no counter has a shard {digits}")))?;
+        counter.parts.insert(shard, i64::read(value).map_err(|why| reader.malformed(name, why))?);
+    }
+    Ok(counter)
+}
+
+/// What follows `s` in the name of a shard's part. A number has one spelling.
+fn digits(name: &str) -> Option<&str> {
+    let digits = name.strip_prefix('s')?;
+    let canonical = digits == "0" || !digits.is_empty() && !digits.starts_with('0');
+    (canonical && digits.bytes().all(|byte| byte.is_ascii_digit())).then_some(digits)
+}
+
 #[cfg(test)]
 mod tests {
     use tally_core::changes::Place;
-    use tally_core::ids::{PostId, Shard};
+    use tally_core::fault::Fault;
+    use tally_core::ids::PostId;
     use tally_core::time::UnixMillis;
 
+    use super::super::super::item::{Item, flag, item};
     use super::*;
+
+    fn read(mut attributes: Item) -> Outcome<Counter> {
+        attributes.insert("post_id".to_owned(), text("p"));
+        decode(&Reader { table: "like_counts", item: &attributes })
+    }
+
+    #[test]
+    fn a_counter_is_read_as_it_is_written() {
+        let least = Counter { version: Place::from_stored(9), ..Counter::default() };
+        let all = Counter {
+            likes: -4,
+            parts: [(shard(0), 0), (shard(3), -4), (shard(255), i64::MIN)].into(),
+            version: Place::from_stored(u64::MAX),
+            corrections: 2,
+            gap: Some(Place::from_stored(7)),
+            doubt: [shard(1), shard(3)].into(),
+            updated_at: UnixMillis(77),
+        };
+        for counter in [least, all] {
+            let attributes = encode(&counter).into_iter().map(|(name, value)| (name.into_owned(), value));
+            assert_eq!(read(attributes.collect()), Ok(counter));
+        }
+    }
+
+    #[test]
+    fn an_attribute_that_cannot_be_read_poisons_the_item_and_is_named() {
+        let broken = [
+            ("likes", text("5")),
+            ("likes", number("9223372036854775808")),
+            ("version", number(-1)),
+            ("s1", number("1.5")),
+            ("s1", text("1")),
+            ("s256", number(1)),
+            ("s99999", number(1)),
+            ("c", number(-1)),
+            ("c", number(0)),
+            ("gap", flag(true)),
+            ("doubt", number(1)),
+            ("doubt", AttributeValue::Ns(vec!["256".into()])),
+            ("updated_at", text("now")),
+        ];
+        for (name, value) in broken {
+            let mut attributes = item! { "likes": number(1), "version": number(1) };
+            attributes.insert(name.into(), value);
+            let Err(Fault::Poison(message)) = read(attributes) else { panic!("{name}") };
+            assert!(message.starts_with(&format!("table like_counts, item post_id \"p\": {name}: ")), "{message}");
+        }
+        for absent in ["likes", "version"] {
+            let mut attributes = item! { "likes": number(1), "version": number(1) };
+            attributes.remove(absent);
+            let Err(Fault::Poison(message)) = read(attributes) else { panic!("{absent}") };
+            assert!(message.ends_with(&format!("{absent}: missing")), "{message}");
+        }
+    }
+
+    #[test]
+    fn attributes_of_other_names_are_passed_over() {
+        let mut attributes = item! { "likes": number(1), "version": number(1), "s": text("x"), "sx1": text("x") };
+        attributes.extend(item! { "s01": text("x"), "s-1": text("x"), "future": flag(true) });
+        assert_eq!(read(attributes).map(|counter| counter.parts.len()), Ok(0));
+    }
 
     fn shard(k: u16) -> Shard {
         Shard::new(k).unwrap()

@@ -23,37 +23,27 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// What the mark of a deployment begins with.
 const PREFIX: &str = "tally ";
 
-/// A deployment that reads a topic as a group.
-pub(super) struct Mark {
-    pub(super) topic: Box<str>,
-    pub(super) group: Box<str>,
-    pub(super) deployment: Arc<str>,
-}
-
-impl Mark {
-    /// Refuses a group that has read the topic for another deployment. Blocks.
-    pub(super) fn check(&self, consumer: &StreamConsumer<Context>) -> Outcome<()> {
-        let Self { topic, group, deployment } = self;
-        let looking = |error| fault_of(&format!("looking at the offsets of group `{group}`"), &error);
-        let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).map_err(looking)?;
-        let mut list = TopicPartitionList::new();
-        for partition in metadata.topics().iter().flat_map(|found| found.partitions()) {
-            list.add_partition_offset(topic, partition.id(), At::Invalid).map_err(looking)?;
-        }
-        if list.count() == 0 {
-            return Ok(());
-        }
-        let committed = consumer.committed_offsets(list, TIMEOUT).map_err(looking)?;
-        let other = committed.elements().into_iter().find_map(|element| {
-            let other = element.metadata().strip_prefix(PREFIX)?;
-            (*other != **deployment).then(|| other.to_owned())
-        });
-        let Some(other) = other else { return Ok(()) };
-        Err(Fault::Fatal(format!(
-            "group `{group}` reads `{topic}` for another deployment, {other}: give this one, {deployment}, a --group of its \
-             own, which costs nothing, as no offset is taken from a group"
-        )))
+/// Refuses a group that has read the topic for another deployment. Blocks.
+fn check(consumer: &StreamConsumer<Context>, topic: &str, group: &str, deployment: &str) -> Outcome<()> {
+    let looking = |error| fault_of(&format!("looking at the offsets of group `{group}`"), &error);
+    let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).map_err(looking)?;
+    let mut list = TopicPartitionList::new();
+    for partition in metadata.topics().iter().flat_map(|found| found.partitions()) {
+        list.add_partition_offset(topic, partition.id(), At::Invalid).map_err(looking)?;
     }
+    if list.count() == 0 {
+        return Ok(());
+    }
+    let committed = consumer.committed_offsets(list, TIMEOUT).map_err(looking)?;
+    let other = committed.elements().into_iter().find_map(|element| {
+        let other = element.metadata().strip_prefix(PREFIX)?;
+        (other != deployment).then(|| other.to_owned())
+    });
+    let Some(other) = other else { return Ok(()) };
+    Err(Fault::Fatal(format!(
+        "group `{group}` reads `{topic}` for another deployment, {other}: give this one, {deployment}, a --group of its own, \
+         which costs nothing, as no offset is taken from a group"
+    )))
 }
 
 /// Marks an offset that is committed as this deployment's.
@@ -64,23 +54,17 @@ pub(in crate::kafka) fn sign(list: &mut TopicPartitionList, deployment: &str) {
 }
 
 /// A deployment, the group that it reads as, and what is asked of it.
+#[derive(Default)]
 pub(super) struct Claim {
-    mark: Arc<Mark>,
-    again: Option<Instant>,
-    asking: Option<JoinHandle<Outcome<()>>>,
+    pub(super) topic: Arc<str>,
+    pub(super) group: Arc<str>,
+    /// What tells the deployment from any other.
+    pub(super) deployment: Arc<str>,
+    pub(super) again: Option<Instant>,
+    pub(super) asking: Option<JoinHandle<Outcome<()>>>,
 }
 
 impl Claim {
-    /// Nothing is asked yet.
-    pub(super) fn new(mark: Mark) -> Self {
-        Self { mark: Arc::new(mark), again: None, asking: None }
-    }
-
-    /// What tells the deployment from any other.
-    pub(super) fn deployment(&self) -> &Arc<str> {
-        &self.mark.deployment
-    }
-
     /// Partitions were assigned.
     pub(super) fn assigned(&mut self) {
         self.again = Some(Instant::now() + AGAIN);
@@ -89,8 +73,9 @@ impl Claim {
     /// Refuses a group that has read the topic for another deployment. It is asked once for several calls: cancel safe.
     pub(super) async fn ask(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> Outcome<()> {
         let asking = self.asking.get_or_insert_with(|| {
-            let (mark, consumer) = (Arc::clone(&self.mark), Arc::clone(consumer));
-            tokio::task::spawn_blocking(move || mark.check(&consumer))
+            let (topic, group, deployment) = (self.topic.clone(), self.group.clone(), self.deployment.clone());
+            let consumer = Arc::clone(consumer);
+            tokio::task::spawn_blocking(move || check(&consumer, &topic, &group, &deployment))
         });
         let answer = asking.await;
         self.asking = None;

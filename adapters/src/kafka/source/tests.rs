@@ -152,7 +152,7 @@ async fn leaving_ends_although_a_worker_still_holds_a_revoked_partition() {
 #[ignore = "night: waits for a group of the in-process Kafka"]
 async fn a_deployment_does_not_join_the_group_of_another() {
     let (_cluster, settings) = cluster(1);
-    let member = |deployment: &str| Source::new(&settings, "readers", "likes").unwrap().of_deployment(deployment);
+    let member = |deployment: &str| Source::new(&settings, "readers", "likes").unwrap().of_deployment(Some(deployment));
     let mut first = member("blue");
     let owned = assigned(&mut first).await;
     owned[0].finished(Offset(0));
@@ -196,7 +196,7 @@ async fn begun(source: &mut Source, held: &mut Vec<Arc<dyn OwnedPartition>>) -> 
 #[ignore = "night: waits for a group of the in-process Kafka"]
 async fn of_two_deployments_that_join_one_group_at_once_each_is_told_and_ends() {
     let (_cluster, settings) = cluster(2);
-    let member = |deployment: &str| Source::new(&settings, "readers", "likes").unwrap().of_deployment(deployment);
+    let member = |deployment: &str| Source::new(&settings, "readers", "likes").unwrap().of_deployment(Some(deployment));
     // Both have joined before either has signed.
     let (mut blue, mut green) = (member("blue"), member("green"));
     let (mut blues, mut greens) = (Vec::new(), Vec::new());
@@ -221,4 +221,10 @@ async fn of_two_deployments_that_join_one_group_at_once_each_is_told_and_ends() 
     }
     drop((blues, greens));
     tokio::join!(Box::new(blue).leave(), Box::new(green).leave());
+}
+
+#[test]
+fn a_dead_member_leaves_the_group_after_six_seconds() {
+    let config = config(&Settings::plaintext("127.0.0.1:1"), "readers");
+    assert_eq!(config.get("session.timeout.ms"), Some("6000"));
 }

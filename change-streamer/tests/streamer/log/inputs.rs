@@ -1,6 +1,5 @@
 //! Ladders and corrections in the log, messages that cannot be read, another topic, another stream.
 
-use tally_adapters::kafka;
 use tally_change_streamer::{self as streamer, LogPorts};
 use tally_core::changes::{Amend, Correction, LossNumber};
 use tally_core::fault::Fault as Refusal;
@@ -201,17 +200,8 @@ async fn a_stream_and_a_topic_that_are_not_there_at_the_start_are_waited_for_by_
         reader: Arc::new(broker.reader("test", TOPIC)),
         join: Arc::new(move || Ok(Box::new(joining.join("fold", TOPIC)))),
     };
-    let config = streamer::Config {
-        table_prefix: String::new(),
-        shards: None,
-        cache: None,
-        kafka: kafka::Settings::plaintext(""),
-        topic: TOPIC.to_owned(),
-        role: streamer::Role::Both,
-        rules: streamer::Rules::default(),
-        regions: None,
-    };
-    let app = streamer::App::with_ports(config, streamer::Ports::over(&store.repeating(1), log));
+    let ports = streamer::Ports::over(&store.repeating(1), log);
+    let app = streamer::App::with_ports(streamer::Settings::default(), ports);
     let running = Running::start(app, Host::new("a").with_clock(clock).with_chance(Chance::seeded(1)));
     waits(&running, "tables", &["table likes has no stream"]).await;
     stream(json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"})).await;

@@ -78,11 +78,7 @@ impl Apps<'_> {
             ..streamer::Rules::default()
         };
         let (regions, topics) = self.regions().unzip();
-        let config = streamer::Config {
-            role: self.part,
-            regions,
-            ..streamer::Config::plain("", Some(self.profile.shards), rules)
-        };
+        let settings = streamer::Settings { shards: Some(self.profile.shards), role: self.part, rules, regions };
         let (broker, gate, chance) = (self.process.world.broker.clone(), self.process.log.clone(), self.chance.fork());
         let rewriter = self.rewriter();
         let join = move || {
@@ -102,7 +98,7 @@ impl Apps<'_> {
             regions: topics,
             ..streamer::Ports::over(self.connection, log)
         };
-        streamer::App::with_ports(config, ports)
+        streamer::App::with_ports(settings, ports)
     }
 
     /// What a streamer publishes, and reads of another Region.
@@ -232,12 +228,12 @@ impl Apps<'_> {
             force: true,
             ..recount::Rules::default()
         };
-        let config = recount::Config::plain("", Some(self.profile.shards), recount::Scope::Watch, rules);
         let log = recount::LogPorts {
             topic: CHANGES.to_owned(),
             reader: self.reader(CHANGES),
             producer: Arc::new(self.producer()),
         };
-        recount::App::with_ports(config, recount::Ports::over(self.connection, log))
+        let ports = recount::Ports::over(self.connection, log);
+        recount::App::with_ports(Some(self.profile.shards), recount::Scope::Watch, rules, ports)
     }
 }
