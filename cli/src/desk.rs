@@ -68,7 +68,7 @@ pub(crate) struct Desk {
     pub(crate) changes_topic: String,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
-    patience: Duration,
+    pub(crate) patience: Duration,
     /// Never requested: what is interrupted ends as in a crash, and every write is safe to repeat.
     pub(crate) stop: Stop,
 }
