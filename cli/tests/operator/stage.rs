@@ -149,7 +149,7 @@ impl Stage {
     /// Has one more stream shard, which is in the log up to so long ago.
     pub(crate) async fn unread_for(&self, span: Duration) {
         let label = dynamodb::Streams::new(&self.connection).info().await.unwrap().label;
-        let shard = StreamShard::new(&label, &"shardId-late".into());
+        let shard = StreamShard::new(&label, &format!("shardId-late-{}", span.as_secs()).as_str().into());
         self.changes.begin(&shard, None, Fed { to: None, at: self.clock.now().minus(span) }).await.unwrap();
     }
 
