@@ -288,7 +288,8 @@ async fn a_like_that_waits_in_kafka_is_waited_for_before_its_user_is_erased() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_imported_once_and_what_is_no_event_is_said() {
     let stage = Stage::set().await;
-    let file = File::of("likes.ndjson", &format!("{EVENTS}nonsense\n"));
+    // A name that would move a terminal's cursor.
+    let file = File::of("likes\u{1b}[2J.ndjson", &format!("{EVENTS}nonsense\n"));
     for sent in [2, 2] {
         let said = made(&stage, &["import", file.name()]).await;
         assert_eq!(said.code, Some(1), "{said:?}");
@@ -296,9 +297,12 @@ async fn a_file_is_imported_once_and_what_is_no_event_is_said() {
             said.out.contains("2 events sent of 3 lines, lines that are no events: 1 (1 not_json), kept in "),
             "{said:?}"
         );
+        assert!(!format!("{}{}", said.out, said.err).contains('\u{1b}'), "{said:?}");
         let logs = stage.reader("likes").logs().await.unwrap();
         assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), sent);
     }
+    let missing = stage.tally(&["import", "/nowhere/\u{1b}[2J"]).await;
+    assert!(missing.err.contains("cannot open `/nowhere/\\u{1b}[2J`"), "{missing:?}");
     for ending in ["progress", "rejected"] {
         std::fs::remove_file(format!("{}.{ending}", file.name())).unwrap();
     }
