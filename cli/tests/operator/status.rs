@@ -272,7 +272,10 @@ async fn the_doctor_lists_everything_it_can_where_stream_and_configuration_are_m
     };
     assert!(found("tables").starts_with("bad cannot use the tables"), "{said:?}");
     assert!(found("likes: form").starts_with("bad table likes has no stream"), "{said:?}");
-    assert!(found("configuration").starts_with("bad there is none"), "{said:?}");
+    assert!(
+        found("configuration").starts_with("bad the checkpoints table has no `config`: no service has started yet"),
+        "{said:?}"
+    );
     assert!(found("likes: stream").starts_with("unknown table likes has no stream"), "{said:?}");
     assert!(found("clocks").starts_with("unknown "), "{said:?}");
     assert!(found("recounts: permission").starts_with("good "), "{said:?}");
