@@ -361,7 +361,7 @@ async fn a_dry_import_names_the_columns_that_it_ignores_and_the_times_that_it_fo
         "columns that are ignored: created_at",
         "times: from 2020-01-01 00:00:00 to 2021-01-01 00:00:00",
         "events that state no time: 1, ",
-        "lines that are no events: 1 (1 old_timestamp)",
+        "lines that are no events: 1 (1 old_timestamp)\nline 4: old_timestamp: 1700000000 milliseconds are 1970-01-20",
         "send 3 events of 5 lines to `likes`",
     ] {
         assert!(dry.out.contains(said), "{said}: {dry:?}");
