@@ -52,7 +52,7 @@ impl Answer for Changed {
     fn table(&self) -> String {
         let mut lines: Vec<String> = self.found.iter().chain(&self.plan).map(|line| plain(line)).collect();
         match &self.outcome {
-            Some(outcome) => lines.push(outcome.clone()),
+            Some(outcome) => lines.extend(outcome.lines().map(plain)),
             None if self.plan.is_empty() => lines.push("nothing to do".to_owned()),
             None => lines.push("nothing was changed: say --yes and --why to do it".to_owned()),
         }

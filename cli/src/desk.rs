@@ -12,6 +12,7 @@ use tally_adapters::{dynamodb, kafka};
 use tally_consumer::{group_of, letters_of, replay_group};
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
+use tally_core::ports::Outcome;
 use tally_service::{Chance, Clock, Host, Stop, StoreArgs, parse_duration};
 
 use crate::ended::Usage;
@@ -68,7 +69,7 @@ pub(crate) struct Desk {
     pub(crate) changes_topic: String,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
-    patience: Duration,
+    pub(crate) patience: Duration,
     /// Never requested: what is interrupted ends as in a crash, and every write is safe to repeat.
     pub(crate) stop: Stop,
 }
@@ -79,7 +80,7 @@ impl Desk {
     pub(crate) async fn open(of: Where) -> anyhow::Result<Self> {
         let (desk, is_lost) = Box::pin(Self::open_unconfigured(of)).await?;
         if is_lost {
-            bail!(unconfigured());
+            return Err(unconfigured(&desk).await);
         }
         Ok(desk)
     }
@@ -95,7 +96,8 @@ impl Desk {
             return Err(unusable(&desk.connection, fault).await);
         }
         let deployed = deployed(&desk.checkpoints).await?;
-        desk.shards = deployed.or(told).ok_or_else(unconfigured)?;
+        let Some(shards) = deployed.or(told) else { return Err(unconfigured(&desk).await) };
+        desk.shards = shards;
         if let Some(told) = told.filter(|told| *told != desk.shards) {
             bail!(Fault::Fatal(format!("--shards is {told}, but this deployment was created with {}", desk.shards)));
         }
@@ -220,7 +222,7 @@ pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) ->
     let quoted = |prefix: &String| if prefix.is_empty() { "none".to_owned() } else { format!("`{prefix}`") };
     let known: Vec<String> = known.iter().map(quoted).collect();
     let hint = match known.as_slice() {
-        [] => "no deployment is there: is it another AWS_REGION or account".to_owned(),
+        [] => "no deployment is there: tally prepare creates one, or is it another AWS_REGION or account".to_owned(),
         prefixes => format!("deployments are there with the table prefix {}", prefixes.join(", ")),
     };
     // A service waits for them, and a person is told.
@@ -228,9 +230,21 @@ pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) ->
         .context(format!("there are no {}; {hint}", tables_of(connection)))
 }
 
-fn unconfigured() -> Fault {
-    let hint = "no service has started, or it is lost: tally adopt tables --shards N";
-    Fault::Fatal(format!("the checkpoints table has no `config`: {hint}"))
+/// Why there is no configuration, and what to do about it.
+pub(crate) async fn unconfigured(desk: &Desk) -> anyhow::Error {
+    let why = match is_empty(desk).await {
+        Ok(true) => "no service has started yet: tally prepare prints the lines that start them",
+        Ok(false) => "it is lost, since other tables have items: tally adopt tables --shards N",
+        Err(fault) => return anyhow::Error::from(fault).context("cannot tell whether the configuration is lost"),
+    };
+    Fault::Fatal(format!("the checkpoints table has no `config`: {why}")).into()
+}
+
+/// Whether there are neither rows nor counters.
+async fn is_empty(desk: &Desk) -> Outcome<bool> {
+    let whole = dynamodb::Segment { index: 0, of: 1 };
+    let (rows, counters) = (desk.rows.scan(whole, None).await?, desk.counters.scan(whole, None).await?);
+    Ok(rows.items.is_empty() && rows.next.is_none() && counters.items.is_empty() && counters.next.is_none())
 }
 
 /// How many shards the deployment was created with; none where its configuration is lost.

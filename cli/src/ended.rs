@@ -5,6 +5,7 @@ use tally_core::format::UnknownFormat;
 use tally_service::Invalid;
 
 use crate::health::{CONFIGURATION, FOUND_SOMETHING, UNAVAILABLE};
+use crate::said::plain;
 
 /// The command line fits no verb, beyond what its parser sees (`EX_USAGE` of clap).
 const USAGE: u8 = 2;
@@ -39,9 +40,9 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
     FOUND_SOMETHING
 }
 
-/// The error and its causes in one line.
+/// The error and its causes in one line, without control characters: a file's name may have some.
 pub(crate) fn line(error: &anyhow::Error) -> String {
-    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
+    plain(&format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
@@ -68,5 +69,6 @@ mod tests {
     fn an_error_is_one_line_whatever_it_says() {
         let error = anyhow!("two\n  lines").context("cannot look");
         assert_eq!(line(&error), "cannot look: two lines");
+        assert_eq!(line(&anyhow!("cannot open \u{1b}[2Jlikes")), "cannot open \\u{1b}[2Jlikes");
     }
 }

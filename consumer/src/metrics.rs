@@ -38,6 +38,8 @@ table! {
         "Events that lie in another partition than their key says.";
     BAD_REGIONS: Counter Count "tally_consumer_bad_regions_total" [],
         "Events that state something as their region that is none; they are taken without one.";
+    OLD_TIMES: Counter Count "tally_consumer_old_times_total" [],
+        "Events whose time is before the year 2000, most likely seconds in place of milliseconds; they are taken with it.";
     DEAD_LETTERS: Counter Count "tally_consumer_dead_letters_total" [REASON],
         "Dead letters acknowledged, by reason.";
     DEAD_LETTER_RETRIES: Counter Count "tally_consumer_dead_letter_retries_total" [CLASS],
@@ -86,6 +88,10 @@ pub(crate) fn bad_regions(count: u64) {
     if count > 0 {
         BAD_REGIONS.counter(&[]).increment(count);
     }
+}
+
+pub(crate) fn old_time() {
+    OLD_TIMES.counter(&[]).increment(1);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; offsets stay far below 2^53")]

@@ -375,14 +375,16 @@ impl Relay {
 }
 
 impl Feed {
-    /// Whether what is fed by now is worth storing. The time alone is stored seldom: a take-over needs no exact one.
+    /// Whether what is fed by now is worth storing.
     fn wants_storing(&self, fed: Fed) -> bool {
-        const TIME_ALONE: Duration = Duration::from_secs(30);
-        fed.to > self.stored.to || fed.at.since(self.stored.at) >= TIME_ALONE
+        fed.to > self.stored.to || fed.at.since(self.stored.at) >= Fed::TIME_ALONE
     }
 }
 
 impl Fed {
+    /// How far the time comes before it is stored without a record. It is stored seldom: a take-over needs no exact one.
+    pub const TIME_ALONE: Duration = Duration::from_secs(30);
+
     fn later(self, other: Self) -> Self {
         Self { to: self.to.max(other.to), at: self.at.max(other.at) }
     }

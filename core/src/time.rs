@@ -13,6 +13,8 @@ pub struct UnixMillis(pub u64);
 impl UnixMillis {
     /// The last millisecond of the year 9999: beyond it a timestamp is a unit mistaken, not a date.
     pub const MAX: Self = Self(253_402_300_799_999);
+    /// The first millisecond of the year 2000. A producer that states an earlier time most likely means seconds.
+    pub const YEAR_2000: Self = Self(946_684_800_000);
 
     /// How long ago `earlier` was; zero when it lies ahead, since two machines' clocks never quite agree.
     pub fn since(self, earlier: Self) -> Duration {

@@ -221,7 +221,7 @@ impl tally_service::App for App {
             clock: host.clock(),
             tops: self.boards.map(|boards| follow_boards(boards, self.blocks, &host)),
         });
-        let writes = api.writer.is_some();
+        let writes = api.writer.is_some() && !matches!(gates.writes.guard, Guard::Shut);
         let front = front(api, gates, self.own);
 
         if let Some(topics) = self.partitions {

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
+use axum::middleware::from_fn;
 use clap::{CommandFactory, Parser};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::http::same_site;
 use crate::metrics::{self, Catalogue};
 use crate::telemetry::Level;
 use crate::{
@@ -155,7 +157,10 @@ impl Process {
         let Listen::At(address) = self.admin else { return Ok(()) };
         let listener = http::bind("admin-listen", address).await?;
         tracing::info!(address = %listener.local_addr()?, "admin listening");
-        let routes = admin::routes(host.readiness().clone(), exposition, self.level.clone(), own);
+        let mut routes = admin::routes(host.readiness().clone(), exposition, self.level.clone(), own);
+        if address.ip().is_loopback() {
+            routes = routes.layer(from_fn(same_site::alone));
+        }
         host.spawn(Stage::Support, "admin", Server::new(listener, routes, Limits::default()));
         Ok(())
     }

@@ -100,7 +100,7 @@ async fn a_process_serves_the_admin_routes_and_its_own() {
 async fn the_log_level_can_be_changed_at_run_time_but_not_by_a_web_page() {
     let (service, address) = ready(&[]).await;
     let put = async |level: &str, headers: &str| {
-        let headers = format!("host: x\r\n{headers}");
+        let headers = format!("host: 127.0.0.1\r\n{headers}");
         let answer = send(&address, "PUT /log-level", &headers, level).await.expect("an answer");
         (answer.status, answer.body)
     };
@@ -333,6 +333,18 @@ async fn a_client_that_never_finishes_its_headers_is_dropped_and_delays_no_other
     let mut slow = TcpStream::connect(&address).await.unwrap();
     slow.write_all(b"GET /livez HTTP/1.1\r\n").await.unwrap();
     assert_eq!(answer(&address, "/livez").await.0, 200);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_admin_listener_on_loopback_refuses_a_name_that_may_be_another_sites() {
+    let (service, address) = ready(&[]).await;
+    for (host, status) in [("evil.example:9091", 403), ("localhost:9091", 200), ("[::1]:9091", 200)] {
+        for line in ["GET /metrics", "GET /greeting", "PUT /log-level"] {
+            let answer = send(&address, line, &format!("host: {host}\r\n"), "info").await.expect("an answer");
+            assert_eq!(answer.status, status, "{line} of {host}: {answer:?}");
+        }
+    }
     service.stop().await.unwrap();
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use tally_adapters::kafka;
+use tally_batch_recount::Calls;
 
 use self::letters::{Wanted, list};
 pub(super) use self::letters::{each, left};
@@ -108,6 +109,7 @@ impl ReplayArgs {
         let is_all = wanted.is_all();
         let mut replay = Replay {
             reader: Arc::new(desk.reader(&desk.dead_letter_topic)?),
+            calls: Calls::new(None, desk.host().patience(), desk.stop.clone()),
             transactions: Arc::new(kafka::Transactions::new(desk.kafka()?, &desk.replays())),
             deployment: desk.deployment()?.to_owned(),
             topic: desk.topic.clone(),

@@ -9,7 +9,7 @@ use tally_core::fault::Fault;
 use tally_core::ports::{ChangeStream, Outcome, TopicReader};
 use tally_service::parse_duration;
 
-use crate::desk::{Desk, Where, deployed, unusable};
+use crate::desk::{Desk, Where, deployed, unconfigured, unusable};
 use crate::ended;
 use crate::said::{Answer, Table, ago};
 
@@ -139,10 +139,7 @@ async fn tables(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
 async fn configuration(desk: &Desk, points: &mut Points) {
     match deployed(&desk.checkpoints).await {
         Ok(Some(shards)) => points.add("configuration", Verdict::Good, format!("{shards} shards a post")),
-        Ok(None) => {
-            let detail = "there is none: no service has started, or it is lost: tally adopt tables --shards N";
-            points.add("configuration", Verdict::Bad, detail);
-        }
+        Ok(None) => points.add("configuration", Verdict::Bad, ended::line(&unconfigured(desk).await)),
         Err(error) => points.add("configuration", Verdict::Bad, ended::line(&error)),
     }
 }

@@ -1,6 +1,7 @@
 //! `tally user erase` and `tally post erase`: what takes members out is produced, so that rows, counts and followers agree.
 
 mod erasing;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use tally_core::time::UnixMillis;
 
 pub(crate) use self::erasing::Subject;
 use self::erasing::{Erased, Erasing, sets};
+use self::waiting::Waiting;
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
@@ -31,8 +33,9 @@ const SHOWN: Duration = Duration::from_secs(10);
 pub(crate) enum UserVerb {
     /// Takes users out of every set that has users as members, likes and retweets among them: reads the whole table once
     ///
-    /// Exits with 1 where members are left that no action takes out. Backups, the topic's retention, dead letters and logs keep
-    /// what they have for their time.
+    /// It waits first until everything that is in the topics by now is in the rows, and erases nothing if that takes longer than
+    /// --patience. What users do after that is not erased: stop it before. Exits with 1 where members are left that no action
+    /// takes out. Backups, the topic's retention, dead letters and logs keep what they have for their time.
     Erase {
         /// The users
         #[arg(value_name = "ID")]
@@ -79,7 +82,8 @@ impl UserVerb {
 }
 
 impl What {
-    /// A dry run reads the tables and says what would be erased. With `--yes` they are read once, and what is found is erased.
+    /// A dry run reads the tables and says what would be erased. With `--yes` they are read once, behind what waits in the topics,
+    /// and what is found is erased.
     pub(crate) async fn erase(self, subject: Subject, command: &'static str, form: Form) -> anyhow::Result<u8> {
         let Self { counter, read_units_per_second, writing, of } = self;
         let desk = Desk::open(of).await?;
@@ -93,6 +97,7 @@ impl What {
             subject,
             topic: desk.topic.clone(),
         };
+        let waiting = Waiting::look(&desk, &erasing.sets).await?;
         let named = named(&erasing.subject);
         let (mut plan, mut found, mut is_left) = (Vec::new(), Vec::new(), false);
         if writing.yes {
@@ -101,12 +106,14 @@ impl What {
             let would = run(&desk, &erasing, None).await?;
             is_left = !would.left.is_empty();
             found = came_to(&would, &erasing.subject, desk.clock.now());
+            found.extend(waiting.lines());
             if would.found > 0 {
                 let members = counted(would.found, "member");
                 plan.push(format!("take {members} out of the sets of {named}, by events to `{}`", desk.topic));
             }
         }
         let changed = writing.carry_out(&desk, command, plan, async || {
+            waiting.until_over(&desk).await?;
             let producer = kafka::Producer::new(kafka).context("cannot set up a producer")?;
             let erased = run(&desk, &erasing, Some(&producer)).await?;
             is_left = !erased.left.is_empty();

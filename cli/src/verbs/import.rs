@@ -60,6 +60,9 @@ impl Args {
             let mut import = open(settings).await?;
             let ended = import.run(&desk.stop).await;
             is_whole = import.place.rejected() == 0;
+            if found.is_empty() {
+                found = import.first_refused();
+            }
             ended.with_context(|| import.said())?;
             Ok(import.said())
         });

@@ -231,11 +231,13 @@ async fn what_is_erased_is_produced_and_no_row_is_touched() {
         said.out.contains("3 rows read, 2 members found\nusers in the table: 1 of 1\n2 events produced"),
         "{said:?}"
     );
+    stage.catch_up().await;
     let said = made(&stage, &["post", "erase", "p"]).await;
     assert!(said.code == Some(0) && said.out.contains("2 events produced"), "{said:?}");
     let logs = stage.reader("likes").logs().await.unwrap();
     assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), 4);
     assert_eq!(stage.everything().await["likes"], rows);
+    stage.catch_up().await;
     let none = stage.tally(&["user", "erase", "stranger"]).await;
     assert!(none.out.ends_with("users in the table: 0 of 1\nnothing to do\n"), "{none:?}");
     // Many users are read from a file, in one pass.
@@ -253,9 +255,41 @@ async fn what_is_erased_is_produced_and_no_row_is_touched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_like_that_waits_in_kafka_is_waited_for_before_its_user_is_erased() {
+    let stage = Stage::set().await;
+    stage.say("likes", 0, br#"{"post_id":"p","user_id":"u","action":"like"}"#, &[], std::time::Duration::ZERO).await;
+    let before = stage.everything().await;
+    let waits = "likes/0: 1 record not in the rows yet";
+    let dry = stage.tally(&["user", "erase", "u"]).await;
+    assert!(dry.code == Some(0) && dry.out.contains(waits), "{dry:?}");
+    let said = made(&stage, &["user", "erase", "u", "--patience", "1s"]).await;
+    let why = format!("nothing was erased: likes that wait in Kafka would come back: {waits}");
+    assert!(said.code == Some(1) && said.err.contains(&why), "{said:?}");
+    stage.know(|topic| topic.is_paused = true).await;
+    let said = made(&stage, &["user", "erase", "u"]).await;
+    assert!(said.code == Some(1) && said.err.contains(&format!("{why}: paused, tally resume consumer")), "{said:?}");
+    for what in ["likes", "likes in kafka"] {
+        assert_eq!(stage.everything().await[what], before[what]);
+    }
+    stage.know(|topic| topic.is_paused = false).await;
+    let line = [&["user", "erase", "u"], &YES[..]].concat();
+    let erasing = Process::start("erase", &mut stage.command(&line)).unwrap();
+    erasing.says("waiting for the consumers").await;
+    let like = json!({"pk": "p#2", "user_id": "u", "post_id": "p", "liked_at": 5});
+    stage.store().put("likes", &like).await;
+    stage.come_to(0, 1, stage.clock.now()).await;
+    eventually("the like is found", async || {
+        let logs = stage.reader("likes").logs().await.unwrap();
+        logs.iter().map(|(_, log)| log.end.0).sum::<u64>() == 2
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_imported_once_and_what_is_no_event_is_said() {
     let stage = Stage::set().await;
-    let file = File::of("likes.ndjson", &format!("{EVENTS}nonsense\n"));
+    // A name that would move a terminal's cursor.
+    let file = File::of("likes\u{1b}[2J.ndjson", &format!("{EVENTS}nonsense\n"));
     for sent in [2, 2] {
         let said = made(&stage, &["import", file.name()]).await;
         assert_eq!(said.code, Some(1), "{said:?}");
@@ -263,9 +297,12 @@ async fn a_file_is_imported_once_and_what_is_no_event_is_said() {
             said.out.contains("2 events sent of 3 lines, lines that are no events: 1 (1 not_json), kept in "),
             "{said:?}"
         );
+        assert!(!format!("{}{}", said.out, said.err).contains('\u{1b}'), "{said:?}");
         let logs = stage.reader("likes").logs().await.unwrap();
         assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), sent);
     }
+    let missing = stage.tally(&["import", "/nowhere/\u{1b}[2J"]).await;
+    assert!(missing.err.contains("cannot open `/nowhere/\\u{1b}[2J`"), "{missing:?}");
     for ending in ["progress", "rejected"] {
         std::fs::remove_file(format!("{}.{ending}", file.name())).unwrap();
     }
@@ -324,7 +361,7 @@ async fn a_dry_import_names_the_columns_that_it_ignores_and_the_times_that_it_fo
         "columns that are ignored: created_at",
         "times: from 2020-01-01 00:00:00 to 2021-01-01 00:00:00",
         "events that state no time: 1, ",
-        "lines that are no events: 1 (1 old_timestamp)",
+        "lines that are no events: 1 (1 old_timestamp)\nline 4: old_timestamp: 1700000000 milliseconds are 1970-01-20",
         "send 3 events of 5 lines to `likes`",
     ] {
         assert!(dry.out.contains(said), "{said}: {dry:?}");

@@ -77,8 +77,21 @@ async fn a_format_that_is_not_known_and_a_configuration_that_is_lost_are_refused
     }
     stage.store().delete("checkpoints", &json!({"id": "config"})).await;
     let said = stage.tally(&["status"]).await;
-    assert!(is_one_line(&said) && said.err.contains("has no `config`"), "{said:?}");
+    assert!(is_one_line(&said) && said.err.contains("has no `config`: no service has started yet"), "{said:?}");
     assert_eq!(said.code, Some(78), "{said:?}");
+    stage.store().put("likes", &json!({"pk": "p#1", "user_id": "u", "liked_at": 5})).await;
+    let said = stage.tally(&["status"]).await;
+    assert!(
+        is_one_line(&said) && said.err.contains("it is lost, since other tables have items: tally adopt"),
+        "{said:?}"
+    );
+    assert_eq!(said.code, Some(78), "{said:?}");
+    for table in ["likes", "like_counts", "checkpoints", "recounts"] {
+        stage.store().call("DeleteTable", json!({"TableName": table})).await;
+    }
+    let said = stage.tally(&["status"]).await;
+    let why = "there are no tables without a prefix in us-east-1; no deployment is there: tally prepare creates one, ";
+    assert!(said.code == Some(78) && is_one_line(&said) && said.err.contains(why), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

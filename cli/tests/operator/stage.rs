@@ -78,9 +78,7 @@ impl Stage {
         let begins = logs.iter().map(|(_, log)| log.end).collect();
         let topic = Topic::first(logs[0].1.topic.clone(), begins);
         stage.claims.begin_topic("likes", &topic).await.unwrap();
-        for (index, (_, log)) in (0..).zip(logs) {
-            stage.come_to(index, log.end.0, stage.clock.now()).await;
-        }
+        stage.catch_up().await;
         stage
     }
 
@@ -106,6 +104,13 @@ impl Stage {
         let kept = claim.kept.unwrap_or(Kept::first(&self.topic().await, Offset(0)));
         let kept = Kept { safe_at: Some(safe_at), ..kept.come_to([Offset(safe); 2], None, self.clock.now(), DAY) };
         assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
+    }
+
+    /// Has everything in the topic be in the rows.
+    pub(crate) async fn catch_up(&self) {
+        for (partition, log) in self.reader("likes").logs().await.unwrap() {
+            self.come_to(partition.index, log.end.0, self.clock.now()).await;
+        }
     }
 
     pub(crate) async fn kept(&self, index: u32) -> Kept {
@@ -144,7 +149,7 @@ impl Stage {
     /// Has one more stream shard, which is in the log up to so long ago.
     pub(crate) async fn unread_for(&self, span: Duration) {
         let label = dynamodb::Streams::new(&self.connection).info().await.unwrap().label;
-        let shard = StreamShard::new(&label, &"shardId-late".into());
+        let shard = StreamShard::new(&label, &format!("shardId-late-{}", span.as_secs()).as_str().into());
         self.changes.begin(&shard, None, Fed { to: None, at: self.clock.now().minus(span) }).await.unwrap();
     }
 

@@ -47,6 +47,23 @@ async fn a_healthy_deployment_is_0() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_quiet_stream_is_not_late_and_a_dead_change_streamer_is() {
+    let stage = Stage::set().await;
+    // The time of a stream shard that nothing is written to is stored every 30 s.
+    stage.unread_for(Duration::from_secs(42)).await;
+    let said = stage.tally(&["status", "--late", "30s"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let dead = Standing { as_of: Some(stage.clock.now().minus(Duration::from_secs(42))), ..Standing::default() };
+    stage.stand(0, 2, dead).await;
+    let said = stage.tally(&["status", "--late", "30s"]).await;
+    assert!(said.code == Some(1) && said.out.contains("counts are late"), "{said:?}");
+    assert!(!said.out.contains("changes are late"), "{said:?}");
+    stage.unread_for(Duration::from_secs(95)).await;
+    let said = stage.tally(&["status", "--late", "30s"]).await;
+    assert!(said.out.contains("changes are late"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_is_dead_for_40_seconds_is_named_with_and_without_kafka() {
     let stage = Stage::set().await;
     stage.come_to(0, 0, stage.clock.now().minus(Duration::from_secs(40))).await;
@@ -168,7 +185,7 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
         "{said:?}"
     );
     assert_eq!(detail("rows are late"), "likes/1: complete up to 60 min ago, lag 1", "{said:?}");
-    assert!(detail("changes are late").contains("shardId-late for 60 min, read by no process"), "{said:?}");
+    assert!(detail("changes are late").contains("shardId-late-3600 for 60 min, read by no process"), "{said:?}");
     assert_eq!(detail("counts are late"), "partitions 1 of 2: 1 for 60 min", "{said:?}");
     assert!(detail("loss open").contains(": trimmed: shardId-7, "), "{said:?}");
     assert!(detail("drift left").ends_with("2 withheld, 2 left"), "{said:?}");
@@ -255,7 +272,10 @@ async fn the_doctor_lists_everything_it_can_where_stream_and_configuration_are_m
     };
     assert!(found("tables").starts_with("bad cannot use the tables"), "{said:?}");
     assert!(found("likes: form").starts_with("bad table likes has no stream"), "{said:?}");
-    assert!(found("configuration").starts_with("bad there is none"), "{said:?}");
+    assert!(
+        found("configuration").starts_with("bad the checkpoints table has no `config`: no service has started yet"),
+        "{said:?}"
+    );
     assert!(found("likes: stream").starts_with("unknown table likes has no stream"), "{said:?}");
     assert!(found("clocks").starts_with("unknown "), "{said:?}");
     assert!(found("recounts: permission").starts_with("good "), "{said:?}");

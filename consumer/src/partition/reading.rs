@@ -8,7 +8,8 @@ use tally_core::event::{Deed, Event, Rejection, decode};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Record, Records};
 use tally_core::register::{Effect, Progress};
-use tally_core::topic::Offset;
+use tally_core::time::UnixMillis;
+use tally_core::topic::{Offset, Partition};
 
 use super::Held;
 use super::runs::Runs;
@@ -31,6 +32,8 @@ pub(super) struct Reading {
     waits: bool,
     /// How often in a row they could not be read.
     tries: u32,
+    /// It was said that there are events whose times are most likely in seconds.
+    told_of_old_times: bool,
 }
 
 impl Reading {
@@ -45,6 +48,7 @@ impl Reading {
             unknown: BTreeSet::new(),
             waits: false,
             tries: 0,
+            told_of_old_times: false,
         }
     }
 }
@@ -54,6 +58,16 @@ impl Reading {
 struct Misrouted {
     events: u64,
     last: Option<Offset>,
+}
+
+/// Its user and its post are what counts, so it is taken: a wrong time changes no count.
+fn warn_of_old_time(event: &Event<'_>, partition: &Partition, offset: Offset) {
+    let (at, date, subject) = (event.at.0, event.at.date(), event.subject());
+    tracing::warn!(
+        %partition, %offset, subject, at,
+        "an event says that it happened at {date}: `ts` is in milliseconds since 1970, and this is most likely seconds; it is \
+         taken as it is, and further ones are only counted"
+    );
 }
 
 impl Held {
@@ -113,6 +127,12 @@ impl Held {
             }
             Ok(event) => {
                 metrics::bad_regions(u64::from(event.has_bad_region()));
+                if event.at < UnixMillis::YEAR_2000 {
+                    metrics::old_time();
+                    if !std::mem::replace(&mut self.reading.told_of_old_times, true) {
+                        warn_of_old_time(&event, self.log.partition(), offset);
+                    }
+                }
                 match Effect::of(&event, &self.topic, self.log.partition(), offset, self.shared.shards) {
                     Effect::Write(write) => {
                         if !write.version.is_routed() {

@@ -372,3 +372,14 @@ async fn an_instance_that_does_not_answer_is_waited_for() {
     assert!(said["dependency"] == "tables" && said["error"].as_str().unwrap().contains("AWS credentials"), "{said}");
     assert_eq!(process.end().await, Some(0));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_start_says_whether_writes_are_taken() {
+    let tables = Tables::start().await;
+    for (opened, taken) in [(&[][..], false), (&["--open-writes"][..], true)] {
+        let mut process = Process::launch(&tables, &[&["--brokers", "127.0.0.1:1"], opened].concat());
+        eventually("it listens", async || process.said("listening").is_some()).await;
+        assert_eq!(process.said("listening").unwrap()["writes"], taken, "{opened:?}");
+        assert_eq!(process.end().await, Some(0));
+    }
+}

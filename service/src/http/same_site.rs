@@ -3,7 +3,10 @@
 
 use std::net::IpAddr;
 
-use axum::http::{HeaderMap, header};
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 
 /// Accepts a request whose host is certain to be this machine and which, if a web page sent it, comes from a page of that
 /// same host. Programs send no `Origin`, and those of HTTP/1.0 no `Host` either; every browser sends a host.
@@ -20,6 +23,14 @@ pub fn check(headers: &HeaderMap) -> Result<(), &'static str> {
     let origin = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
     let same = origin.zip(host).is_some_and(|(origin, host)| origin.eq_ignore_ascii_case(host));
     same.then_some(()).ok_or("the request comes from another site")
+}
+
+/// Answers 403 to what [`check`] refuses.
+pub async fn alone(request: Request, next: Next) -> Response {
+    match check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
+    }
 }
 
 /// Whether `host` is an address, or a name for loopback that no name server is asked about.

@@ -163,7 +163,7 @@ pub(super) async fn list(
 ) -> anyhow::Result<Letters> {
     let mut found = Letters::default();
     let logs = reader.logs().await.context("cannot look at the dead letters")?;
-    let known = put_back_of(reader, &logs, deployment, topic).await?;
+    let known = put_back_of(reader, &logs, deployment, topic).await.context("cannot read receipts")?;
     for (partition, log) in logs {
         let note = |record: Record<'_>| {
             let Some(letter) = letter(record).filter(|letter| wanted.has(letter)) else { return };
@@ -239,15 +239,15 @@ pub(super) async fn put_back_of(
     logs: &[(Partition, Log)],
     deployment: &str,
     topic: &str,
-) -> anyhow::Result<Identities> {
+) -> Outcome<Identities> {
     let mut known = Identities::default();
     for (partition, log) in logs {
         let mut read = Ok(());
         let note = |record: Record<'_>| match put_back(record, deployment, topic) {
             Ok(of) => of.into_iter().for_each(|each| known.insert(each)),
-            Err(error) => read = Err(error),
+            Err(fault) => read = Err(fault),
         };
-        each(reader, partition, log.start, log.end, note).await.context("cannot read receipts")?;
+        each(reader, partition, log.start, log.end, note).await?;
         read?;
     }
     Ok(known)

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tally_consumer::letter::Letter;
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, Record};
 
 /// The deployment whose records were put back.
@@ -69,13 +70,15 @@ pub(in crate::verbs) fn letter(record: Record<'_>) -> Option<Letter<'_>> {
 ///
 /// # Errors
 /// It is a receipt of them, and cannot be read.
-pub(in crate::verbs) fn put_back(record: Record<'_>, deployment: &str, topic: &str) -> anyhow::Result<Vec<Identity>> {
+pub(in crate::verbs) fn put_back(record: Record<'_>, deployment: &str, topic: &str) -> Outcome<Vec<Identity>> {
     let is = |name, wanted: &str| record.header(name) == Some(wanted.as_bytes());
     if !is(DEPLOYMENT, deployment) || !is(TOPIC, topic) {
         return Ok(Vec::new());
     }
-    let read = serde_json::from_slice(record.value.unwrap_or_default());
-    read.with_context(|| format!("the receipt at offset {} of the dead letters cannot be read", record.offset))
+    let unreadable = |error| {
+        Fault::Poison(format!("the receipt at offset {} of the dead letters cannot be read: {error}", record.offset))
+    };
+    serde_json::from_slice(record.value.unwrap_or_default()).map_err(unreadable)
 }
 
 #[cfg(test)]

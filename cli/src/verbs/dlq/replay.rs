@@ -4,15 +4,16 @@
 //! replay holds the records that it puts back and a receipt that names them; a replay reads the receipts before it sends, once
 //! it has taken over the name that all replays of the deployment write under (docs/adr/0184).
 
+use std::cell::Cell;
 use std::sync::Arc;
 
-use anyhow::Context;
+use tally_batch_recount::Calls;
 use tally_consumer::letter::Letter;
 use tally_core::definitions::Definitions;
 use tally_core::event::decode;
 use tally_core::ports::log::{Header, Outgoing};
-use tally_core::ports::{TopicReader, Transactions};
-use tally_core::topic::Partition;
+use tally_core::ports::{Outcome, TopicReader, Transactions};
+use tally_core::topic::{Log, Partition};
 
 use super::letters::{Wanted, put_back_of};
 use super::receipts::{Identities, Identity, letter, receipt, receipt_headers};
@@ -66,6 +67,8 @@ struct PutBack<'a> {
 pub(super) struct Replay {
     pub(super) reader: Arc<dyn TopicReader>,
     pub(super) transactions: Arc<dyn Transactions>,
+    /// How long Kafka is waited for.
+    pub(super) calls: Calls,
     pub(super) deployment: String,
     pub(super) topic: String,
     /// What is an event, of those said in the topic.
@@ -81,26 +84,28 @@ pub(super) struct Replay {
 impl Replay {
     /// Reads at most `limit` dead letters, and none that was written after it began, so that it ends even if every letter
     /// comes back. It continues where the last replay stopped, and sends nothing that another has sent, also where that one was
-    /// killed. A replay that is still running is ended by this one.
+    /// killed. A replay that is still running is ended by this one. Kafka is waited for.
     ///
     /// # Errors
     /// Letters cannot be read, or cannot be sent.
     pub(super) async fn run(&self, limit: usize) -> anyhow::Result<Replayed> {
         if !self.dry_run {
             // Behind this, receipts say all that was ever sent.
-            self.transactions.take_over().await.context("cannot begin to put dead letters back")?;
+            self.calls.persist("begin to put dead letters back", || self.transactions.take_over()).await?;
         }
-        let logs = self.reader.logs().await.context("cannot look at the dead letters")?;
-        let mut known = put_back_of(&*self.reader, &logs, &self.deployment, &self.topic).await?;
+        let logs = self.calls.persist("look at the dead letters", || self.reader.logs()).await?;
+        let mut known = self.calls.persist("read receipts", || self.put_back(&logs)).await?;
         let mut done = Replayed::default();
         let mut left = limit;
         for (partition, log) in logs {
-            let marked = self.reader.bookmark(&partition).await.context("cannot read how far the last replay was")?;
+            let marked = || self.reader.bookmark(&partition);
+            let marked = self.calls.persist("read how far the last replay was", marked).await?;
             let marked = marked.filter(|_| self.wanted.is_all());
             let mut at = marked.unwrap_or(log.start).max(log.start);
             let mut passed = None;
             while at < log.end && left > 0 {
-                let records = self.reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
+                let read = || self.reader.read(&partition, at, log.end);
+                let records = self.calls.persist("read dead letters", read).await?;
                 let Some(last) = records.iter().take(left).last().map(|record| record.offset) else { break };
                 let mut batch = Batch::default();
                 let letters = records.iter().take(left).filter_map(letter);
@@ -115,11 +120,17 @@ impl Replay {
                 if !self.dry_run && self.wanted.is_all() {
                     // The next replay begins with what this one has left out.
                     let at = passed.unwrap_or(at);
-                    self.reader.mark(&partition, at).await.context("cannot write down how far the replay is")?;
+                    let mark = || self.reader.mark(&partition, at);
+                    self.calls.persist("write down how far the replay is", mark).await?;
                 }
             }
         }
         Ok(done)
+    }
+
+    /// What was put back so far.
+    async fn put_back(&self, logs: &[(Partition, Log)]) -> Outcome<Identities> {
+        put_back_of(&*self.reader, logs, &self.deployment, &self.topic).await
     }
 
     /// Puts the record of `letter` into `batch` if it is to be sent. Whether it is left out: it adds to a sum, and that was not
@@ -178,6 +189,18 @@ impl Replay {
             headers: &headers,
         };
         let all: Vec<Outgoing<'_>> = back.chain([receipt]).collect();
-        self.transactions.write(&all).await.context("cannot put dead letters back")
+        let has_failed = Cell::new(false);
+        let write = || async {
+            if has_failed.replace(true) {
+                // It is not known whether the write before this one was carried out: then its receipt is there.
+                self.transactions.take_over().await?;
+                let known = self.put_back(&self.reader.logs().await?).await?;
+                if batch.of.iter().all(|of| known.has(*of)) {
+                    return Ok(());
+                }
+            }
+            self.transactions.write(&all).await
+        };
+        self.calls.persist("put dead letters back", write).await
     }
 }

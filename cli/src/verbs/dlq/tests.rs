@@ -6,6 +6,8 @@ use tally_core::ports::TopicReader;
 use tally_core::ports::log::{Outgoing, Records};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
+use tally_service::{Chance, Clock, Patience, Switch};
+use tally_testkit::BEGAN;
 
 use super::letters::{Letters, described};
 use super::receipts::receipt_headers;
@@ -23,6 +25,9 @@ async fn broker(values: &[&[u8]]) -> Broker {
     put_aside(&broker, "likes", values).await;
     broker
 }
+
+/// How long a replay waits for Kafka.
+const BRIEF: std::time::Duration = std::time::Duration::from_secs(60);
 
 const OURS: &str = "arn:ours";
 
@@ -47,6 +52,11 @@ fn replay(broker: &Broker) -> Replay {
     Replay {
         reader: Arc::new(broker.reader("replay", "likes.dlq")),
         transactions: Arc::new(broker.transactions("replay")),
+        calls: Calls::new(
+            None,
+            Patience::new(Clock::starting_at(BEGAN), Chance::seeded(1)).giving_up_after(Some(BRIEF)),
+            Switch::new().stop(),
+        ),
         deployment: OURS.to_owned(),
         topic: "likes".to_owned(),
         definitions: Definitions::likes_alone(),
@@ -179,7 +189,8 @@ async fn a_receipt_that_cannot_be_read_sends_nothing() {
     let headers = receipt_headers(OURS, "likes");
     let receipt = Outgoing { topic: "likes.dlq", partition: Some(0), key: None, value: Some(b"{"), headers: &headers };
     broker.write(receipt, UnixMillis(0)).unwrap();
-    let refused = replay(&broker).run(100).await.unwrap_err().to_string();
+    let refused = replay(&broker).run(100).await.unwrap_err();
+    let refused = format!("{refused:#}");
     assert!(refused.contains("receipt at offset 1"), "{refused}");
     assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 0);
 }

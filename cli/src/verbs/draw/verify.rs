@@ -26,6 +26,7 @@ use tally_core::topic::{Log, Offset, Partition};
 use tally_service::Clock;
 
 use super::judged::{Found, Place, Put, Sum, judged, told};
+use crate::health::say;
 use crate::verbs::dlq::{Identities, Identity, each, letter};
 
 /// How often what cannot be read is tried.
@@ -73,7 +74,7 @@ impl Draw {
             match self.verify().await {
                 Ok(found) => return found,
                 Err(fault) if fault.is_retryable() && left > 0 => {
-                    tracing::warn!(error = %fault, "cannot read; trying again");
+                    say(&format!("cannot read the log, trying again: {fault}"));
                     clock.sleep(BETWEEN).await;
                 }
                 Err(fault) => return Found::Unread(fault),

@@ -15,6 +15,8 @@ use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
 
+use crate::health::say;
+
 /// Events under way at once.
 const AT_ONCE: usize = 256;
 /// Parts of the table read at once for a user's rows.
@@ -214,7 +216,7 @@ pub(super) fn sets(defined: &Definitions, names: &[String], subject: &Subject) -
             None if names.is_empty() && !are_users && definition.subject != SubjectField::Post => {}
             None => sets.push(definition),
             Some(why) if !names.is_empty() => bail!("counter {} cannot be erased from: {why}", definition.name),
-            Some(why) => tracing::warn!(counter = %definition.name, why, "left as it is"),
+            Some(why) => say(&format!("counter {} is left as it is: {why}", definition.name)),
         }
     }
     Ok(sets)

@@ -57,8 +57,6 @@ pub(super) struct Parser {
     earliest: UnixMillis,
 }
 
-/// The first millisecond of the year 2000. Times before it are seconds that were meant as milliseconds, until 2033 and from 1970 on.
-const YEAR_2000: UnixMillis = UnixMillis(946_684_800_000);
 /// No event states this time, which is beyond the year 9999.
 const UNSTATED: UnixMillis = UnixMillis(u64::MAX);
 
@@ -73,7 +71,7 @@ impl Parser {
             Format::Ndjson => None,
             Format::Csv => Some(Csv::new(first)?),
         };
-        Ok(Self { csv, ts, earliest: if old_times { UnixMillis(0) } else { YEAR_2000 } })
+        Ok(Self { csv, ts, earliest: if old_times { UnixMillis(0) } else { UnixMillis::YEAR_2000 } })
     }
 
     /// The columns of a CSV file that are read, and those that are not.
@@ -275,17 +273,17 @@ mod tests {
     fn a_time_before_2000_is_refused_unless_it_is_allowed_and_a_line_without_one_is_not_dated() {
         let line = |ts: &str| whole(&format!(r#"{{"post_id":"p","user_id":"u","action":"like"{ts}}}"#));
         let fate = |old_times: bool, ts: &str| {
-            Parser::new(Format::Ndjson, b"", None, old_times).unwrap().fate(&line(ts), YEAR_2000)
+            Parser::new(Format::Ndjson, b"", None, old_times).unwrap().fate(&line(ts), UnixMillis::YEAR_2000)
         };
         let Fate::Rejected(wrong) = fate(false, r#","ts":1700000000"#) else { panic!("seconds are taken") };
         assert_eq!(wrong.reason, "old_timestamp");
         assert!(wrong.message.starts_with("1700000000 milliseconds are 1970-01-20 16:13:20: "), "{}", wrong.message);
         let at = |fate: Fate| if let Fate::Event(event) = fate { event.at } else { panic!("{fate:?}") };
         assert_eq!(at(fate(true, r#","ts":1700000000"#)), Some(UnixMillis(1_700_000_000)));
-        assert_eq!(at(fate(false, r#","ts":946684800000"#)), Some(YEAR_2000));
+        assert_eq!(at(fate(false, r#","ts":946684800000"#)), Some(UnixMillis::YEAR_2000));
         assert_eq!(at(fate(false, "")), None);
         let mut told = Parser::new(Format::Ndjson, b"", Some(UnixMillis(1_700_000_000)), false).unwrap();
-        assert!(matches!(told.fate(&line(""), YEAR_2000), Fate::Rejected(_)), "--ts in seconds");
+        assert!(matches!(told.fate(&line(""), UnixMillis::YEAR_2000), Fate::Rejected(_)), "--ts in seconds");
     }
 
     #[test]

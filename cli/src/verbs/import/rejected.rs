@@ -9,8 +9,8 @@ use anyhow::Context;
 use super::lines::Line;
 use super::parse::Wrong;
 
-/// How many are logged.
-const LOGGED: u64 = 20;
+/// How many are shown.
+const SHOWN: usize = 5;
 /// How much of a line is kept.
 const KEPT: usize = 1_000;
 
@@ -20,7 +20,8 @@ pub(super) struct Rejected {
     /// Opened for the first one.
     file: Option<File>,
     bytes: u64,
-    count: u64,
+    /// The first ones, for people.
+    pub(super) first: Vec<String>,
 }
 
 #[derive(serde::Serialize)]
@@ -39,14 +40,13 @@ impl Rejected {
             let cut = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(bytes));
             cut.with_context(|| format!("cannot write `{}`", path.display()))?;
         }
-        Ok(Self { path, file: None, bytes, count: 0 })
+        Ok(Self { path, file: None, bytes, first: Vec::new() })
     }
 
     /// Writes one; how long the file is then.
     pub(super) fn write(&mut self, line: &Line, wrong: &Wrong) -> anyhow::Result<u64> {
-        self.count += 1;
-        if self.count <= LOGGED {
-            tracing::warn!(line = line.number, reason = wrong.reason, "rejected: {}", wrong.message);
+        if self.first.len() < SHOWN {
+            self.first.push(format!("line {}: {}: {}", line.number, wrong.reason, wrong.message));
         }
         let Some(path) = &self.path else { return Ok(0) };
         let kept = line.text.kept();

@@ -21,6 +21,7 @@ use super::lines::{AT_ONCE, Line, Lines};
 use super::parse::{Fate, Parser};
 use super::place::{Place, Whose};
 use super::rejected::Rejected;
+use crate::health::say;
 
 /// How often the place is written down, and how often the log says how far the import is.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
@@ -71,7 +72,7 @@ impl Import {
     ) -> anyhow::Result<Self> {
         let patience = patience.on_fault(|what, fault, tries| {
             if tries.is_power_of_two() {
-                tracing::warn!(tries, error = %fault, "cannot {what}: trying again");
+                say(&format!("cannot {what}, trying again: {fault}"));
             }
         });
         let topic = &to.topic;
@@ -85,7 +86,7 @@ impl Import {
         let place = Place::open(settings.progress().filter(|_| !settings.dry_run), whose)?;
         if place.lines > 0 {
             parser.behind_the_first();
-            tracing::info!(lines = place.lines, sent = place.sent, "going on behind what was imported before");
+            say(&format!("going on behind line {}: {} events were sent before", place.lines, place.sent));
         }
         lines.skip_to(place.bytes, place.lines).context("cannot go on where the import was")?;
         let clock = patience.clock();
@@ -202,8 +203,11 @@ impl Import {
             let Place { lines, sent, bytes, .. } = self.place;
             let seconds = since.as_secs().max(1);
             let (rejected, per_second) = (self.place.rejected(), (lines - self.said.0) / seconds);
-            let percent = self.settings.file.size().map(|size| bytes * 100 / size.max(1));
-            tracing::info!(lines, sent, rejected, per_second, percent, "importing");
+            let percent = self.settings.file.size().map(|size| format!(" ({} %)", bytes * 100 / size.max(1)));
+            let percent = percent.unwrap_or_default();
+            say(&format!(
+                "{lines} lines{percent}, {per_second} a second: {sent} events, {rejected} lines that are none"
+            ));
             self.said = (lines, now);
         }
         Ok(())
@@ -229,6 +233,7 @@ impl Import {
             lines.push(format!("events that state no time: {undated}, which happened at --ts, or when they are sent"));
         }
         lines.extend(self.refused());
+        lines.extend(self.first_refused());
         lines
     }
 
@@ -237,6 +242,11 @@ impl Import {
         let Place { lines, sent, .. } = self.place;
         let refused = self.refused().map_or(String::new(), |refused| format!(", {refused}"));
         format!("{sent} events sent of {lines} lines{refused}")
+    }
+
+    /// The first lines that are no events, each with why.
+    pub(super) fn first_refused(&self) -> Vec<String> {
+        self.rejected.first.clone()
     }
 
     /// How many lines are no events and why, if there are any.

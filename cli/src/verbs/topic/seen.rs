@@ -78,6 +78,16 @@ impl Seen {
         Ok(seen)
     }
 
+    /// Looks again at up to where the rows have come and whether the topic is paused. Where it ends, and what is wrong with its
+    /// partitions, stays what it was.
+    pub(crate) async fn look_at_rows(&mut self, desk: &Desk) -> anyhow::Result<()> {
+        self.topic = desk.claims.topic(&self.name).await.context("cannot read what is known of the topic")?;
+        for part in &mut self.parts {
+            part.claim = desk.claims.read(&part.partition).await.context("cannot read the claims")?;
+        }
+        Ok(())
+    }
+
     fn judge(&mut self, desk: &Desk) {
         let Some(topic) = &self.topic else { return };
         let (topic, partitions) = (Topic { is_paused: false, ..topic.clone() }, self.partitions());

@@ -154,3 +154,21 @@ async fn a_consumer_whose_claim_is_not_confirmed_sends_nothing_after_a_minute() 
     world.is_right().await;
     world.stop(consumer).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_time_in_seconds_is_taken_counted_and_warned_about_once_for_each_partition() {
+    let watched = Watched::new();
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    for (user, ts) in [("u-1", 1_700_000_000_u64), ("u-2", 1_700_000_000_000), ("u-3", 1_700_000_001)] {
+        let event = json!({"post_id": world.post(0).as_str(), "user_id": user, "action": "like", "ts": ts});
+        world.put(0, event.to_string().as_bytes());
+    }
+    world.reaches_ends().await;
+    assert_eq!(world.row(0, "u-1").await["liked_at"], json!({"N": "1700000000"}));
+    assert_eq!((world.store.items("likes").await.len(), world.letters().await.len()), (3, 0));
+    assert_eq!(watched.metric("tally_consumer_old_times_total"), Some(2.0));
+    assert_eq!(watched.warnings("happened at 1970-01-20 16:13:20: `ts` is in milliseconds"), 1);
+    assert_eq!(watched.warnings("happened at 1970-01-20"), 1);
+    world.stop(consumer).await;
+}

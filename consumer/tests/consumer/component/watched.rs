@@ -1,4 +1,4 @@
-//! What the consumers on a test's thread show: metrics, and the errors that they log.
+//! What the consumers on a test's thread show: metrics, and the warnings and errors that they log.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -8,10 +8,10 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 thread_local! {
-    static ERRORS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static LOGGED: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(crate) struct Watched {
@@ -24,7 +24,7 @@ impl Watched {
     pub(crate) fn new() -> Self {
         static ONCE: Once = Once::new();
         // One for all threads: what the first thread says of a line of the program would hold for the others.
-        ONCE.call_once(|| tracing::subscriber::set_global_default(Errors).unwrap());
+        ONCE.call_once(|| tracing::subscriber::set_global_default(Logged).unwrap());
         let recorder = Box::leak(Box::new(PrometheusBuilder::new().build_recorder()));
         Self { metrics: recorder.handle(), _guard: metrics::set_default_local_recorder(recorder) }
     }
@@ -47,25 +47,35 @@ impl Watched {
 
     /// How many errors were logged that contain `text`.
     pub(crate) fn errors(&self, text: &str) -> usize {
-        ERRORS.with_borrow(|errors| errors.iter().filter(|error| error.contains(text)).count())
+        Self::logged(Level::ERROR, text)
+    }
+
+    /// How many warnings were.
+    pub(crate) fn warnings(&self, text: &str) -> usize {
+        Self::logged(Level::WARN, text)
+    }
+
+    fn logged(level: Level, text: &str) -> usize {
+        let is_one = |(of, message): &&(Level, String)| *of == level && message.contains(text);
+        LOGGED.with_borrow(|logged| logged.iter().filter(is_one).count())
     }
 }
 
-struct Errors;
+struct Logged;
 
-impl Subscriber for Errors {
+impl Subscriber for Logged {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::ERROR
+        *metadata.level() <= Level::WARN
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::ERROR)
+        Some(LevelFilter::WARN)
     }
 
     fn event(&self, event: &Event<'_>) {
         let mut message = Message(String::new());
         event.record(&mut message);
-        ERRORS.with_borrow_mut(|errors| errors.push(message.0));
+        LOGGED.with_borrow_mut(|logged| logged.push((*event.metadata().level(), message.0)));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

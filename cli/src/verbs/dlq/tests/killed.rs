@@ -12,17 +12,28 @@ use super::*;
 
 /// How many calls a replay lives to make.
 #[derive(Clone)]
-struct Life(Arc<AtomicUsize>);
+struct Life {
+    calls: Arc<AtomicUsize>,
+    /// How many calls find no coordinator then, before there is one again; none where the replay is dead.
+    away: Option<Arc<AtomicUsize>>,
+}
 
 impl Life {
     fn of(calls: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(calls)))
+        Self { calls: Arc::new(AtomicUsize::new(calls)), away: None }
     }
 
-    /// Lives through one more call, or is dead.
+    /// Lives through one more call, or is dead, or finds no coordinator.
     fn live(&self) -> Outcome<()> {
-        let lived = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        lived.map(|_| ()).map_err(|_| Fault::Fatal("killed".to_owned()))
+        let has_more = |of: &AtomicUsize| {
+            of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        };
+        match &self.away {
+            _ if has_more(&self.calls) => Ok(()),
+            None => Err(Fault::Fatal("killed".to_owned())),
+            Some(away) if has_more(away) => Err(Fault::Transient("no coordinator".to_owned())),
+            Some(_) => Ok(()),
+        }
     }
 }
 
@@ -146,6 +157,23 @@ async fn each_record_of_a_sum_is_put_back_once_whichever_replays_are_killed_and_
         }
     }
     assert!(killed > 100, "{killed} replays were killed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_waits_for_a_coordinator_at_each_of_its_steps_and_puts_each_record_back_once() {
+    for (calls, away) in (0..60).flat_map(|calls| [1, 2, 7].map(|away| (calls, away))) {
+        let broker = written().await;
+        let life = Life { away: Some(Arc::new(AtomicUsize::new(away))), ..Life::of(calls) };
+        let done = living(&broker, &life, &Wanted::default()).run(100).await.unwrap();
+        assert_eq!((done.sent, done.repeated), (3, 1), "{calls} calls, then {away} without an answer");
+        assert!(
+            put_back(&broker).await.values().all(|count| *count == 1),
+            "{calls} calls, then {away} without an answer"
+        );
+    }
+    let life = Life { away: Some(Arc::new(AtomicUsize::new(usize::MAX))), ..Life::of(3) };
+    let gave_up = living(&written().await, &life, &Wanted::default()).run(100).await.unwrap_err();
+    assert!(format!("{gave_up:#}").contains("given up after 60s, which --patience sets"), "{gave_up:#}");
 }
 
 #[tokio::test]
