@@ -6,7 +6,6 @@ mod args;
 mod auth;
 mod blocks;
 mod caching;
-mod config;
 pub mod definitions;
 pub mod error;
 pub mod extract;
@@ -24,7 +23,5 @@ pub mod value;
 pub mod watch;
 
 pub use app::{App, Ports};
-pub use args::Args;
-pub use auth::TokenList;
-pub use config::{Config, Tokens, WriteConfig};
+pub use args::{Args, Config};
 pub use partitions::Topics;

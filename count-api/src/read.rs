@@ -31,10 +31,10 @@ use tokio::task::JoinSet;
 
 pub use cache::{Filler, Fills, SharedCache};
 pub use entries::{Entries, Summed};
-pub use gate::{Bounds, TableGate};
+pub use gate::TableGate;
 pub use known::Known;
 pub use layers::Layers;
-pub use local::{Found, Kept, LONGEST, Local, ReadLead};
+pub use local::{Found, Kept, Local, ReadLead};
 pub use negative::{Negatives, Recounter};
 pub use number::{Answer, Beside, Number};
 pub use path::ReadPath;
@@ -44,6 +44,7 @@ pub use timing::Timing;
 
 use gate::no_answer;
 
+pub use crate::args::Bounds;
 use crate::error::{LoggedCause, Problem};
 use crate::value::Rendered;
 

@@ -27,6 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::args::ConnectionLimits;
 use crate::limits::Peer;
 use crate::metrics::{HTTP_CONNECTIONS, HTTP_REFUSED};
 use crate::routes::Front;
@@ -46,18 +47,6 @@ const OTHERS: usize = 768;
 
 /// How long to leave the listener alone when it fails, as it does when the process has no file descriptor left.
 const REST: Duration = Duration::from_millis(100);
-
-/// Bounds of connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionLimits {
-    /// Connections at once; more wait in the listener's queue.
-    pub connections: usize,
-    /// How long a request's head may take, and how long a connection may be idle before it; also how long its first bytes may
-    /// take, which tell the version.
-    pub head_time: Duration,
-    /// How long an answer may wait for its client to read any of it.
-    pub unread_time: Duration,
-}
 
 /// The listener and what it serves.
 pub struct Server {

@@ -20,12 +20,9 @@ use tokio::sync::oneshot;
 use super::NoAnswer;
 use super::number::{Answer, Number};
 use super::timing::Timing;
+use crate::args::LONGEST;
 use crate::error::LoggedCause;
 use crate::value::Rendered;
-
-/// How much older than a request the read may be that it is answered by. A recount calls a number doubtful for longer than that
-/// before it corrects it, so a corrected counter is never told as exact as it was.
-pub const LONGEST: Duration = Duration::from_secs(1);
 
 /// Stripes with a lock each, so that requests for different counters seldom meet.
 const STRIPES: usize = 64;

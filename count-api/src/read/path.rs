@@ -11,7 +11,7 @@ use super::{
     AskTable, Fills, FollowStandings, Layers, Local, Negatives, Reader, SharedCache, Standings, Table, TableGate, Whole,
 };
 use crate::app::Ports;
-use crate::config::Config;
+use crate::args::Config;
 use crate::definitions::Defined;
 use crate::metrics::ReadCounters;
 

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::entries::Entries;
 use super::known::Known;
 use super::number::{Answer, Number};
-use crate::config::Config as Settings;
+use crate::args::Config as Settings;
 use crate::definitions::Defined;
 use crate::metrics::{OPEN_GAPS, REGION_STALENESS, STALENESS, STANDING_AGE};
 
@@ -166,7 +166,7 @@ impl FollowStandings {
         whole: Whole,
         host: &Host,
     ) -> anyhow::Result<Self> {
-        let topics = Topics::new(&settings.write.topic);
+        let topics = Topics::new(&settings.topic);
         let mut this = Self {
             changes: Changes::new(connection),
             claims: Claims::new(connection, host.clock()),

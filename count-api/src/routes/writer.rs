@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::chosen::Chosen;
 use super::gathering::Gatherings;
-use crate::config::WriteConfig;
+use crate::args::Config;
 use crate::error::{LoggedCause, Problem};
 use crate::metrics::WRITES;
 
@@ -37,8 +37,8 @@ pub struct EventWriter {
 
 impl EventWriter {
     /// A writer through `producer`, which sends sums to the partitions that `spreading` chooses.
-    pub fn new(producer: Arc<dyn Producer>, config: WriteConfig, spreading: Spreading, host: &Host) -> Self {
-        let WriteConfig { topic, budget, .. } = config;
+    pub fn new(producer: Arc<dyn Producer>, config: &Config, spreading: Spreading, host: &Host) -> Self {
+        let (topic, budget) = (config.topic.clone(), config.write_budget);
         let (clock, chance) = (host.clock(), host.chance().fork());
         Self { producer, topic, spreading, budget, clock, chance, gatherings: Gatherings::default() }
     }
