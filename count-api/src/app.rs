@@ -23,18 +23,16 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use crate::access::{Access, REQUEST_ID};
 use crate::args::{Args, Config};
 use crate::auth::{FollowTokens, Guard};
-use crate::blocks::FollowBlocks;
 use crate::caching::Caching;
 use crate::definitions::FollowDefinitions;
-use crate::gate::Gate;
-use crate::limits::{Forgetting, Rate};
+use crate::limits::{Forgetting, Gate, Rate};
 use crate::metrics::{METRICS, Requests};
 use crate::milestones::Milestones;
 use crate::partitions::{FollowPartitions, Topics};
 use crate::read::ReadPath;
 use crate::routes::{EventWriter, Front, Gates, Handles, front};
 use crate::server::Server;
-use crate::tops::{FollowBoards, Tops};
+use crate::tops::{FollowBlocks, FollowBoards, Tops};
 use crate::watch::{Watcher, Watches};
 
 /// How long browsers may remember which origins are allowed.
@@ -196,7 +194,7 @@ impl tally_service::App for App {
         let (watch, claims) = (ports.tables.tables_watch(), Claims::new(&ports.tables, host.clock()));
         let whole = Arc::new(move || watch.is_whole());
         let ReadPath { reader, standings, gate: table } =
-            ReadPath::open(&config, &ports, shards, definitions.defined(), whole, &host).await?;
+            ReadPath::open(&config, &ports.tables, ports.cache, shards, definitions.defined(), whole, &host).await?;
 
         let milestones = Milestones::over(&ports.tables, &table, &standings);
         let watches = Watches::new(config.listeners, standings);

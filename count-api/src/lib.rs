@@ -1,16 +1,15 @@
 #![doc = include_str!("../README.md")]
 
 pub mod access;
+mod answer;
 mod app;
 mod args;
 mod auth;
-mod blocks;
 mod caching;
 pub mod definitions;
 pub mod error;
 pub mod extract;
 mod followed;
-pub mod gate;
 pub mod limits;
 pub mod metrics;
 mod milestones;

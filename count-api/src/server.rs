@@ -2,7 +2,6 @@
 //! served stands in the routes.
 
 mod alarm;
-mod begun;
 mod connections;
 mod http2;
 
@@ -33,8 +32,7 @@ use crate::metrics::{HTTP_CONNECTIONS, HTTP_REFUSED};
 use crate::routes::Front;
 
 use alarm::Alarm;
-use begun::begun;
-use connections::{Connections, Ending};
+use connections::{Connections, Ending, begun};
 
 /// Bytes of a request's line and headers. hyper reads no less than 8 KiB at once.
 const HEAD_BYTES: usize = 16 * 1024;
