@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use axum::Router;
 use axum::http::{HeaderName, Method, header};
 use tally_adapters::dynamodb::Rows;
@@ -21,21 +21,18 @@ use tokio::sync::oneshot;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::access::{Access, REQUEST_ID};
-use crate::args::Args;
-use crate::auth::{FollowTokens, Guard, TokenList};
-use crate::blocks::FollowBlocks;
+use crate::args::{Args, Config};
+use crate::auth::{FollowTokens, Guard};
 use crate::caching::Caching;
-use crate::config::Config;
 use crate::definitions::FollowDefinitions;
-use crate::gate::Gate;
-use crate::limits::{Forgetting, Rate};
+use crate::limits::{Forgetting, Gate, Rate};
 use crate::metrics::{METRICS, Requests};
 use crate::milestones::Milestones;
 use crate::partitions::{FollowPartitions, Topics};
 use crate::read::ReadPath;
 use crate::routes::{EventWriter, Front, Gates, Handles, front};
 use crate::server::Server;
-use crate::tops::{FollowBoards, Tops};
+use crate::tops::{FollowBlocks, FollowBoards, Tops};
 use crate::watch::{Watcher, Watches};
 
 /// How long browsers may remember which origins are allowed.
@@ -89,7 +86,8 @@ impl App {
             dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
         let connection = dynamodb::Connection::open(&settings).await;
         let mut ports = Ports::over(&connection);
-        ports.cache = config.cache.as_ref().map(open_cache).transpose()?;
+        let cache = config.cache().map_err(anyhow::Error::msg)?;
+        ports.cache = cache.as_ref().map(open_cache).transpose()?;
         ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
         let partitions = config.kafka.clone().map(topics);
         let reader = |topic: &Option<String>| {
@@ -97,14 +95,14 @@ impl App {
             let reader = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
             Ok::<_, anyhow::Error>(reader.context("cannot set up reading lists")?.map(|reader| Arc::new(reader) as _))
         };
-        let (boards, blocks) = (reader(&config.boards)?, reader(&config.blocks)?);
+        let (boards, blocks) = (reader(&config.boards_topic)?, reader(&config.blocks_topic)?);
         Ok(Self { partitions, boards, blocks, ..Self::with_ports(config, ports) })
     }
 
     /// Over any ports; those decide whether there is a cache and whether writes are taken.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
         Self {
-            spreading: Spreading::new(config.write.sums),
+            spreading: Spreading::new(config.sum_policy),
             config,
             ports,
             listener: None,
@@ -192,17 +190,17 @@ impl tally_service::App for App {
         let (config, ports) = (self.config, self.ports);
         let shards = Deployment { tables: &ports.tables, shards: config.shards }.join(&host).await?;
         let definitions = FollowDefinitions::begin(&ports.tables, &host).await?;
-        let (defined, topic) = (definitions.defined(), config.write.topic.clone());
+        let (defined, topic) = (definitions.defined(), config.topic.clone());
         let (watch, claims) = (ports.tables.tables_watch(), Claims::new(&ports.tables, host.clock()));
         let whole = Arc::new(move || watch.is_whole());
         let ReadPath { reader, standings, gate: table } =
-            ReadPath::open(&config, &ports, shards, definitions.defined(), whole, &host).await?;
+            ReadPath::open(&config, &ports.tables, ports.cache, shards, definitions.defined(), whole, &host).await?;
 
         let milestones = Milestones::over(&ports.tables, &table, &standings);
         let watches = Watches::new(config.listeners, standings);
         let watcher = Watcher { watches: watches.clone(), reader: reader.clone(), clock: host.clock() };
         let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
-        let gates = gates(&config, self.own_pages || is_for_this_machine(&config, address), &host);
+        let gates = gates(&config, self.own_pages, address, &host)?;
         attend(&gates, &host);
         let api = Arc::new(Handles {
             reader,
@@ -214,9 +212,7 @@ impl tally_service::App for App {
             milestones,
             heartbeat: config.heartbeat,
             caching: Caching::new(config.max_age, config.fresh_within, gates.reads.guard.is_closed()),
-            writer: ports
-                .producer
-                .map(|producer| EventWriter::new(producer, config.write, self.spreading.clone(), &host)),
+            writer: ports.producer.map(|producer| EventWriter::new(producer, &config, self.spreading.clone(), &host)),
             stop: host.stop(),
             clock: host.clock(),
             tops: self.boards.map(|boards| follow_boards(boards, self.blocks, &host)),
@@ -269,34 +265,30 @@ fn follow_boards(boards: Arc<dyn TopicReader>, blocks: Option<Arc<dyn TopicReade
     tops
 }
 
-/// Whether a process that listens at `address` is for programs and pages of this machine alone: nothing asks for a token, and no
-/// proxy or page of another origin is named that stands in front.
-fn is_for_this_machine(config: &Config, address: Option<SocketAddr>) -> bool {
-    let has_tokens = config.tokens.read.is_some() || config.tokens.write.is_some();
-    let is_fronted = config.forwarded_hops > 0 || config.cors.is_some();
-    address.is_some_and(|address| address.ip().is_loopback()) && !has_tokens && !is_fronted
-}
-
-fn gates(config: &Config, own_pages: bool, host: &Host) -> Gates {
-    let gate = |rate, tokens: &Option<TokenList>| Gate {
-        rate: Rate::new(rate, config.forwarded_hops),
-        guard: Guard::new(tokens.clone()),
-    };
-    let mut writes = gate(config.write_rate, &config.tokens.write);
+/// What `config` asks of requests. A process that listens at `address` on this machine alone is for programs and pages of it: where
+/// nothing asks for a token, and no proxy or page of another origin is named that stands in front.
+fn gates(config: &Config, own_pages: bool, address: Option<SocketAddr>, host: &Host) -> anyhow::Result<Gates> {
+    let mut invalid = Invalid::none();
+    let ([read, write, admin], cors) = (config.tokens(&mut invalid), config.cors().map_err(anyhow::Error::msg)?);
+    ensure!(invalid.is_empty(), invalid);
+    let is_local = address.is_some_and(|address| address.ip().is_loopback()) && read.is_none() && write.is_none();
+    let own_pages = own_pages || is_local && config.forwarded_hops == 0 && cors.is_none();
+    let gate = |rate, tokens| Gate { rate: Rate::new(rate, config.forwarded_hops), guard: Guard::new(tokens) };
+    let mut writes = gate(config.write_rate, write);
     if !writes.guard.is_closed() && !config.open_writes {
         writes.guard = Guard::Shut;
     }
     // An administrator's request is a write of its client's rate.
-    let admin = config.tokens.admin.clone().map(|tokens| Guard::new(Some(tokens)));
+    let admin = admin.map(|tokens| Guard::new(Some(tokens)));
     let admin = Gate { guard: admin.unwrap_or_else(|| writes.guard.clone()), ..writes.clone() };
-    Gates {
+    Ok(Gates {
         access: Access { chance: host.chance().fork(), requests: Arc::new(Requests::default()) },
-        reads: gate(config.read_rate, &config.tokens.read),
+        reads: gate(config.read_rate, read),
         writes,
         admin,
         own_pages,
-        cors: config.cors.clone().map(cors),
-    }
+        cors: cors.map(allowing),
+    })
 }
 
 /// Has the tokens of `gates` read again, and their quiet clients forgotten.
@@ -309,7 +301,7 @@ fn attend(gates: &Gates, host: &Host) {
     host.spawn(Stage::Support, "forgetting", Forgetting { rates, clock: host.clock() });
 }
 
-fn cors(origins: AllowOrigin) -> CorsLayer {
+fn allowing(origins: AllowOrigin) -> CorsLayer {
     let last_event_id = HeaderName::from_static("last-event-id");
     CorsLayer::new()
         .allow_origin(origins)

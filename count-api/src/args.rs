@@ -1,17 +1,34 @@
-//! The command line and the environment, as written. `config` validates them together.
+//! The API's arguments, and what they mean together: each setting is checked, alone and against the others, before the first
+//! connection.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::{HeaderValue, Uri};
 use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs};
+use tally_adapters::redis;
+use tally_core::ids::ShardCount;
 use tally_core::spread::SumPolicy;
-use tally_service::{CommonArgs, Secret, StoreArgs, parse_duration};
+use tally_service::{CommonArgs, Invalid, Secret, StoreArgs, parse_duration};
+use tower_http::cors::AllowOrigin;
+
+use crate::auth::TokenList;
 
 /// What brokers are for here.
 const BROKERS: &str = "Bootstrap servers, HOST:PORT separated by commas; with them likes and unlikes are taken, without them \
                        those routes are 404";
+
+/// How much older than a request the read may be that it is answered by. A recount calls a number doubtful for longer than that
+/// before it corrects it, so a corrected counter is never told as exact as it was.
+pub(crate) const LONGEST: Duration = Duration::from_secs(1);
+
+/// More than any process can have open.
+const MOST_CONNECTIONS: usize = 1_000_000;
+
+/// How long a read of the tables may wait for its turn.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Serves counts of likes over HTTP
 #[derive(Parser, Clone, Debug)]
@@ -19,27 +36,25 @@ const BROKERS: &str = "Bootstrap servers, HOST:PORT separated by commas; with th
 #[command(mut_arg("brokers", |arg| arg.help(BROKERS)))]
 pub struct Args {
     #[command(flatten)]
-    pub common: CommonArgs,
+    common: CommonArgs,
     #[command(flatten)]
-    pub store: StoreArgs,
+    store: StoreArgs,
     #[command(flatten)]
-    pub kafka: KafkaArgs,
+    kafka: KafkaArgs,
+    #[command(flatten)]
+    api: Config,
+}
 
+/// What an API is told.
+#[derive(clap::Args, Clone, Debug)]
+#[command(about = None, long_about = None)]
+pub struct Config {
     /// Where the routes are served; port 0 is any free one
     #[arg(long, env = "TALLY_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS", help_heading = "HTTP")]
     pub listen: SocketAddr,
 
-    /// Connections at once; more wait
-    #[arg(long, env = "TALLY_CONNECTIONS", default_value_t = 10_000, value_name = "COUNT", help_heading = "HTTP")]
-    pub connections: usize,
-
-    /// How long a request's headers may take, and how long a connection may be idle
-    #[arg(long, env = "TALLY_HEADER_TIME", default_value = "10s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
-    pub header_time: Duration,
-
-    /// How long an answer may wait for its client to read any of it
-    #[arg(long, env = "TALLY_UNREAD_TIME", default_value = "30s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
-    pub unread_time: Duration,
+    #[command(flatten)]
+    pub limits: ConnectionLimits,
 
     /// Requests a second that one client may read with; 0 is any number
     #[arg(long, env = "TALLY_READ_RATE", default_value_t = 0, value_name = "COUNT", help_heading = "HTTP")]
@@ -137,19 +152,8 @@ pub struct Args {
     #[arg(long, env = "TALLY_CACHE_BUDGET", default_value = "30ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
     pub cache_budget: Duration,
 
-    /// Concurrent reads of the tables; the excess waits 100 ms, then gets 503 with Retry-After
-    #[arg(
-        long,
-        env = "TALLY_TABLE_CONCURRENCY",
-        default_value_t = 256,
-        value_name = "COUNT",
-        help_heading = "Reading"
-    )]
-    pub table_concurrency: usize,
-
-    /// How long a read of the tables may take
-    #[arg(long, env = "TALLY_TABLE_BUDGET", default_value = "2s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
-    pub table_budget: Duration,
+    #[command(flatten)]
+    pub table: Bounds,
 
     /// Posts that streams of live counts listen to at once; each stream counts each of its posts
     #[arg(long, env = "TALLY_LISTENERS", default_value_t = 5_000, value_name = "COUNT", help_heading = "Reading")]
@@ -181,12 +185,179 @@ pub struct Args {
     /// How long an acknowledgement may take
     #[arg(long, env = "TALLY_WRITE_BUDGET", default_value = "5s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Writing")]
     pub write_budget: Duration,
+
+    /// `--table-prefix`.
+    #[arg(skip)]
+    pub table_prefix: String,
+
+    /// `--shards`: it has to be what the deployment was created with.
+    #[arg(skip)]
+    pub shards: Option<ShardCount>,
+
+    /// How Kafka is reached, if writes are taken.
+    #[arg(skip)]
+    pub kafka: Option<kafka::Settings>,
+}
+
+/// Bounds of connections.
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(about = None, long_about = None)]
+pub struct ConnectionLimits {
+    /// Connections at once; more wait
+    #[arg(long, env = "TALLY_CONNECTIONS", default_value_t = 10_000, value_name = "COUNT", help_heading = "HTTP")]
+    pub connections: usize,
+
+    /// How long a request's headers may take, and how long a connection may be idle
+    #[arg(long = "header-time", env = "TALLY_HEADER_TIME", default_value = "10s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
+    pub head_time: Duration,
+
+    /// How long an answer may wait for its client to read any of it
+    #[arg(long, env = "TALLY_UNREAD_TIME", default_value = "30s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
+    pub unread_time: Duration,
+}
+
+/// Bounds of the reads of the tables.
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(about = None, long_about = None)]
+pub struct Bounds {
+    /// Concurrent reads of the tables; the excess waits 100 ms, then gets 503 with Retry-After
+    #[arg(
+        long = "table-concurrency",
+        env = "TALLY_TABLE_CONCURRENCY",
+        default_value_t = 256,
+        value_name = "COUNT",
+        help_heading = "Reading"
+    )]
+    pub concurrency: usize,
+
+    /// How long a read of the tables may take
+    #[arg(long = "table-budget", env = "TALLY_TABLE_BUDGET", default_value = "2s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
+    pub budget: Duration,
+
+    /// How long a read may wait for its turn.
+    #[arg(skip = PATIENCE)]
+    pub patience: Duration,
+}
+
+/// As of a process that is told nothing.
+impl Default for Config {
+    fn default() -> Self {
+        tally_service::defaults()
+    }
 }
 
 impl AsRef<CommonArgs> for Args {
     fn as_ref(&self) -> &CommonArgs {
         &self.common
     }
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Invalid;
+
+    fn try_from(Args { common, store, kafka, api }: Args) -> Result<Self, Invalid> {
+        let mut invalid = Invalid::none();
+        invalid.ensure("listen", !common.admin_listen.takes(api.listen), "is the address of --admin-listen, too");
+        let takes_writes = kafka.brokers.is_some();
+        let kafka = kafka.optional().map_err(|other| invalid.extend(other)).ok().flatten();
+        let config = Self { table_prefix: store.table_prefix, shards: store.shards, kafka, ..api };
+        config.check(takes_writes, &mut invalid);
+        if invalid.is_empty() { Ok(config) } else { Err(invalid) }
+    }
+}
+
+impl Config {
+    /// The shared cache, if there is one.
+    pub(crate) fn cache(&self) -> Result<Option<redis::Settings>, &'static str> {
+        let address = self.redis.as_ref().map(Secret::expose).filter(|address| !address.is_empty()).unwrap_or("off");
+        redis::Settings::parse(address, self.redis_cluster, &self.table_prefix)
+    }
+
+    /// The tokens of reading, of writing and of administration. A mistake is added to `invalid`, and its group has none.
+    pub(crate) fn tokens(&self, invalid: &mut Invalid) -> [Option<TokenList>; 3] {
+        let given = [
+            ("read-token", &self.read_token, &self.read_token_file),
+            ("write-token", &self.write_token, &self.write_token_file),
+            ("admin-token", &self.admin_token, &self.admin_token_file),
+        ];
+        given.map(|(flag, text, file)| match text {
+            Some(text) => invalid.accept(flag, TokenList::new(text.clone())),
+            None => invalid.accept(&format!("{flag}-file"), TokenList::read(file.clone()?)),
+        })
+    }
+
+    /// The origins whose pages may use the routes, if any.
+    pub(crate) fn cors(&self) -> Result<Option<AllowOrigin>, &'static str> {
+        let given = self.cors_origins.iter().map(|origin| origin.trim()).filter(|origin| !origin.is_empty());
+        let given: Vec<&str> = given.collect();
+        match given[..] {
+            [] => return Ok(None),
+            ["*"] => return Ok(Some(AllowOrigin::any())),
+            _ => {}
+        }
+        let origins: Option<Vec<HeaderValue>> = given.into_iter().map(origin).collect();
+        origins
+            .map(|origins| Some(AllowOrigin::list(origins)))
+            .ok_or("write origins such as https://example.com, or `*`")
+    }
+
+    /// The rules that hold for each setting, and between them.
+    fn check(&self, takes_writes: bool, invalid: &mut Invalid) {
+        let counts = [
+            ("connections", self.limits.connections, MOST_CONNECTIONS),
+            ("table-concurrency", self.table.concurrency, MOST_CONNECTIONS),
+            ("listeners", self.listeners, self.limits.connections),
+        ];
+        for (flag, count, most) in counts {
+            invalid.ensure(flag, (1..=most).contains(&count), format!("must be from 1 to {most}"));
+        }
+        let has_brokers = self.boards_topic.is_none() || takes_writes;
+        invalid.ensure("brokers", has_brokers, "missing, and --boards-topic needs it");
+        let has_lists = self.blocks_topic.is_none() || self.boards_topic.is_some();
+        invalid.ensure("boards-topic", has_lists, "missing, and --blocks-topic needs it");
+        invalid.ensure("local-posts", self.local_posts >= 1, "must be at least 1; --local-ttl 0 turns the memory off");
+        invalid.ensure(
+            "local-ttl",
+            self.local_ttl <= LONGEST,
+            "must be at most 1s: so long a count that was corrected may be answered as it was",
+        );
+        let spans = [
+            ("header-time", self.limits.head_time),
+            ("unread-time", self.limits.unread_time),
+            ("cache-budget", self.cache_budget),
+            ("table-budget", self.table.budget),
+            ("heartbeat", self.heartbeat),
+            ("fresh-within", self.fresh_within),
+            ("write-budget", self.write_budget),
+        ];
+        for (flag, span) in spans {
+            invalid.ensure(flag, !span.is_zero(), "must be more than nothing");
+        }
+        let of_writing = [
+            ("write-token-file", self.write_token_file.is_some()),
+            ("write-token", self.write_token.is_some()),
+            ("admin-token-file", self.admin_token_file.is_some()),
+            ("admin-token", self.admin_token.is_some()),
+            ("open-writes", self.open_writes),
+        ];
+        for (flag, is_given) in of_writing {
+            let is_of_use = !is_given || takes_writes;
+            invalid.ensure(flag, is_of_use, "is of no use: without --brokers no writes are taken");
+        }
+        let has_write_token = self.write_token_file.is_some() || self.write_token.is_some();
+        invalid.ensure("open-writes", !(self.open_writes && has_write_token), "opens nothing: there is a write token");
+        let _ = invalid.accept("redis", self.cache());
+        let _ = invalid.accept("cors-origins", self.cors());
+        let _ = self.tokens(invalid);
+    }
+}
+
+/// An origin as browsers send it: a scheme and a host, and nothing behind them.
+fn origin(text: &str) -> Option<HeaderValue> {
+    let uri: Uri = text.parse().ok()?;
+    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
+    let plain = text == format!("{scheme}://{authority}") && ["http", "https"].contains(&scheme);
+    HeaderValue::from_str(text).ok().filter(|_| plain)
 }
 
 #[cfg(test)]
@@ -197,5 +368,107 @@ mod tests {
     fn help_is_the_reference() {
         insta::assert_snapshot!(tally_service::reference::<Args>());
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
+    }
+
+    fn config(args: &[&str]) -> Result<Config, String> {
+        let args = Args::try_parse_from(std::iter::once(&"tally-count-api").chain(args));
+        Config::try_from(args.map_err(|error| error.to_string())?).map_err(|invalid| invalid.to_string())
+    }
+
+    #[test]
+    fn a_cache_is_an_address_or_absent() {
+        for absent in [&["--redis", "off"][..], &["--redis", ""], &[]] {
+            assert_eq!(config(absent).unwrap().cache(), Ok(None));
+        }
+        let one = config(&["--redis", "redis://:canary@cache:6379"]).unwrap();
+        assert!(!format!("{one:?}").contains("canary"));
+        let nodes = |config: Config| config.cache().unwrap().map(|cache| (cache.nodes.len(), cache.cluster));
+        assert_eq!(nodes(one), Some((1, false)));
+        assert_eq!(nodes(config(&["--redis", "redis://a:1, redis://b:1"]).unwrap()), Some((2, true)));
+        let error = config(&["--redis", "canary:6379"]).unwrap_err();
+        assert!(error.contains("--redis (TALLY_REDIS)") && !error.contains("canary"), "{error}");
+    }
+
+    #[test]
+    fn every_bad_setting_is_named_at_once_and_no_value_is_repeated() {
+        let bad = [
+            "--connections=0",
+            "--listeners=20000",
+            "--table-concurrency=0",
+            "--local-ttl=1m",
+            "--fresh-within=0",
+            "--header-time=0",
+            "--cors-origins=canary",
+            "--read-token-file=/nowhere",
+            "--write-token-file=/nowhere",
+            "--admin-token-file=/nowhere",
+        ];
+        let error = config(&bad).unwrap_err();
+        for flag in bad.iter().filter_map(|flag| flag.split('=').next()) {
+            assert!(error.contains(flag), "{flag}: {error}");
+        }
+        assert!(!error.contains("canary"), "{error}");
+    }
+
+    #[test]
+    fn writes_are_taken_where_brokers_are_named_and_a_login_without_them_is_a_mistake() {
+        assert_eq!(config(&[]).unwrap().kafka, None);
+        let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary"];
+        let writing = config(&[&["--brokers", "b:9092"], &login[..]].concat()).unwrap();
+        assert!(!format!("{writing:?}").contains("canary"));
+        let kafka = writing.kafka.expect("brokers are named");
+        assert_eq!(kafka.option("bootstrap.servers"), Some("b:9092"));
+        assert_eq!(kafka.option("sasl.mechanism"), Some("PLAIN"));
+        let error = config(&login).unwrap_err();
+        assert!(error.contains("--brokers (TALLY_BROKERS): missing") && !error.contains("canary"), "{error}");
+    }
+
+    #[test]
+    fn a_token_comes_from_a_file_or_from_itself_and_is_never_shown() {
+        let given = [
+            "--brokers",
+            "b:9092",
+            "--read-token",
+            "canary-r",
+            "--write-token",
+            "canary-w",
+            "--admin-token",
+            "canary-a",
+        ];
+        let config_of = config(&given).unwrap();
+        assert!(!format!("{config_of:?}").contains("canary"));
+        assert!(config_of.tokens(&mut Invalid::none()).iter().all(Option::is_some));
+        for flag in ["--read-token", "--write-token", "--admin-token"] {
+            let file = format!("{flag}-file=/nowhere");
+            let both = config(&["--brokers", "b:9092", flag, "canary", &file]).unwrap_err();
+            assert!(both.contains("cannot be used with") && !both.contains("canary"), "{both}");
+            let empty = config(&["--brokers", "b:9092", flag, ""]).unwrap_err();
+            assert!(empty.contains(&format!("{flag} (")) && empty.contains("is empty"), "{empty}");
+        }
+        for flag in ["--write-token", "--admin-token"] {
+            let error = config(&[flag, "canary"]).unwrap_err();
+            assert!(error.contains("is of no use") && !error.contains("canary"), "{error}");
+        }
+    }
+
+    #[test]
+    fn open_writes_are_asked_for_where_there_are_writes_and_no_token() {
+        assert!(config(&["--brokers", "b:9092", "--open-writes"]).unwrap().open_writes);
+        for args in [&["--open-writes"][..], &["--brokers", "b:9092", "--open-writes", "--write-token", "canary"]] {
+            let error = config(args).unwrap_err();
+            assert!(error.contains("--open-writes (") && !error.contains("canary"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_a_scheme_and_a_host_and_nothing_else() {
+        for good in ["https://example.com", "http://localhost:3000"] {
+            assert!(origin(good).is_some(), "{good}");
+        }
+        for bad in ["example.com", "https://example.com/", "https://a.b/c", "ftp://a.b", "null", "https://", "*"] {
+            assert!(origin(bad).is_none(), "{bad}");
+        }
+        assert!(config(&["--cors-origins", "https://a.b, http://c:1"]).unwrap().cors().unwrap().is_some());
+        assert!(config(&["--cors-origins", "*,https://a.b"]).is_err());
     }
 }

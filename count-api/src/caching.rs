@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::HeaderValue;
 use tally_core::time::UnixMillis;
 
-use crate::read::Answer;
+use crate::answer::Answer;
 
 /// What is said of an answer that is to be asked for each time.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

@@ -1,17 +1,15 @@
 #![doc = include_str!("../README.md")]
 
 pub mod access;
+mod answer;
 mod app;
 mod args;
 mod auth;
-mod blocks;
 mod caching;
-mod config;
 pub mod definitions;
 pub mod error;
 pub mod extract;
 mod followed;
-pub mod gate;
 pub mod limits;
 pub mod metrics;
 mod milestones;
@@ -24,7 +22,5 @@ pub mod value;
 pub mod watch;
 
 pub use app::{App, Ports};
-pub use args::Args;
-pub use auth::TokenList;
-pub use config::{Config, Tokens, WriteConfig};
+pub use args::{Args, Config};
 pub use partitions::Topics;

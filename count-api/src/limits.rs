@@ -1,31 +1,21 @@
-//! What a request may be before anything looks at what it asks: its length, its escapes, its body, and how often one
-//! client may ask.
+//! What every request to a group of routes passes: its client's rate, then the group's token.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderMap, Method, header};
-use axum::middleware::Next;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use hyper::body::Body as _;
 use tally_service::{Clock, Stop, Task};
 
+use crate::auth::Guard;
 use crate::error::Problem;
-use crate::routes::puts_with_a_body;
-
-/// The longest path: two ids of 256 bytes with every byte escaped.
-pub const PATH_BYTES: usize = 4 * 1024;
-
-/// The longest query: a cursor, or a hundred ids of usual length.
-pub const QUERY_BYTES: usize = 8 * 1024;
-
-/// The routes whose PUT has a body.
-static PUTS_WITH_A_BODY: LazyLock<[String; 2]> = LazyLock::new(puts_with_a_body);
 
 /// How often quiet clients are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(30);
@@ -51,48 +41,6 @@ impl Peer {
     }
 }
 
-/// Refuses what no route takes.
-pub async fn shape(request: Request, next: Next) -> Response {
-    match well_formed(&request) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
-}
-
-fn well_formed(request: &Request) -> Result<(), Problem> {
-    let (path, query) = (request.uri().path().len(), request.uri().query().map_or(0, str::len));
-    if path > PATH_BYTES || query > QUERY_BYTES {
-        return Err(Problem::PathTooLong(path + query));
-    }
-    if !is_escaped_well(request.uri().path().as_bytes()) {
-        return Err(Problem::BadPath);
-    }
-    // The routes that read a body are those to be posted to, and one. A method that no route has is refused as such.
-    let bodiless = [Method::GET, Method::HEAD, Method::PUT, Method::DELETE];
-    if bodiless.contains(request.method()) && !request.body().is_end_stream() && !puts_a_body(request) {
-        return Err(Problem::UnexpectedBody);
-    }
-    Ok(())
-}
-
-fn puts_a_body(request: &Request) -> bool {
-    let route = request.extensions().get::<MatchedPath>();
-    request.method() == Method::PUT && route.is_some_and(|route| PUTS_WITH_A_BODY.iter().any(|it| it == route.as_str()))
-}
-
-/// Whether every `%` begins an escape: one that does not would be a second spelling of another id.
-fn is_escaped_well(path: &[u8]) -> bool {
-    let mut rest = path;
-    while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
-        let [high, low, ..] = rest[at + 1..] else { return false };
-        if !high.is_ascii_hexdigit() || !low.is_ascii_hexdigit() {
-            return false;
-        }
-        rest = &rest[at + 3..];
-    }
-    true
-}
-
 /// How often one client may ask: so many requests a second, as many at once.
 #[derive(Clone)]
 pub struct Rate {
@@ -101,9 +49,9 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `per_second` requests a second of each client, or any number; `hops` proxies of ours stand before us.
-    pub fn new(per_second: Option<NonZeroU32>, hops: usize) -> Self {
-        let limiter = per_second.map(|rate| Arc::new(RateLimiter::keyed(Quota::per_second(rate))));
+    /// `per_second` requests a second of each client, or any number where that is 0; `hops` proxies of ours stand before us.
+    pub fn new(per_second: u32, hops: usize) -> Self {
+        let limiter = NonZeroU32::new(per_second).map(|rate| Arc::new(RateLimiter::keyed(Quota::per_second(rate))));
         Self { limiter, hops }
     }
 
@@ -151,6 +99,34 @@ fn network(client: IpAddr) -> IpAddr {
     }
 }
 
+/// What a group of routes asks for. A client without the token is held to the rate as well, so it cannot guess quickly.
+#[derive(Clone)]
+pub struct Gate {
+    pub rate: Rate,
+    pub guard: Guard,
+}
+
+impl Gate {
+    /// Whether a request from `peer` with these headers may pass now. It counts towards the rate if it does.
+    pub fn admits(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<(), Problem> {
+        self.rate.admit(peer, headers)?;
+        self.guard.admits(headers)
+    }
+
+    /// `routes` behind this gate.
+    pub fn before<S: Clone + Send + Sync + 'static>(self, routes: Router<S>) -> Router<S> {
+        let stands_open = !self.rate.is_limited() && !self.guard.is_closed();
+        if stands_open { routes } else { routes.route_layer(from_fn_with_state(self, pass)) }
+    }
+}
+
+async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    match gate.admits(request.extensions().get(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
 /// Forgets clients that have been quiet, which bounds the limits' memory.
 pub struct Forgetting {
     pub rates: Vec<Rate>,
@@ -174,16 +150,6 @@ mod tests {
     use axum::http::HeaderValue;
 
     use super::*;
-
-    #[test]
-    fn a_percent_sign_begins_an_escape_or_is_refused() {
-        for good in ["", "/a", "/%00", "/a%2Fb%ff", "/%25zz"] {
-            assert!(is_escaped_well(good.as_bytes()), "{good}");
-        }
-        for bad in ["%", "/a%", "/a%2", "/%zz", "/%2x", "/%%20", "/%u0041"] {
-            assert!(!is_escaped_well(bad.as_bytes()), "{bad}");
-        }
-    }
 
     #[test]
     fn a_client_is_its_peer_unless_proxies_of_ours_say_otherwise() {
@@ -224,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_client_past_its_rate_is_refused_and_others_are_not() {
-        let rate = Rate::new(NonZeroU32::new(2), 0);
+        let rate = Rate::new(2, 0);
         let from = |address: &str| {
             let peer = Peer::from(address.parse::<IpAddr>().unwrap());
             rate.admit(Some(&peer), &HeaderMap::new())
@@ -232,6 +198,6 @@ mod tests {
         assert_eq!((from("1.1.1.1"), from("1.1.1.1")), (Ok(()), Ok(())));
         assert!(matches!(from("1.1.1.1"), Err(Problem::RateLimited { .. })));
         assert_eq!(from("2.2.2.2"), Ok(()));
-        assert!(Rate::new(None, 0).admit(None, &HeaderMap::new()).is_ok());
+        assert!(Rate::new(0, 0).admit(None, &HeaderMap::new()).is_ok());
     }
 }

@@ -7,7 +7,8 @@ use axum::http::{Method, StatusCode};
 use metrics::{Counter, Histogram, histogram};
 use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 
-use crate::routes::GET_LIKES;
+/// The route that is asked for most.
+pub(crate) const LIKES: &str = "/v1/posts/{post_id}/likes";
 
 const fn counter(name: &'static str, labels: &'static [Label], description: &'static str) -> Metric {
     Metric { name, kind: Kind::Counter, unit: Unit::Count, labels, description }
@@ -151,8 +152,8 @@ pub struct Requests {
 impl Requests {
     /// Records an answer; `route` is one of ours or none, so that the label is bounded.
     pub fn record(&self, route: Option<&str>, method: &Method, status: StatusCode, took: Duration) {
-        if status == StatusCode::OK && method == Method::GET && route == Some(GET_LIKES) {
-            self.hot.get_or_init(|| handle(Some(GET_LIKES), method, status)).record(took);
+        if status == StatusCode::OK && method == Method::GET && route == Some(LIKES) {
+            self.hot.get_or_init(|| handle(Some(LIKES), method, status)).record(took);
         } else {
             handle(route, method, status).record(took);
         }

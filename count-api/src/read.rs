@@ -30,13 +30,13 @@ use thiserror::Error;
 use tokio::task::JoinSet;
 
 pub use cache::{Filler, Fills, SharedCache};
-pub use entries::{Entries, Summed};
-pub use gate::{Bounds, TableGate};
+pub use entries::Entries;
+pub use gate::TableGate;
 pub use known::Known;
 pub use layers::Layers;
-pub use local::{Found, Kept, LONGEST, Local, ReadLead};
+pub use local::{Found, Kept, Local, ReadLead};
 pub use negative::{Negatives, Recounter};
-pub use number::{Answer, Beside, Number};
+pub use number::{Beside, Number};
 pub use path::ReadPath;
 pub use standings::{FollowStandings, Standings, Whole};
 pub use table::{AskTable, Table};
@@ -44,14 +44,23 @@ pub use timing::Timing;
 
 use gate::no_answer;
 
+pub use crate::answer::Answer;
+pub use crate::args::Bounds;
 use crate::error::{LoggedCause, Problem};
 use crate::value::Rendered;
 
 /// Reads under way at once. More are refused: the table's gate lets far fewer through.
 const AT_ONCE: usize = 4_096;
 
-/// A counter's answer, that of each Region with a name, and the whole counter of this one.
-type InTable = (Answer, Vec<(String, Answer)>, Option<Counter>);
+/// A counter as the table has it.
+pub struct Detailed {
+    /// Its answer, judged now.
+    pub answer: Answer,
+    /// The answer of each Region that has a name, this one first.
+    pub regions: Vec<(String, Answer)>,
+    /// The whole counter of this Region, if it is there.
+    pub counter: Option<Counter>,
+}
 
 /// Why a number could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -134,35 +143,24 @@ impl Reader {
         kept.map(|kept| kept.map(|(kept, _)| kept.map(|kept| kept.number.clone()))).collect()
     }
 
-    /// The count of `id` as the table has it, judged now, and the whole counter of this Region.
-    pub async fn detailed(&self, id: &CounterId) -> Result<(Answer, Option<Counter>), NoAnswer> {
-        let (answers, _, counter) = self.in_table(id).await?;
-        Ok((answers, counter))
-    }
-
-    /// The count of `id` as the table has it, judged now, and that of each Region under its name.
-    pub async fn by_region(&self, id: &CounterId) -> Result<(Answer, Vec<(String, Answer)>), NoAnswer> {
-        let (answer, by_region, _) = self.in_table(id).await?;
-        Ok((answer, by_region))
-    }
-
-    async fn in_table(&self, id: &CounterId) -> Result<InTable, NoAnswer> {
+    /// The count of `id` as the table has it.
+    pub async fn detailed(&self, id: &CounterId) -> Result<Detailed, NoAnswer> {
         let Layers { standings, table, .. } = &*self.0.layers;
         let known = standings.known();
-        let (all, each) = known.entries(std::slice::from_ref(id));
-        let mut read = table.read(&all).await?;
+        let all: Vec<CounterId> = std::iter::once(id.clone()).chain(known.others(id)).collect();
+        let read = table.read(&all).await?;
         let now = standings.now().wall;
-        let counters = all.iter().map(|id| read.counters.remove(id).transpose().map_err(|fault| no_answer(&fault)));
-        let mut counters: Vec<Option<Counter>> = counters.collect::<Result<_, _>>()?;
-        let number = |(id, counter): (&CounterId, &Option<Counter>)| {
-            Number::read(counter.as_ref(), &read, known.beside(id, known.of(id).cloned()), now)
+        let counter = |id: &CounterId| read.counters.get(id).cloned().transpose().map_err(|fault| no_answer(&fault));
+        let number = |id: &CounterId| {
+            let beside = known.beside(id, known.of(id).cloned());
+            Ok::<_, NoAnswer>(Number::read(counter(id)?.as_ref(), &read, beside, now))
         };
-        let numbers = all.iter().zip(&counters).map(number).collect();
-        let numbers = Entries::of_each(&all, each, numbers).remove(0);
+        let others = all[1..].iter().map(|id| Ok((id.clone(), number(id)?)));
+        let numbers = Entries { own: number(id)?, others: others.collect::<Result<_, NoAnswer>>()? };
         let answers = standings.answers(id, &numbers);
         let named = answers.named(known.name()).into_iter().filter(|(name, _)| !name.is_empty());
-        let named = named.map(|(name, answer)| (name.to_owned(), answer.clone())).collect();
-        Ok((answers.sum(id.name.kind(), known.name()), named, counters.remove(0)))
+        let regions = named.map(|(name, answer)| (name.to_owned(), answer.clone())).collect();
+        Ok(Detailed { answer: answers.sum(id.name.kind(), known.name()), regions, counter: counter(id)? })
     }
 
     fn answer(&self, id: &CounterId, kept: &Entries<Arc<Kept>>) -> Answer {
@@ -171,13 +169,16 @@ impl Reader {
 
     /// Where every entry of each of `ids` is, once the reads have begun that this caller leads.
     fn find(&self, ids: &[CounterId]) -> Vec<Entries<Found>> {
-        let layers = &self.0.layers;
-        let (all, each) = layers.standings.known().entries(ids);
-        let outdone = |id: &CounterId, number: &Number| layers.standings.is_outdone(id, number);
-        let (found, leads) = self.0.local.find(&all, layers.standings.now(), outdone);
-        layers.counters.local.increment(found.iter().filter(|found| found.is_kept()).count() as u64);
+        let Layers { standings, counters, .. } = &*self.0.layers;
+        let (known, now, mut leads) = (standings.known(), standings.now(), Vec::new());
+        let mut find = |id: &CounterId| {
+            let outdone = |number: &Number| standings.outdoes(id, number, &known, now.wall);
+            self.0.local.find(id, now, outdone, &mut leads)
+        };
+        let found: Vec<_> = ids.iter().map(|id| known.entries(id, &mut find)).collect();
+        counters.local.increment(found.iter().flat_map(Entries::all).filter(|found| found.is_kept()).count() as u64);
         self.begin(leads);
-        Entries::of_each(&all, each, found)
+        found
     }
 
     /// Starts reads; dropping a lead fails its waiters.

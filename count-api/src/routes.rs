@@ -7,13 +7,12 @@ mod create;
 mod detail;
 mod docs;
 mod front;
-mod gathering;
 mod hashtags;
 mod members;
 mod milestones;
 mod paging;
 mod read;
-mod schema;
+mod shape;
 mod stream;
 mod top;
 mod writer;
@@ -43,8 +42,7 @@ use crate::auth::Guard;
 use crate::caching::Caching;
 use crate::definitions::Defined;
 use crate::error::{LoggedCause, Problem};
-use crate::gate::Gate;
-use crate::limits;
+use crate::limits::Gate;
 use crate::milestones::Milestones;
 use crate::read::{Reader, TableGate};
 use crate::tops::Tops;
@@ -53,9 +51,7 @@ use crate::watch::Watches;
 use docs::describe;
 pub use front::Front;
 use front::{ShortWay, without_origin};
-use hashtags::{of_hashtags, path_of_hashtags};
-pub(crate) use read::LIKES as GET_LIKES;
-pub(crate) use schema::Id;
+use hashtags::of_hashtags;
 pub use writer::EventWriter;
 
 /// Answers smaller than this are not worth compressing.
@@ -140,7 +136,7 @@ fn router(api: Api, gates: Gates, own: Router) -> Router {
         .method_not_allowed_fallback(async || Problem::NoMethod)
         .layer(DefaultBodyLimit::disable())
         .layer(CompressionLayer::new().compress_when(compressed))
-        .layer(from_fn(limits::shape));
+        .layer(from_fn(shape::shape));
     let routes = match gates.cors {
         Some(cors) => routes.layer(cors),
         None => routes,
@@ -214,11 +210,6 @@ fn writes() -> OpenApiRouter<Api> {
 
 fn administration() -> OpenApiRouter<Api> {
     of_each_subject(OpenApiRouter::new(), [routes!(create::create)])
-}
-
-/// The routes whose PUT has a body.
-pub(crate) fn puts_with_a_body() -> [String; 2] {
-    [create::PATH.to_owned(), path_of_hashtags(create::PATH)]
 }
 
 /// `router` with `routes` of posts, and with the same of hashtags.

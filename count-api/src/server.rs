@@ -2,7 +2,6 @@
 //! served stands in the routes.
 
 mod alarm;
-mod begun;
 mod connections;
 mod http2;
 
@@ -27,13 +26,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::args::ConnectionLimits;
 use crate::limits::Peer;
 use crate::metrics::{HTTP_CONNECTIONS, HTTP_REFUSED};
 use crate::routes::Front;
 
 use alarm::Alarm;
-use begun::begun;
-use connections::{Connections, Ending};
+use connections::{Connections, Ending, begun};
 
 /// Bytes of a request's line and headers. hyper reads no less than 8 KiB at once.
 const HEAD_BYTES: usize = 16 * 1024;
@@ -46,18 +45,6 @@ const OTHERS: usize = 768;
 
 /// How long to leave the listener alone when it fails, as it does when the process has no file descriptor left.
 const REST: Duration = Duration::from_millis(100);
-
-/// Bounds of connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionLimits {
-    /// Connections at once; more wait in the listener's queue.
-    pub connections: usize,
-    /// How long a request's head may take, and how long a connection may be idle before it; also how long its first bytes may
-    /// take, which tell the version.
-    pub head_time: Duration,
-    /// How long an answer may wait for its client to read any of it.
-    pub unread_time: Duration,
-}
 
 /// The listener and what it serves.
 pub struct Server {

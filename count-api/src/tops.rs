@@ -1,26 +1,27 @@
 //! What is trending, as the topic of boards has it: read whole and then followed, each answer written once for a moment and sent from
 //! memory.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use axum::http::HeaderValue;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
-use tally_core::Map;
 use tally_core::ids::PostId;
 use tally_core::ports::TopicReader;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
+use tally_core::{Map, Set};
 use tally_service::{Clock, Stop, Task};
 use tally_trends::{BadPublished, Place, Published, Shelf, Top, Window};
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
-use crate::blocks::Blocked;
+use crate::answer::tag;
 use crate::followed::Followed;
-use crate::metrics::{BOARDS_AGE, BOARDS_UNREADABLE};
-use crate::value::{json, tag};
+use crate::metrics::{BLOCKED, BOARDS_AGE, BOARDS_UNREADABLE};
+use crate::value::json;
 
 /// Answers that are kept of a moment.
 const KEPT: usize = 1_000;
@@ -123,8 +124,8 @@ impl Rendered {
     fn new(wanted: &Wanted, top: Top, blocked: &Blocked) -> Self {
         let body = json(&TopList::new(wanted, &top));
         let mut edition = format!("{}.{}", top.list.moment, u8::from(top.claim.bound() == Some(0)));
-        if blocked.version() != 0 {
-            edition = format!("{edition}.{:x}", blocked.version());
+        if blocked.version != 0 {
+            edition = format!("{edition}.{:x}", blocked.version);
         }
         Self { tag: tag(&edition), edition, body: body.into(), top: Arc::new(top) }
     }
@@ -132,6 +133,35 @@ impl Rendered {
     /// Whether a listener that was told `before` has to be told of this: the list or what may be claimed of it is another.
     pub fn differs(&self, before: &Self) -> bool {
         (&self.top.list.items, self.top.claim) != (&before.top.list.items, before.top.claim)
+    }
+}
+
+/// Which ids lists leave out.
+#[derive(Debug, Default)]
+struct Blocked {
+    ids: Set<PostId>,
+    /// The hashes of all of them added up: processes that have read the same have the same.
+    version: u64,
+    /// The topic was not read to its end yet.
+    unknown: bool,
+}
+
+impl Blocked {
+    /// Takes ids, each with whether it is blocked, and whether that was all there is. Whether anything is another now.
+    fn take(&mut self, read: Vec<(PostId, bool)>, is_whole: bool) -> bool {
+        let mut differs = is_whole && std::mem::take(&mut self.unknown);
+        for (id, is_blocked) in read {
+            let hash = self.ids.hasher().hash_one(&id);
+            if is_blocked && self.ids.insert(id.clone()) {
+                self.version = self.version.wrapping_add(hash);
+                differs = true;
+            } else if !is_blocked && self.ids.remove(&id) {
+                self.version = self.version.wrapping_sub(hash);
+                differs = true;
+            }
+        }
+        BLOCKED.gauge(&[]).set(self.ids.len() as f64);
+        differs
     }
 }
 
@@ -161,13 +191,13 @@ impl Tops {
             return Ok(kept.clone());
         }
         let (windows, blocked) = (shelf.windows(), self.0.blocked.read());
-        if shelf.moment().is_none() || windows.is_empty() || !blocked.is_known() {
+        if shelf.moment().is_none() || windows.is_empty() || blocked.unknown {
             return Err(NoList::NotLoaded);
         }
         if !windows.contains(&wanted.window) {
             return Err(NoList::NoSuchWindow(windows));
         }
-        let top = shelf.top_but(&wanted.place, wanted.window, wanted.k, |id| blocked.has(id));
+        let top = shelf.top_but(&wanted.place, wanted.window, wanted.k, |id| blocked.ids.contains(id));
         let rendered = Rendered::new(wanted, top.ok_or(NoList::NotLoaded)?, &blocked);
         let mut kept = self.0.rendered.lock();
         if kept.len() >= KEPT {
@@ -200,13 +230,8 @@ impl Tops {
         }
     }
 
-    /// From here on nothing is served before it is known which ids are blocked.
-    pub fn wait_for_blocks(&self) {
-        self.0.blocked.write().forget();
-    }
-
     /// Takes what was read of blocked ids, by key, and whether that was all there is.
-    pub fn block(&self, read: Vec<(PostId, bool)>, is_whole: bool) {
+    fn block(&self, read: Vec<(PostId, bool)>, is_whole: bool) {
         let shelf = self.0.shelf.read();
         if self.0.blocked.write().take(read, is_whole) {
             self.0.rendered.lock().clear();
@@ -254,5 +279,34 @@ impl Task for FollowBoards {
             }
         };
         followed.run(stop, "boards", take).await
+    }
+}
+
+/// The task that reads the topic of blocked ids. It is compacted: an id is a record's key, blocked while its last value is not empty.
+pub(crate) struct FollowBlocks {
+    followed: Followed,
+    tops: Tops,
+}
+
+impl FollowBlocks {
+    pub(crate) fn new(reader: Arc<dyn TopicReader>, tops: Tops, clock: Clock) -> Self {
+        // From here on nothing is served before it is known which ids are blocked.
+        *tops.0.blocked.write() = Blocked { unknown: true, ..Blocked::default() };
+        Self { followed: Followed::new(reader, clock), tops }
+    }
+}
+
+/// What is no id is in no list.
+fn ids(records: &Records) -> Vec<(PostId, bool)> {
+    let id = |key: Option<&[u8]>| PostId::new(std::str::from_utf8(key?).ok()?).ok();
+    let read = records.iter().filter_map(|record| Some((id(record.key)?, record.value)));
+    read.map(|(id, value)| (id, value.is_some_and(|value| !value.is_empty()))).collect()
+}
+
+impl Task for FollowBlocks {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let Self { followed, tops } = self;
+        let take = |records: Option<&Records>, is_whole| tops.block(records.map(ids).unwrap_or_default(), is_whole);
+        followed.run(stop, "blocked ids", take).await
     }
 }

@@ -1,17 +1,17 @@
 //! A counter's value as it is answered: the likes of a post, and any set or sum of a post or of a hashtag.
 
-use std::fmt::Display;
+use std::borrow::Cow;
 
 use axum::http::HeaderValue;
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use tally_core::definitions::SubjectField;
-use tally_core::ids::{CounterId, CounterName, PostId};
-use utoipa::ToSchema;
+use tally_core::ids::{CounterId, CounterName, MAX_ID_BYTES, PostId};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
-use crate::read::Answer;
-use crate::routes::Id;
-use crate::watch::Edition;
+use crate::answer::{Answer, Edition, tag};
 
 /// What is counted for: a post, or a hashtag.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,12 +184,28 @@ impl Rendered {
     }
 }
 
-/// An edition as an ETag.
-pub fn tag(edition: &(impl Display + ?Sized)) -> HeaderValue {
-    HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("letters, digits and signs make a header")
-}
-
 /// An answer in JSON.
 pub fn json(answer: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(answer).expect("texts and numbers always serialise")
+}
+
+/// No control characters: C0, DEL and C1, in an escape that the regular expressions of every client's language know.
+const PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
+
+/// The id of a post or a user, as a schema.
+pub(crate) enum Id {}
+
+impl PartialSchema for Id {
+    fn schema() -> RefOr<Schema> {
+        let description =
+            format!("The id of a post or a user: 1 to {MAX_ID_BYTES} bytes of UTF-8 without control characters.");
+        let id = ObjectBuilder::new().schema_type(Type::String).description(Some(description));
+        id.min_length(Some(1)).max_length(Some(MAX_ID_BYTES)).pattern(Some(PATTERN)).examples(["p-1"]).build().into()
+    }
+}
+
+impl ToSchema for Id {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("Id")
+    }
 }

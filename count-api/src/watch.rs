@@ -12,9 +12,10 @@ use tally_core::ids::CounterId;
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use crate::answer::{Answer, Edition};
 use crate::error::Problem;
 use crate::metrics::{LISTENERS, WATCHED_COUNTERS};
-use crate::read::{Answer, Entries, Number, Reader, Standings};
+use crate::read::{Entries, Number, Reader, Standings};
 
 /// How often a counter with a listener is read.
 pub const EVERY: Duration = Duration::from_millis(250);
@@ -134,49 +135,6 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         LISTENERS.gauge(&[]).decrement(1);
-    }
-}
-
-/// A state of a count: its version, whether it is exact, and whether it is fresh. It is the ETag of an answer and the id of an
-/// event: `57.1`, or `57.1.0` of a count that is not fresh. Behind the version of a count over several Regions is a hash of the
-/// version in each, `57-9f.1`: two processes may have read other entries whose versions have the same sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edition {
-    version: u64,
-    /// Absent of a count of one Region.
-    hash: Option<u64>,
-    exact: bool,
-    fresh: bool,
-}
-
-impl Edition {
-    /// The edition of an answer.
-    pub fn of(Answer { served, fresh, summed }: &Answer) -> Self {
-        let hash = summed.as_ref().map(|summed| summed.hash);
-        Self { version: served.version, hash, exact: served.exact, fresh: *fresh }
-    }
-
-    /// The edition written as `text`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (version, judged) = text.split_once('.')?;
-        let (version, hash) = match version.split_once('-') {
-            None => (version, None),
-            Some((version, hash)) => (version, Some(u64::from_str_radix(hash, 16).ok()?)),
-        };
-        let (version, exact, fresh) = (version.parse().ok()?, judged.starts_with('1'), !judged.contains('.'));
-        let edition = Self { version, hash, exact, fresh };
-        (edition.to_string() == text).then_some(edition)
-    }
-}
-
-impl std::fmt::Display for Edition {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.version)?;
-        if let Some(hash) = self.hash {
-            write!(f, "-{hash:x}")?;
-        }
-        write!(f, ".{}", u8::from(self.exact))?;
-        if self.fresh { Ok(()) } else { f.write_str(".0") }
     }
 }
 
@@ -401,15 +359,5 @@ mod tests {
         assert_eq!(counts.next().await, Some(answer(1, true, true)));
         switch.request();
         assert_eq!(counts.next().await, None);
-    }
-
-    #[test]
-    fn an_edition_has_one_spelling() {
-        for text in ["7.1", "7.0", "7.1.0", "7.0.0"] {
-            assert_eq!(Edition::parse(text).map(|edition| edition.to_string()).as_deref(), Some(text));
-        }
-        for text in ["", ".", "7", "7.", "7.2", "07.1", "+7.1", "7.1.1", "7.1.", "7.1.0.0", "-1.0"] {
-            assert_eq!(Edition::parse(text), None, "{text}");
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use anyhow::Context;
 use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
@@ -11,16 +12,21 @@ use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Program, Stage};
+use tally_service::{Clock, Host, Invalid, Program, Stage, Stop, Task};
+use tokio::time::timeout;
 
-use crate::args::Args;
-use crate::config::{Config, Rules, Topics};
+use crate::args::{Args, Config, Rules, Topics};
 use crate::metrics;
-use crate::watch::WatchTopic;
 use crate::worker::{NOT_SET_UP, Shared, Worker};
 
 /// The setting of the topic that is read.
 const CHANGES: &str = "changes-topic";
+
+/// How often the number of partitions of the topic of changes is checked.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// How long the answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The ports: where changes come from, and where lists go.
 pub struct Ports {
@@ -116,6 +122,36 @@ async fn log_of(host: &Host, store: &Changes, topic: &str, found: u32) -> anyhow
     let problem =
         format!("topic {topic} has {found} partitions, and the log of changes was begun with {}", config.partitions);
     Err(Invalid::setting(CHANGES, problem).into())
+}
+
+/// The task that checks that the topic of changes keeps its number of partitions.
+struct WatchTopic {
+    changes: Arc<dyn TopicReader>,
+    /// The number of partitions that the topic had at the start.
+    partitions: usize,
+    clock: Clock,
+}
+
+impl WatchTopic {
+    /// Fails if the number of partitions has changed, since a subject's changes then go to another one.
+    async fn check(&self) -> anyhow::Result<()> {
+        let Ok(Ok(logs)) = timeout(PATIENCE, self.changes.logs()).await else { return Ok(()) };
+        if logs.is_empty() || logs.len() == self.partitions {
+            return Ok(());
+        }
+        let problem = format!("its topic had {} partitions and has {} now", self.partitions, logs.len());
+        Err(Invalid::setting(CHANGES, problem).into())
+    }
+}
+
+impl Task for WatchTopic {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
+            let Ok(checked) = stop.unless_requested(self.check()).await else { break };
+            checked?;
+        }
+        Ok(())
+    }
 }
 
 impl tally_service::App for App {

@@ -8,23 +8,36 @@ use crate::cells::Slots;
 use crate::names::{GONE, Names, Slot};
 
 /// The sizes of a board.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(about = None, long_about = None)]
 pub struct BoardRules {
+    /// Length of each partition's list, 100 to 1000. This is also the longest list that the API can answer
+    #[arg(long, env = "TALLY_LIST", default_value_t = 128, value_name = "COUNT", help_heading = "Lists")]
+    pub list: usize,
+    /// Smallest sum that is listed
+    #[arg(long, env = "TALLY_MIN_COUNT", default_value_t = 1, value_name = "COUNT", help_heading = "Lists")]
+    pub min_count: i64,
     /// A board with more subjects than this is cut.
+    #[arg(skip)]
     pub most: usize,
     /// The number of subjects that remain after a cut or a refill.
+    #[arg(skip)]
     pub keep: usize,
-    /// A board with fewer subjects than this is refilled, unless there are no more.
+    /// A board with fewer subjects than this is refilled, unless there are no more. A list is at most as long.
+    #[arg(skip)]
     pub least: usize,
-    /// The length of a list; at most [`least`](Self::least).
-    pub list: usize,
-    /// The smallest sum that is listed, at least 1.
-    pub min_count: i64,
+}
+
+impl BoardRules {
+    /// The sizes of boards for lists of this length.
+    pub(crate) fn of(list: usize, min_count: i64) -> Self {
+        Self { list, min_count, most: 8 * list, keep: 4 * list, least: 2 * list }
+    }
 }
 
 impl Default for BoardRules {
     fn default() -> Self {
-        Self { most: 1_024, keep: 512, least: 256, list: 128, min_count: 1 }
+        Self::of(128, 1)
     }
 }
 

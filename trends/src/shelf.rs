@@ -7,7 +7,7 @@ use tally_core::ids::PostId;
 
 use crate::window::is_common;
 use crate::wire::{Published, Tick, Writer, Written, mark};
-use crate::{Claim, List, Place, Ranked, Reason, Window, merge_but};
+use crate::{Claim, List, Place, Ranked, Reason, Window, merge};
 
 /// How many moments of a partition are kept: the latest, and those that partitions which lag have as well.
 const MOMENTS: usize = 10;
@@ -141,7 +141,7 @@ impl Shelf {
             }
             lists.push(known.list(tick, place, window));
         }
-        let (list, is_enough) = merge_but(&lists, k, is_blocked).ok()?;
+        let (list, is_enough) = merge(&lists, k, is_blocked)?;
         if !is_enough {
             claim = claim.and(Claim::Unknown(Reason::Blocked));
         }

@@ -18,7 +18,7 @@ use tally_core::topic::Offset;
 use tally_service::{Host, Patience, Stop, Task};
 
 use crate::Partition;
-use crate::config::{Rules, Topics};
+use crate::args::{Rules, Topics};
 use crate::metrics::{self, Held, InState};
 use crate::partition::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 use crate::wire::Writer;

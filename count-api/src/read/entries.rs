@@ -13,8 +13,9 @@ use tally_core::time::UnixMillis;
 
 use super::NoAnswer;
 use super::local::{Found, Kept};
-use super::number::{Answer, Number};
+use super::number::Number;
 use super::timing::Timing;
+use crate::answer::{Answer, Summed};
 
 /// Something of each entry of a counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,38 +26,10 @@ pub struct Entries<T> {
     pub others: Vec<(CounterId, T)>,
 }
 
-/// How an answer was added up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summed {
-    /// This Region's part.
-    pub own: Served,
-    /// The Regions whose entries are not fresh, or of which nothing is known.
-    pub behind: Vec<String>,
-    /// A hash of every entry's version and of the Regions behind. The sum of the versions may come again, and this does not.
-    pub hash: u64,
-}
-
-impl Answer {
-    /// This Region's part of it.
-    pub fn own(&self) -> &Served {
-        self.summed.as_ref().map_or(&self.served, |summed| &summed.own)
-    }
-
-    /// The Regions that make it not fresh.
-    pub fn into_behind(self) -> Vec<String> {
-        self.summed.map(|summed| summed.behind).unwrap_or_default()
-    }
-}
-
 impl<T> Entries<T> {
-    /// One entry after the other, `each` of every counter, as counters.
-    pub(super) fn of_each(all: &[CounterId], each: usize, of: Vec<T>) -> Vec<Self> {
-        let (mut ids, mut of) = (all.chunks(each), of.into_iter());
-        let mut entries = Vec::with_capacity(ids.len());
-        while let (Some(ids), Some(own)) = (ids.next(), of.next()) {
-            entries.push(Self { own, others: ids[1..].iter().cloned().zip(&mut of).collect() });
-        }
-        entries
+    /// This Region's, and the others.
+    pub(super) fn all(&self) -> impl Iterator<Item = &T> {
+        std::iter::once(&self.own).chain(self.others.iter().map(|(_, of)| of))
     }
 
     /// The same of something else.
@@ -138,7 +111,7 @@ impl Entries<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::Edition;
+    use crate::answer::Edition;
 
     fn answer(version: u64, fresh: bool) -> Answer {
         Answer { served: Served { version, exact: true, ..Served::default() }, fresh, summed: None }

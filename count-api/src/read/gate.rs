@@ -1,7 +1,6 @@
 //! The gate before the tables: a bounded number of reads at once, each within a budget. The excess is refused.
 
 use std::future::Future;
-use std::time::Duration;
 
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
@@ -9,19 +8,11 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::NoAnswer;
+use crate::args::Bounds;
 use crate::error::LoggedCause;
 use crate::metrics::{TABLE_READS, TABLE_REFUSED};
 
-/// Concurrent reads; the excess waits `patience`, then gets 503.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    pub concurrency: usize,
-    /// How long a read may wait for its turn.
-    pub patience: Duration,
-    /// How long a read may take, the wait for its turn included.
-    pub budget: Duration,
-}
-
+/// Lets reads of the tables through, as many at once as its bounds say.
 pub struct TableGate {
     bounds: Bounds,
     permits: Semaphore,
@@ -61,6 +52,7 @@ pub(super) fn no_answer(fault: &Fault) -> NoAnswer {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
+    use std::time::Duration;
 
     use super::*;
 

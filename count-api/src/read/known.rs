@@ -1,6 +1,5 @@
 //! What is known of counters at one time: the standings of their partitions, in this Region and in others.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use tally_core::ids::{CounterId, Region};
 use tally_core::served;
 use tally_core::time::{Now, UnixMillis};
 
+use super::entries::Entries;
 use super::number::Beside;
 
 /// What one read found.
@@ -28,8 +28,8 @@ pub struct Known {
     pub(super) topics: Arc<Topics>,
     /// What this Region is called.
     name: Option<Region>,
-    /// The standings of other Regions' entries, by the name of each.
-    pub(super) remotes: BTreeMap<Box<str>, Partitions>,
+    /// The standings of other Regions' entries, in the order of their names.
+    pub(super) remotes: Vec<(Region, Partitions)>,
 }
 
 /// The standing of each partition that one is known of.
@@ -63,7 +63,7 @@ impl Known {
         for region in named.remotes {
             let partitions = (0..).take(self.partitions.len());
             let of = partitions.map(|partition| read.remove(&(region.clone(), partition)).map(Arc::new)).collect();
-            self.remotes.insert(region.as_str().into(), of);
+            self.remotes.push((region, of));
         }
         self
     }
@@ -73,16 +73,19 @@ impl Known {
         self.name.as_ref()
     }
 
-    /// Every entry of `ids`: each counter of this Region, with those of other Regions behind it; and how many each has.
-    pub(super) fn entries<'a>(&self, ids: &'a [CounterId]) -> (Cow<'a, [CounterId]>, usize) {
-        if self.remotes.is_empty() {
-            return (Cow::Borrowed(ids), 1);
-        }
-        let regions: Vec<Region> = self.remotes.keys().filter_map(|name| Region::new(name)).collect();
-        let entries = |id: &CounterId| -> Vec<CounterId> {
-            std::iter::once(id.clone()).chain(regions.iter().map(|region| id.in_region(region))).collect()
-        };
-        (Cow::Owned(ids.iter().flat_map(entries).collect()), 1 + regions.len())
+    /// The ids of a counter's entries in other Regions.
+    pub(super) fn others(&self, id: &CounterId) -> impl Iterator<Item = CounterId> {
+        self.remotes.iter().map(|(region, _)| id.in_region(region))
+    }
+
+    /// What `of` makes of each entry of a counter.
+    pub(super) fn entries<T>(&self, id: &CounterId, mut of: impl FnMut(&CounterId) -> T) -> Entries<T> {
+        let own = of(id);
+        let others = self.others(id).map(|id| {
+            let of = of(&id);
+            (id, of)
+        });
+        Entries { own, others: others.collect() }
     }
 
     /// A log of one partition that a test sends.
@@ -107,7 +110,7 @@ impl Known {
     pub fn of(&self, id: &CounterId) -> Option<&Arc<StandingAt>> {
         let partitions = match id.name.region() {
             None => &self.partitions,
-            Some(region) => self.remotes.get(region)?,
+            Some(region) => &self.remotes.iter().find(|(name, _)| name.as_str() == region)?.1,
         };
         partitions.get(usize::try_from(self.partition(id)?).ok()?)?.as_ref()
     }
@@ -134,7 +137,7 @@ impl Known {
     /// The least `as_of` of each other Region; `None` where one is not known.
     pub(super) fn remote_as_ofs(&self) -> impl Iterator<Item = (&str, Option<UnixMillis>)> {
         let as_of = |stated: &Option<Arc<StandingAt>>| stated.as_ref()?.standing.as_of;
-        self.remotes.iter().map(move |(name, partitions)| (&**name, partitions.iter().map(as_of).min().flatten()))
+        self.remotes.iter().map(move |(name, partitions)| (name.as_str(), partitions.iter().map(as_of).min().flatten()))
     }
 
     pub(super) fn is_lossless(&self, id: &CounterId) -> bool {

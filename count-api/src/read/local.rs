@@ -18,14 +18,12 @@ use tally_core::time::Now;
 use tokio::sync::oneshot;
 
 use super::NoAnswer;
-use super::number::{Answer, Number};
+use super::number::Number;
 use super::timing::Timing;
+use crate::answer::Answer;
+use crate::args::LONGEST;
 use crate::error::LoggedCause;
 use crate::value::Rendered;
-
-/// How much older than a request the read may be that it is answered by. A recount calls a number doubtful for longer than that
-/// before it corrects it, so a corrected counter is never told as exact as it was.
-pub const LONGEST: Duration = Duration::from_secs(1);
 
 /// Stripes with a lock each, so that requests for different counters seldom meet.
 const STRIPES: usize = 64;
@@ -161,24 +159,13 @@ impl Local {
         self.stripe(id).get(id, now, self.0.keep)
     }
 
-    /// Where the number of each of `ids` is, and the reads that the caller leads: of those that are not in memory, and of those
-    /// that are `outdone`. Of each counter one caller reads. Others wait for it, or get what is in memory.
+    /// Where the number of `id` is. Where it is not in memory, or is `outdone`, and no read of it is under way, a lead is added to `leads` and
+    /// the caller reads it. Others wait for that, or get what is in memory.
     pub fn find(
-        &self,
-        ids: &[CounterId],
-        now: Now,
-        outdone: impl Fn(&CounterId, &Number) -> bool,
-    ) -> (Vec<Found>, Vec<ReadLead>) {
-        let mut leads = Vec::new();
-        let found = ids.iter().map(|id| self.find_one(id, now, &outdone, &mut leads)).collect();
-        (found, leads)
-    }
-
-    fn find_one(
         &self,
         id: &CounterId,
         now: Now,
-        outdone: impl Fn(&CounterId, &Number) -> bool,
+        outdone: impl FnOnce(&Number) -> bool,
         leads: &mut Vec<ReadLead>,
     ) -> Found {
         // Under one lock: between the end of a read and its number's being kept no second read begins.
@@ -186,7 +173,7 @@ impl Local {
         let kept = stripe.get(id, now, self.0.keep);
         match (kept, stripe.under_way(id, now)) {
             (Some(kept), Some(_)) => Found::Kept(kept),
-            (Some(kept), None) if !outdone(id, &kept.number) => Found::Kept(kept),
+            (Some(kept), None) if !outdone(&kept.number) => Found::Kept(kept),
             (None, Some(read)) => Found::UnderWay(read, None),
             (kept, None) => {
                 let (waiters, read) = oneshot::channel();
@@ -302,7 +289,13 @@ mod tests {
     }
 
     fn find(local: &Local, ids: &[CounterId], now: Now) -> (Vec<Found>, Vec<ReadLead>) {
-        local.find(ids, now, |_, _| false)
+        find_or(local, ids, now, false)
+    }
+
+    fn find_or(local: &Local, ids: &[CounterId], now: Now, is_outdone: bool) -> (Vec<Found>, Vec<ReadLead>) {
+        let mut leads = Vec::new();
+        let found = ids.iter().map(|id| local.find(id, now, |_| is_outdone, &mut leads)).collect();
+        (found, leads)
     }
 
     fn keep(local: &Local, post: &str, number: &Number, now: Now) {
@@ -405,7 +398,7 @@ mod tests {
     async fn a_number_that_is_outdone_is_read_again_by_one_caller_and_others_get_what_is_there() {
         let (local, p) = (Local::new(100, KEEP), [likes("p")]);
         keep(&local, "p", &version(4), at(0));
-        let outdone = || local.find(&p, at(1), |_, _| true);
+        let outdone = || find_or(&local, &p, at(1), true);
         let ((mut first, mut leads), (others, none)) = (outdone(), outdone());
         assert!(!first[0].is_kept() && others[0].is_kept() && none.is_empty());
         leads.pop().unwrap().finish(Ok(version(5)), Timing::default());

@@ -51,7 +51,7 @@ use tally_core::ids::CounterKind;
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
 
-use super::entries::Summed;
+use crate::answer::Answer;
 
 /// A counter as it was read, and the standing of its partition that was taken before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,17 +72,6 @@ pub struct Beside {
     pub standing: Option<Arc<StandingAt>>,
     /// As of when a number may be answered that was read after it: see [`as_of`](tally_core::served::as_of).
     pub as_of: Option<UnixMillis>,
-}
-
-/// A number as it is answered.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// The number, whether it is exact, and as of when.
-    pub served: Served,
-    /// Whether `as_of` is as recent as answers are promised to be.
-    pub fresh: bool,
-    /// How it was added up; absent of a number of one Region.
-    pub summed: Option<Box<Summed>>,
 }
 
 impl AsRef<Self> for Number {

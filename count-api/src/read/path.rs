@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use tally_adapters::dynamodb::Recounts;
 use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{Connection, Recounts};
+use tally_core::cached::Cache;
 use tally_core::ids::ShardCount;
 use tally_service::{Host, Stage};
 
 use super::{
     AskTable, Fills, FollowStandings, Layers, Local, Negatives, Reader, SharedCache, Standings, Table, TableGate, Whole,
 };
-use crate::app::Ports;
-use crate::config::Config;
+use crate::args::Config;
 use crate::definitions::Defined;
 use crate::metrics::ReadCounters;
 
@@ -33,21 +33,22 @@ impl ReadPath {
     /// A fault that waiting does not mend, or a stop.
     pub async fn open(
         config: &Config,
-        ports: &Ports,
+        tables: &Connection,
+        cache: Option<Arc<dyn Cache>>,
         shards: ShardCount,
         defined: Defined,
         whole: Whole,
         host: &Host,
     ) -> anyhow::Result<Self> {
-        let follow = FollowStandings::begin(config, &ports.tables, defined, whole, host).await?;
+        let follow = FollowStandings::begin(config, tables, defined, whole, host).await?;
         let standings = follow.standings();
 
-        let counters = Arc::new(Counters::new(&ports.tables));
+        let counters = Arc::new(Counters::new(tables));
         let gate = Arc::new(TableGate::new(config.table));
         let table = Table::new(Arc::clone(&counters), Arc::clone(&gate));
-        let cache = ports.cache.clone().map(|cache| SharedCache::new(cache, config.cache_budget));
+        let cache = cache.map(|cache| SharedCache::new(cache, config.cache_budget));
         let (fills, filler) = Fills::new(cache.clone());
-        let (negatives, recounter) = Negatives::new(counters, Recounts::new(&ports.tables), shards, host.clock());
+        let (negatives, recounter) = Negatives::new(counters, Recounts::new(tables), shards, host.clock());
         let layers = Layers {
             cache,
             fills,

@@ -20,8 +20,9 @@ use tokio::time::timeout;
 
 use super::entries::Entries;
 use super::known::Known;
-use super::number::{Answer, Number};
-use crate::config::Config as Settings;
+use super::number::Number;
+use crate::answer::Answer;
+use crate::args::Config as Settings;
 use crate::definitions::Defined;
 use crate::metrics::{OPEN_GAPS, REGION_STALENESS, STALENESS, STANDING_AGE};
 
@@ -117,7 +118,8 @@ impl Standings {
         self.fresh_within + if id.name.region().is_some() { REMOTE } else { Duration::ZERO }
     }
 
-    fn outdoes(&self, id: &CounterId, number: &Number, known: &Known, now: UnixMillis) -> bool {
+    /// The same at `now`, beside what is `known`.
+    pub(super) fn outdoes(&self, id: &CounterId, number: &Number, known: &Known, now: UnixMillis) -> bool {
         let Some(newest) = known.of(id) else { return false };
         let fresh_within = self.fresh_within(id);
         if number.standing.as_ref().is_some_and(|own| own.at >= newest.at) {
@@ -166,7 +168,7 @@ impl FollowStandings {
         whole: Whole,
         host: &Host,
     ) -> anyhow::Result<Self> {
-        let topics = Topics::new(&settings.write.topic);
+        let topics = Topics::new(&settings.topic);
         let mut this = Self {
             changes: Changes::new(connection),
             claims: Claims::new(connection, host.clock()),

@@ -120,7 +120,7 @@ mod tests {
     use tally_testkit::{BEGAN, Store};
 
     use super::*;
-    use crate::config::Config;
+    use crate::args::Config;
 
     #[tokio::test(start_paused = true)]
     async fn a_process_whose_table_was_denied_is_ready_again_once_the_table_answers() {

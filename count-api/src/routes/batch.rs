@@ -7,11 +7,10 @@ use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, UserId};
 use utoipa::ToSchema;
 
 use super::read::counts;
-use super::schema::Id;
 use super::{Api, Handles};
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::Json;
-use crate::value::{Count, CounterValue, Subject};
+use crate::value::{Count, CounterValue, Id, Subject};
 
 /// The most posts whose likes can be asked for at once, and the most numbers.
 const MOST_POSTS: usize = 100;

@@ -9,10 +9,9 @@ use utoipa::ToSchema;
 use super::Api;
 use super::chosen::Chosen;
 use super::detail::DEPLOYMENT;
-use super::schema::Id;
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::Json;
-use crate::value::Named;
+use crate::value::{Id, Named};
 
 /// The route: that of the counter's number.
 pub(super) const PATH: &str = "/v1/posts/{post_id}/counters/{counter}";

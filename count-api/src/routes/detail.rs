@@ -7,14 +7,15 @@ use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 use tally_core::changes::Place;
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterKind, Shard};
+use tally_core::ids::{CounterKind, Shard, ShardCount};
 use utoipa::{IntoParams, ToSchema};
 
 use super::Handles;
 use super::chosen::Chosen;
 use super::members::FRESH;
+use crate::answer::Answer;
 use crate::error::Problem;
-use crate::read::Answer;
+use crate::read::Detailed;
 use crate::value::CounterValue;
 
 /// What decides how many shards a set has.
@@ -115,44 +116,42 @@ pub(super) async fn detailed(
     chosen: &Chosen,
     detail: Detail,
 ) -> Result<axum::response::Response, Problem> {
+    let id = chosen.id();
+    let Detailed { answer, regions, counter } = api.reader.detailed(&id).await?;
+    let (kind, value) = (id.name.kind(), CounterValue::new(&chosen.subject, &id.name, answer));
     let detail = match detail {
-        Detail::Shards => by_shard(api, chosen).await?,
-        Detail::Regions => by_region(api, chosen).await?,
+        Detail::Shards => CounterDetail::by_shard(value, kind, counter.as_ref(), api.shards),
+        Detail::Regions => CounterDetail::by_region(value, kind, regions),
     };
     Ok((FRESH, Json(detail)).into_response())
 }
 
-async fn by_region(api: &Handles, chosen: &Chosen) -> Result<CounterDetail, Problem> {
-    let id = chosen.id();
-    let (count, by_region) = api.reader.by_region(&id).await?;
-    let value = |(region, Answer { served, fresh, .. }): (String, Answer)| RegionValue {
-        region,
-        count: served.value(id.name.kind()),
-        exact: served.exact,
-        as_of: served.as_of.0,
-        fresh,
-    };
-    let regions = by_region.into_iter().map(value).collect();
-    Ok(CounterDetail { regions, ..CounterDetail::new(CounterValue::new(&chosen.subject, &id.name, count)) })
-}
-
-async fn by_shard(api: &Handles, chosen: &Chosen) -> Result<CounterDetail, Problem> {
-    let id = chosen.id();
-    let (count, counter) = api.reader.detailed(&id).await?;
-    let is_set = id.name.kind() == CounterKind::Set;
-    Ok(CounterDetail {
-        decided_by: is_set.then_some(DEPLOYMENT),
-        policy: (!is_set).then_some("writer"),
-        corrections: Some(counter.as_ref().map_or(0, |counter| counter.corrections)),
-        gap: counter.as_ref().and_then(|counter| counter.gap).map(Place::stored),
-        doubt: counter.iter().flat_map(|counter| &counter.doubt).map(|shard| shard.index()).collect(),
-        updated_at: counter.as_ref().map(|counter| counter.updated_at.0),
-        shards: values(counter.as_ref(), api.shards.all()),
-        ..CounterDetail::new(CounterValue::new(&chosen.subject, &id.name, count))
-    })
-}
-
 impl CounterDetail {
+    fn by_region(value: CounterValue, kind: CounterKind, regions: Vec<(String, Answer)>) -> Self {
+        let value_of = |(region, Answer { served, fresh, .. }): (String, Answer)| RegionValue {
+            region,
+            count: served.value(kind),
+            exact: served.exact,
+            as_of: served.as_of.0,
+            fresh,
+        };
+        Self { regions: regions.into_iter().map(value_of).collect(), ..Self::new(value) }
+    }
+
+    fn by_shard(value: CounterValue, kind: CounterKind, counter: Option<&Counter>, shards: ShardCount) -> Self {
+        let is_set = kind == CounterKind::Set;
+        Self {
+            decided_by: is_set.then_some(DEPLOYMENT),
+            policy: (!is_set).then_some("writer"),
+            corrections: Some(counter.map_or(0, |counter| counter.corrections)),
+            gap: counter.and_then(|counter| counter.gap).map(Place::stored),
+            doubt: counter.into_iter().flat_map(|counter| &counter.doubt).map(|shard| shard.index()).collect(),
+            updated_at: counter.map(|counter| counter.updated_at.0),
+            shards: values(counter, shards.all()),
+            ..Self::new(value)
+        }
+    }
+
     fn new(value: CounterValue) -> Self {
         Self {
             value,

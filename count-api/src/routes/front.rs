@@ -21,8 +21,8 @@ use super::read;
 use crate::access::{Access, Entry};
 use crate::caching::Caching;
 use crate::error::Problem;
-use crate::gate::Gate;
-use crate::limits::Peer;
+use crate::limits::{Gate, Peer};
+use crate::metrics::LIKES;
 use crate::read::{Reader, Timing};
 
 /// The body of an answer: the bytes of a count, or what a route made.
@@ -51,7 +51,7 @@ impl Front {
         let began = Instant::now();
         let id = self.access.request_id(request.headers());
         let at_once = match self.admits(&request) {
-            Ok(()) => self.short.answer(&request, peer).map(|answer| (Some(read::LIKES), answer)),
+            Ok(()) => self.short.answer(&request, peer).map(|answer| (Some(LIKES), answer)),
             Err(problem) => Some((None, problem.into_response().map(OneOf::Right))),
         };
         if let Some((route, mut answer)) = at_once {

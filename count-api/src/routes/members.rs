@@ -7,19 +7,47 @@ use axum::response::IntoResponse;
 use serde::Serialize;
 use tally_adapters::dynamodb::Like;
 use tally_core::ids::{PostId, RowKey, UserId};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::chosen::{Chosen, ChosenMember, ChosenSet};
 use super::paging::{LikersQuery, listed};
-use super::schema::{Id, LikePath, MemberPath};
 use super::{Api, Handles};
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::Asked;
-use crate::value::{Named, as_text};
+use crate::value::{Id, Named, as_text};
 
 /// The routes of one like and of one member.
 pub(super) const LIKE: &str = "/v1/posts/{post_id}/likes/{user_id}";
 pub(super) const MEMBER: &str = "/v1/posts/{post_id}/counters/{counter}/members/{member}";
+
+/// The path of one like.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "it describes what extractors read")]
+pub(super) struct LikePath {
+    /// The post
+    #[param(value_type = Id, example = "p-1")]
+    post_id: String,
+    /// The user
+    #[param(value_type = Id, example = "u-1")]
+    user_id: String,
+}
+
+/// The path of one member of a set.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "it describes what extractors read")]
+pub(super) struct MemberPath {
+    /// The post
+    #[param(value_type = Id, example = "p-1")]
+    post_id: String,
+    /// The set's name
+    #[param(example = "retweets")]
+    counter: String,
+    /// The member
+    #[param(value_type = Id, example = "u-1")]
+    member: String,
+}
 
 /// A user who has just pressed the button asks: no proxy may answer from its cache.
 pub(super) const FRESH: [(HeaderName, HeaderValue); 1] =

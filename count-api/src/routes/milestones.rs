@@ -10,9 +10,8 @@ use utoipa::ToSchema;
 use super::Api;
 use super::chosen::Chosen;
 use super::members::FRESH;
-use super::schema::Id;
 use crate::error::{Problem, ProblemDocument};
-use crate::value::{Named, Subject};
+use crate::value::{Id, Named, Subject};
 
 /// The milestones of one counter.
 #[derive(Debug, Serialize, ToSchema)]

@@ -13,16 +13,13 @@ use utoipa::ToSchema;
 
 use super::chosen::Chosen;
 use super::detail::{CounterDetail, DetailQuery, detailed};
-use super::schema::Id;
-use super::stream::Editions;
 use super::{Api, Handles};
+use crate::answer::{Answer, Edition, Editions, tag};
 use crate::error::{Problem, ProblemDocument};
 use crate::extract::Asked;
-use crate::read::{Answer, NoAnswer, Timing};
-use crate::value::{Count, CounterValue, Figures, Named, Rendered, Subject, json, tag};
-use crate::watch::Edition;
-
-pub(crate) const LIKES: &str = "/v1/posts/{post_id}/likes";
+use crate::metrics::LIKES;
+use crate::read::{NoAnswer, Timing};
+use crate::value::{Count, CounterValue, Figures, Id, Named, Rendered, Subject, json};
 
 /// What stands before and behind the post in a path of the route.
 static AROUND: LazyLock<(&str, &str)> =

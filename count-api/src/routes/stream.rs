@@ -2,7 +2,6 @@
 //! over one connection.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -22,14 +21,12 @@ use tally_core::served::Served;
 use super::chosen::POST;
 use super::milestones::{JustReached, Reached};
 use super::read::readable;
-use super::schema::Id;
 use super::{Api, Handles};
+use crate::answer::{Answer, Edition, Editions};
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::Asked;
 use crate::milestones::Milestones;
-use crate::read::Answer;
-use crate::value::{Count, CounterValue, Subject};
-use crate::watch::Edition;
+use crate::value::{Count, CounterValue, Id, Subject};
 
 /// The most posts that one connection listens to.
 const MOST: usize = 100;
@@ -280,56 +277,9 @@ pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static, heartbe
     (unbuffered, events).into_response()
 }
 
-/// What is told of each counter, or was seen of it: the id of an event, and the ETag of an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Editions(pub(super) Vec<Option<Edition>>);
-
-impl Editions {
-    fn unseen(counters: usize) -> Self {
-        Self(vec![None; counters])
-    }
-
-    /// What `text` says of so many counters, or of the first of them: counters are only ever added at the end.
-    fn parse(text: &str, counters: usize) -> Option<Self> {
-        let seen = text.split('_').take(counters + 1);
-        let seen = seen.map(|one| if one.is_empty() { Some(None) } else { Edition::parse(one).map(Some) });
-        let mut seen = seen.collect::<Option<Vec<_>>>()?;
-        if seen.len() > counters {
-            return None;
-        }
-        seen.resize(counters, None);
-        Some(Self(seen))
-    }
-}
-
-impl fmt::Display for Editions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, seen) in self.0.iter().enumerate() {
-            if nth > 0 {
-                f.write_str("_")?;
-            }
-            if let Some(edition) = seen {
-                write!(f, "{edition}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_was_seen_comes_back_as_it_went_also_to_counters_that_were_added() {
-        for text in ["57.1_3.0", "57.1_", "_3.1", "_"] {
-            assert_eq!(Editions::parse(text, 2).unwrap().to_string(), text);
-        }
-        assert_eq!(Editions::parse("57.1", 3).unwrap().to_string(), "57.1__");
-        for text in ["57.1_3.1_1.1", "57", "x_3.1", "57.1 3.1"] {
-            assert_eq!(Editions::parse(text, 2), None, "{text}");
-        }
-    }
 
     #[test]
     fn a_query_names_posts_and_nothing_else_each_once() {

@@ -12,12 +12,11 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
 use super::chosen::{Chosen, ChosenMember, ChosenSum};
-use super::members::{LIKE, MEMBER};
-use super::schema::{Id, LikePath, MemberPath};
+use super::members::{LIKE, LikePath, MEMBER, MemberPath};
 use super::{Api, Handles};
 use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract;
-use crate::value::{Named, as_text};
+use crate::value::{Id, Named, as_text};
 
 /// The route of amounts.
 const EVENTS: &str = "/v1/posts/{post_id}/counters/{counter}/events";

@@ -9,8 +9,8 @@ use serde_json::json;
 use tally_core::audit::QueueReason;
 use tally_core::fold::Counter;
 use tally_core::ids::Shard;
+use tally_count_api::Config;
 use tally_count_api::read::Bounds;
-use tally_count_api::{Config, Tokens};
 
 use crate::harness::{
     Api, BEGAN, CACHED, WRITING, With, ask, counter, eventually, get, post_id, request, send, standing, token, uncached,
@@ -106,8 +106,7 @@ async fn past_the_gate_the_answer_is_busy_and_when_to_come_back() {
 #[tokio::test]
 async fn every_read_counts_against_a_clients_rate_also_from_memory_and_of_the_page() {
     for targets in [["/v1/posts/p/likes"; 3], ["/docs/", "/openapi.json", "/docs/swagger-ui.css"]] {
-        let config =
-            Config { read_rate: std::num::NonZeroU32::new(2), local_ttl: Duration::from_secs(10), ..uncached() };
+        let config = Config { read_rate: 2, local_ttl: Duration::from_secs(10), ..uncached() };
         let api = Api::start(config, With::default()).await;
         let mut statuses = Vec::new();
         for target in targets {
@@ -119,8 +118,7 @@ async fn every_read_counts_against_a_clients_rate_also_from_memory_and_of_the_pa
 
 #[tokio::test]
 async fn a_count_from_memory_is_the_same_answer_as_one_that_was_read() {
-    let cors = Some(tower_http::cors::AllowOrigin::any());
-    let config = Config { local_ttl: Duration::from_secs(10), cors, ..uncached() };
+    let config = Config { local_ttl: Duration::from_secs(10), cors_origins: vec!["*".to_owned()], ..uncached() };
     let api = Api::standing_still(config).await;
     api.plant("p", 42, 57).await;
     let ask = async |headers: &[(&str, &str)]| {
@@ -150,8 +148,8 @@ async fn a_count_from_memory_is_the_same_answer_as_one_that_was_read() {
 
 #[tokio::test]
 async fn a_token_is_asked_for_also_where_the_count_is_in_memory() {
-    let tokens = Tokens { read: token("canary-read"), ..Tokens::default() };
-    let api = Api::start(Config { tokens, local_ttl: Duration::from_secs(10), ..uncached() }, With::default()).await;
+    let config = Config { read_token: token("canary-read"), local_ttl: Duration::from_secs(10), ..uncached() };
+    let api = Api::start(config, With::default()).await;
     let ask = async |token: &'static str| {
         let request = request("GET", "/v1/posts/p/likes").header("authorization", token);
         send(api.address, request.body(Full::<Bytes>::default()).unwrap()).await.status.as_u16()
@@ -163,8 +161,8 @@ async fn a_token_is_asked_for_also_where_the_count_is_in_memory() {
 
 #[tokio::test]
 async fn reading_and_writing_take_a_token_each() {
-    let tokens = Tokens { read: token("canary-read"), write: token("canary-write"), admin: None };
-    let api = Api::counting(Config { tokens, ..Config::default() }, WRITING).await;
+    let (read_token, write_token) = (token("canary-read"), token("canary-write"));
+    let api = Api::counting(Config { read_token, write_token, ..Config::default() }, WRITING).await;
     let ask = async |method: &str, target: &str, token: &str| {
         let request = request(method, target).header("authorization", token);
         send(api.address, request.body(Full::<Bytes>::default()).unwrap()).await

@@ -161,7 +161,7 @@ async fn a_broker_that_is_away_is_waited_for_by_the_client() {
 
 #[tokio::test]
 async fn a_client_past_its_rate_of_writes_is_told_when_to_come_back_and_nothing_of_it_is_written() {
-    let config = Config { write_rate: std::num::NonZeroU32::new(1), ..Config::default() };
+    let config = Config { write_rate: 1, ..Config::default() };
     let api = Api::counting(config, WRITING).await;
     let answers = each_kind(&api).await;
     assert_eq!(answers[0].status, 202);

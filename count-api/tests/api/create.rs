@@ -9,7 +9,7 @@ use tally_core::changes::Place;
 use tally_core::fold::Counter;
 use tally_core::ids::{Shard, ShardCount};
 use tally_core::spread::SumPolicy;
-use tally_count_api::{Config, Tokens};
+use tally_count_api::Config;
 
 use crate::harness::{Api, BEGAN, WRITING, ask, counter, counter_id, get, post_id, put, request, send, token};
 
@@ -143,13 +143,14 @@ async fn a_counters_shards_are_answered_on_demand() {
 async fn creating_takes_the_administrators_token_or_where_there_is_none_the_writers() {
     let (read, write, admin) = (token("canary-read"), token("canary-write"), token("canary-admin"));
     let target = "/v1/posts/p/counters/likes";
-    for (tokens, opens) in [
-        (Tokens { read: read.clone(), write: write.clone(), admin: admin.clone() }, "canary-admin"),
-        (Tokens { read, write, admin: None }, "canary-write"),
-        (Tokens { admin, ..Tokens::default() }, "canary-admin"),
+    for ([read_token, write_token, admin_token], opens) in [
+        ([read.clone(), write.clone(), admin.clone()], "canary-admin"),
+        ([read, write, None], "canary-write"),
+        ([None, None, admin], "canary-admin"),
     ] {
-        let open_writes = tokens.write.is_none();
-        let api = Api::counting(Config { tokens, ..Config::default() }, WRITING).await;
+        let open_writes = write_token.is_none();
+        let config = Config { read_token, write_token, admin_token, ..Config::default() };
+        let api = Api::counting(config, WRITING).await;
         for token in ["canary-read", "canary-write", "canary-admin", "", "canary"] {
             let asked = request("PUT", target).header("content-type", "application/json");
             let asked = asked.header("authorization", format!("Bearer {token}"));

@@ -60,7 +60,7 @@ impl Producer for Counting {
 async fn started() -> (Counting, Api) {
     let producer = Counting::new();
     // One client says all of it.
-    let config = Config { write_rate: None, ..Config::default() };
+    let config = Config { write_rate: 0, ..Config::default() };
     let api = Api::counting_over(config, producer.broker.clone(), Arc::new(producer.clone())).await;
     (producer, api)
 }

@@ -24,7 +24,7 @@ use tally_core::ports::Producer;
 use tally_core::register::{Kept, Past, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
-use tally_count_api::{App, Config, Ports, TokenList};
+use tally_count_api::{App, Config, Ports};
 use tally_emulator::{Fault, Rule};
 use tally_service::{Clock, Host, Running, Secret};
 use tally_testkit::Store;
@@ -382,8 +382,8 @@ pub(crate) const CACHED: With = With { cache: true, writes: false };
 pub(crate) const WRITING: With = With { cache: false, writes: true };
 
 /// The tokens of these lines.
-pub(crate) fn token(lines: &str) -> Option<TokenList> {
-    Some(TokenList::new(Secret::from(lines.to_owned())).unwrap())
+pub(crate) fn token(lines: &str) -> Option<Secret> {
+    Some(Secret::from(lines.to_owned()))
 }
 
 /// An API that keeps no number in memory.

@@ -9,8 +9,7 @@ use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, decode, partition_of};
 use tally_core::ports::TopicReader;
-use tally_core::spread::SumPolicy;
-use tally_count_api::{Config, WriteConfig};
+use tally_count_api::Config;
 
 use crate::harness::{Api, ask, broker, eventually};
 
@@ -21,14 +20,14 @@ async fn api(kafka: &kafka::Embedded, config: Config) -> Api {
     Api::counting_over(config, broker(), Arc::new(producer)).await
 }
 
-fn writing(budget: Duration) -> Config {
-    Config { write: WriteConfig { topic: "likes".to_owned(), sums: SumPolicy::Post, budget }, ..Config::default() }
+fn writing(write_budget: Duration) -> Config {
+    Config { write_budget, ..Config::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_accepted_is_in_kafka_where_every_producer_would_have_put_it() {
     let kafka = kafka::Embedded::start(&[("likes", PARTITIONS)]).unwrap();
-    let api = api(&kafka, Config { write_rate: None, ..writing(Duration::from_secs(30)) }).await;
+    let api = api(&kafka, Config { write_rate: 0, ..writing(Duration::from_secs(30)) }).await;
     let accepted = join_all((0..40).map(async |n| {
         let (method, present) = if n % 3 == 0 { ("DELETE", false) } else { ("PUT", true) };
         let answer = ask(api.address, method, &format!("/v1/posts/p%23{}/likes/u-{n}", n % 7)).await;

@@ -26,11 +26,11 @@ async fn an_absent_counter_is_exact_zero_only_beside_the_reserved_row() {
     world.stood(&absent, &standing(6, SECOND)).await;
     let answer = world.count(&absent).await.served;
     assert_eq!((answer.likes, answer.version, answer.exact, answer.as_of), (0, 0, true, after(SECOND)));
-    assert_eq!(world.reader.detailed(&absent).await.unwrap().0.served, answer);
+    assert_eq!(world.reader.detailed(&absent).await.unwrap().answer.served, answer);
     world.delete_reserved().await;
     assert!(!world.count(&absent).await.served.exact, "the table may be a new one");
-    let (detailed, whole) = world.reader.detailed(&absent).await.unwrap();
-    assert_eq!((detailed.served.exact, whole), (false, None));
+    let detailed = world.reader.detailed(&absent).await.unwrap();
+    assert_eq!((detailed.answer.served.exact, detailed.counter), (false, None));
     let both = world.reader.counts(&[p, absent]).await.0.into_iter().map(|answer| answer.unwrap().served.exact);
     assert_eq!(both.collect::<Vec<_>>(), [true, false]);
 }
@@ -45,7 +45,7 @@ async fn in_a_table_that_was_adopted_what_is_absent_is_exact_only_beside_a_stand
     world.counters.put_reserved_since(after(20 * SECOND)).await.unwrap();
     let exact = async || {
         let alone = world.count(&absent).await.served.exact;
-        (alone, world.reader.detailed(&absent).await.unwrap().0.served.exact)
+        (alone, world.reader.detailed(&absent).await.unwrap().answer.served.exact)
     };
     assert_eq!(exact().await, (false, false));
     sleep(30 * SECOND).await;
@@ -141,7 +141,15 @@ async fn a_log_that_is_not_set_up_yet_is_waited_for_by_name() {
     let (store, host) = (Store::start().await, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
     let (config, ports) = (Config::default(), Ports::over(&store.connection));
     let defined = FollowDefinitions::begin(&ports.tables, &host).await.unwrap().defined();
-    let mut opening = Box::pin(ReadPath::open(&config, &ports, ShardCount::DEFAULT, defined, Arc::new(|| true), &host));
+    let mut opening = Box::pin(ReadPath::open(
+        &config,
+        &ports.tables,
+        ports.cache,
+        ShardCount::DEFAULT,
+        defined,
+        Arc::new(|| true),
+        &host,
+    ));
     assert!(timeout(60 * SECOND, &mut opening).await.is_err());
     let stated = host.readiness().report().conditions;
     assert!(format!("{stated:?}").contains("the log of changes is not set up yet"), "{stated:?}");

@@ -290,7 +290,7 @@ impl Run {
             match self.chance.token() % 4 {
                 0 => self.check(reader.count(&p).await.unwrap().0),
                 1 => self.check(reader.counts(&[likes("q"), p.clone()]).await.0.remove(1).unwrap()),
-                2 => self.check(reader.detailed(&p).await.unwrap().0),
+                2 => self.check(reader.detailed(&p).await.unwrap().answer),
                 _ => {
                     // A listener that is slow.
                     let number = reader.read(std::slice::from_ref(&p)).await.remove(0).unwrap();

@@ -107,7 +107,7 @@ async fn nothing_is_exact_while_a_table_is_gone_or_another_one_wherever_the_numb
     let exact = async || {
         let both = [p.clone(), absent.clone()];
         let read = world.reader.counts(&both).await.0.into_iter().map(|answer| answer.unwrap().served.exact);
-        let whole = [world.reader.detailed(&p).await.unwrap().0.served.exact, world.standings.is_lossless(&p)];
+        let whole = [world.reader.detailed(&p).await.unwrap().answer.served.exact, world.standings.is_lossless(&p)];
         read.chain(whole).collect::<Vec<_>>()
     };
     assert_eq!(exact().await, [true; 4]);

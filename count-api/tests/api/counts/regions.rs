@@ -49,8 +49,7 @@ impl World {
         let others = [
             self.reader.counts(&[likes("another"), id.clone()]).await.0.remove(1).unwrap(),
             self.standings.answer(id, &read),
-            self.reader.detailed(id).await.unwrap().0,
-            self.reader.by_region(id).await.unwrap().0,
+            self.reader.detailed(id).await.unwrap().answer,
             self.reader.rendered(id).await.unwrap().0.answer,
         ];
         assert!(others.iter().all(|other| *other == answer), "{answer:?} {others:?}");
@@ -114,7 +113,7 @@ async fn a_loss_in_one_region_makes_no_number_exact_until_it_is_closed_there() {
     world.put(&p, 4, 7).await;
     world.us_stood(&p, &behind_loss(standing(8, SECOND), 6, true)).await;
     assert_eq!(said(world.says(&p).await), (7, false, after(SECOND), true, vec![]));
-    let by_region = world.reader.by_region(&p).await.unwrap().1;
+    let by_region = world.reader.detailed(&p).await.unwrap().regions;
     let exact: Vec<_> = by_region.iter().map(|(name, answer)| (name.as_str(), answer.served.exact)).collect();
     assert_eq!(exact, [("eu", true), ("us", false)]);
     world.us_stood(&p, &behind_loss(standing(9, SECOND), 6, false)).await;

@@ -29,7 +29,7 @@ async fn said(world: &World, id: &CounterId) -> Option<Duration> {
     let as_of = answer.served.as_of;
     assert_eq!(answer.served.exact, as_of.0 > 0, "{answer:?}");
     assert_eq!(answer.fresh, world.now().since(as_of) <= 10 * SECOND, "{answer:?}");
-    assert_eq!(world.reader.detailed(id).await.unwrap().0, answer);
+    assert_eq!(world.reader.detailed(id).await.unwrap().answer, answer);
     (as_of.0 > 0).then(|| as_of.since(after(Duration::ZERO)))
 }
 

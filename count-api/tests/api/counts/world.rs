@@ -100,8 +100,8 @@ impl World {
         let is_whole = Arc::clone(&whole);
         let is_whole = Arc::new(move || is_whole.load(Ordering::SeqCst));
         let defined = FollowDefinitions::begin(&ports.tables, &host).await.unwrap().defined();
-        let opened = ReadPath::open(&config, &ports, ShardCount::DEFAULT, defined, is_whole, &host).await.unwrap();
-        let ReadPath { reader, standings, .. } = opened;
+        let opened = ReadPath::open(&config, &ports.tables, ports.cache, ShardCount::DEFAULT, defined, is_whole, &host);
+        let ReadPath { reader, standings, .. } = opened.await.unwrap();
         Self { store, counters, changes, claims, cache, reader, standings, host, standstill, whole, clock: true_clock }
     }
 

@@ -7,9 +7,7 @@ use proptest::prelude::*;
 use tally_core::changes::{Entry, Side};
 use tally_core::ids::{CounterName, PostId, Region};
 use tally_core::time::UnixMillis;
-use tally_trends::{
-    BoardRules, Claim, Evidence, Fold, Latest, List, NotOne, Place, Ranked, Reason, Window, certify, merge, merge_but,
-};
+use tally_trends::{BoardRules, Claim, Evidence, Fold, List, Place, Ranked, Reason, Window, certify, merge};
 
 use super::world::{entry, side, sides};
 
@@ -148,10 +146,11 @@ proptest! {
         folds.iter_mut().for_each(|fold| fold.advance(moment + 1));
         for place in places() {
             let lists: Vec<List> = folds.iter_mut().map(|fold| fold.list(&place, 1)).collect();
-            let merged = merge(&lists, RULES.list).unwrap();
+            let (merged, is_enough) = merge(&lists, RULES.list, |_| false).unwrap();
+            prop_assert!(is_enough);
             prop_assert_eq!(merged.items, gained(&changes, &place, merged.from, merged.moment, RULES.list));
             let behind = List { moment: moment + 2, ..lists[0].clone() };
-            prop_assert_eq!(merge([&behind, &lists[1]], 1), Err(NotOne::Moments));
+            prop_assert_eq!(merge(&[behind, lists[1].clone()], 1, |_| false), None);
         }
     }
 }
@@ -164,7 +163,7 @@ fn blocked_subjects_leave_a_list_that_is_as_long_as_is_certain() {
     };
     let lists = [list(&[("a", 9), ("b", 5), ("c", 3)], false), list(&[("d", 8), ("e", 2), ("f", 1)], true)];
     let but = |blocked: &[&str], k| {
-        let (list, is_enough) = merge_but(&lists, k, |id| blocked.contains(&id.as_str())).unwrap();
+        let (list, is_enough) = merge(&lists, k, |id| blocked.contains(&id.as_str())).unwrap();
         (list.items.iter().map(|item| item.subject.to_string()).collect::<String>(), is_enough)
     };
     assert_eq!(but(&[], 3), ("adb".to_owned(), true));
@@ -173,8 +172,10 @@ fn blocked_subjects_leave_a_list_that_is_as_long_as_is_certain() {
     assert_eq!(but(&["a"], 3), ("dbc".to_owned(), true));
     assert_eq!(but(&["a", "b"], 3), ("dc".to_owned(), false));
     let whole = [lists[1].clone()];
-    let (list, is_enough) = merge_but(&whole, 3, |id| id.as_str() == "d").unwrap();
+    let (list, is_enough) = merge(&whole, 3, |id| id.as_str() == "d").unwrap();
     assert_eq!((list.items.len(), list.complete, is_enough), (2, true, true), "there are no more");
+    assert_eq!(merge(&lists[..1], 4, |_| false), None, "a list that is too short may lack some");
+    assert_eq!(merge(&[], 1, |_| false), None);
 }
 
 #[test]
@@ -186,24 +187,6 @@ fn a_late_change_is_counted_and_reported() {
     fold.take(&late);
     assert_eq!(fold.late(), Some(BEGAN + 100));
     right(&mut fold, &[late]).unwrap();
-}
-
-#[test]
-fn a_list_never_replaces_a_later_one() {
-    let list = |moment, count| {
-        let items = vec![Ranked::new(PostId::new("p").unwrap(), count)];
-        List { moment, from: 0, items, complete: true }
-    };
-    let mut latest = Latest::default();
-    for (moment, taken) in [(5, true), (4, false), (5, false), (6, true)] {
-        assert_eq!(latest.take(1, list(moment, 1)), taken, "{moment}");
-    }
-    assert!(latest.take(2, list(3, 1)), "each partition by itself");
-    assert_eq!(latest.lists().map(|list| list.moment).collect::<Vec<_>>(), [6, 3]);
-    assert_eq!(merge(latest.lists(), 1), Err(NotOne::Moments));
-    let short = List { complete: false, ..list(6, 1) };
-    assert_eq!(merge([&short], 2), Err(NotOne::Short));
-    assert_eq!(merge([], 2), Err(NotOne::None));
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! What a request may be before anything looks at what it asks: its length, its escapes and its body.
+
+use std::sync::LazyLock;
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use hyper::body::Body as _;
+
+use super::create;
+use super::hashtags::path_of_hashtags;
+use crate::error::Problem;
+
+/// The longest path: two ids of 256 bytes with every byte escaped.
+const PATH_BYTES: usize = 4 * 1024;
+
+/// The longest query: a cursor, or a hundred ids of usual length.
+const QUERY_BYTES: usize = 8 * 1024;
+
+/// The routes whose PUT has a body.
+static PUTS_WITH_A_BODY: LazyLock<[String; 2]> =
+    LazyLock::new(|| [create::PATH.to_owned(), path_of_hashtags(create::PATH)]);
+
+/// Refuses what no route takes.
+pub(super) async fn shape(request: Request, next: Next) -> Response {
+    match well_formed(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn well_formed(request: &Request) -> Result<(), Problem> {
+    let (path, query) = (request.uri().path().len(), request.uri().query().map_or(0, str::len));
+    if path > PATH_BYTES || query > QUERY_BYTES {
+        return Err(Problem::PathTooLong(path + query));
+    }
+    if !is_escaped_well(request.uri().path().as_bytes()) {
+        return Err(Problem::BadPath);
+    }
+    // The routes that read a body are those to be posted to, and one. A method that no route has is refused as such.
+    let bodiless = [Method::GET, Method::HEAD, Method::PUT, Method::DELETE];
+    if bodiless.contains(request.method()) && !request.body().is_end_stream() && !puts_a_body(request) {
+        return Err(Problem::UnexpectedBody);
+    }
+    Ok(())
+}
+
+fn puts_a_body(request: &Request) -> bool {
+    let route = request.extensions().get::<MatchedPath>();
+    request.method() == Method::PUT && route.is_some_and(|route| PUTS_WITH_A_BODY.iter().any(|it| it == route.as_str()))
+}
+
+/// Whether every `%` begins an escape: one that does not would be a second spelling of another id.
+fn is_escaped_well(path: &[u8]) -> bool {
+    let mut rest = path;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
+        let [high, low, ..] = rest[at + 1..] else { return false };
+        if !high.is_ascii_hexdigit() || !low.is_ascii_hexdigit() {
+            return false;
+        }
+        rest = &rest[at + 3..];
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percent_sign_begins_an_escape_or_is_refused() {
+        for good in ["", "/a", "/%00", "/a%2Fb%ff", "/%25zz"] {
+            assert!(is_escaped_well(good.as_bytes()), "{good}");
+        }
+        for bad in ["%", "/a%", "/a%2", "/%zz", "/%2x", "/%%20", "/%u0041"] {
+            assert!(!is_escaped_well(bad.as_bytes()), "{bad}");
+        }
+    }
+}
