@@ -97,10 +97,6 @@ ops *args:
 drill *args:
     ops/drill "$@"
 
-# the corpus of bad input, written anew
-bad-input *args:
-    e2e/bad_input/generate.py "$@"
-
 # throughput of the whole pipeline and the age of its counts
 bench-conditions *args:
     e2e/bench-conditions "$@"
@@ -109,22 +105,10 @@ bench-conditions *args:
 bench-cores *args:
     e2e/bench-cores "$@"
 
-# one post that goes viral
-bench-heat *args:
-    e2e/bench-heat "$@"
-
 # the API under wrk
 bench-api *args:
     count-api/bench.sh "$@"
 
 # how fast lists are made
 bench-trends *args:
-    trends/bench.sh "$@"
-
-# how fast lists are served, and how soon they show a like
-bench-top *args:
-    trends/bench-top "$@"
-
-# figures of docs/compared.md
-figures *args:
-    docs/figures "$@"
+    cargo bench -p tally-trends --bench lists -- "$@"

@@ -7,9 +7,8 @@
   localstack/lib.py keyed FILE [RATE]               events of a CSV file as Kafka's console producer takes them, keyed by their post
   localstack/lib.py tables ENDPOINT [PREFIX [FILE]] creates the tables of FILE, without it those of this commit
   localstack/lib.py counted ENDPOINT TABLE          the sum of the likes of all counts
-  localstack/lib.py landed [--keys] PARTITIONS COUNT FILE
-                                                    whether what Kafka's console consumer printed into FILE are COUNT events, in the
-                                                    partitions of murmur2 and in order; with --keys only counts those elsewhere
+  localstack/lib.py landed PARTITIONS COUNT FILE    whether what Kafka's console consumer printed into FILE are COUNT events, in the
+                                                    partitions of murmur2 and in order
 """
 
 import argparse
@@ -303,15 +302,13 @@ def keyed(file, rate):
             time.sleep(max(0, began + n / rate - time.monotonic()))
 
 
-def landed(file, partitions, keys):
+def landed(file, partitions):
     """How many events there are, in another partition than murmur2's, and out of the order of their user's."""
     events, misplaced, disordered, last = 0, 0, 0, {}
     for line in filter(lambda line: line.startswith("Partition:"), file):
         where, key, value = line.rstrip("\n").split("\t", 2)
         events += 1
         misplaced += int(where.removeprefix("Partition:")) != partition_of(key, partitions)
-        if keys:
-            continue
         event = json.loads(value)
         assert set(event) == {"post_id", "user_id", "action", "ts"}, event
         assert event["action"] in ("like", "unlike") and isinstance(event["ts"], int), event
@@ -325,7 +322,6 @@ def landed(file, partitions, keys):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["ports", "likes", "keyed", "tables", "counted", "landed"])
-    parser.add_argument("--keys", action="store_true")
     parser.add_argument("words", nargs="*", metavar="ARGUMENT")
     options = parser.parse_args()
     words = options.words
@@ -344,9 +340,9 @@ def main():
         print(sum(int(item["likes"]) for item in Store(words[0]).scan(words[1], ProjectionExpression="likes") if "likes" in item))
     else:
         with open(words[2], encoding="utf-8") as file:
-            events, misplaced, disordered = landed(file, int(words[0]), options.keys)
+            events, misplaced, disordered = landed(file, int(words[0]))
         print(f"{events} events, {misplaced} in another partition than murmur2's, {disordered} out of order")
-        return int(events != int(words[1]) or not options.keys and misplaced + disordered > 0)
+        return int(events != int(words[1]) or misplaced + disordered > 0)
     return 0
 
 
