@@ -21,7 +21,7 @@ test *args:
 full-size *args:
     .ci/night 60 --only 'full size' "$@"
 
-# lengths of files, words, tests that are not run, links
+# lengths of files, tests that are not run, links, stale pages
 shape *args:
     .ci/shape "$@"
 
@@ -35,15 +35,11 @@ engines *args:
 
 # the contracts on real engines
 engines-test *args:
-    localstack/engines-test "$@"
+    localstack/engines test "$@"
 
 # the pipeline as processes on real engines while things break: just acceptance NAME
 acceptance *args:
     localstack/acceptance/run "$@"
-
-# two Regions as processes on real engines, with a mirror between them
-regions *args:
-    localstack/acceptance/regions "$@"
 
 # the local stack in containers, as it is shipped
 containers *args:

@@ -16,6 +16,7 @@ import csv
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -49,6 +50,12 @@ def until(what, done, within=60):
             raise Wrong(f"waited {within} s for {what}")
         time.sleep(0.1)
     return found
+
+
+def seconds(span):
+    """The length of a span such as `5m` or `1h30m`."""
+    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
+    return sum(float(count) * units[unit] for count, unit in re.findall(r"(\d+)(ms|[smhdwy])", span))
 
 
 # ---- processes ---------------------------------------------------------------------------------------------------------
