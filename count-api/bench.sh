@@ -25,18 +25,16 @@ serve() {
   PORT[redis-$commit]=$(free_ports 1)
   start "redis-$commit" redis-server --port "${PORT[redis-$commit]}" --bind 127.0.0.1 --save "" --appendonly no
   store "$commit"
-  new_changes "$commit" kafka "changes-$commit" 12
-  changes_flags "$commit" tally-change-streamer "changes-$commit"
+  new_changes kafka "changes-$commit" 12
   start "change-streamer-$commit" "${BIN[$commit]}/tally-change-streamer" --redis "redis://127.0.0.1:${PORT[redis-$commit]}" \
-    "${FLAGS_OF_CHANGES[@]}"
+    --brokers "$BROKERS" --changes-topic "changes-$commit"
   admin=127.0.0.1:$(free_ports 1)
   start "consumer-$commit" "${BIN[$commit]}/tally-consumer" --brokers "$BROKERS" --group "bench-$commit" --admin-listen "$admin"
   until_taken "consumer-$commit" "$admin" "$POSTS"
   until_counted "$POSTS" "$AWS_ENDPOINT_URL"
-  changes_flags "$commit" tally-count-api "changes-$commit"
   PORT[$commit]=$(free_ports 1) admin=127.0.0.1:$(free_ports 1) API=http://127.0.0.1:${PORT[$commit]}
   start "$commit" "${BIN[$commit]}/tally-count-api" --log-format json --listen "127.0.0.1:${PORT[$commit]}" --admin-listen "$admin" \
-    --redis "redis://127.0.0.1:${PORT[redis-$commit]}" "${FLAGS_OF_CHANGES[@]}" "${API_ARGS[@]}"
+    --redis "redis://127.0.0.1:${PORT[redis-$commit]}" "${API_ARGS[@]}"
   await "$commit" ready "$admin"
   for ((looks = 1; looks <= 5 && kept < POSTS; looks++)); do
     verify "$SCRATCH/likes.csv" "$commit-$looks"

@@ -144,47 +144,6 @@ PY
   echo "$(tail -1 verified.out), $(cat people.out) changes meanwhile"
 }
 
-# What docs/operate.md says of tokens: without one 401, with the write token 202, and reading with either way of closing it.
-check_tokens() {
-  local_stack --no-load
-  cd "$SCRATCH"
-  echo reading >read.token
-  echo writing >write.token
-  echo administering >admin.token
-  export AWS_ENDPOINT_URL=$STORE AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local
-  start api "$TALLY_TEST_BIN/tally-count-api" --listen 127.0.0.1:0 --admin-listen off --log-format json --brokers "$BROKERS" \
-    --read-token-file read.token --write-token-file write.token --admin-token-file admin.token
-  await api grep -q '"message":"listening"' api.log
-  closed=http://$(sed -n '/"message":"listening"/s/.*"address":"\([^"]*\)".*/\1/p' api.log)
-  like=/v1/posts/post-1/likes/user-1
-
-  # asked STATUS ARGUMENT..: what curl is answered with.
-  asked() {
-    local expected=$1 status
-    shift
-    status=$(curl -s -o answer -w '%{http_code}' "$@")
-    [[ $status == "$expected" ]] || fail "curl $*: $status, not $expected: $(cat answer)"
-  }
-
-  asked 401 -X PUT "$closed$like"
-  asked 401 -X PUT -H 'authorization: Bearer reading' "$closed$like"
-  asked 202 -X PUT -H 'authorization: Bearer writing' "$closed$like"
-  shards=(-X PUT -H 'content-type: application/json' -d '{"number_of_shards":64}' "$closed/v1/posts/post-1/counters/likes")
-  asked 401 -H 'authorization: Bearer writing' "${shards[@]}"
-  asked 200 -H 'authorization: Bearer administering' "${shards[@]}"
-  asked 401 "$closed/v1/posts/post-1/likes"
-  asked 401 -H 'authorization: Bearer other' "$closed/v1/posts/post-1/likes"
-  asked 200 -H 'authorization: Bearer reading' "$closed/v1/posts/post-1/likes"
-  liked() { curl -s -H 'authorization: Bearer reading' "$closed$like" | grep -q '"liked":true'; }
-  await api liked
-  asked 401 "$closed$like"
-  # On the local stack both are open.
-  asked 202 -X PUT "$API/v1/posts/post-1/likes/user-2"
-  asked 200 "$API/v1/posts/post-1/likes"
-  ! grep -qE 'reading|writing|administering' api.log || fail "a token is in the log"
-  echo "401 without a token, 202 and 200 with the right one"
-}
-
 # Part 1 of docs/trends.sql as plain views of PostgreSQL, over a log with copies that are cut otherwise: every sum is what was written once.
 check_trends_sql() {
   need psql postgresql
@@ -192,60 +151,43 @@ check_trends_sql() {
   start_postgres
   # What was written, once: `truth`. The log of it, with copies: `changes`, in place of the source.
   python3 - "$SCRATCH" <<'PY'
-import json, random, sys, time
-draw, now = random.Random(5), int(time.time())
-log, truth, offsets = [], {}, [0, 0, 0]
-homes = {}
-for g in range(3):
-    for partition in range(3):
-        entries = []
-        for nth in range(400):
-            # A second on the edge of the window would be in it or not by when the query is run.
-            second = now - draw.choice([60, 3600, 20 * 3600, 25 * 3600])
-            subject, user = f"p{partition}-{draw.randrange(12)}", draw.randrange(30)
-            before = homes.get((subject, user))
-            after = draw.choice([None, ("us",), ("de",), (None,)])
-            if before == after:
-                continue
-            homes[subject, user] = after
-            weights = [1 if before else 0, 1 if after else 0]
-            regions = {"from": (before or after)[0], "to": (after or before)[0]}
-            more = [{name: region for name, region in regions.items() if region}]
-            entries.append([subject, "likes", 0, f"u{user}", *weights, second, f"{nth:040d}", nth] + (more if more[0] else []))
-            if second > now - 24 * 3600:
-                for home, sign in ((before, -1), (after, 1)):
-                    for region in ({None, home[0]} if home else ()):
-                        truth[subject, region] = truth.get((subject, region), 0) + sign
-        at, copies = 0, 0
-        while at < len(entries):
-            if at and copies < 200 and draw.random() < 0.3:
-                at, copies = draw.randrange(at), copies + 1
-            end = min(at + draw.randrange(1, 9), len(entries))
-            log.append((partition, g, entries[at:end]))
-            at = end
-# Stream shards beside each other in a partition, with what counts nothing between them: a marker, and a message without sections.
-order = {}
-for partition, g, entries in log:
-    order.setdefault((partition, g), []).append(entries)
+import itertools, json, random, sys, time
+draw, now, offset = random.Random(5), int(time.time()), itertools.count()
+truth, homes, log = {}, {}, []
+for partition, shard in itertools.product(range(3), range(3)):
+    entries = []
+    for nth in range(400):
+        # A second on the edge of the window would be in it or not by when the query is run.
+        second = now - draw.choice([60, 3600, 20 * 3600, 25 * 3600])
+        subject, user = f"p{partition}-{draw.randrange(12)}", draw.randrange(30)
+        before, after = homes.get((subject, user)), draw.choice([None, ("us",), ("de",), (None,)])
+        if before == after:
+            continue
+        homes[subject, user] = after
+        regions = {"from": (before or after)[0], "to": (after or before)[0]}
+        regions = {name: region for name, region in regions.items() if region}
+        weights = [int(before is not None), int(after is not None)]
+        entries.append([subject, "likes", 0, f"u{user}", *weights, second, f"{nth:040d}", nth, *([regions] if regions else [])])
+        for home, sign in ((before, -1), (after, 1)) if second > now - 24 * 3600 else ():
+            for region in {None, *home} if home else ():
+                truth[subject, region] = truth.get((subject, region), 0) + sign
+    # A relay that is replaced sends again from an earlier place, and cuts its sections otherwise.
+    at, copies, sections = 0, 0, []
+    while at < len(entries):
+        if at and copies < 200 and draw.random() < 0.3:
+            at, copies = draw.randrange(at), copies + 1
+        end = min(at + draw.randrange(1, 9), len(entries))
+        sections.append({"s": f"label/{shard}", "to": entries[end - 1][7], "e": entries[at:end]})
+        at = end
+    # The order of a stream shard stays; those of a partition lie between each other.
+    log += [(place, partition, section) for place, section in zip(sorted(draw.random() for _ in sections), sections)]
+marker = ["p", "likes", 0, "!recount", None, None, now, "0" * 40, None, {"marker": "0" * 32}]
 with open(f"{sys.argv[1]}/log", "w") as out:
-    def write(partition, sections):
-        row = [3, now * 1000, json.dumps(sections) if sections else "\\N", partition, offsets[partition]]
-        offsets[partition] += 1
-        print(*row, sep="\t", file=out)
-
-    while order:
-        partition = draw.choice(sorted({partition for partition, _ in order}))
-        sections = [{"s": "label/idle"}]
-        for g in [g for there, g in sorted(order) if there == partition and draw.random() < 0.7]:
-            entries = order[partition, g].pop(0)
-            if not order[partition, g]:
-                del order[partition, g]
-            sections.append({"s": f"label/{g}", "to": entries[-1][7], "e": entries})
-        write(partition, sections)
-        if draw.random() < 0.1:
-            write(partition, None)
-            marker = ["p", "likes", 0, "!recount", None, None, now, f"{offsets[partition]:040d}", None, {"marker": "0" * 32}]
-            write(partition, [{"s": "label/marked", "e": [marker]}])
+    for place, partition, section in sorted(log, key=lambda each: each[0]):
+        # What counts nothing stands between them: a shard without entries, a message without sections, a marker.
+        beside = [[{"s": "label/idle"}, section]] + ([None, [{"s": "label/marked", "e": [marker]}]] if draw.random() < 0.1 else [])
+        for sections in beside:
+            print(3, now * 1000, json.dumps(sections) if sections else "\\N", partition, next(offset), sep="\t", file=out)
 with open(f"{sys.argv[1]}/truth", "w") as out:
     for (subject, region), gained in sorted(truth.items(), key=str):
         print(subject, region or "\\N", gained, sep="\t", file=out)

@@ -220,6 +220,30 @@ class Store:
         return said
 
 
+class Pipeline(Processes):
+    """Services as processes over an emulated DynamoDB and the Kafka of a local stack. Tables have a prefix."""
+
+    def __init__(self, binaries, folder, prefix):
+        super().__init__(folder)
+        self.binaries = binaries
+        kafka, tables, self.page = free_ports(3)
+        self.brokers, self.store = f"127.0.0.1:{kafka}", Store(f"http://127.0.0.1:{tables}", prefix)
+
+    def begin(self, *topics, emulator=()):
+        ports = ["--kafka-port", self.brokers.rpartition(":")[2], "--dynamodb-port", 0, "--api-port", self.page]
+        self.start("kafka", self.binaries / "tally-localstack", "--no-load", *ports, "--admin-listen", "off")
+        port = self.store.endpoint.rpartition(":")[2]
+        self.start("tables", self.binaries / "tally-emulator", "--port", port, "--control", "--shards", 2, *emulator)
+        until("the tables", lambda: ask(self.store.endpoint)[0] == 200)
+        until("Kafka", lambda: ask(f"http://127.0.0.1:{self.page}/v1/posts/p/likes")[0] == 200)
+        self.store.create_tables()
+        create_topics(self.brokers, *topics)
+
+    def environment(self, key, **more):
+        keys = {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": "any"}
+        return {"TALLY_TABLE_PREFIX": self.store.prefix, **keys, **more}
+
+
 def create_topics(brokers, *names):
     """Asks the local stack's Kafka what topics it has (Metadata, version 4): those that are named and not there are created."""
     named = b"".join(struct.pack(">h", len(name)) + name.encode() for name in names)

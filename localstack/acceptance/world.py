@@ -1,11 +1,10 @@
-"""What a scenario runs on: real engines and the services over them, all gone at its end. What is said, by Kafka's own producer; who
-reads meanwhile; and how late the counts are, seen from outside. And the judge, which shares no code with what it judges."""
+"""What a scenario runs on: real engines and the services over them, all gone at its end. What is said, by Kafka's own producer; and who
+reads meanwhile. And the judge, which shares no code with what it judges."""
 
 import contextlib
 import json
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lib import ROOT, Processes, Store, Wrong, ask, clean, free_port, partition_of, run, until
+from lib import ROOT, Processes, Store, Wrong, ask, clean, free_port, run, until
 
 ENGINES = ROOT / "localstack/engines"
 SERVICES = ("tally-consumer", "tally-change-streamer", "tally-batch-recount", "tally-count-api")
@@ -23,8 +22,6 @@ BINARIES = (*SERVICES, "tally-emulator", "tally-localstack", "tally")
 CHANGES = 12  # partitions of the log of changes
 READY_WITHIN = 120  # seconds
 QUIET_WITHIN = 900
-POLL = 0.02  # seconds between two questions of a probe
-GIVE_UP = 120
 UNLIKES = 0.3
 REPEATED = 0.05
 HOT = 0.1
@@ -36,23 +33,22 @@ PRODUCER = ("retries=2147483647", "delivery.timeout.ms=2147483647", "linger.ms=5
 
 
 class World(Processes):
-    """Apache Kafka, Redis alone or as a cluster, and the emulator or ministack; with tables, and without services."""
+    """Apache Kafka, Redis alone or as a cluster, and the emulator; with tables, and without services."""
 
     binaries = Path()
 
-    def __init__(self, partitions=12, cluster=False, ministack=False, topics=None):
+    def __init__(self, partitions=12, cluster=False, topics=None):
         super().__init__(Path(tempfile.mkdtemp(prefix="tally-acceptance-")))
         self.producers, self.wrong = [], []
         try:
-            only = "kafka,ministack" if ministack else "kafka"
-            only += "" if cluster else ",redis"
+            only = "kafka" if cluster else "kafka,redis"
             topics = topics or f"likes:{partitions},likes.dlq:1,changes:{CHANGES}"
             wanted = ["--any-ports", "--only", only, "--topics", topics]
             exports = self.engines("up", *wanted, *(["--redis-cluster"] if cluster else []))
             said = dict(line.removeprefix("export ").split("=", 1) for line in exports.splitlines() if "export " in line)
             self.brokers = said["TALLY_BROKERS"]
             self.redis = said["TALLY_TEST_REDIS_CLUSTER" if cluster else "TALLY_REDIS"]
-            self.store = Store(said["TALLY_DYNAMODB_ENDPOINT"] if ministack else self.emulator())
+            self.store = Store(self.emulator())
             self.environment = {
                 "AWS_ENDPOINT_URL": self.store.endpoint,
                 "AWS_REGION": "us-east-1",
@@ -92,11 +88,6 @@ class World(Processes):
         self.start("tally-emulator", self.binaries / "tally-emulator", "--control", "--port", port)
         until("the emulator", lambda: ask(f"http://127.0.0.1:{port}")[0])
         return f"http://127.0.0.1:{port}"
-
-    def slow(self, milliseconds):
-        """Has rows take so long from now on."""
-        latency = {"fault": {"latency": {"min_ms": milliseconds, "max_ms": milliseconds}}, "table": "likes"}
-        self.store.control("fault", {"rules": [{**latency, "operation": "BatchExecuteStatement"}]})
 
     def service(self, program, *arguments, name=None, ready=None):
         """A service, once it is ready."""
@@ -268,43 +259,7 @@ def counts_of(api, ids, of="likes", **more):
     return said["counts"]
 
 
-class Probes:
-    """Each has a post of its own: likes or unlikes it through the API, and asks, from Kafka's acknowledgement on, until
-    the count shows it."""
-
-    def __init__(self, api, count):
-        self.api, self.spans = api, []
-        self.works = [lambda over, post=f"probe-{n}": self.probe(post, over) for n in range(1, count + 1)]
-
-    def probe(self, post, over):
-        liked, url = False, f"{self.api}/v1/posts/{post}/likes"
-        while not over.wait(random.uniform(0.5, 1.5)):
-            liked = not liked
-            while not over.is_set() and ask(f"{url}/probe", "PUT" if liked else "DELETE")[0] != 202:
-                time.sleep(0.1)
-            if over.is_set():
-                return
-            acknowledged = time.monotonic()
-            while not self.shows(url, liked):
-                if time.monotonic() - acknowledged > GIVE_UP:
-                    raise Wrong(f"{post} does not show within {GIVE_UP} s what Kafka acknowledged")
-                time.sleep(POLL)
-            self.spans.append(time.monotonic() - acknowledged)
-
-    @staticmethod
-    def shows(url, liked):
-        status, said = ask(url)
-        return status == 200 and said["likes"] == int(liked)
-
-    def __str__(self):
-        spans = sorted(self.spans)
-        if not spans:
-            return "never measured"
-        at = lambda share: spans[min(len(spans) - 1, int(share * len(spans)))] * 1000
-        return f"p50 {at(0.5):.0f} ms, p99 {at(0.99):.0f} ms, longest {at(1):.0f} ms ({len(spans)} samples)"
-
-
-# ---- the judge: the log by Kafka's own consumer, tables and cache by their protocols, the API over HTTP --------------------
+# ---- the judge: the log by Kafka's own consumer, tables by their protocol, the API over HTTP ------------------------------
 
 
 def records(world, held=None):
@@ -358,14 +313,11 @@ def judge(world, api, records):
     wrong += counts_wrong({*posts, *views}, shards, counters)
     likes = Counter(post for post, _ in rows)
     wrong += answers_wrong(api, posts, likes, views)
-    cached, stale = cache_wrong(world, posts, likes, counters)
-    wrong += stale if cached else ["nothing is in the cache"]
     if wrong:
         raise Wrong("\n".join([f"{len(wrong)} differences:", *wrong[:LISTED]]))
     print(f"  events in the log       {len(records)}")
     print(f"  rows == fold of the log {len(rows)}")
-    print(f"  counts == rows          {len(counters)} counters, {len(shards)} shards; so does the API answer, all exact")
-    print(f"  in the cache, as fresh  {cached} of {len(posts)} posts; the others are absent", flush=True)
+    print(f"  counts == rows          {len(counters)} counters, {len(shards)} shards; so does the API answer, all exact", flush=True)
 
 
 def stored(world):
@@ -407,68 +359,3 @@ def answers_wrong(api, posts, likes, views):
             answers[count["post_id"] + VIEWS] = count["value"], count["exact"]
     expected = {post: (likes[post], True) for post in posts} | {counter: (sum, True) for counter, sum in views.items()}
     yield from differences("answer", expected, answers)
-
-
-def cache_wrong(world, posts, likes, counters):
-    """How many posts are cached, and what is wrong with any: what is there has to be the count as it stands. What was written
-    under another take-over of its partition than the standing beside it counts as absent."""
-    cached, wrong = 0, []
-    with Cache(world.redis) as cache:
-
-        def get(key):
-            held = cache.get(key)
-            if held and held.startswith("-"):
-                raise Wrong(f"the cache answers {held}")
-            return (held or "").split(":")
-
-        standings = [get(f"{{{partition}}}") for partition in range(CHANGES)]
-        for post in posts:
-            partition = partition_of(post, CHANGES)
-            held = get(f"{{{partition}}}likes:{post}")
-            if held[0] != "2" or held[:2] != standings[partition][:2]:
-                continue
-            cached += 1
-            _, _, version, shown, _, doubtful = held
-            counter = counters.get(post, {"version": "0"})
-            if (version, int(shown), doubtful) != (counter["version"], likes[post], "0"):
-                wrong.append(f"cached {post}: {held}, should be {likes[post]} at version {counter['version']}")
-    return cached, wrong
-
-
-class Cache:
-    """Redis's protocol, as far as a judge needs it: a cluster's answer names the node to ask instead."""
-
-    def __init__(self, urls):
-        self.links, self.nodes = {}, [url.removeprefix("redis://") for url in urls.split(",")]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for link in self.links.values():
-            link.close()
-
-    def get(self, key):
-        first = next((node for node in self.nodes if self.link(node)), None)
-        answer = self.ask(first, key)
-        return self.ask(answer.split()[2], key) if answer and answer.startswith("-MOVED") else answer
-
-    def ask(self, node, key):
-        link, name = self.link(node), key.encode()
-        link.write(b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(name), name))
-        link.flush()
-        said = link.readline().decode().rstrip()
-        if not said.startswith("$"):
-            return said
-        return None if said == "$-1" else link.read(int(said[1:]) + 2)[:-2].decode()
-
-    def link(self, node):
-        """The stream to a node; `None` where there is no listener."""
-        if node not in self.links:
-            host, port = node.rsplit(":", 1)
-            try:
-                with socket.create_connection((host, int(port)), timeout=5) as link:
-                    self.links[node] = link.makefile("rwb")
-            except OSError:
-                return None
-        return self.links[node]

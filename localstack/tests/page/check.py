@@ -1,17 +1,15 @@
-"""Looks at the page of a running stack with a real browser: python3 check.py URL [FOLDER for screenshots].
+"""Looks at the page of a running stack with a real browser: python3 check.py URL.
 
 Each check is a function whose name says what holds; names and contrast are for axe (`--axe`). With `--leave`, stays for two lines on standard input, which say that
 the stack is gone, and that another stands in its place, and looks at what the page makes of that.
 """
 
 import argparse
-import base64
 import os
 import pathlib
 import secrets
 import shutil
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from lib import Skipped, Wrong, tools, until
@@ -74,11 +72,6 @@ class Browser(webdriver.Chrome):
         """Pretends that the person prefers something, as `prefers_color_scheme="dark"`."""
         named = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": named})
-
-    def screenshot(self, path):
-        size = self.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
-        whole = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
-        path.write_bytes(base64.b64decode(self.execute_cdp_cmd("Page.captureScreenshot", whole)["data"]))
 
     def complaints(self):
         """What the console said that is an error, since it was last asked."""
@@ -543,25 +536,6 @@ def look(browser, url, checks):
     return failed
 
 
-def portraits(url, folder, history):
-    """What a person sees who has looked for `history` seconds and liked a post, for a person to look at."""
-    with Browser(*DESK) as browser:
-        browser.get(url)
-        live(browser)
-        time.sleep(history)
-        browser.click("#focus .heart")
-        browser.until("the row is reported", lambda: "the row shows it after" in browser.text("#said"))
-        browser.run("document.activeElement.blur()")
-        browser.screenshot(folder / "desk-light.png")
-        browser.media(prefers_color_scheme="dark")
-        browser.screenshot(folder / "desk-dark.png")
-    with Browser(*PHONE, phone=True) as browser:
-        browser.get(url)
-        live(browser)
-        the_figures_and_the_counts_move(browser)
-        browser.screenshot(folder / "phone.png")
-
-
 # Answers a promise, which WebDriver waits for.
 AXE = """
 return axe.run(document).then(({violations, passes}) => ({
@@ -597,10 +571,8 @@ def axe(url, script):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
-    parser.add_argument("folder", nargs="?", type=pathlib.Path)
     parser.add_argument("--leave", action="store_true")
     parser.add_argument("--axe", type=pathlib.Path, help="axe-core's axe.min.js, which alone is then asked")
-    parser.add_argument("--history", type=float, default=3, help="seconds before the screenshots are taken")
     parser.add_argument("--only", action="append", default=[], help="checks with this in their name; may be given more than once")
     parser.add_argument("--skip", action="append", default=[], help="no check with this in its name; may be given more than once")
     asked = parser.parse_args()
@@ -616,8 +588,6 @@ def main():
         failed = look(browser, asked.url, chosen[0])
     with Browser(*PHONE, phone=True) as browser:
         failed += look(browser, asked.url, chosen[1])
-    if asked.folder:
-        portraits(asked.url, asked.folder, asked.history)
     if asked.leave:
         failed += watched_to_its_end(asked.url)
     sys.exit(1 if failed else 0)
