@@ -21,7 +21,7 @@ test *args:
 full-size *args:
     .ci/night 60 --only 'full size' "$@"
 
-# lengths of files, words, tests that are not run, links
+# lengths of files, tests that are not run, links, stale pages
 shape *args:
     .ci/shape "$@"
 
@@ -35,15 +35,11 @@ engines *args:
 
 # the contracts on real engines
 engines-test *args:
-    localstack/engines-test "$@"
+    localstack/engines test "$@"
 
 # the pipeline as processes on real engines while things break: just acceptance NAME
 acceptance *args:
     localstack/acceptance/run "$@"
-
-# two Regions as processes on real engines, with a mirror between them
-regions *args:
-    localstack/acceptance/regions "$@"
 
 # the local stack in containers, as it is shipped
 containers *args:
@@ -97,10 +93,6 @@ ops *args:
 drill *args:
     ops/drill "$@"
 
-# the corpus of bad input, written anew
-bad-input *args:
-    e2e/bad_input/generate.py "$@"
-
 # throughput of the whole pipeline and the age of its counts
 bench-conditions *args:
     e2e/bench-conditions "$@"
@@ -109,22 +101,10 @@ bench-conditions *args:
 bench-cores *args:
     e2e/bench-cores "$@"
 
-# one post that goes viral
-bench-heat *args:
-    e2e/bench-heat "$@"
-
 # the API under wrk
 bench-api *args:
     count-api/bench.sh "$@"
 
 # how fast lists are made
 bench-trends *args:
-    trends/bench.sh "$@"
-
-# how fast lists are served, and how soon they show a like
-bench-top *args:
-    trends/bench-top "$@"
-
-# figures of docs/compared.md
-figures *args:
-    docs/figures "$@"
+    cargo bench -p tally-trends --bench lists -- "$@"

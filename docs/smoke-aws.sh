@@ -7,6 +7,7 @@
 #   REDIS=rediss://cache:6379 docs/smoke-aws.sh                                                   # with ElastiCache
 #   KEEP=1 docs/smoke-aws.sh             # leaves the tables
 #   ONLY=partiql docs/smoke-aws.sh       # the statements alone, in two minutes: no programs, no Kafka, no Redis
+#   LACKS=records-of-statements docs/smoke-aws.sh     # over an engine whose stream has no records of PartiQL statements
 #
 # A statement that DynamoDB answers otherwise than the emulator is printed as different and fails nothing: correct the
 # emulator, then the list in emulator/README.md.
@@ -133,8 +134,8 @@ answer=$(batch "SELECT * FROM \"$ROWS\" $(at a)" "$(update b 'SET three = 3')")
 judge "ValidationException: Read and write requests together in the same batch is not supported.; set: None" \
   "$answer; set: $(item b three.N)"
 
-step 3 "the keywords of emulator/src/expression/partiql/keywords.rs need quotation marks as names; other words need none"
-list=$(sed -n '/^const WORDS/,/^];/p' emulator/src/expression/partiql/keywords.rs)
+step 3 "the keywords of emulator/src/expression/words.rs need quotation marks as names; other words need none"
+list=$(sed -n "/^const KEYWORDS/,/^];/p" emulator/src/expression/words.rs)
 mapfile -t words < <(grep -oE '"[A-Z_]+"' <<<"$list" | tr -d '"')
 keywords=$(names "${words[@]}" | grep -v ' ValidationError$' | sed 's/ done$//' | paste -sd ' ' || true)
 others=$(names v gone region version data name status hash range owner | grep -v ' done$' | paste -sd ' ' || true)
@@ -285,10 +286,24 @@ lib likes 5000 20 300 >"$SCRATCH/likes.csv"
 curl -fsS -X PUT "http://$API/v1/posts/post-0/likes/by-hand" >/dev/null
 echo "post-0,by-hand,like," >>"$SCRATCH/likes.csv"
 
+recount() { "$TALLY_TEST_BIN/tally-batch-recount" "${KAFKA[@]}" --changes-topic "$CHANGES" --table-prefix "$PREFIX" --admin-listen off; }
+rows_are_in() {
+  "$TALLY_TEST_BIN/tally" topic show "${KAFKA[@]}" --topic "$TOPIC" --table-prefix "$PREFIX" -o json 2>/dev/null >"$SCRATCH/topic" || true
+  python3 -c 'import json, sys; sys.exit(any(each["lag"] for each in json.load(open(sys.argv[1]))["partitions"]))' "$SCRATCH/topic" 2>/dev/null
+}
+UNTRIED=()
+if [[ ${LACKS:-} == records-of-statements ]]; then
+  say "every event becomes a row"
+  await tally-consumer rows_are_in
+  UNTRIED+=("counts that follow rows by the stream: it has no records of statements here, so a recount makes the counts")
+  say "not tried: ${UNTRIED[0]}"
+  recount || true
+fi
+
 say "comparing every count and every user"
 docs/examples/verify "http://$API" "$SCRATCH/likes.csv" --wait 120
 
 say "a recount of everything, which has to find nothing"
-"$TALLY_TEST_BIN/tally-batch-recount" "${KAFKA[@]}" --changes-topic "$CHANGES" --table-prefix "$PREFIX" --admin-listen off
+recount
 
-say "PASSED; $PARTIQL"
+say "PASSED; $PARTIQL${UNTRIED[*]:+; not tried: ${UNTRIED[*]}}"

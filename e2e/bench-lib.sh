@@ -5,12 +5,9 @@
 # Every bench reads these variables:
 #   TALLY_TEST_BIN  the folder with the release programs of this commit. If it is not set they are built in target/release
 #   BEFORE          the folder with the release programs of another commit. With it every figure is measured for both
-#                   commits, which take turns in each round and get the same events, partitions, stream shards and users
-#   BEFORE_TABLES   the adapters/src/dynamodb/tables.json of that commit, if its tables differ from those of this commit
+#                   commits, which take turns in each round and get the same events, partitions, stream shards, users and tables
 #   ROUNDS          how often everything is measured (3, unless the script says otherwise). The tables show medians
-# The two commits may have different flags. The latency flags, `--no-trends` and the topic of changes are given only to a
-# commit whose `--help` lists them; each must know all others. Every other variable of the programs, such as
-# TALLY_BROKERS, is unset.
+# Both commits must know the flags that are used here. Every other variable of the programs, such as TALLY_BROKERS, is unset.
 if [[ ${1:-} == -h || ${1:-} == --help ]]; then
   sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
   echo
@@ -18,13 +15,10 @@ if [[ ${1:-} == -h || ${1:-} == --help ]]; then
   exit
 fi
 BEFORE=${BEFORE:+$(cd "$BEFORE" && pwd)}
-BEFORE_TABLES=${BEFORE_TABLES:+$(realpath "$BEFORE_TABLES")}
 . "$(dirname "${BASH_SOURCE[0]}")/../localstack/lib.sh"
 ROUNDS=${ROUNDS:-3}
 COMMITS=()
-declare -A BIN=() HELP=() LATENCY=() NAME=([this]='this commit' [before]=before)
-# What a topic of changes is created with. The ledger wants 27 hours.
-CHANGES_CONFIG=(--config=message.timestamp.type=LogAppendTime --config=retention.ms=97200000)
+declare -A BIN=() NAME=([this]='this commit' [before]=before)
 # `localstack/engines env` exports some of these, and the programs would read them.
 for variable in "${!TALLY_@}" "${!AWS_ENDPOINT_URL@}"; do
   [[ $variable == TALLY_TEST_* || $variable == TALLY_BENCH_* || $variable == TALLY_REDIS_SERVER ]] || unset "$variable"
@@ -45,23 +39,8 @@ programs() {
   BIN[this]=$TALLY_TEST_BIN COMMITS=(this)
   if [[ -n $BEFORE ]]; then BIN[before]=$BEFORE COMMITS+=(before); fi
 }
-# knows COMMIT PROGRAM FLAG: whether the program's --help lists the flag.
-knows() {
-  local key=$1/$2
-  [[ -n ${HELP[$key]:-} ]] || HELP[$key]=$("${BIN[$1]}/$2" --help) || fail "${BIN[$1]}/$2 --help failed"
-  grep -qE -- "^(      |  -., )$3( |$)" <<<"${HELP[$key]}"
-}
-# Sets LATENCY of each commit to the flags that give its local stack the latencies of the real store, and prints them.
-latencies() {
-  local commit flag span missing
-  for commit in "${COMMITS[@]}"; do
-    LATENCY[$commit]='' missing=
-    while read -r flag span; do
-      if knows "$commit" tally-localstack "$flag"; then LATENCY[$commit]+=" $flag $span"; else missing+=" $flag"; fi
-    done <<<$'--store-latency 20ms..40ms\n--store-batch-latency 8ms..25ms\n--store-call-latency 3ms..8ms'
-    echo "${NAME[$commit]}:${LATENCY[$commit]}${missing:+ (no$missing)}"
-  done
-}
+# What gives a local stack the latencies of the real store.
+LATENCY="--store-latency 20ms..40ms --store-batch-latency 8ms..25ms --store-call-latency 3ms..8ms"
 
 # new_topic ENGINES TOPIC PARTITIONS [FLAG..]: an empty topic, in place of the one that had its name.
 new_topic() {
@@ -69,24 +48,8 @@ new_topic() {
   "${topics[@]}" --delete --if-exists --topic="$2" >"$log" 2>&1 || fail "$(tail "$log")"
   "${topics[@]}" --create --topic="$2" --partitions="$3" "${@:4}" >"$log" 2>&1 || fail "$(tail "$log")"
 }
-# needs_changes COMMIT: whether its change-streamer always has a topic of changes: the flag has a default, or is required,
-# which the usage or the flag's own text says.
-needs_changes() {
-  knows "$1" tally-change-streamer --changes-topic && awk '
-    /^Usage:.*--changes-topic/ { found = 1 }
-    /^      --|^  -., --/ { ours = /^      --changes-topic( |$)/ }
-    ours && /\[default: |required/ { found = 1 }
-    END { exit !found }' <<<"${HELP[$1/tally-change-streamer]}"
-}
-# new_changes COMMIT ENGINES TOPIC PARTITIONS: an empty topic of changes, if the commit needs one.
-new_changes() {
-  ! needs_changes "$1" || new_topic "$2" "$3" "$4" "${CHANGES_CONFIG[@]}"
-}
-# changes_flags COMMIT PROGRAM TOPIC: sets FLAGS_OF_CHANGES to what names the topic of changes, if the commit and the program need it.
-changes_flags() {
-  FLAGS_OF_CHANGES=()
-  ! needs_changes "$1" || ! knows "$1" "$2" --changes-topic || FLAGS_OF_CHANGES=(--brokers "$BROKERS" --changes-topic "$3")
-}
+# new_changes ENGINES TOPIC PARTITIONS: an empty topic of changes.
+new_changes() { new_topic "$@" --config=message.timestamp.type=LogAppendTime --config=retention.ms=97200000; }
 
 # likes EVENTS POSTS USERS FILE: events about random posts, the same for the same numbers. With 0 users each event is a like of
 # another user; otherwise the users are random, and three of ten events are unlikes.
@@ -99,13 +62,12 @@ import() {
 
 # store COMMIT [FLAG..]: starts an emulated DynamoDB with the tables, as process store-COMMIT. Sets AWS_ENDPOINT_URL to its address.
 store() {
-  local port tables=adapters/src/dynamodb/tables.json
-  [[ $1 != before || -z $BEFORE_TABLES ]] || tables=$BEFORE_TABLES
+  local port
   port=$(free_ports 1)
   export AWS_ENDPOINT_URL=http://127.0.0.1:$port
   start "store-$1" "${BIN[$1]}/tally-emulator" --port "$port" "${@:2}"
   await "store-$1" curl -s -o /dev/null "$AWS_ENDPOINT_URL"
-  lib tables "$AWS_ENDPOINT_URL" "" "$tables"
+  lib tables "$AWS_ENDPOINT_URL"
 }
 # own_load COMMIT RATE SECONDS [FLAG..]: a local stack under its own load. Every row and every count is compared at the end.
 own_load() {

@@ -1,5 +1,5 @@
-"""What a scenario runs on: real engines and the services over them, all gone at its end. What is said, by Kafka's own producer; who
-reads meanwhile; and how late the counts are, seen from outside."""
+"""What a scenario runs on: real engines and the services over them, all gone at its end. What is said, by Kafka's own producer; and who
+reads meanwhile. And the judge, which shares no code with what it judges."""
 
 import contextlib
 import json
@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,33 +22,33 @@ BINARIES = (*SERVICES, "tally-emulator", "tally-localstack", "tally")
 CHANGES = 12  # partitions of the log of changes
 READY_WITHIN = 120  # seconds
 QUIET_WITHIN = 900
-POLL = 0.02  # seconds between two questions of a probe
-GIVE_UP = 120
 UNLIKES = 0.3
 REPEATED = 0.05
 HOT = 0.1
+LISTED = 10
+VIEWS = "\x1f+views"  # what counters of views have behind the post
+SILENCE = 60_000  # milliseconds without a record before the reading is given up
 # Acknowledged by all, in order, and tried for as long as the broker is away.
 PRODUCER = ("retries=2147483647", "delivery.timeout.ms=2147483647", "linger.ms=5")
 
 
 class World(Processes):
-    """Apache Kafka, Redis alone or as a cluster, and the emulator or ministack; with tables, and without services."""
+    """Apache Kafka, Redis alone or as a cluster, and the emulator; with tables, and without services."""
 
     binaries = Path()
 
-    def __init__(self, partitions=12, cluster=False, ministack=False, topics=None):
+    def __init__(self, partitions=12, cluster=False, topics=None):
         super().__init__(Path(tempfile.mkdtemp(prefix="tally-acceptance-")))
         self.producers, self.wrong = [], []
         try:
-            only = "kafka,ministack" if ministack else "kafka"
-            only += "" if cluster else ",redis"
+            only = "kafka" if cluster else "kafka,redis"
             topics = topics or f"likes:{partitions},likes.dlq:1,changes:{CHANGES}"
             wanted = ["--any-ports", "--only", only, "--topics", topics]
             exports = self.engines("up", *wanted, *(["--redis-cluster"] if cluster else []))
             said = dict(line.removeprefix("export ").split("=", 1) for line in exports.splitlines() if "export " in line)
             self.brokers = said["TALLY_BROKERS"]
             self.redis = said["TALLY_TEST_REDIS_CLUSTER" if cluster else "TALLY_REDIS"]
-            self.store = Store(said["TALLY_DYNAMODB_ENDPOINT"] if ministack else self.emulator())
+            self.store = Store(self.emulator())
             self.environment = {
                 "AWS_ENDPOINT_URL": self.store.endpoint,
                 "AWS_REGION": "us-east-1",
@@ -87,11 +88,6 @@ class World(Processes):
         self.start("tally-emulator", self.binaries / "tally-emulator", "--control", "--port", port)
         until("the emulator", lambda: ask(f"http://127.0.0.1:{port}")[0])
         return f"http://127.0.0.1:{port}"
-
-    def slow(self, milliseconds):
-        """Has rows take so long from now on."""
-        latency = {"fault": {"latency": {"min_ms": milliseconds, "max_ms": milliseconds}}, "table": "likes"}
-        self.store.control("fault", {"rules": [{**latency, "operation": "BatchExecuteStatement"}]})
 
     def service(self, program, *arguments, name=None, ready=None):
         """A service, once it is ready."""
@@ -263,37 +259,103 @@ def counts_of(api, ids, of="likes", **more):
     return said["counts"]
 
 
-class Probes:
-    """Each has a post of its own: likes or unlikes it through the API, and asks, from Kafka's acknowledgement on, until
-    the count shows it."""
+# ---- the judge: the log by Kafka's own consumer, tables by their protocol, the API over HTTP ------------------------------
 
-    def __init__(self, api, count):
-        self.api, self.spans = api, []
-        self.works = [lambda over, post=f"probe-{n}": self.probe(post, over) for n in range(1, count + 1)]
 
-    def probe(self, post, over):
-        liked, url = False, f"{self.api}/v1/posts/{post}/likes"
-        while not over.wait(random.uniform(0.5, 1.5)):
-            liked = not liked
-            while not over.is_set() and ask(f"{url}/probe", "PUT" if liked else "DELETE")[0] != 202:
-                time.sleep(0.1)
-            if over.is_set():
-                return
-            acknowledged = time.monotonic()
-            while not self.shows(url, liked):
-                if time.monotonic() - acknowledged > GIVE_UP:
-                    raise Wrong(f"{post} does not show within {GIVE_UP} s what Kafka acknowledged")
-                time.sleep(POLL)
-            self.spans.append(time.monotonic() - acknowledged)
+def records(world, held=None):
+    """Everything in the log as (partition, offset, event), each partition in order. What transactions leave in the log are no
+    records: how many there are is said then."""
+    held = held or sum(world.ends().values()) - sum(starts(world).values())
+    shown = [word for name in ("partition", "offset") for word in ("--formatter-property", f"print.{name}=true")]
+    text = world.engines("consume", "--topic", "likes", "--from-beginning", "--max-messages", held, "--timeout-ms", SILENCE, *shown)
+    found = [line.split("\t", 2) for line in text.splitlines() if line.startswith("Partition:")]
+    if len(found) != held:
+        raise Wrong(f"{len(found)} records were read of the {held} in the log")
+    return [(int(partition[10:]), int(offset[7:]), json.loads(value)) for partition, offset, value in found]
 
-    @staticmethod
-    def shows(url, liked):
-        status, said = ask(url)
-        return status == 200 and said["likes"] == int(liked)
 
-    def __str__(self):
-        spans = sorted(self.spans)
-        if not spans:
-            return "never measured"
-        at = lambda share: spans[min(len(spans) - 1, int(share * len(spans)))] * 1000
-        return f"p50 {at(0.5):.0f} ms, p99 {at(0.99):.0f} ms, longest {at(1):.0f} ms ({len(spans)} samples)"
+def starts(world):
+    lines = world.engines("offsets", "--topic", "likes", "--time", "earliest").split()
+    return {int(partition): int(start) for _, partition, start in (line.rsplit(":", 2) for line in lines)}
+
+
+def fold(records):
+    """Since when each user likes each post: the last event decides. And the views of each post, by their counter."""
+    likes, views = {}, Counter()
+    for _, _, event in records:
+        if event["action"] == "view":
+            views[event["post_id"] + VIEWS] += 1
+        elif event["action"] == "like":
+            likes[event["post_id"], event["user_id"]] = event["ts"]
+        else:
+            likes.pop((event["post_id"], event["user_id"]), None)
+    return likes, views
+
+
+def judge(world, api, records):
+    """Compares everything with everything; what was compared. At quiet: nothing may be under way."""
+    expected, views = fold(records)
+    posts = sorted({event["post_id"] for _, _, event in records if event["action"] != "view"})
+    rows, cells, shards = {}, Counter(), Counter()
+    for item in world.store.scan("likes"):
+        # Of a sum the key is `p#+views.0`.
+        shard = item["pk"].replace("#+views.", f"{VIEWS}#")
+        counter, _ = shard.rsplit("#", 1)
+        if is_cell(item):
+            cells[counter] += int(item["n"])
+            shards[shard] += int(item["n"])
+        # A tombstone is no like.
+        elif not item["user_id"].startswith("\x01") and "gone" not in item:
+            rows[counter, item["user_id"]] = int(item["liked_at"])
+            shards[shard] += 1
+    counters = {item["post_id"]: item for item in world.store.scan("like_counts") if not item["post_id"].startswith("\x01")}
+    wrong = [*differences("row", expected, rows), *differences("sum", views, cells)]
+    wrong += counts_wrong({*posts, *views}, shards, counters)
+    likes = Counter(post for post, _ in rows)
+    wrong += answers_wrong(api, posts, likes, views)
+    if wrong:
+        raise Wrong("\n".join([f"{len(wrong)} differences:", *wrong[:LISTED]]))
+    print(f"  events in the log       {len(records)}")
+    print(f"  rows == fold of the log {len(rows)}")
+    print(f"  counts == rows          {len(counters)} counters, {len(shards)} shards; so does the API answer, all exact", flush=True)
+
+
+def stored(world):
+    """What rows, cells and counts are, without when any of it was written or expires."""
+    rows = [row for row in world.store.scan("likes") if is_cell(row) or not row["user_id"].startswith("\x01")]
+    kept = {(row["pk"], row["user_id"]): [row.get(name) for name in ("v", "liked_at", "n", "to")] for row in rows}
+    return kept | {count.pop("post_id"): {**count, "updated_at": None} for count in world.store.scan("like_counts")}
+
+
+def is_cell(row):
+    return row["user_id"].startswith("\x01cell/")
+
+
+def differences(what, expected, found):
+    for key in expected.keys() | found.keys():
+        if expected.get(key) != found.get(key):
+            yield f"{what} {key}: should be {expected.get(key)}, is {found.get(key)}"
+
+
+def counts_wrong(posts, shards, counters):
+    likes, counted = Counter(), {}
+    for row_key, rows in shards.items():
+        likes[row_key.rsplit("#", 1)[0]] += rows
+    for post, counter in counters.items():
+        shard = lambda name: name[0] == "s" and name[1:].isdigit()
+        counted |= {f"{post}#{name[1:]}": int(rows) for name, rows in counter.items() if shard(name)}
+    yield from differences("shard", dict(shards), {key: rows for key, rows in counted.items() if rows})
+    totals = {post: int(counter["likes"]) for post, counter in counters.items()}
+    yield from differences("total", {post: likes[post] for post in totals.keys() | likes.keys()}, totals)
+    yield from (f"counter {post}: no event was about it" for post in totals.keys() - posts)
+
+
+def answers_wrong(api, posts, likes, views):
+    answers = {}
+    for first in range(0, len(posts), 100):
+        page = posts[first : first + 100]
+        answers |= {count["post_id"]: (count["likes"], count["exact"]) for count in counts_of(api, page)}
+        for count in counts_of(api, page, "counters", counters=["views"]) if views else []:
+            answers[count["post_id"] + VIEWS] = count["value"], count["exact"]
+    expected = {post: (likes[post], True) for post in posts} | {counter: (sum, True) for counter, sum in views.items()}
+    yield from differences("answer", expected, answers)

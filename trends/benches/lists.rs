@@ -1,6 +1,5 @@
 //! Benchmarks the fold that makes lists, against simpler ways to make them, and measures the memory that a key takes.
-//! `trends/bench.sh` runs it: `lists fold|keys|start|redis=PORT`. `cargo bench -p tally-trends --bench lists -- limit`
-//! takes some minutes and 1.5 GB.
+//! `cargo bench -p tally-trends --bench lists -- fold|keys|start|redis=PORT`; `-- limit` takes some minutes and 1.5 GB.
 //!
 //! Sizes: `TALLY_BENCH_KEYS` and `TALLY_BENCH_CHANGES`.
 

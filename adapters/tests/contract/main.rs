@@ -29,7 +29,7 @@ macro_rules! contract {
         mod elsewhere {
             $(
                 #[tokio::test]
-                #[ignore = "needs the engine that TALLY_CONTRACT_ENDPOINT names; localstack/engines-test runs it"]
+                #[ignore = "needs the engine that TALLY_CONTRACT_ENDPOINT names; localstack/engines test runs it"]
                 async fn $suite() {
                     crate::engine::elsewhere(crate::$suite::contract).await;
                 }

@@ -50,7 +50,7 @@ async fn a_cluster_keeps_the_contract() {
 }
 
 #[tokio::test]
-#[ignore = "needs the cluster that TALLY_TEST_REDIS_CLUSTER names; localstack/engines-test runs it"]
+#[ignore = "needs the cluster that TALLY_TEST_REDIS_CLUSTER names; localstack/engines test runs it"]
 async fn a_cluster_elsewhere_keeps_the_contract() {
     let nodes = std::env::var(CLUSTER).unwrap_or_else(|error| panic!("{CLUSTER}: {error}"));
     let settings = Settings::at(nodes.split(',').map(str::to_owned).collect());

@@ -1,7 +1,7 @@
-//! Sends the corpus of bad input to the real services: nothing panics, nothing is lost, and each case has the outcome that its
-//! generator expects.
+//! Sends the corpus of bad input to the real services: nothing panics, nothing is lost, and each case has the outcome that the
+//! corpus expects.
 //!
-//! `e2e/bad_input/generate.py` writes the corpus and the expected outcomes, from the contract alone.
+//! The corpus is `e2e/bad_input`, one case on a line. Its outcomes follow from the contract, not from what the services did.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -6,7 +6,7 @@ use crate::binary::Running;
 
 #[tokio::test]
 #[ignore = "needs python3 with boto3; .ci/night runs it"]
-async fn boto3_and_the_aws_command_work_unmodified_and_get_every_limit() {
+async fn boto3_and_the_aws_command_work_unmodified() {
     let running = Running::start(&["--control", "--read-lag", "0ms"]).await;
     let endpoint = format!("http://{}", running.address);
     let status = Command::new("python3").args(["tests/boto3_contract.py", &endpoint]).status().unwrap();

@@ -86,20 +86,20 @@ async fn three_members_that_join_and_leave_each_read_their_share_of_64_partition
 
 /// The in-process cluster takes half a minute for each member that joins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]
 async fn three_members_of_a_kafka_group_each_read_their_share_of_12_partitions() {
     come_and_go(&Librdkafka::elsewhere(12).await, 12).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]
 async fn three_members_of_a_kafka_group_each_read_their_share_of_64_partitions() {
     come_and_go(&Librdkafka::elsewhere(64).await, 64).await;
 }
 
 /// The in-process cluster cannot describe groups.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]
 async fn a_group_can_be_described_and_its_offsets_set_once_it_has_no_members() {
     let engine = Librdkafka::elsewhere(PARTITIONS).await;
     let reader = engine.reader_of_members();

@@ -152,7 +152,7 @@ async fn deleted_records_are_a_fault_and_the_log_states_its_first_offset() {
 
 /// The in-process cluster cannot delete records.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]
 async fn records_deleted_by_kafka_are_a_fault_and_the_log_states_its_first_offset() {
     let kafka = Librdkafka::elsewhere(PARTITIONS).await;
     fill(&kafka, 0, 10).await;
@@ -214,7 +214,7 @@ async fn a_writer_that_has_lost_its_name_cannot_finish_a_transaction() {
 
 /// The in-process cluster does not fence writers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]
 async fn a_writer_that_has_lost_its_name_cannot_finish_a_transaction_in_kafka() {
     the_last_to_take_the_name_over_writes(&Librdkafka::elsewhere(PARTITIONS).await).await;
 }
@@ -262,7 +262,7 @@ async fn topics_with_different_names_have_different_ids() {
 
 /// The in-process cluster has no topic ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines-test runs it"]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]
 async fn a_recreated_topic_has_another_id() {
     let engine = Librdkafka::elsewhere(1).await;
     let topic = engine.topic();
