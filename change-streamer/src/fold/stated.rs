@@ -80,7 +80,7 @@ impl PartitionFold {
             return true;
         };
         let stated = StandingAt { at: self.written.at, standing: self.standing.clone() };
-        let done = if is_all { publisher.settle(&stated, now).await } else { publisher.publish(&stated, now).await };
+        let done = publisher.publish(&stated, now).await;
         let condition = format!("published {}", self.index);
         match done {
             Ok(()) => {

@@ -145,18 +145,9 @@ impl Publisher {
             let (topic, cuts, loss) = (log.topic, self.cuts, stated.standing.loss);
             self.keep(Published { topic, end: log.end, cuts, torn: false, loss }).await?;
         }
-        Ok(())
-    }
-
-    /// Publishes all there is, before the position is stored that the next fold begins at. A topic that is another one, or has lost
-    /// its end, is published anew.
-    ///
-    /// # Errors
-    /// As of [`publish`](Self::publish).
-    pub(crate) async fn settle(&mut self, stated: &StandingAt, now: UnixMillis) -> Outcome<()> {
-        self.publish(stated, now).await?;
-        match &self.published {
-            Some(published) => self.keep(Published { end: self.end, ..published.clone() }).await,
+        // If the topic loses its end before the next fold begins, that fold finds out by this.
+        match self.published.clone().filter(|published| published.end != self.end) {
+            Some(published) => self.keep(Published { end: self.end, ..published }).await,
             None => Ok(()),
         }
     }
