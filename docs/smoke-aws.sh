@@ -282,7 +282,7 @@ say "all three services are ready"
 
 say "5,000 likes and unlikes from a file, and one over HTTP"
 lib likes 5000 20 300 >"$SCRATCH/likes.csv"
-"$TALLY_TEST_BIN/tally" import "$SCRATCH/likes.csv" "${KAFKA[@]}" --topic "$TOPIC" --table-prefix "$PREFIX" --rate 1000 --yes --why "a trial"
+"$TALLY_TEST_BIN/tally" import "$SCRATCH/likes.csv" "${KAFKA[@]}" --topic "$TOPIC" --table-prefix "$PREFIX" --rate 1000 --yes --why "a trial" --operator smoke
 curl -fsS -X PUT "http://$API/v1/posts/post-0/likes/by-hand" >/dev/null
 echo "post-0,by-hand,like," >>"$SCRATCH/likes.csv"
 

@@ -54,9 +54,9 @@ new_changes() { new_topic "$@" --config=message.timestamp.type=LogAppendTime --c
 # likes EVENTS POSTS USERS FILE: events about random posts, the same for the same numbers. With 0 users each event is a like of
 # another user; otherwise the users are random, and three of ten events are unlikes.
 likes() { lib likes "$1" "$2" "$3" >"$4"; }
-# import FILE TOPIC [RATE]: sends a file of events to a topic with Kafka's own producer, so many a second.
+# import FILE TOPIC: sends a file of events to a topic with Kafka's own producer.
 import() {
-  lib keyed "$1" ${3:+"$3"} | localstack/engines produce --folder "$SCRATCH/kafka" --topic="$2" --batch-size=1000 --property=parse.key=true \
+  lib keyed "$1" | localstack/engines produce --folder "$SCRATCH/kafka" --topic="$2" --batch-size=1000 --property=parse.key=true \
     --producer-property=linger.ms=5 >/dev/null 2>"$SCRATCH/import.log" || fail "$(tail "$SCRATCH/import.log")"
 }
 
@@ -74,11 +74,9 @@ own_load() {
   env -u AWS_ENDPOINT_URL "${BIN[$1]}/tally-localstack" --api-port 0 --kafka-port 0 --dynamodb-port 0 --rate "$2" --duration "$3s" \
     --verify "${@:4}" >"$SCRATCH/load.out" 2>"$SCRATCH/load.log" || fail "$(tail -n 20 "$SCRATCH/load.out" "$SCRATCH/load.log")"
 }
-# staleness recent|overall: p50 and p99 in milliseconds of the counts in the last own_load: of its last ten seconds, or of all of it.
+# p50 and p99 in milliseconds of the counts in the last ten seconds of the last own_load.
 staleness() {
-  local comma=
-  [[ $1 == recent ]] || comma=,
-  sed -nE "s/.*staleness +p50 ([0-9]+) ms$comma p99 ([0-9]+) ms.*/\1 \2/p" "$SCRATCH/load.out" | tail -n 1 | grep . ||
+  sed -nE "s/.*staleness +p50 ([0-9]+) ms p99 ([0-9]+) ms.*/\1 \2/p" "$SCRATCH/load.out" | tail -n 1 | grep . ||
     fail "the local stack printed no staleness"
 }
 

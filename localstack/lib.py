@@ -4,8 +4,8 @@
   localstack/lib.py ports COUNT                     as many free ports of the loopback
   localstack/lib.py likes EVENTS POSTS USERS        random events as CSV, the same for the same numbers: three of ten are unlikes;
                                                     with 0 USERS each is a like of another user
-  localstack/lib.py keyed FILE [RATE]               events of a CSV file as Kafka's console producer takes them, keyed by their post
-  localstack/lib.py tables ENDPOINT [PREFIX [FILE]] creates the tables of FILE, without it those of this commit
+  localstack/lib.py keyed FILE                      events of a CSV file as Kafka's console producer takes them, keyed by their post
+  localstack/lib.py tables ENDPOINT                 creates the tables
   localstack/lib.py counted ENDPOINT TABLE          the sum of the likes of all counts
   localstack/lib.py landed PARTITIONS COUNT FILE    whether what Kafka's console consumer printed into FILE are COUNT events, in the
                                                     partitions of murmur2 and in order
@@ -191,8 +191,8 @@ class Store:
         if expiry:
             self.ask("UpdateTimeToLive", {"TableName": table["TableName"], "TimeToLiveSpecification": expiry})
 
-    def create_tables(self, file=TABLES):
-        for table in json.loads(Path(file).read_text()):
+    def create_tables(self):
+        for table in json.loads(TABLES.read_text()):
             self.create(table)
 
     def scan(self, table, **more):
@@ -324,13 +324,9 @@ def likes(events, posts, users):
         yield f"post-{post},user-{user},{action},{1500000000000 + n}"
 
 
-def keyed(file, rate):
-    began = time.monotonic()
-    for n, row in enumerate(csv.DictReader(file), 1):
+def keyed(file):
+    for row in csv.DictReader(file):
         yield f"{row['post_id']}\t" + json.dumps(row | {"ts": int(row["ts"])})
-        if rate and n % 100 == 0:
-            sys.stdout.flush()
-            time.sleep(max(0, began + n / rate - time.monotonic()))
 
 
 def landed(file, partitions):
@@ -363,10 +359,10 @@ def main():
             print(line)
     elif options.command == "keyed":
         with open(words[0], encoding="utf-8") as file:
-            for line in keyed(file, int(words[1]) if words[1:] else None):
+            for line in keyed(file):
                 print(line)
     elif options.command == "tables":
-        Store(*words[:2]).create_tables(*words[2:])
+        Store(words[0]).create_tables()
     elif options.command == "counted":
         print(sum(int(item["likes"]) for item in Store(words[0]).scan(words[1], ProjectionExpression="likes") if "likes" in item))
     else:

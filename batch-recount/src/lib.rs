@@ -2,7 +2,6 @@
 
 mod app;
 mod args;
-mod budget;
 mod calls;
 mod findings;
 mod metrics;

@@ -5,7 +5,6 @@ mod begin;
 mod keeping;
 mod letters;
 mod reading;
-mod runs;
 mod shown;
 mod sums;
 mod writing;

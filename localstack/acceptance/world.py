@@ -37,12 +37,11 @@ class World(Processes):
 
     binaries = Path()
 
-    def __init__(self, partitions=12, cluster=False, topics=None):
+    def __init__(self, cluster=False, topics=f"likes:12,likes.dlq:1,changes:{CHANGES}"):
         super().__init__(Path(tempfile.mkdtemp(prefix="tally-acceptance-")))
         self.producers, self.wrong = [], []
         try:
             only = "kafka" if cluster else "kafka,redis"
-            topics = topics or f"likes:{partitions},likes.dlq:1,changes:{CHANGES}"
             wanted = ["--any-ports", "--only", only, "--topics", topics]
             exports = self.engines("up", *wanted, *(["--redis-cluster"] if cluster else []))
             said = dict(line.removeprefix("export ").split("=", 1) for line in exports.splitlines() if "export " in line)

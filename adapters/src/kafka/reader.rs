@@ -1,4 +1,5 @@
-//! Reads a topic from end to end outside of any group; its bookmarks are the committed offsets of a group.
+//! Reads a topic from end to end outside of any group; its bookmarks are the committed offsets of a group. And who is in that
+//! group, with the partitions of the topic that each member holds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use parking_lot::Mutex;
 use rdkafka::Offset as At;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::groups::{GroupList, GroupMemberInfo};
 use rdkafka::message::Message;
 use rdkafka::{ClientConfig, TopicPartitionList};
 use tally_core::fault::Fault;
@@ -31,8 +33,8 @@ const WEIGHT: usize = 4 << 20;
 /// Reads one topic.
 #[derive(Clone)]
 pub struct TopicReader {
-    pub(super) topic: Box<str>,
-    pub(super) group: Box<str>,
+    topic: Box<str>,
+    group: Box<str>,
     consumer: Arc<Mutex<BaseConsumer<Context>>>,
 }
 
@@ -56,7 +58,7 @@ impl TopicReader {
         })
     }
 
-    pub(super) async fn blocking<T: Send + 'static>(
+    async fn blocking<T: Send + 'static>(
         &self,
         call: impl FnOnce(&BaseConsumer<Context>) -> Outcome<T> + Send + 'static,
     ) -> Outcome<T> {
@@ -165,8 +167,8 @@ fn logs(consumer: &BaseConsumer<Context>, topic: &str) -> Outcome<Vec<(Partition
     Ok(logs)
 }
 
-/// The log of `partition` in the topic `id`. Blocks.
-/// What the broker says of a log. The id last: what was said before is of that topic, as no topic gets an earlier one's id.
+/// What the broker says of a log. Blocks. The id last: what was said before is of that topic, as no topic gets an earlier one's
+/// id.
 pub(super) fn log_of(consumer: &BaseConsumer<Context>, partition: &Partition) -> Outcome<Log> {
     let log = watermarks(consumer, partition, TopicId("".into()))?;
     Ok(Log { topic: topic_id::read(consumer.client(), &partition.topic, TIMEOUT)?, ..log })
@@ -221,4 +223,92 @@ fn fill(consumer: &BaseConsumer<Context>, partition: &Partition, to: Offset, rec
         }
     }
     Ok(())
+}
+
+/// How long the brokers may take to describe a group.
+const DESCRIBING: Duration = Duration::from_secs(5);
+
+/// A member of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// What its process calls itself.
+    pub client: String,
+    /// Where it connects from.
+    pub host: String,
+    /// What it holds of the topic.
+    pub partitions: Vec<u32>,
+}
+
+impl TopicReader {
+    /// The members of the reader's group; none where there is no such group.
+    ///
+    /// # Errors
+    /// The brokers do not say.
+    pub async fn members(&self) -> Outcome<Vec<Member>> {
+        let (group, topic) = (self.group.clone(), self.topic.clone());
+        self.blocking(move |consumer| {
+            let listed = consumer.fetch_group_list(Some(&group), DESCRIBING);
+            let listed = listed.map_err(|error| fault_of(&format!("describing group `{group}`"), &error))?;
+            Ok(members(&listed, &topic))
+        })
+        .await
+    }
+}
+
+fn members(listed: &GroupList, topic: &str) -> Vec<Member> {
+    let member = |member: &GroupMemberInfo| Member {
+        client: member.client_id().to_owned(),
+        // A broker writes it as `/10.0.0.7`.
+        host: member.client_host().trim_start_matches('/').to_owned(),
+        partitions: member.assignment().and_then(|assigned| assigned_of(assigned, topic)).unwrap_or_default(),
+    };
+    listed.groups().iter().flat_map(|group| group.members()).map(member).collect()
+}
+
+/// The partitions of `topic` in an assignment of Kafka's consumer protocol: a version, and for each topic its name and its
+/// partitions. `None` for what is no such assignment.
+fn assigned_of(mut assigned: &[u8], topic: &str) -> Option<Vec<u32>> {
+    let rest = &mut assigned;
+    take::<2>(rest)?;
+    let mut found = Vec::new();
+    for _ in 0..u32::from_be_bytes(take(rest)?) {
+        let length = usize::from(u16::from_be_bytes(take(rest)?));
+        let (name, behind) = rest.split_at_checked(length)?;
+        *rest = behind;
+        for _ in 0..u32::from_be_bytes(take(rest)?) {
+            let partition = u32::from_be_bytes(take(rest)?);
+            if name == topic.as_bytes() {
+                found.push(partition);
+            }
+        }
+    }
+    Some(found)
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, behind) = rest.split_first_chunk()?;
+    *rest = behind;
+    Some(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_member_holds_of_a_topic_is_read_from_its_assignment_and_nothing_from_anything_else() {
+        let of = |topic: &str, partitions: &[u32]| {
+            let length = u16::try_from(topic.len()).unwrap().to_be_bytes();
+            let count = u32::try_from(partitions.len()).unwrap().to_be_bytes();
+            let each = partitions.iter().flat_map(|partition| partition.to_be_bytes());
+            length.into_iter().chain(topic.bytes()).chain(count).chain(each).collect::<Vec<u8>>()
+        };
+        let head = [0, 1, 0, 0, 0, 2];
+        let mut assigned = [&head[..], &of("likes", &[0, 300]), &of("views", &[7])].concat();
+        assigned.extend([0xff; 4]);
+        assert_eq!(assigned_of(&assigned, "likes"), Some(vec![0, 300]));
+        assert_eq!(assigned_of(&assigned, "other"), Some(vec![]));
+        assert_eq!(assigned_of(&assigned[..20], "likes"), None);
+        assert_eq!(assigned_of(&[], "likes"), None);
+    }
 }

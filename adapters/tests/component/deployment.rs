@@ -64,6 +64,22 @@ async fn a_deployment_with_an_unknown_format_is_neither_joined_nor_changed() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_process_creates_or_joins_a_deployment_whose_rows_have_no_configuration() {
+    let store = Store::start().await;
+    let row = json!({"pk": "p#3", "user_id": "u"});
+    store.put("likes", &row).await;
+    for refused in [deployment(&store, None).create(&host()).await, deployment(&store, None).join(&host()).await] {
+        let error = refused.unwrap_err();
+        assert_eq!(Exit::after(&error), Exit::CONFIG, "only an operator can say what to do");
+        let error = format!("{error:#}");
+        assert!(error.contains("the likes table has rows, and the checkpoints table has no `config`"), "{error}");
+    }
+    assert_eq!(Checkpoints::new(&store.connection).deployed().await, Ok(None), "nothing was created over them");
+    store.delete("likes", &row).await;
+    deployment(&store, None).create(&host()).await.unwrap();
+}
+
 /// A service that only joins the deployment.
 struct Joins(Connection);
 

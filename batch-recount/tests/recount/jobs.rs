@@ -11,7 +11,7 @@ use tally_core::audit::{Cause, RunScope};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
 use tally_emulator::{Fault, Rule};
-use tally_service::{Exit, How, Listen, Program as _, Running};
+use tally_service::{Exit, Listen, Program as _, Running};
 
 use crate::started::ended;
 use crate::world::{GONE, World, key, keys, post, shards, user};
@@ -343,18 +343,6 @@ async fn a_counter_that_cannot_be_read_is_left_with_the_losses_and_everything_el
     assert_eq!(world.run(&[]).await, Exit::FAILED);
     assert!(world.latest().await.summary.left >= 1);
     assert_eq!((world.difference(&post(1)).await, world.open_losses().await), (None, vec![loss]));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_format_that_is_not_known_ends_the_start_and_one_that_comes_later_ends_the_watcher() {
-    let world = World::start().await;
-    let watching = world.launch(&["--watch"]);
-    watching.ready().await.unwrap();
-    world.store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", json!({"N": "7"})).await;
-    for process in [watching, world.launch(&[])] {
-        let end = world.beside(process.ended()).await;
-        assert!(matches!(end.how, How::UnknownFormat(_)), "{end}");
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -317,9 +317,6 @@ impl Task for PartitionFold {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
         // At the last call what is under way is dropped: the next fold begins at the stored position, and what is in the counters
         // already changes nothing.
-        match stop.until_last_call(Box::pin(self.follow(&stop))).await.unwrap_or_else(|stopped| Err(stopped.into())) {
-            Err(error) if error.is::<Stopped>() => Ok(()),
-            ended => ended,
-        }
+        stop.finish(Box::pin(self.follow(&stop))).await
     }
 }

@@ -15,7 +15,7 @@ use tally_core::ports::{Outcome, OwnedPartition};
 use tally_core::regions::{Remote, RemoteFlush, RemotePosition, ToldMessage};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
-use tally_service::{Host, Patience, Readiness, Stage, Stop, Stopped, Task, Until};
+use tally_service::{Host, Patience, Readiness, Stage, Stop, Task, Until};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -238,13 +238,10 @@ impl RemotePartition {
 
 impl Task for RemotePartition {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        match stop.until_last_call(Box::pin(self.follow(&stop))).await.unwrap_or_else(|stopped| Err(stopped.into())) {
-            Err(error) if !error.is::<Stopped>() => {
-                // A message that cannot be counted, or an item that the store refuses: this Region's own counts go on.
-                self.stand_still(&format!("{error:#}"), &stop).await;
-                Ok(())
-            }
-            _ => Ok(()),
+        if let Err(error) = stop.finish(Box::pin(self.follow(&stop))).await {
+            // A message that cannot be counted, or an item that the store refuses: this Region's own counts go on.
+            self.stand_still(&format!("{error:#}"), &stop).await;
         }
+        Ok(())
     }
 }

@@ -273,10 +273,7 @@ impl Calls {
 
 impl Task for Writer {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        match stop.until_last_call(self.write(&stop)).await.unwrap_or_else(|stopped| Err(stopped.into())) {
-            // What was not acknowledged is read again.
-            Err(error) if error.is::<Stopped>() => Ok(()),
-            ended => ended,
-        }
+        // What was not acknowledged is read again.
+        stop.finish(self.write(&stop)).await
     }
 }

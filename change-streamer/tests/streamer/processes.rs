@@ -9,7 +9,6 @@ use serde_json::json;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Checkpoints, Consistency};
-use tally_adapters::kafka;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::ChangeStream as _;
@@ -147,24 +146,6 @@ async fn a_relay_and_a_fold_apart_do_what_both_do_in_one_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ladder_that_is_bad_or_does_not_go_on_from_the_deployments_ends_the_process_with_78() {
-    let world = World::new(Vec::new()).await;
-    let ladder_of = |ladder: &str| world.start(&["--milestones", ladder]);
-    for bad in ["0", "1.5", "1000,100", "every:0"] {
-        assert_eq!(ladder_of(bad).code().await, Some(78), "{bad}");
-    }
-    let process = ladder_of("100,1000");
-    let deployment = Checkpoints::new(&world.engines.store.connection);
-    let ladder = async || deployment.ladder().await.unwrap().to_string();
-    eventually("the ladder stands", async || ladder().await == "100,1000").await;
-    for other in ["100", "100,2000", "every:100"] {
-        assert_eq!(ladder_of(other).code().await, Some(78), "{other}");
-    }
-    assert_eq!(ladder().await, "100,1000");
-    process.stop().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 #[ignore = "night: real processes over the in-process Kafka"]
 async fn streamers_killed_under_load_are_exact() {
     let mut world = World::new(faults()).await;
@@ -239,19 +220,6 @@ async fn an_idle_streamer_uses_little_of_a_core_and_few_calls() {
 /// How a streamer ended by itself, and how often it named `text`.
 async fn ended(process: Process, text: &str) -> (Option<i32>, usize) {
     (process.code().await, process.log().matches(text).count())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_topic_of_another_number_of_partitions_ends_the_process_by_name() {
-    let mut world = World::new(Vec::new()).await;
-    let process = world.start(&[]);
-    world.churn(30, 3, 20).await;
-    world.exact(3).await;
-    process.stop().await.unwrap();
-    let other = kafka::Embedded::start(&[("changes", PARTITIONS + 2)]).unwrap();
-    let named = "the topic has 6 partitions, and the log of this deployment 4";
-    let (code, times) = ended(world.start(&["--brokers", other.bootstrap()]), named).await;
-    assert!(code == Some(78) && times >= 1, "{code:?}, named {times} times");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 """Looks at the page of a running stack with a real browser: python3 check.py URL.
 
-Each check is a function whose name says what holds; names and contrast are for axe (`--axe`). With `--leave`, stays for two lines on standard input, which say that
-the stack is gone, and that another stands in its place, and looks at what the page makes of that.
+Each check is a function whose name says what holds; names and contrast are for axe (`--axe`). With `--leave`, stays for two lines on
+standard input, which say that the stack is gone, and that another stands in its place, and looks at what the page makes of that.
 """
 
 import argparse

@@ -154,14 +154,6 @@ async fn a_batch_that_is_refused_as_a_whole_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_table_is_a_fault_that_may_pass() {
-    let (store, counters) = start().await;
-    store.call("DeleteTable", json!({"TableName": TABLE})).await;
-    let written = write(&counters, &update("p", None, &Counter::default())).await;
-    assert!(matches!(written, Written::Failed(Fault::Transient(_))), "{written:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_update_of_a_damaged_item_fails_and_names_it() {
     let (store, counters) = start().await;
     let before = stored(&counters, "p").await;

@@ -4,7 +4,6 @@
 //! `TALLY_TEST_STOPS=100`, and in seconds `TALLY_TEST_OUTAGE=60` and `TALLY_TEST_THROTTLE=30` for longer outages.
 
 mod counters;
-mod format;
 mod routing;
 mod stage;
 

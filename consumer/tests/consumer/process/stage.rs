@@ -55,11 +55,6 @@ impl Stage {
         Self { engines, emulator, claims, producer, ledger: Ledger::new(), ends, poison, said: 0 }
     }
 
-    /// Changes the stored format of the deployment.
-    pub(crate) async fn write_in(&self, format: &str) {
-        self.engines.store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", json!({"S": format})).await;
-    }
-
     /// Disables the stream of the likes table.
     pub(crate) async fn switch_stream_off(&self) {
         let off = json!({"TableName": "likes", "StreamSpecification": {"StreamEnabled": false}});
