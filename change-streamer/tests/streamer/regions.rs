@@ -1,6 +1,6 @@
 //! Two Regions, each with tables and a Kafka of its own in memory, and a mirror between them, under paused time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -298,6 +298,23 @@ async fn an_end_that_the_topic_lost_is_named_in_other_regions_and_remembered_ove
         stop(vec![eu]).await;
     }
     stop(vec![us]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_changes_all_the_time_is_written_once_in_five_seconds_in_another_region() {
+    let mut worlds = Worlds::new().await;
+    let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
+    worlds.eu.churn(20, 1, 40).await;
+    worlds.equal(1).await;
+    let (mut written, began) = (BTreeSet::new(), Instant::now());
+    while began.elapsed() < Duration::from_secs(60) {
+        worlds.eu.churn(2, 1, 40).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        worlds.mirror().await;
+        written.insert(worlds.us.entry(&region("eu"), 0).await.version);
+    }
+    assert!((6..=13).contains(&written.len()), "{} times in a minute", written.len());
+    stop(running).await;
 }
 
 #[tokio::test(start_paused = true)]
