@@ -150,7 +150,7 @@ impl Show {
         let sources = seen::sources(&desk, &chosen).await?;
         let standing = seen::standing(&desk, &id, &sources).await?;
         let others = if explain { regions::standings(&desk, &id).await? } else { Vec::new() };
-        let queued = seen::queued(&desk, &id).await?;
+        let queued = seen::queued(&desk).await?;
         let now = desk.claims.time().latest;
         let mut counters = Vec::new();
         for (counter, sources) in chosen.into_iter().zip(sources) {
