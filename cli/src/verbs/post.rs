@@ -24,6 +24,8 @@ pub(crate) enum Verb {
     /// Shows each counter of a post. Exits with 1 where one is not exact
     Show(Box<Show>),
     /// Takes every like out of a post, and the members out of its other sets. Exits with 1 where members are left that no action takes out
+    ///
+    /// It waits first, as `tally user erase` does.
     Erase {
         /// The post
         #[arg(value_name = "ID")]
