@@ -5,14 +5,19 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use futures_util::stream::BoxStream;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{Cursor, ScannedRow, Segment};
 use tally_adapters::{dynamodb, kafka};
+use tally_batch_recount::Calls;
 use tally_consumer::{group_of, letters_of, replay_group};
 use tally_core::fault::Fault;
-use tally_core::ids::ShardCount;
+use tally_core::fold::Counter;
+use tally_core::ids::{CounterId, MemberKey, RowKey, ShardCount};
 use tally_core::ports::Outcome;
+use tally_core::weight::Weight;
 use tally_service::{Chance, Clock, Host, Stop, StoreArgs, parse_duration};
 
 use crate::ended::Usage;
@@ -70,9 +75,17 @@ pub(crate) struct Desk {
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     pub(crate) patience: Duration,
+    /// Calls of verbs that read on and on: what does not answer is waited for.
+    pub(crate) calls: Calls,
     /// Never requested: what is interrupted ends as in a crash, and every write is safe to repeat.
     pub(crate) stop: Stop,
 }
+
+/// A long answer, a part at a time.
+pub(crate) type Pages<'a, T> = BoxStream<'a, anyhow::Result<Vec<T>>>;
+
+/// All of a table, as one segment.
+pub(crate) const WHOLE: Segment = Segment { index: 0, of: 1 };
 
 impl Desk {
     /// # Errors
@@ -120,7 +133,7 @@ impl Desk {
             invalid.add_variable(missing.variable, missing.problem);
             return Err(invalid.into());
         }
-        let host = Host::new("tally");
+        let host = Host::new("tally").giving_up_after(Some(of.patience));
         host.clock().correct_by(connection.store_clock());
         Ok(Self {
             shards: of.store.shards.unwrap_or(ShardCount::DEFAULT),
@@ -140,6 +153,7 @@ impl Desk {
             clock: host.clock(),
             chance: host.chance().clone(),
             patience: of.patience,
+            calls: Calls::new(None, host.patience(), host.stop()),
             stop: host.stop(),
         })
     }
@@ -147,6 +161,27 @@ impl Desk {
     /// What a verb runs in that does what a service does.
     pub(crate) fn host(&self) -> Host {
         Host::new("tally").giving_up_after(Some(self.patience))
+    }
+
+    /// Every row, consistently and in pages; rows of one row key follow each other.
+    pub(crate) fn every_row(&self) -> Pages<'_, ScannedRow> {
+        let rows = &self.rows;
+        let page = move |after: Option<Cursor>| async move { rows.scan(WHOLE, after.as_ref()).await };
+        self.calls.pages("read rows", page)
+    }
+
+    /// Every counter, consistently and in pages.
+    pub(crate) fn every_counter(&self) -> Pages<'_, (CounterId, Outcome<Counter>)> {
+        let counters = &self.counters;
+        let page = move |after: Option<Cursor>| async move { counters.scan(WHOLE, after.as_ref()).await };
+        self.calls.pages("read counters", page)
+    }
+
+    /// What each row of a row key weighs, in pages.
+    pub(crate) fn weights<'a>(&'a self, key: &'a RowKey) -> Pages<'a, (MemberKey, Option<Weight>)> {
+        let rows = &self.rows;
+        let page = move |after: Option<Cursor>| async move { rows.weights(key, after.as_ref()).await };
+        self.calls.pages("read rows", page)
     }
 
     /// Whether brokers are named.
@@ -242,8 +277,7 @@ pub(crate) async fn unconfigured(desk: &Desk) -> anyhow::Error {
 
 /// Whether there are neither rows nor counters.
 async fn is_empty(desk: &Desk) -> Outcome<bool> {
-    let whole = dynamodb::Segment { index: 0, of: 1 };
-    let (rows, counters) = (desk.rows.scan(whole, None).await?, desk.counters.scan(whole, None).await?);
+    let (rows, counters) = (desk.rows.scan(WHOLE, None).await?, desk.counters.scan(WHOLE, None).await?);
     Ok(rows.items.is_empty() && rows.next.is_none() && counters.items.is_empty() && counters.next.is_none())
 }
 

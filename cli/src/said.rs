@@ -6,6 +6,7 @@ use std::io::Write as _;
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
+use tally_core::time::UnixMillis;
 
 use crate::health::FOUND_SOMETHING;
 
@@ -108,6 +109,11 @@ pub(crate) fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
 /// The value, or a dash where it is absent.
 pub(crate) fn or_dash(value: Option<impl std::fmt::Display>) -> String {
     value.map_or("-".to_owned(), |value| value.to_string())
+}
+
+/// How long ago `at` was, if that is known.
+pub(crate) fn past(now: UnixMillis, at: Option<UnixMillis>) -> String {
+    at.map_or("a time that is not known".to_owned(), |at| format!("{} ago", ago(now.since(at))))
 }
 
 /// How long ago, in the largest unit that is not 0.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use tally_adapters::kafka;
-use tally_batch_recount::Calls;
 
 use self::letters::{Wanted, list};
 pub(super) use self::letters::{each, left};
@@ -109,7 +108,7 @@ impl ReplayArgs {
         let is_all = wanted.is_all();
         let mut replay = Replay {
             reader: Arc::new(desk.reader(&desk.dead_letter_topic)?),
-            calls: Calls::new(None, desk.host().patience(), desk.stop.clone()),
+            calls: desk.calls.clone(),
             transactions: Arc::new(kafka::Transactions::new(desk.kafka()?, &desk.replays())),
             deployment: desk.deployment()?.to_owned(),
             topic: desk.topic.clone(),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tally_adapters::kafka;
 
-use self::args::{ImportArgs, Source};
+use self::args::ImportArgs;
 use self::place::Place;
 use self::run::{Import, Target};
 use crate::change::Writing;
@@ -42,7 +42,7 @@ impl Args {
         };
         let open = async |settings| Import::open(to.clone(), settings, desk.host().patience(), &desk.stop).await;
         let (mut plan, mut found, mut is_whole) = (Vec::new(), Vec::new(), true);
-        if settings.file == Source::Stdin {
+        if settings.path().is_none() {
             // Nothing is known of it before it is read, which can be done once.
             plan.push(format!("send the likes of the standard input to `{}`", desk.topic));
         } else {

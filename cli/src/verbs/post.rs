@@ -24,6 +24,8 @@ pub(crate) enum Verb {
     /// Shows each counter of a post. Exits with 1 where one is not exact
     Show(Box<Show>),
     /// Takes every like out of a post, and the members out of its other sets. Exits with 1 where members are left that no action takes out
+    ///
+    /// It waits first, as `tally user erase` does.
     Erase {
         /// The post
         #[arg(value_name = "ID")]
@@ -150,7 +152,7 @@ impl Show {
         let sources = seen::sources(&desk, &chosen).await?;
         let standing = seen::standing(&desk, &id, &sources).await?;
         let others = if explain { regions::standings(&desk, &id).await? } else { Vec::new() };
-        let queued = seen::queued(&desk, &id).await?;
+        let queued = seen::queued(&desk).await?;
         let now = desk.claims.time().latest;
         let mut counters = Vec::new();
         for (counter, sources) in chosen.into_iter().zip(sources) {

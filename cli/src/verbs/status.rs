@@ -118,9 +118,9 @@ impl Status {
         self.not_looked_at.push(Unseen { what, why: why.into() });
     }
 
-    /// What could not be looked at is wrong, and hides nothing else.
-    fn took(&mut self, what: &'static str, looked: anyhow::Result<()>) {
-        if let Err(error) = looked {
+    /// Looks at a part. What could not be looked at is wrong, and hides nothing else.
+    async fn look(&mut self, what: &'static str, at: impl AsyncFnOnce(&mut Self) -> anyhow::Result<()>) {
+        if let Err(error) = at(self).await {
             self.wrong("no answer", format!("{what}: {}", ended::line(&error)), None);
             self.unseen(what, "it gave no answer");
         }
@@ -185,25 +185,16 @@ impl Args {
         let fields = json!({"table_prefix": prefix, "region": region, "shards": shards.get(), "format": name});
         let format = format.as_ref().map_or("no format".to_owned(), Format::to_string);
         status.figure("deployment", format!("{}, {shards} shards a post, {format}", desk.name()), fields);
-        let looked = looks::tables(&desk, &mut status).await;
-        status.took("tables", looked);
-        let looked = rows::look(&desk, late, &mut status).await;
-        status.took("rows", looked);
-        let looked = looks::stream(&desk, late, &mut status).await;
-        status.took("changes", looked);
-        let looked = looks::counts(&desk, late, &mut status).await;
-        status.took("counts", looked);
+        status.look("tables", async |status| looks::tables(&desk, status).await).await;
+        status.look("rows", async |status| rows::look(&desk, late, status).await).await;
+        status.look("changes", async |status| looks::stream(&desk, late, status).await).await;
+        status.look("counts", async |status| looks::counts(&desk, late, status).await).await;
         status.freshness(late, desk.clock.now());
-        let looked = looks::regions(&desk, &mut status).await;
-        status.took("Regions", looked);
-        let looked = looks::losses(&desk, &mut status).await;
-        status.took("losses", looked);
-        let looked = looks::recounts(&desk, &mut status).await;
-        status.took("recounts", looked);
-        let looked = looks::letters(&desk, &mut status).await;
-        status.took("dead letters", looked);
-        let looked = looks::cache(&desk, redis, redis_cluster, late, &mut status).await;
-        status.took("cache", looked);
+        status.look("Regions", async |status| looks::regions(&desk, status).await).await;
+        status.look("losses", async |status| looks::losses(&desk, status).await).await;
+        status.look("recounts", async |status| looks::recounts(&desk, status).await).await;
+        status.look("dead letters", async |status| looks::letters(&desk, status).await).await;
+        status.look("cache", async |status| looks::cache(&desk, redis, redis_cluster, late, status).await).await;
         processes::members(&desk, &mut status).await;
         processes::services(&desk, &service, &mut status);
         Ok(status)

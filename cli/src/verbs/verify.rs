@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
-use tally_adapters::dynamodb::Consistency;
+use tally_adapters::dynamodb::{Consistency, Cursor};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey};
 use tally_core::time::UnixMillis;
@@ -21,7 +21,7 @@ use crate::desk::{Desk, Where};
 use crate::said::{Answer, Form, Table, print};
 use crate::verbs::pause::is_paused;
 use crate::verbs::post::seen::{Sources, counter};
-use crate::verbs::weighed::{self, WHOLE, Weighed};
+use crate::verbs::weighed::{self, Weighed};
 
 /// Counters of one read.
 const BATCH: usize = 100;
@@ -246,7 +246,7 @@ impl Verified {
 
 /// Holds each row key's rows against its count; those that differ.
 async fn counts_of_rows(desk: &Desk, verified: &mut Verified, doubted: &mut Doubted) -> anyhow::Result<()> {
-    let rows = weighed::by_key(&desk.rows, async |whole| {
+    let rows = weighed::by_key(desk, async |whole| {
         verified.row_keys += whole.len() as u64;
         let some = whole.chunks(BATCH).map(|some| differing(desk, some));
         let differing: Vec<Vec<RowKey>> = stream::iter(some).buffered(AT_ONCE).try_collect().await?;
@@ -272,12 +272,11 @@ async fn differing(desk: &Desk, weighed: &[Weighed]) -> anyhow::Result<Vec<RowKe
 
 /// Looks for counts of row keys that have no row, and for totals that are not what their shards come to.
 async fn rows_of_counts(desk: &Desk, verified: &mut Verified, doubted: &mut Doubted) -> anyhow::Result<()> {
-    let mut after = None;
-    loop {
-        let page = desk.counters.scan(WHOLE, after.as_ref()).await.context("cannot read counters")?;
-        verified.counters += page.items.len() as u64;
+    let mut pages = desk.every_counter();
+    while let Some(counters) = pages.try_next().await? {
+        verified.counters += counters.len() as u64;
         let mut keys = Vec::new();
-        for (id, counter) in page.items {
+        for (id, counter) in counters {
             let Ok(counter) = counter else {
                 doubted.add(What::Total(id));
                 continue;
@@ -291,31 +290,24 @@ async fn rows_of_counts(desk: &Desk, verified: &mut Verified, doubted: &mut Doub
         let empty = keys.into_iter().map(|key| async move { anyhow::Ok((has_rows(desk, &key).await?, key)) });
         let empty: Vec<(bool, RowKey)> = stream::iter(empty).buffered(AT_ONCE).try_collect().await?;
         empty.into_iter().filter(|(has, _)| !has).for_each(|(_, key)| doubted.add(What::Key(key)));
-        after = page.next;
-        if after.is_none() {
-            return Ok(());
-        }
     }
+    Ok(())
 }
 
 async fn has_rows(desk: &Desk, key: &RowKey) -> anyhow::Result<bool> {
-    let mut after = None;
-    loop {
-        let (is_empty, next) = match key.counter.name.kind() {
-            CounterKind::Set => {
-                desk.rows.likes(key, after.as_ref(), Some(1)).await.map(|page| (page.items.is_empty(), page.next))
-            }
-            // A cell for each partition, a few at most.
-            CounterKind::Sum => {
-                desk.rows.weights(key, after.as_ref()).await.map(|page| (page.items.is_empty(), page.next))
-            }
-        }
-        .context("cannot read rows")?;
-        after = next;
-        if !is_empty || after.is_none() {
-            return Ok(!is_empty);
+    let rows = &desk.rows;
+    let first = move |after: Option<Cursor>| async move { rows.likes(key, after.as_ref(), Some(1)).await };
+    let mut sizes = match key.counter.name.kind() {
+        CounterKind::Set => desk.calls.pages("read rows", first).map_ok(|rows| rows.len()).boxed(),
+        // A cell for each partition, a few at most.
+        CounterKind::Sum => desk.weights(key).map_ok(|rows| rows.len()).boxed(),
+    };
+    while let Some(size) = sizes.try_next().await? {
+        if size > 0 {
+            return Ok(true);
         }
     }
+    Ok(false)
 }
 
 /// What it is now, beside what the look before found.
@@ -340,17 +332,13 @@ async fn look(desk: &Desk, what: What, before: Option<Numbers>) -> anyhow::Resul
 
 /// What the rows of a row key weigh; `None` where one cannot be read.
 async fn weigh(desk: &Desk, key: &RowKey) -> anyhow::Result<Option<i128>> {
-    let (mut sum, mut after) = (Some(0), None);
-    loop {
-        let page = desk.rows.weights(key, after.as_ref()).await.context("cannot read rows")?;
-        for (_, weight) in page.items {
+    let (mut sum, mut pages) = (Some(0), desk.weights(key));
+    while let Some(rows) = pages.try_next().await? {
+        for (_, weight) in rows {
             sum = sum.zip(weight).map(|(sum, weight)| sum + i128::from(weight.get()));
         }
-        after = page.next;
-        if after.is_none() {
-            return Ok(sum);
-        }
     }
+    Ok(sum)
 }
 
 /// What the numbers prove, since `began`: rows that no consumer changed, and changes that were all counted.

@@ -1,11 +1,10 @@
 //! All rows, weighed by row key: what each counter has to be.
 
-use anyhow::Context;
-use tally_adapters::dynamodb::{Cursor, Rows, ScannedRow, Segment};
+use futures_util::stream::TryStreamExt as _;
+use tally_adapters::dynamodb::ScannedRow;
 use tally_core::ids::{MemberKey, RowKey};
 
-/// All there is, as one segment.
-pub(crate) const WHOLE: Segment = Segment { index: 0, of: 1 };
+use crate::desk::Desk;
 
 /// A row key whose rows were weighed.
 #[derive(Clone, Debug)]
@@ -19,14 +18,13 @@ pub(crate) struct Weighed {
 /// Weighs the rows of each row key, which follow each other, and hands on the row keys that are complete, some at once; how many
 /// rows there are.
 pub(crate) async fn by_key(
-    rows: &Rows,
+    desk: &Desk,
     mut found: impl AsyncFnMut(Vec<Weighed>) -> anyhow::Result<()>,
 ) -> anyhow::Result<u64> {
-    let (mut count, mut after, mut open) = (0, None::<Cursor>, None::<Weighed>);
-    loop {
-        let page = rows.scan(WHOLE, after.as_ref()).await.context("cannot read rows")?;
+    let (mut count, mut open, mut pages) = (0, None::<Weighed>, desk.every_row());
+    while let Some(rows) = pages.try_next().await? {
         let mut whole = Vec::new();
-        for row in page.items {
+        for row in rows {
             // Items that are no rows count nothing, as in the stream.
             let Some(key) = key_of(&row) else { continue };
             if open.as_ref().is_none_or(|open| open.key != key) {
@@ -40,15 +38,10 @@ pub(crate) async fn by_key(
                 None => open.doubt = true,
             }
         }
-        after = page.next;
-        if after.is_none() {
-            whole.extend(open.take());
-        }
         found(whole).await?;
-        if after.is_none() {
-            return Ok(count);
-        }
     }
+    found(open.into_iter().collect()).await?;
+    Ok(count)
 }
 
 fn key_of(row: &ScannedRow) -> Option<RowKey> {

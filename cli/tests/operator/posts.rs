@@ -10,7 +10,7 @@ use tally_core::changes::Standing;
 use crate::stage::{Said, Stage};
 
 async fn explained(stage: &Stage, id: &str) -> (Said, Vec<String>) {
-    let said = stage.tally(&["post", "show", id, "--explain", "-o", "json"]).await;
+    let said = stage.tally(&["post", "show", id, "--explain", "--fresh-within", "2m", "-o", "json"]).await;
     let likes = said.json()["counters"][0].clone();
     assert_eq!(likes["counter"], "likes");
     let why = likes["why"].as_array().unwrap().iter().map(|why| why["reason"].as_str().unwrap().to_owned());
@@ -36,9 +36,9 @@ async fn a_right_number_needs_no_explanation() {
         let (said, why) = explained(&stage, id).await;
         assert_eq!((said.code, why), (Some(0), vec![]), "{said:?}");
     }
-    let said = stage.tally(&["post", "show", "p"]).await;
+    let said = stage.tally(&["post", "show", "p", "--fresh-within", "2m"]).await;
     assert!(said.out.contains("likes    5      yes    yes    3        2       0"), "{said:?}");
-    let said = stage.tally(&["post", "show", "p", "-o", "json"]).await.json();
+    let said = stage.tally(&["post", "show", "p", "--fresh-within", "2m", "-o", "json"]).await.json();
     let likes = &said["counters"][0];
     assert!(likes["fresh"] == true && likes["as_of"].is_u64() && said["partition"].is_u64(), "{said}");
 }
@@ -65,7 +65,7 @@ async fn each_of_the_reasons_is_said() {
         let (said, why) = explained(&stage, id).await;
         let kind = if id == "quarantined" { "quarantine" } else { id };
         assert_eq!((said.code, why), (Some(1), vec![kind.to_owned()]), "{said:?}");
-        let table = stage.tally(&["post", "show", id, "--explain"]).await;
+        let table = stage.tally(&["post", "show", id, "--explain", "--fresh-within", "2m"]).await;
         assert!(table.out.contains(&format!("likes: {kind}: ")), "{table:?}");
     }
     stage.lose("trimmed", "shardId-7").await;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
+use futures_util::stream::TryStreamExt as _;
 use tally_adapters::dynamodb::changes::Config;
 use tally_adapters::dynamodb::{Checkpoints, Configuration, Remains};
 use tally_core::changes::DeploymentId;
@@ -18,11 +19,10 @@ use tally_core::ports::TopicReader as _;
 use tally_core::topic::Offset;
 
 use crate::change::{Changed, Writing};
-use crate::desk::Desk;
+use crate::desk::{Desk, WHOLE};
 use crate::verbs::counters;
 use crate::verbs::pause::Settle;
 use crate::verbs::topic::{Adoption, Seen, Sums};
-use crate::verbs::weighed::WHOLE;
 
 /// A deployment without configuration.
 pub(super) struct Lost<'a> {
@@ -145,20 +145,16 @@ impl<'a> Lost<'a> {
             bail!("--counters defines no counter `{sum}`, and there are rows of it");
         }
         self.rows_fit().await?;
-        let (mut generation, mut after) = (0, None);
-        loop {
-            let page = self.desk.counters.scan(WHOLE, after.as_ref()).await.context("cannot read counters")?;
-            for (id, counter) in &page.items {
+        let (mut generation, mut pages) = (0, self.desk.every_counter());
+        while let Some(counters) = pages.try_next().await? {
+            for (id, counter) in &counters {
                 self.defines(id)?;
                 // One that cannot be read is of no generation: the fold names it, and an operator mends it.
                 let version = counter.as_ref().map_or(0, |counter| counter.version.generation());
                 generation = generation.max(version);
             }
-            after = page.next;
-            if after.is_none() {
-                return Ok(generation);
-            }
         }
+        Ok(generation)
     }
 
     /// Looks at some rows alone: under another number of shards most of them would be elsewhere.

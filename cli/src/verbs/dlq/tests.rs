@@ -1,4 +1,5 @@
 use tally_adapters::memory::log::Broker;
+use tally_batch_recount::Calls;
 use tally_consumer::letter::Writer;
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::Rejection;

@@ -1,7 +1,6 @@
 //! What an import is told on the command line.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use clap::builder::TypedValueParser as _;
 use clap::{Args, ValueEnum};
@@ -16,7 +15,7 @@ use tally_core::time::UnixMillis;
 pub(crate) struct ImportArgs {
     /// The file to read; `-` is standard input
     #[arg(value_name = "FILE")]
-    pub(super) file: Source,
+    pub(super) file: PathBuf,
 
     /// How the lines are written. By default CSV where the file's name ends in `.csv`, NDJSON otherwise
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -62,73 +61,36 @@ pub(super) enum Format {
     Csv,
 }
 
-impl Format {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Ndjson => "ndjson",
-            Self::Csv => "csv",
-        }
+impl ImportArgs {
+    /// The file; `None` for standard input.
+    pub(super) fn path(&self) -> Option<&Path> {
+        Some(&*self.file).filter(|path| path.as_os_str() != "-")
     }
-}
 
-/// Where lines come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// Standard input.
-    Stdin,
-    /// A file.
-    File(PathBuf),
-}
-
-impl Source {
     /// How many bytes there are, where that is known.
     pub(super) fn size(&self) -> Option<u64> {
-        match self {
-            Self::Stdin => None,
-            Self::File(path) => std::fs::metadata(path).ok().filter(|file| file.is_file()).map(|file| file.len()),
-        }
+        std::fs::metadata(self.path()?).ok().filter(|file| file.is_file()).map(|file| file.len())
     }
 
     /// A file beside it.
     fn beside(&self, ending: &str) -> Option<PathBuf> {
-        match self {
-            Self::Stdin => None,
-            Self::File(path) => Some(PathBuf::from(format!("{}.{ending}", path.display()))),
-        }
+        self.path().map(|path| PathBuf::from(format!("{}.{ending}", path.display())))
     }
 
-    fn is_named_csv(&self) -> bool {
-        let csv = |path: &Path| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
-        matches!(self, Self::File(path) if csv(path))
-    }
-}
-
-impl FromStr for Source {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "" => Err("name a file, or `-` for standard input"),
-            "-" => Ok(Self::Stdin),
-            path => Ok(Self::File(path.into())),
-        }
-    }
-}
-
-impl ImportArgs {
     /// How the lines are written.
     pub(super) fn format(&self) -> Format {
-        self.format.unwrap_or(if self.file.is_named_csv() { Format::Csv } else { Format::Ndjson })
+        let is_csv = self.file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
+        self.format.unwrap_or(if is_csv { Format::Csv } else { Format::Ndjson })
     }
 
     /// Where it is kept how far the import is.
     pub(super) fn progress(&self) -> Option<PathBuf> {
-        self.progress.clone().or_else(|| self.file.beside("progress"))
+        self.progress.clone().or_else(|| self.beside("progress"))
     }
 
     /// Where the lines are written that are no events. Those of a dry run are not written beside the file.
     pub(super) fn rejected(&self) -> Option<PathBuf> {
-        self.rejected.clone().or_else(|| self.file.beside("rejected").filter(|_| !self.dry_run))
+        self.rejected.clone().or_else(|| self.beside("rejected").filter(|_| !self.dry_run))
     }
 }
 

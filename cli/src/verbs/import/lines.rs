@@ -2,11 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
 
 use anyhow::Context;
 use tally_core::event::MAX_EVENT_BYTES;
-
-use super::args::Source;
 
 /// How many lines, and about how many bytes, are read and sent at once.
 pub(super) const AT_ONCE: usize = 10_000;
@@ -54,14 +53,10 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn open(source: &Source) -> anyhow::Result<Self> {
-        let input: Box<dyn Read + Send> = match source {
-            Source::Stdin => Box::new(io::stdin()),
-            Source::File(path) => {
-                Box::new(File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?)
-            }
-        };
-        Ok(Self::new(input))
+    /// Those of a file, or of standard input.
+    pub(super) fn open(file: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(path) = file else { return Ok(Self::new(Box::new(io::stdin()))) };
+        Ok(Self::new(Box::new(File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?)))
     }
 
     pub(super) fn new(input: Box<dyn Read + Send>) -> Self {

@@ -26,7 +26,8 @@ pub(super) struct Whose {
 impl Whose {
     pub(super) fn new(topic: &str, id: &TopicId, format: Format, first: &[u8]) -> Self {
         let first_line = String::from_utf8_lossy(&first[..first.len().min(FIRST)]).into_owned();
-        Self { topic: topic.to_owned(), topic_id: id.to_string(), format: format.name().to_owned(), first_line }
+        let format = if format == Format::Csv { "csv" } else { "ndjson" };
+        Self { topic: topic.to_owned(), topic_id: id.to_string(), format: format.to_owned(), first_line }
     }
 
     /// The first thing in which two imports differ.

@@ -79,7 +79,7 @@ impl Import {
         let look = format!("look at the topic `{topic}`");
         let logs = patience.persist(&look, Until::Requested(stop), || to.reader.logs()).await?;
         let (_, log) = logs.first().with_context(|| format!("the topic `{topic}` has no partitions"))?;
-        let mut lines = Lines::open(&settings.file)?;
+        let mut lines = Lines::open(settings.path())?;
         let first = lines.first().context("cannot read the file")?;
         let mut parser = Parser::new(settings.format(), &first, settings.ts, settings.allow_old_times)?;
         let whose = Whose::new(topic, &log.topic, settings.format(), &first);
@@ -203,7 +203,7 @@ impl Import {
             let Place { lines, sent, bytes, .. } = self.place;
             let seconds = since.as_secs().max(1);
             let (rejected, per_second) = (self.place.rejected(), (lines - self.said.0) / seconds);
-            let percent = self.settings.file.size().map(|size| format!(" ({} %)", bytes * 100 / size.max(1)));
+            let percent = self.settings.size().map(|size| format!(" ({} %)", bytes * 100 / size.max(1)));
             let percent = percent.unwrap_or_default();
             say(&format!(
                 "{lines} lines{percent}, {per_second} a second: {sent} events, {rejected} lines that are none"

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::Context;
+use futures_util::stream::TryStreamExt as _;
 use serde::Serialize;
 use tally_adapters::dynamodb::LedgerEntry;
 use tally_core::audit::RunRecord;
@@ -154,20 +155,18 @@ pub(super) async fn of(
 
 /// Members of `key` whose weight cannot be read, and whether there may be more than these.
 async fn unreadable(desk: &Desk, key: &RowKey, left: &mut usize) -> anyhow::Result<(Vec<String>, bool)> {
-    let (mut named, mut after) = (Vec::new(), None);
-    loop {
-        let page = desk.rows.weights(key, after.as_ref()).await.context("cannot read the rows")?;
-        *left = left.saturating_sub(page.items.len());
-        let unreadable = page.items.iter().filter(|(_, weight)| weight.is_none());
+    let (mut named, mut pages, mut is_over) = (Vec::new(), desk.weights(key), false);
+    while !is_over && *left > 0 && named.len() <= NAMED {
+        let rows = pages.try_next().await?;
+        is_over = rows.is_none();
+        let rows = rows.unwrap_or_default();
+        *left = left.saturating_sub(rows.len());
+        let unreadable = rows.iter().filter(|(_, weight)| weight.is_none());
         named.extend(unreadable.map(|(member, _)| shown(member)));
-        after = page.next;
-        let is_over = after.is_none();
-        if is_over || *left == 0 || named.len() > NAMED {
-            let more = named.len() > NAMED || !is_over;
-            named.truncate(NAMED);
-            return Ok((named, more));
-        }
     }
+    let more = named.len() > NAMED || !is_over;
+    named.truncate(NAMED);
+    Ok((named, more))
 }
 
 fn shown(member: &MemberKey) -> String {

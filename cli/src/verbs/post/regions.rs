@@ -11,7 +11,7 @@ use tally_core::ids::{CounterId, PostId, Region};
 use tally_core::time::UnixMillis;
 
 use crate::desk::Desk;
-use crate::said::ago;
+use crate::said::past;
 
 /// The standing of the post's entries in each other Region; `None` where none may be believed.
 pub(super) type Standings = Vec<(Region, Option<Standing>)>;
@@ -71,15 +71,13 @@ pub(super) async fn entries(
         let is_known = standing.is_some() && (found.is_some() || read.reserved);
         let standing = standing.clone().unwrap_or_default();
         let served = found.transpose().ok().map(|found| serve(&standing, id.name.kind(), found.as_ref()));
-        let age =
-            standing.as_of.map_or("a time that is not known".to_owned(), |at| format!("{} ago", ago(now.since(at))));
         entries.push(Entry {
             region: region.to_string(),
             value: served.map(|served| served.likes),
             version: served.map_or(0, |served| served.version),
             exact: served.is_some_and(|served| served.exact) && is_known && standing.as_of.is_some(),
             as_of: standing.as_of,
-            age,
+            age: past(now, standing.as_of),
         });
     }
     Ok(entries)

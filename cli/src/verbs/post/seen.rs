@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde::Serialize;
 use tally_adapters::dynamodb::Consistency;
 use tally_adapters::dynamodb::changes::Losses;
@@ -122,15 +122,9 @@ impl Figures {
 /// There is no counter of a name.
 pub(super) async fn chosen(desk: &Desk, subject: &PostId, names: &[String]) -> anyhow::Result<Vec<CounterId>> {
     let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
-    let id = |name| CounterId { post: subject.clone(), name };
-    if names.is_empty() {
-        return Ok(defined.iter().map(|definition| id(definition.name.clone())).collect());
-    }
-    let named = names.iter().map(|name| match defined.named(name) {
-        Some(definition) => Ok(id(definition.name.clone())),
-        None => bail!(Usage(format!("there is no counter {name}: see tally counters list"))),
-    });
-    named.collect()
+    let chosen = tally_batch_recount::chosen(&defined, names);
+    let chosen = chosen.map_err(|error| Usage(format!("{error}: see tally counters list")))?;
+    Ok(chosen.into_iter().map(|definition| CounterId { post: subject.clone(), name: definition.name }).collect())
 }
 
 /// What is known of the partitions that each of these counters' events come from.
@@ -196,13 +190,12 @@ pub(in crate::verbs) async fn counter(desk: &Desk, id: &CounterId, sources: Sour
     Ok(Found { id: id.clone(), sources, counter, reserved: read.reserved })
 }
 
-/// The row keys of a post that wait for a recount, and why.
-pub(super) async fn queued(desk: &Desk, post: &PostId) -> anyhow::Result<Vec<(RowKey, &'static str)>> {
+/// The row keys that wait for a recount, and why.
+pub(in crate::verbs) async fn queued(desk: &Desk) -> anyhow::Result<Vec<(RowKey, &'static str)>> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let page = desk.recounts.queued(after.as_ref()).await.context("cannot read the queue")?;
-        let of_post = page.items.into_iter().filter(|queued| queued.key.counter.post == *post);
-        found.extend(of_post.map(|queued| (queued.key, Cause::from(queued.reason).label())));
+        found.extend(page.items.into_iter().map(|queued| (queued.key, Cause::from(queued.reason).label())));
         after = page.next;
         if after.is_none() {
             return Ok(found);

@@ -8,7 +8,7 @@ use serde_json::json;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
 use tally_adapters::redis;
-use tally_core::audit::{Cause, RunRecord, RunScope};
+use tally_core::audit::{RunRecord, RunScope};
 use tally_core::cached::{Cache as _, StandingAt};
 use tally_core::fault::Fault;
 use tally_core::ports::{ChangeStream, StreamFault, TopicReader};
@@ -20,7 +20,8 @@ use tally_service::Secret;
 use super::Status;
 use crate::desk::Desk;
 use crate::ended::Usage;
-use crate::said::{ago, counted, ranges};
+use crate::said::{ago, counted, past, ranges};
+use crate::verbs::post::seen::queued as queued_keys;
 use crate::verbs::{dlq, regions};
 
 /// Runs among which the last audit is looked for.
@@ -71,11 +72,9 @@ pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> 
     let leased: BTreeSet<&str> =
         open.iter().filter_map(|stored| stored.lease.as_ref()).map(|lease| lease.holder.0.as_str()).collect();
     let as_of = open.iter().map(|stored| stored.fed.at).min();
-    let behind = as_of.map_or("a time that is not known".to_owned(), |at| format!("{} ago", ago(now.since(at))));
-    let shards = counted(open.len() as u64, "open stream shard");
-    let processes = leased.len();
+    let (shards, processes) = (counted(open.len() as u64, "open stream shard"), leased.len());
+    let (behind, as_of) = (past(now, as_of), as_of.map(|as_of| as_of.0));
     let text = format!("{shards}, read by {processes} change-streamers, all of them up to {behind}, as stored");
-    let as_of = as_of.map(|as_of| as_of.0);
     let fields = json!({"open_stream_shards": open.len(), "change_streamers": processes, "as_of": as_of});
     status.figure("changes", text, fields);
     Ok(())
@@ -103,10 +102,9 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
     }
     let least = each.iter().map(|(_, as_of)| *as_of).min().flatten();
     status.counts_as_of = least.map(|at| at.0);
-    let least = least.map_or("a time that is not known".to_owned(), |as_of| format!("{} ago", ago(now.since(as_of))));
     status.changes_lag = log(desk, &config, &standings, status).await?;
     let lag = status.changes_lag.map_or(String::new(), |messages| format!(", lag {messages}"));
-    let text = format!("{} partitions, all rows up to {least} are counted{lag}", config.partitions);
+    let text = format!("{} partitions, all rows up to {} are counted{lag}", config.partitions, past(now, least));
     let (partitions, as_of) = (config.partitions, status.counts_as_of);
     status.figure("counts", text, json!({"partitions": partitions, "as_of": as_of, "lag": status.changes_lag}));
     Ok(())
@@ -195,7 +193,8 @@ pub(super) async fn recounts(desk: &Desk, status: &mut Status) -> anyhow::Result
             Some("ops/runbooks/TallyLastAuditOld.md"),
         );
     }
-    let queued = queued(desk).await?;
+    let mut queued = BTreeMap::<&str, u64>::new();
+    queued_keys(desk).await?.into_iter().for_each(|(_, why)| *queued.entry(why).or_default() += 1);
     let flagged: Vec<String> = queued
         .iter()
         .filter(|(reason, _)| **reason != "asked")
@@ -214,20 +213,6 @@ pub(super) async fn recounts(desk: &Desk, status: &mut Status) -> anyhow::Result
 fn last_audit(runs: &[RunRecord]) -> Option<UnixMillis> {
     let is_good = |run: &&RunRecord| run.scope == RunScope::Audit && !run.dry_run && run.summary.left == 0;
     runs.iter().filter(is_good).filter_map(|run| run.ended).max()
-}
-
-async fn queued(desk: &Desk) -> anyhow::Result<BTreeMap<&'static str, u64>> {
-    let (mut reasons, mut after) = (BTreeMap::new(), None);
-    loop {
-        let page = desk.recounts.queued(after.as_ref()).await.context("cannot read the queue")?;
-        for queued in page.items {
-            *reasons.entry(Cause::from(queued.reason).label()).or_default() += 1;
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok(reasons);
-        }
-    }
 }
 
 /// Dead letters that no replay has put back, also those that a replay has read and that are no events still.

@@ -5,13 +5,14 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 use tally_core::event::{decode, partition_of};
-use tally_core::ports::TopicReader;
+use tally_core::ports::log::Record;
 use tally_core::register::{Kept, Topic};
 use tally_core::topic::Offset;
 
 use super::Status;
 use crate::desk::Desk;
-use crate::said::{ago, counted, ranges};
+use crate::said::{ago, counted, past, ranges};
+use crate::verbs::dlq::each;
 use crate::verbs::topic::Seen;
 
 /// How many of the last records of a partition are looked at for events that belong to another one.
@@ -113,7 +114,7 @@ fn ages(desk: &Desk, parts: &[Part], late: Duration, status: &mut Status) {
     // It is not known of the whole where it is not known of one partition.
     let as_of = parts.iter().map(|part| part.kept.as_ref().and_then(|kept| kept.safe_at)).min().flatten();
     status.rows_as_of = as_of.map(|at| at.0);
-    let as_of = as_of.map_or("a time that is not known".to_owned(), |at| format!("{} ago", ago(now.since(at))));
+    let as_of = past(now, as_of);
     let lag = status.lag.map_or(String::new(), |lag| format!(", lag {lag}"));
     let paused = if status.paused { ", paused" } else { "" };
     let partitions = counted(parts.len() as u64, "partition");
@@ -130,20 +131,15 @@ async fn misrouting(desk: &Desk, seen: &Seen, status: &mut Status) -> anyhow::Re
     let reader = desk.reader(&desk.topic)?;
     let (mut looked, mut misrouted) = (0_u64, 0_u64);
     for part in &seen.parts {
-        let (mut at, before) = (Offset(part.log.end.0.saturating_sub(SAMPLED)).max(part.log.start), misrouted);
-        while at < part.log.end {
-            let records =
-                reader.read(&part.partition, at, part.log.end).await.context("cannot read the last events")?;
-            for record in records.iter() {
-                let Some(event) = decode(record, &definitions).ok().filter(|event| event.member().is_some()) else {
-                    continue;
-                };
-                looked += 1;
-                let belongs = partition_of(event.subject().as_bytes(), partitions);
-                misrouted += u64::from(belongs != part.partition.index);
-            }
-            at = records.last_offset().map_or(part.log.end, Offset::next);
-        }
+        let (from, before) = (Offset(part.log.end.0.saturating_sub(SAMPLED)).max(part.log.start), misrouted);
+        let look = |record: Record<'_>| {
+            let event = decode(record, &definitions).ok().filter(|event| event.member().is_some());
+            let Some(event) = event else { return };
+            looked += 1;
+            let belongs = partition_of(event.subject().as_bytes(), partitions);
+            misrouted += u64::from(belongs != part.partition.index);
+        };
+        each(&reader, &part.partition, from, part.log.end, look).await.context("cannot read the last events")?;
         if misrouted > before {
             status.misrouted.push(part.partition.index);
         }

@@ -5,12 +5,11 @@ use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use tally_adapters::dynamodb::Remains;
 use tally_core::ids::CounterKind;
-use tally_core::ports::TopicReader as _;
 use tally_core::register::{Kept, Topic, Version};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 
-use super::seen::{Part, Seen};
+use super::seen::{Part, Seen, commit};
 use crate::change::{Changed, Writing};
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
@@ -232,9 +231,7 @@ impl Adoption {
     pub(crate) async fn set_group(&self, desk: &Desk) -> anyhow::Result<()> {
         let consumers = desk.consumers_of(&self.name)?;
         for (partition, begin) in &self.reset {
-            consumers.mark(partition, *begin).await.with_context(|| {
-                format!("cannot set what group {} has committed of {partition}: are all consumers stopped", desk.group)
-            })?;
+            commit(desk, &consumers, partition, *begin).await?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use tally_core::ports::TopicReader as _;
+use tally_core::ports::TopicReader;
 use tally_core::register::{Claim, Found, Kept, Standstill, Start, Topic};
 use tally_core::topic::{Log, Offset, Partition, TopicId};
 
@@ -132,4 +132,13 @@ impl Seen {
         let safe = self.kept(part).map(|kept| kept.safe).or_else(begin).unwrap_or(part.log.start);
         part.log.end.0.saturating_sub(safe.0)
     }
+}
+
+/// Sets what the consumers' group has committed of a partition. Safe to repeat.
+///
+/// # Errors
+/// The group has members: Kafka takes it only from them then.
+pub(super) async fn commit(desk: &Desk, reader: &dyn TopicReader, of: &Partition, to: Offset) -> anyhow::Result<()> {
+    let why = || format!("cannot set what group {} has committed of {of}: are all consumers stopped", desk.group);
+    reader.mark(of, to).await.with_context(why)
 }

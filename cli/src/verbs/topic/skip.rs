@@ -1,12 +1,11 @@
 //! `tally topic skip`: a partition goes on at an offset, whatever lies before.
 
 use anyhow::{Context, bail, ensure};
-use tally_core::ports::TopicReader as _;
 use tally_core::register::{Kept, Standstill, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 
-use super::seen::{Part, Seen};
+use super::seen::{Part, Seen, commit};
 use crate::change::{Changed, Writing};
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
@@ -129,11 +128,8 @@ impl<'a> Skip<'a> {
         if !self.is_group_elsewhere() {
             return Ok(());
         }
-        let (partition, group) = (&self.part.partition, &self.desk.group);
-        let set = self.desk.consumers_of(&self.desk.topic)?.mark(partition, self.to).await;
-        set.with_context(|| {
-            format!("cannot set what group {group} has committed of {partition}: are all consumers stopped")
-        })
+        let consumers = self.desk.consumers_of(&self.desk.topic)?;
+        commit(self.desk, &consumers, &self.part.partition, self.to).await
     }
 
     /// Stores where the partition goes on. Safe to repeat.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::Context;
+use futures_util::stream::TryStreamExt as _;
 use serde::Serialize;
 use tally_core::ids::{PostId, RowKey, UserId};
 
@@ -12,7 +12,6 @@ use crate::desk::{Desk, Where};
 use crate::ended::Usage;
 use crate::given::text_of;
 use crate::said::{Answer, Table, ago};
-use crate::verbs::weighed::WHOLE;
 
 /// Rows that are listed; the others are counted.
 const LISTED: usize = 100;
@@ -102,18 +101,14 @@ impl Ids {
 /// Reads every row, and tells those of the ids in `file`.
 pub(super) async fn look(file: &Path, of: Where) -> anyhow::Result<Erased> {
     let (ids, desk) = (Ids::of(&text_of(file)?)?, Desk::open(of).await?);
-    let (mut found, mut after) = (Erased { ids: ids.users.len() + ids.members.len(), ..Erased::default() }, None);
-    loop {
-        let page = desk.rows.scan(WHOLE, after.as_ref()).await.context("cannot read rows")?;
-        for row in page.items {
+    let mut found = Erased { ids: ids.users.len() + ids.members.len(), ..Erased::default() };
+    let mut pages = desk.every_row();
+    while let Some(rows) = pages.try_next().await? {
+        for row in rows {
             let (Ok(key), Ok(user)) = (row.pk.parse::<RowKey>(), UserId::new(&row.sort)) else { continue };
             if ids.has(&key.counter.post, &user) {
                 found.take(&key, &user, row.gone);
             }
-        }
-        after = page.next;
-        if after.is_none() {
-            break;
         }
     }
     let seconds = desk.clock.now().0 / 1_000;

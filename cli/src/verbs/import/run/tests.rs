@@ -10,7 +10,7 @@ use tally_core::ports::log::Written;
 use tally_core::topic::Offset;
 use tally_service::{Host, Stopped, Switch};
 
-use super::super::args::{Format, Source};
+use super::super::args::Format;
 use super::*;
 
 const PARTITIONS: u32 = 4;
@@ -31,7 +31,7 @@ impl Folder {
         let file = self.0.join("likes");
         std::fs::write(&file, text).unwrap();
         ImportArgs {
-            file: Source::File(file),
+            file,
             format: Some(Format::Ndjson),
             rate: 1_000_000,
             ts: None,
