@@ -35,6 +35,14 @@ check_import() {
   "$ROOT/docs/examples/verify" "$API" expected.csv --wait "${TALLY_TEST_LONG:+18}60"
 }
 
+# follow RELAY..: relays changes for as long as people make them, and what they left.
+follow() {
+  while running people; do "$@"; done
+  alive_or_done people
+  "$@"
+  "$@"
+}
+
 # From a table in PostgreSQL, while people go on liking: export, import, relay the changes, and compare.
 check_postgres() {
   need psql postgresql
@@ -66,12 +74,7 @@ SQL
   psql -qX -v ON_ERROR_STOP=1 -f "$examples/postgres/export.sql" >likes.csv
   sleep 2   # Time for changes that the export does not have.
   import likes.csv --rate 4000
-  while running people; do
-    "$examples/postgres/relay" "$BROKERS"
-  done
-  alive_or_done people
-  "$examples/postgres/relay" "$BROKERS"
-  "$examples/postgres/relay" "$BROKERS"
+  follow "$examples/postgres/relay" "$BROKERS"
   psql -qAtX -c "SELECT count(*) FROM likes_outbox" | grep -qx 0
   changes=$(psql -qAtX -c "SELECT last_value FROM likes_outbox_id_seq")
   ((changes > 100)) || fail "only $changes changes while it ran"
@@ -105,7 +108,7 @@ check_redis() {
   local_stack --no-load
   export TALLY="${OPERATOR[*]}"
   cat >"$SCRATCH/people.py" <<'PY'
-import json, pathlib, random, sys, time
+import pathlib, random, sys, time
 import redis
 url, script, what = sys.argv[1:]
 store = redis.Redis.from_url(url, decode_responses=True)
@@ -114,17 +117,13 @@ if what == "before":
     for n in range(20_000):
         pipe.sadd(f"likes:post-{n % 60}", f"user-{n // 60}")
     pipe.execute()
-elif what == "meanwhile":
+else:
     like, ends, changes = store.register_script(pathlib.Path(script).read_text()), time.time() + 12, 0
     while time.time() < ends:
         post, user = f"likes:post-{random.randrange(60)}", f"user-{random.randrange(400)}"
         changes += like([post, "like-changes"], [user, random.choice(["like", "unlike"]), int(time.time() * 1000)])
         time.sleep(0.005)
     print(changes)
-else:
-    for key in store.scan_iter(match="likes:*"):
-        for user in store.smembers(key):
-            print(json.dumps({"post_id": key[6:], "user_id": user}))
 PY
   examples=$ROOT/docs/examples
   cd "$SCRATCH"
@@ -133,13 +132,9 @@ PY
   "$examples/redis/export" "$URL" >likes.ndjson
   sleep 2
   import likes.ndjson --rate 4000 --ts 1577836800000
-  while running people; do
-    "$examples/redis/relay" "$URL" "$BROKERS"
-  done
-  alive_or_done people
-  "$examples/redis/relay" "$URL" "$BROKERS"
+  follow "$examples/redis/relay" "$URL" "$BROKERS"
   (($(cat people.out) > 100)) || fail "only $(cat people.out) changes while it ran"
-  python3 people.py "$URL" "$examples/redis/like.lua" after >after.ndjson
+  "$examples/redis/export" "$URL" >after.ndjson
   "$examples/verify" "$API" after.ndjson --wait 60 | tee verified.out
   echo "$(tail -1 verified.out), $(cat people.out) changes meanwhile"
 }
