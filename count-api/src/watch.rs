@@ -224,7 +224,7 @@ mod tests {
     use tally_core::changes::{LossNumber, Place, Standing};
     use tally_core::served::Served;
     use tally_core::time::UnixMillis;
-    use tally_service::{Clock, Switch};
+    use tally_service::Clock;
 
     use super::*;
     use crate::read::{Beside, Known};
@@ -350,14 +350,5 @@ mod tests {
         assert_eq!(watches.admit().err(), Some(Problem::TooManyListeners));
         drop(two);
         assert!(watches.admit_many(3).is_ok());
-    }
-
-    #[tokio::test]
-    async fn a_stop_ends_every_stream() {
-        let ((watches, _known), switch) = (watches(9), Switch::new());
-        let mut counts = Box::pin(listen(&watches, number(1, 1)).counts(switch.stop()));
-        assert_eq!(counts.next().await, Some(answer(1, true, true)));
-        switch.request();
-        assert_eq!(counts.next().await, None);
     }
 }

@@ -2,8 +2,6 @@
 //! over one connection.
 
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -130,13 +128,12 @@ async fn listening(
     mut seen: Option<Editions>,
 ) -> Result<Response, Problem> {
     let changes = listen(api, subjects, names, seen.as_ref()).await?;
-    let events = changes.map(move |told| match (told, &mut seen) {
-        (Told::Change(change), Some(seen)) => {
-            seen.0[change.counter] = Some(Edition::of(&change.count));
-            change.event().id(seen.to_string())
+    let events = changes.map(move |Told { event, change }| match (change, &mut seen) {
+        (Some((counter, edition)), Some(seen)) => {
+            seen.0[counter] = Some(edition);
+            event.id(seen.to_string())
         }
-        (Told::Change(change), None) => change.event(),
-        (Told::Reached(reached), _) => Event::default().event(MILESTONE).data(text(&reached)),
+        _ => event,
     });
     let retry = stream::once(async { Event::default().retry(RETRY) });
     Ok(answer(retry.chain(events), api.heartbeat))
@@ -166,50 +163,58 @@ fn names(api: &Handles, subject: SubjectField) -> Vec<CounterName> {
     api.defined.of(subject).into_iter().map(|definition| definition.name).collect()
 }
 
-/// A counter as it is now.
-struct Change {
+/// An event and, of a change, which of the counters listened to it is about and their edition.
+struct Told {
+    event: Event,
+    change: Option<(usize, Edition)>,
+}
+
+/// A counter that a client listens to: its changes, and after each the thresholds that it has reached.
+struct Heard {
+    counts: BoxStream<'static, Answer>,
     subject: Subject,
-    name: CounterName,
+    id: CounterId,
     /// Its place among the counters listened to.
     counter: usize,
-    count: Answer,
-}
-
-impl Change {
-    fn event(&self) -> Event {
-        let value = CounterValue::new(&self.subject, &self.name, self.count.clone());
-        Event::default().event(self.name.as_str()).data(text(&value))
-    }
-}
-
-/// What a client is told.
-enum Told {
-    Change(Change),
-    Reached(JustReached),
-}
-
-/// The milestones of one counter that a client listens to.
-struct Heard {
-    of: Milestones,
-    id: CounterId,
+    milestones: Milestones,
     ladder: Ladder,
     /// The counter's version when the client began to listen: what it had by then is not news.
     since: u64,
+    /// The greatest threshold that the client knows.
+    greatest: i64,
+    /// This Region's part of the count that was told last, until its thresholds are told.
+    untold: Option<Served>,
 }
 
 impl Heard {
-    /// The thresholds above `greatest` that the counter has reached, now that this Region's part of it is `served`. What cannot be read now is
-    /// read at the next change.
-    async fn reached(&self, served: Served, greatest: &AtomicI64) -> Vec<Reached> {
-        let known = greatest.load(Ordering::Relaxed);
+    /// What the client is told next. A change does not wait for the thresholds, which are read.
+    async fn next(&mut self) -> Option<Vec<Told>> {
+        if let Some(served) = self.untold.take() {
+            return Some(self.reached(served).await);
+        }
+        let count = self.counts.next().await?;
+        self.untold = Some(*count.own());
+        let change = Some((self.counter, Edition::of(&count)));
+        let value = CounterValue::new(&self.subject, &self.id.name, count);
+        Some(vec![Told { event: Event::default().event(self.id.name.as_str()).data(text(&value)), change }])
+    }
+
+    /// The thresholds above the greatest known one that the counter has reached. What cannot be read now is read at the next change.
+    async fn reached(&mut self, served: Served) -> Vec<Told> {
+        let known = self.greatest;
         if self.ladder.above(Some(known)).is_none_or(|next| served.likes < next) {
             return Vec::new();
         }
-        let Ok(recorded) = self.of.at(&self.id, served.version).await else { return Vec::new() };
-        let news = |(milestone, _): &&(Milestone, bool)| milestone.n > known && milestone.version > self.since;
-        let reached = recorded.iter().filter(news).map(|(milestone, exact)| Reached::new(milestone, *exact)).collect();
-        greatest.fetch_max(recorded.last().map_or(known, |(milestone, _)| milestone.n), Ordering::Relaxed);
-        reached
+        let Ok(recorded) = self.milestones.at(&self.id, served.version).await else { return Vec::new() };
+        self.greatest = recorded.last().map_or(known, |(milestone, _)| milestone.n.max(known));
+        let is_news = |milestone: &Milestone| milestone.n > known && milestone.version > self.since;
+        let news = recorded.iter().filter(|(milestone, _)| is_news(milestone));
+        let told = news.map(|(milestone, exact)| {
+            let reached = Reached::new(milestone, *exact);
+            let reached = JustReached::new(&self.subject, self.id.name.to_string(), reached);
+            Told { event: Event::default().event(MILESTONE).data(text(&reached)), change: None }
+        });
+        told.collect()
     }
 }
 
@@ -229,29 +234,26 @@ async fn listen(
     // Without it the counts are told all the same.
     let ladder = api.milestones.ladder_for_listeners().await.unwrap_or_default();
     let mut counters: Vec<BoxStream<'static, Told>> = Vec::with_capacity(ids.len());
-    for (nth, (id, read)) in ids.iter().zip(read).enumerate() {
-        let Some(numbers) = readable(id, read)? else { continue };
+    for (nth, (id, read)) in ids.into_iter().zip(read).enumerate() {
+        let Some(numbers) = readable(&id, read)? else { continue };
         let value = numbers.own.value;
         let counter = nth % names.len().max(1);
-        let listener = api.watches.listen(place.clone(), id, numbers).resuming(seen.and_then(|seen| seen.0[counter]));
-        let (subject, name) = (wanted[nth].0.clone(), id.name.clone());
+        let listener = api.watches.listen(place.clone(), &id, numbers).resuming(seen.and_then(|seen| seen.0[counter]));
         let has_milestones = defined.named(id.name.as_str()).is_some_and(Definition::has_milestones);
         let ladder = if has_milestones { ladder } else { Ladder::default() };
-        let heard =
-            Arc::new(Heard { of: api.milestones.clone(), id: id.clone(), ladder, since: value.version.stored() });
-        let greatest =
-            Arc::new(AtomicI64::new(ladder.crossed(None, value.likes).thresholds.last().copied().unwrap_or(0)));
-        let told = move |count: Answer| {
-            let (heard, greatest, own) = (Arc::clone(&heard), Arc::clone(&greatest), *count.own());
-            let reached = stream::once(async move { heard.reached(own, &greatest).await });
-            let change = Change { subject: subject.clone(), name: name.clone(), counter, count };
-            let subject = subject.clone();
-            let reached = reached.flat_map(stream::iter);
-            let name = name.to_string();
-            let reached = reached.map(move |reached| Told::Reached(JustReached::new(&subject, name.clone(), reached)));
-            stream::once(async { Told::Change(change) }).chain(reached)
+        let heard = Heard {
+            counts: listener.counts(api.stop.clone()).boxed(),
+            subject: wanted[nth].0.clone(),
+            id,
+            counter,
+            milestones: api.milestones.clone(),
+            ladder,
+            since: value.version.stored(),
+            greatest: ladder.crossed(None, value.likes).thresholds.last().copied().unwrap_or(0),
+            untold: None,
         };
-        counters.push(listener.counts(api.stop.clone()).flat_map(told).boxed());
+        let told = stream::unfold(heard, |mut heard| async move { Some((stream::iter(heard.next().await?), heard)) });
+        counters.push(told.flatten().boxed());
     }
     // Where nothing is listened to, an end would make clients connect again and again.
     let stop = api.stop.clone();

@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use http_body_util::Full;
 use serde_json::json;
 use tally_core::audit::QueueReason;
 use tally_core::fold::Counter;
 use tally_core::ids::Shard;
 use tally_count_api::Config;
-use tally_count_api::read::Bounds;
 
 use crate::harness::{
     Api, BEGAN, CACHED, WRITING, With, ask, counter, eventually, get, post_id, request, send, standing, token, uncached,
@@ -88,19 +86,6 @@ async fn a_total_below_zero_or_in_doubt_is_not_exact_and_queued_for_a_recount() 
         })
         .await;
     }
-}
-
-#[tokio::test]
-async fn past_the_gate_the_answer_is_busy_and_when_to_come_back() {
-    let table = Bounds { concurrency: 4, patience: Duration::from_millis(50), budget: Duration::from_secs(20) };
-    let api = Api::start(Config { table, ..Config::default() }, With::default()).await;
-    api.tables.slow_down(Duration::from_secs(1));
-    let targets: Vec<String> = (0..20).map(|n| format!("/v1/posts/p{n}/likes")).collect();
-    let answers = join_all(targets.iter().map(|target| get(api.address, target))).await;
-    let busy: Vec<_> = answers.iter().filter(|answer| answer.status == 503).collect();
-    assert_eq!((busy.len(), api.tables.reads()), (16, 4));
-    assert!(busy.iter().all(|answer| answer.problem() == "busy" && answer.header("retry-after") == Some("1")));
-    assert!(answers.iter().all(|answer| [200, 503].contains(&answer.status.as_u16())));
 }
 
 #[tokio::test]

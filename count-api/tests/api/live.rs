@@ -104,35 +104,6 @@ async fn a_listener_hears_the_count_now_and_at_each_change_and_when_it_reconnect
 }
 
 #[tokio::test]
-async fn a_post_is_read_once_an_interval_however_many_listen() {
-    let api = Api::start(quick(), With::default()).await;
-    api.plant("p", 1, 1).await;
-    let mut listening = Vec::new();
-    for _ in 0..50 {
-        listening.push(Listening::to(api.address, "p", None).await);
-    }
-    for one in &mut listening {
-        one.event().await;
-    }
-    let before = api.tables.reads();
-    for version in 2..6 {
-        api.plant("p", 1, version).await;
-        for one in &mut listening {
-            one.event().await;
-        }
-    }
-    let reads = api.tables.reads() - before;
-    assert!((4..=10).contains(&reads), "{reads} reads for 4 changes and 50 listeners");
-    drop(listening);
-    eventually("no client listens any more, so the post is not read", async || {
-        let before = api.tables.reads();
-        tokio::time::sleep(Duration::from_millis(600)).await;
-        api.tables.reads() == before
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn listeners_past_the_limit_are_told_to_come_back() {
     let api = Api::start(Config { listeners: 2, ..quick() }, With::default()).await;
     let first = Listening::to(api.address, "p", None).await;

@@ -10,7 +10,6 @@ mod counts;
 mod create;
 mod drain;
 mod engines;
-mod format;
 mod gathering;
 mod harness;
 mod headers;

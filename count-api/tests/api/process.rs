@@ -137,20 +137,6 @@ async fn it_starts_serves_and_ends_cleanly_at_a_signal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_that_is_not_up_yet_is_waited_for_by_name() {
-    let mut tables = Tables::start().await;
-    tables.stop().await;
-    let process = Process::launch(&tables, &[]);
-    eventually("it says what it waits for", async || {
-        process.said("waiting for dependency").is_some_and(|line| line["dependency"] == "tables")
-    })
-    .await;
-    tables.restart().await;
-    let mut process = process.ready().await;
-    assert_eq!(process.end().await, Some(0));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_of_another_shape_is_refused_by_name_at_the_start() {
     let tables = Tables::start().await;
     tables.call("DeleteTable", r#"{"TableName":"like_counts"}"#).await;
@@ -161,21 +147,6 @@ async fn a_table_of_another_shape_is_refused_by_name_at_the_start() {
     let (code, said) = ended(&tables, &[], |_| ()).await;
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("table like_counts") && said.contains("post_id"), "{said}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deployment_not_created_yet_is_waited_for_and_never_created() {
-    let tables = Tables::deployed(None).await;
-    let process = Process::launch(&tables, &["--shards", "8"]);
-    eventually("it says what it waits for", async || {
-        process.said("waiting for dependency").is_some_and(|line| line["dependency"] == "deployment")
-    })
-    .await;
-    let checkpoints = dynamodb::Checkpoints::new(&tables.connection().await);
-    assert_eq!(checkpoints.deployed().await, Ok(None));
-    checkpoints.config(ShardCount::new(8).ok()).await.unwrap();
-    let mut process = process.ready().await;
-    assert_eq!(process.end().await, Some(0));
 }
 
 #[tokio::test]

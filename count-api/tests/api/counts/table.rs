@@ -72,16 +72,6 @@ async fn clients_that_leave_neither_end_a_read_nor_begin_it_again_and_what_it_re
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_read_fails_all_who_wait_and_is_not_kept() {
-    let (world, hot) = hot(SECOND, false).await;
-    world.reads_of_counters(Fault::Outage);
-    let answers = join_all((0..100).map(|_| world.reader.count(&hot))).await;
-    assert!(answers.iter().all(Result::is_err));
-    world.store.faults([]);
-    assert!(world.reader.count(&hot).await.is_ok());
-}
-
-#[tokio::test(start_paused = true)]
 async fn standings_that_cannot_be_read_make_the_process_not_ready_and_answers_go_on() {
     let (world, p) = (World::start().await, likes("p"));
     world.write(&p, counter(3, 5)).await;
