@@ -46,7 +46,7 @@ pub(crate) const CACHE_FAULTS: Metric = counter(
 );
 pub(crate) const CACHE_FILLS: Metric = counter(
     "tally_cache_fills_total",
-    &[Label::of("outcome", &["written", "overtaken", "failed", "dropped"])],
+    &[Label::of("outcome", &["written", "overtaken", "failed"])],
     "Counts offered to the cache.",
 );
 pub(crate) const TABLE_READS: Metric = seconds(

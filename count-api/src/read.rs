@@ -29,7 +29,7 @@ use tally_core::time::UnixMillis;
 use thiserror::Error;
 use tokio::task::JoinSet;
 
-pub use cache::{Filler, Fills, SharedCache};
+pub use cache::SharedCache;
 pub use entries::Entries;
 pub use gate::TableGate;
 pub use known::Known;

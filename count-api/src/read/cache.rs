@@ -4,22 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use tally_core::cached::{Cache, FillToken, Got, Value};
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
-use tally_service::{Stop, Task};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::breaker::Breaker;
 use crate::metrics::{CACHE_FAULTS, CACHE_FILLS};
-
-/// Values waiting to be written to the cache; more are dropped, and the next reader offers them again.
-const FILLS: usize = 1_024;
-
-/// How many are written at once.
-const FILLS_AT_ONCE: usize = 64;
 
 /// The shared cache, its budget and its breaker. Clones share them.
 #[derive(Clone)]
@@ -47,8 +38,8 @@ impl SharedCache {
         self.call(self.cache.begin_fill(partition, id)).await.flatten()
     }
 
-    /// Safe to repeat: the first copy takes the token's place.
-    async fn write(&self, fill: Fill) {
+    /// Writes a value to the cache. Safe to repeat: the first copy takes the token's place.
+    pub(super) async fn fill(&self, fill: Fill) {
         let Fill { partition, id, token, value } = fill;
         let outcome = match self.call(self.cache.fill(partition, &id, &token, &value)).await {
             Some(true) => "written",
@@ -85,39 +76,4 @@ pub(super) struct Fill {
     pub(super) id: CounterId,
     pub(super) token: FillToken,
     pub(super) value: Value,
-}
-
-/// The queue of values to be written to the cache: the requests that read them do not wait for that.
-#[derive(Clone)]
-pub struct Fills(mpsc::Sender<Fill>);
-
-/// The task that writes them.
-pub struct Filler {
-    cache: Option<SharedCache>,
-    fills: mpsc::Receiver<Fill>,
-}
-
-impl Fills {
-    /// The queue, and the task at its end.
-    pub fn new(cache: Option<SharedCache>) -> (Self, Filler) {
-        let (sender, fills) = mpsc::channel(FILLS);
-        (Self(sender), Filler { cache, fills })
-    }
-
-    pub(super) fn offer(&self, fill: Fill) {
-        if self.0.try_send(fill).is_err() {
-            CACHE_FILLS.counter(&["dropped"]).increment(1);
-        }
-    }
-}
-
-impl Task for Filler {
-    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        let mut waiting = Vec::with_capacity(FILLS_AT_ONCE);
-        while stop.unless_requested(self.fills.recv_many(&mut waiting, FILLS_AT_ONCE)).await? > 0 {
-            let Some(cache) = &self.cache else { continue };
-            join_all(waiting.drain(..).map(|fill| cache.write(fill))).await;
-        }
-        Ok(())
-    }
 }

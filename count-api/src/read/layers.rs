@@ -10,7 +10,7 @@ use tally_core::ids::CounterId;
 use tokio::time::Instant;
 
 use super::NoAnswer;
-use super::cache::{Fill, Fills, SharedCache};
+use super::cache::{Fill, SharedCache};
 use super::gate::no_answer;
 use super::known::Known;
 use super::local::ReadLead;
@@ -25,8 +25,6 @@ use crate::metrics::ReadCounters;
 pub struct Layers {
     /// None is a supported way to run.
     pub cache: Option<SharedCache>,
-    /// Where values go that the cache does not have.
-    pub fills: Fills,
     /// The counters.
     pub table: Table,
     /// What numbers are judged by.
@@ -66,6 +64,16 @@ impl Ask {
         let (of_table, of_cache) = (known.of(&self.lead.id), self.stated.as_ref().map(|stated| &stated.standing));
         of_table.into_iter().chain(of_cache).max_by_key(|stated| stated.at).cloned()
     }
+
+    /// The value as the cache is to have it. A counter that is not there stays out: ids that no post has would drive out those
+    /// asked for.
+    fn fill(&self, value: Value) -> Option<Fill> {
+        let is_there = value.version > Value::default().version;
+        let (Some(token), Some(Stated { partition, .. }), true) = (self.token, &self.stated, is_there) else {
+            return None;
+        };
+        Some(Fill { partition: *partition, id: self.lead.id.clone(), token, value })
+    }
 }
 
 impl Layers {
@@ -92,7 +100,11 @@ impl Layers {
             if let Some(cache) = &self.cache {
                 take_tokens(cache, &mut left).await;
             }
-            self.ask_table(left, timing).await;
+            let fills = self.ask_table(left, timing).await;
+            if let Some(cache) = &self.cache {
+                // Every request has its answer by now.
+                join_all(fills.into_iter().map(|fill| cache.fill(fill))).await;
+            }
         }
     }
 
@@ -122,34 +134,28 @@ impl Layers {
         join_all(partitions.into_iter().map(ask_partition)).await;
     }
 
-    /// Tokens and standings were had before the table is asked: neither says more than the answer holds.
-    async fn ask_table(&self, asks: Vec<Ask>, mut timing: Timing) {
+    /// Tokens and standings were had before the table is asked: neither says more than the answer holds. Returns what the cache
+    /// is to have of it.
+    async fn ask_table(&self, asks: Vec<Ask>, mut timing: Timing) -> Vec<Fill> {
         let began = Instant::now();
         let known = self.standings.known();
         let ids: Vec<CounterId> = asks.iter().map(|ask| ask.lead.id.clone()).collect();
         let mut read = self.table.read(&ids).await;
         timing.table = Some(began.elapsed());
-        let now = self.standings.now().wall;
+        let (now, mut fills) = (self.standings.now().wall, Vec::new());
         for ask in asks {
             let number = read.as_mut().map_err(|fault| fault.clone()).and_then(|read| {
                 let beside = known.beside(&ask.lead.id, ask.standing(&known));
                 let counter = read.counters.remove(&ask.lead.id).transpose().map_err(|fault| no_answer(&fault))?;
                 let number = Number::read(counter.as_ref(), read, beside, now);
                 self.counters.table.increment(1);
-                self.fill(&ask, number.value);
+                fills.extend(ask.fill(number.value));
                 Ok(number)
             });
             // An older number that says so is better than none.
             self.finish(ask.lead, number.or_else(|fault| ask.cached.ok_or(fault)), timing);
         }
-    }
-
-    fn fill(&self, ask: &Ask, value: Value) {
-        // A counter that is not there stays out: ids that no post has would drive out those asked for.
-        let is_there = value.version > Value::default().version;
-        if let (Some(token), Some(Stated { partition, .. }), true) = (ask.token, &ask.stated, is_there) {
-            self.fills.offer(Fill { partition: *partition, id: ask.lead.id.clone(), token, value });
-        }
+        fills
     }
 
     fn finish(&self, lead: ReadLead, read: Result<Number, NoAnswer>, timing: Timing) {

@@ -9,7 +9,7 @@ use tally_core::ids::ShardCount;
 use tally_service::{Host, Stage};
 
 use super::{
-    AskTable, Fills, FollowStandings, Layers, Local, Negatives, Reader, SharedCache, Standings, Table, TableGate, Whole,
+    AskTable, FollowStandings, Layers, Local, Negatives, Reader, SharedCache, Standings, Table, TableGate, Whole,
 };
 use crate::args::Config;
 use crate::definitions::Defined;
@@ -47,11 +47,9 @@ impl ReadPath {
         let gate = Arc::new(TableGate::new(config.table));
         let table = Table::new(Arc::clone(&counters), Arc::clone(&gate));
         let cache = cache.map(|cache| SharedCache::new(cache, config.cache_budget));
-        let (fills, filler) = Fills::new(cache.clone());
         let (negatives, recounter) = Negatives::new(counters, Recounts::new(tables), shards, host.clock());
         let layers = Layers {
             cache,
-            fills,
             table: table.clone(),
             standings: standings.clone(),
             negatives,
@@ -61,7 +59,6 @@ impl ReadPath {
         let ask = AskTable { table, clock: host.clock(), readiness: host.readiness().clone() };
         host.spawn(Stage::Support, "asking", ask);
         host.spawn(Stage::Support, "standings", follow);
-        host.spawn(Stage::Output, "filler", filler);
         host.spawn(Stage::Output, "recounter", recounter);
         Ok(Self { reader, standings, gate })
     }
