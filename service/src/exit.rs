@@ -2,25 +2,12 @@
 
 use std::process::ExitCode;
 
-use tally_core::format::UnknownFormat;
 use thiserror::Error;
-
-use crate::{GivenUp, Invalid};
 
 /// The stored data or the address to listen on cannot be used. Starting again does not help: an operator has to act.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Unfit(pub String);
-
-/// Whether the configuration is wrong, or what it refers to cannot be used.
-pub(crate) fn is_misconfigured(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<Invalid>() || cause.is::<Unfit>())
-}
-
-/// Whether a job gave up waiting for something that it needs.
-pub(crate) fn is_unavailable(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<GivenUp>())
-}
 
 /// The exit code of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +24,6 @@ impl Exit {
     pub const UNAVAILABLE: Self = Self(69);
     /// The configuration is wrong (`EX_CONFIG` of sysexits.h).
     pub const CONFIG: Self = Self(78);
-
-    /// The exit code after `error`.
-    pub fn after(error: &anyhow::Error) -> Self {
-        if error.chain().any(|cause| cause.is::<UnknownFormat>()) {
-            Self::FORMAT
-        } else if is_misconfigured(error) {
-            Self::CONFIG
-        } else if is_unavailable(error) {
-            Self::UNAVAILABLE
-        } else {
-            Self::FAILED
-        }
-    }
 
     /// Ended at once by a second signal; the number is the one that shells report.
     pub fn signal(number: u8) -> Self {

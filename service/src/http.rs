@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -46,6 +47,17 @@ impl Default for Limits {
             unread_time: Duration::from_secs(30),
         }
     }
+}
+
+/// Raises the soft limit of open files, which connections count as, to the hard limit where that is allowed, and returns the limit in force; `None`
+/// means unlimited.
+///
+/// The soft limit exists for programs that use `select`, and none of Tally's does.
+pub fn open_files() -> Option<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let current = current?;
+    let raised = Rlimit { current: maximum, maximum };
+    if setrlimit(Resource::Nofile, raised).is_ok() { maximum } else { Some(current) }
 }
 
 /// Listens on `address`, which the setting `flag` gave.

@@ -9,8 +9,7 @@ use std::task::Poll;
 
 use tally_core::format::UnknownFormat;
 
-use crate::exit::{is_misconfigured, is_unavailable};
-use crate::{Exit, Stop, Stopped};
+use crate::{Exit, GivenUp, Invalid, Stop, Stopped, Unfit};
 
 /// A part of a process that runs until it is asked to stop. It is a struct with this method, or a closure.
 pub trait Task: Send + 'static {
@@ -91,13 +90,14 @@ pub enum How {
 impl Ended {
     /// The exit code for this end.
     pub fn exit(&self) -> Exit {
-        match self.how {
-            How::Finished(exit) => exit,
-            How::Misconfigured(_) => Exit::CONFIG,
-            How::Unavailable(_) => Exit::UNAVAILABLE,
-            How::UnknownFormat(_) => Exit::FORMAT,
-            How::Early | How::Failed(_) | How::Panicked(_) | How::Overran => Exit::FAILED,
-        }
+        self.how.exit()
+    }
+}
+
+impl Exit {
+    /// The exit code after `error`.
+    pub fn after(error: &anyhow::Error) -> Self {
+        How::after(error).exit()
     }
 }
 
@@ -107,10 +107,22 @@ impl How {
             return Self::UnknownFormat(found.clone());
         }
         let text = format!("{error:#}");
-        match (is_misconfigured(error), is_unavailable(error)) {
-            (true, _) => Self::Misconfigured(text),
-            (_, true) => Self::Unavailable(text),
-            _ => Self::Failed(text),
+        if error.chain().any(|cause| cause.is::<Invalid>() || cause.is::<Unfit>()) {
+            Self::Misconfigured(text)
+        } else if error.chain().any(|cause| cause.is::<GivenUp>()) {
+            Self::Unavailable(text)
+        } else {
+            Self::Failed(text)
+        }
+    }
+
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Finished(exit) => *exit,
+            Self::Misconfigured(_) => Exit::CONFIG,
+            Self::Unavailable(_) => Exit::UNAVAILABLE,
+            Self::UnknownFormat(_) => Exit::FORMAT,
+            Self::Early | Self::Failed(_) | Self::Panicked(_) | Self::Overran => Exit::FAILED,
         }
     }
 }

@@ -2,27 +2,32 @@
 
 mod gathered;
 mod json;
-mod level;
 mod one_line;
 
 use std::fmt;
 use std::io;
 use std::panic::PanicHookInfo;
 use std::str::FromStr;
-use std::sync::{Once, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::thread;
 
 use clap::ValueEnum;
-use tracing::Subscriber;
+use parking_lot::RwLock;
 use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use crate::task::panic_message;
 use gathered::Gathered;
-pub use level::Level;
 use one_line::OneLine;
+
+/// The default filter of noisy targets. The SDK logs a warning with a dump of its request for each provider that has no
+/// credentials, and Tally's own error names the problem.
+const QUIET: &str = "aws_config=error";
 
 static STDERR: OnceLock<Gathered<io::Stderr>> = OnceLock::new();
 static LEVEL: OnceLock<Level> = OnceLock::new();
@@ -51,6 +56,45 @@ impl FromStr for Filter {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         text.parse::<Targets>()?;
         Ok(Self(text.to_owned()))
+    }
+}
+
+/// The current filter. Clones share it. Each call site asks once and again after each change, so a filter that can change
+/// costs no more per event than a fixed one.
+#[derive(Clone)]
+pub struct Level(Arc<RwLock<(Filter, Targets)>>);
+
+impl Level {
+    fn new(filter: &Filter) -> Self {
+        Self(Arc::new(RwLock::new((filter.clone(), targets(filter)))))
+    }
+
+    pub fn filter(&self) -> Filter {
+        self.0.read().0.clone()
+    }
+
+    pub fn set(&self, filter: Filter) {
+        let targets = targets(&filter);
+        *self.0.write() = (filter, targets);
+        tracing::callsite::rebuild_interest_cache();
+    }
+}
+
+fn targets(filter: &Filter) -> Targets {
+    format!("{QUIET},{}", filter.0).parse().expect("both parts are filters")
+}
+
+impl<S: Subscriber> Layer<S> for Level {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        Layer::<S>::register_callsite(&self.0.read().1, metadata)
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, context: Context<'_, S>) -> bool {
+        Layer::<S>::enabled(&self.0.read().1, metadata, context)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Layer::<S>::max_level_hint(&self.0.read().1)
     }
 }
 

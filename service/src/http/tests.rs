@@ -96,3 +96,10 @@ async fn a_stopping_server_finishes_answers_under_way_and_accepts_nothing_new() 
     };
     tokio::join!(stopping, client);
 }
+
+#[test]
+fn the_limit_is_raised_to_the_maximum() {
+    let limit = open_files();
+    assert_eq!(limit, getrlimit(Resource::Nofile).maximum);
+    assert_eq!(open_files(), limit);
+}
