@@ -480,6 +480,6 @@ produce() {
 
 # consume TOPIC: what is in a topic of the engines `kafka`, with partitions and keys, into TOPIC.landed.
 consume() {
-  "$ROOT/localstack/engines" consume --folder "$SCRATCH/kafka" --topic "$1" --from-beginning --timeout-ms 8000 \
+  "$ROOT/localstack/engines" consume --folder "$SCRATCH/kafka" --topic "$1" --from-beginning --max-messages "$COUNT" --timeout-ms 30000 \
     --formatter-property print.partition=true --formatter-property print.key=true >"$1.landed" 2>/dev/null || true
 }
