@@ -36,8 +36,8 @@ pub(crate) const COPIED: &str = "home.counts";
 /// How long the topics leave alone what was published, by what a reader relies on and what clocks may be off.
 const COMPACTED_AFTER: Duration = Duration::from_secs(900);
 
-/// How long before the first Region's processes those of the second resume after hours in which none runs.
-const EARLIER: Duration = Duration::from_secs(1_800);
+/// How much earlier or later than those of the first Region the processes of the second resume after a long time in which none ran.
+const AROUND: Duration = Duration::from_secs(60);
 
 /// How long the second Region may take to be as the first.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -81,7 +81,7 @@ struct Life {
     still: Instant,
     /// When the topics are compacted next.
     compacted: Instant,
-    /// The end of the last hours in which no process of the first Region ran.
+    /// The end of the last long time in which no process of the first Region ran.
     rested: Instant,
 }
 
@@ -98,7 +98,7 @@ impl Abroad {
     ) -> anyhow::Result<Self> {
         let world = World::beside(profile, home).await?;
         let slots = [Role::Consumer, Role::Streamer, Role::Streamer, Role::Api].into_iter().zip([1, 2, 4, 1]);
-        let slots: Vec<Slot> = slots.map(|(role, nth)| Slot::new(role, nth)).collect();
+        let slots: Vec<Slot> = slots.map(|(role, nth)| Slot::new(role, nth).named("abroad-")).collect();
         let (calm, door) = (Arc::new(AtomicBool::new(false)), slots[3].door.clone());
         let likes = |id: &CounterId| id.name == CounterName::LIKES;
         let counters: Vec<CounterId> = profile.counters().filter(likes).collect();
@@ -194,15 +194,15 @@ impl Life {
         }
     }
 
-    /// Where no process of the first Region runs for hours, none of the second does for most of them, and the mirror stands still:
-    /// nothing would happen, and take its time.
+    /// While no process of the first Region runs for a quarter of an hour or a day, none of the second does, and the mirror stands
+    /// still. Otherwise all the requests of that time would be made, and nothing would happen.
     async fn rest(&mut self) {
         let over = self.home.pulse.rested();
-        if over == self.rested || over < Instant::now() + EARLIER {
+        if over == self.rested || over < Instant::now() + AROUND {
             return;
         }
         self.rested = over;
-        let wakes = over - self.chance.millis(0, 1_000 * EARLIER.as_secs());
+        let wakes = over - AROUND + self.chance.millis(0, 2_000 * AROUND.as_secs());
         self.still = wakes;
         for slot in &mut self.slots {
             if slot.life.is_some() && self.chance.happens(50) {
@@ -219,7 +219,7 @@ impl Life {
         let now = Instant::now();
         for slot in &mut self.slots {
             if let Some(end) = slot.ended() {
-                self.home.breaches.add(format!("{} abroad ended by itself: {end}", slot.name));
+                self.home.breaches.add(format!("{} ended by itself: {end}", slot.name));
             }
             slot.thaw(now);
             if slot.life.is_none() && (calm || slot.due.is_some_and(|due| due <= now)) {
