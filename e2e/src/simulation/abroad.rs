@@ -39,8 +39,8 @@ const COMPACTED_AFTER: Duration = Duration::from_secs(900);
 /// How much earlier or later than those of the first Region the processes of the second resume after a long time in which none ran.
 const AROUND: Duration = Duration::from_secs(60);
 
-/// How long the second Region may take to be as the first.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long the second Region may take to be as the first, with a recount of its own.
+const PATIENCE: Duration = Duration::from_secs(1_800);
 
 /// Which Region a world is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,8 @@ impl Abroad {
         chance: &Chance,
     ) -> anyhow::Result<Self> {
         let world = World::beside(profile, home).await?;
-        let slots = [Role::Consumer, Role::Streamer, Role::Streamer, Role::Api].into_iter().zip([1, 2, 4, 1]);
+        let roles = [Role::Consumer, Role::Streamer, Role::Streamer, Role::Api, Role::Recounter];
+        let slots = roles.into_iter().zip([1, 2, 4, 1, 1]);
         let slots: Vec<Slot> = slots.map(|(role, nth)| Slot::new(role, nth).named("abroad-")).collect();
         let (calm, door) = (Arc::new(AtomicBool::new(false)), slots[3].door.clone());
         let likes = |id: &CounterId| id.name == CounterName::LIKES;
@@ -133,6 +134,8 @@ impl Abroad {
     /// It does not come to that, or something broke meanwhile.
     pub(crate) async fn equals(&self, home: &World, counters: impl Iterator<Item = CounterId>) -> anyhow::Result<()> {
         let own = home.calmly(home.counters(counters)).await?;
+        // Its own stream may have lost something, as in a day in which no process ran.
+        self.world.calmly(self.world.calm.recounts.enqueue_audit(self.world.clock.now())).await?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             sleep(Duration::from_secs(5)).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::ValueEnum;
 use tally_e2e::simulation::command::Pool;
-use tally_e2e::simulation::{Mutant, Order, Outcome, kinds, kinds_of_lists, kinds_of_regions};
+use tally_e2e::simulation::{Mutant, Order, Outcome, kinds, kinds_of_lists};
 
 const SEEDS: &str = include_str!("../../seeds.txt");
 const LADDER: &str = "50";
@@ -57,14 +57,13 @@ fn assert_unbroken(outcomes: &[Outcome]) {
 fn every_law_holds_while_every_kind_of_fault_fires() {
     let schedules: Vec<_> = orders().into_iter().filter(|(_, order)| order.mutant.is_none()).collect();
     let forms: BTreeSet<&str> = schedules.iter().map(|(form, _)| *form).collect();
-    assert_eq!(forms, ["milestones", "plain", "regions", "restless", "trends"].into());
+    assert_eq!(forms, ["milestones", "plain", "restless", "trends"].into());
     let outcomes = run(schedules.into_iter().map(|(_, order)| order).collect(), false);
     assert_unbroken(&outcomes);
     let fired: BTreeSet<&str> = outcomes.iter().flat_map(|outcome| outcome.faults.keys().map(String::as_str)).collect();
     // `changes_away` makes a schedule last a minute, so it only occurs in the nightly run.
     let of_lists = kinds_of_lists().filter(|kind| *kind != "changes_away");
-    let all = kinds().chain(of_lists).chain(kinds_of_regions());
-    let missing: Vec<String> = all.filter(|kind| !fired.contains(kind.as_str())).collect();
+    let missing: Vec<String> = kinds().chain(of_lists).filter(|kind| !fired.contains(kind.as_str())).collect();
     assert!(missing.is_empty(), "never fired: {missing:?}");
     let checked = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
     assert!(checked(|it| it.verdicts) > 10, "recounts reached verdicts");
