@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use tally_service::Chance;
 
-pub use faults::{kinds, kinds_of_lists};
+pub use faults::{kinds, kinds_of_lists, kinds_of_regions};
 pub use mutant::Mutant;
 pub use outcome::Outcome;
 pub use schedule::{Order, run};

@@ -1,6 +1,7 @@
 //! Reads the topic of another Region, and keeps that Region's entries. Two readers of a partition do no harm: each stores what is
 //! true by itself, and an entry only takes the place of an earlier version.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -191,16 +192,30 @@ impl RemotePartition {
         self.readiness.forget(&index);
     }
 
+    /// The same, unless the partition is taken back first. Then it cannot be begun any more, and its group waits for this one to go.
+    async fn begin_if_owned(
+        &self,
+        revoked: Pin<&mut (impl Future<Output = Revocation> + Send)>,
+        stop: &Stop,
+    ) -> anyhow::Result<Option<Remote>> {
+        tokio::select! {
+            biased;
+            _ = revoked => Ok(None),
+            begun = self.begin(stop) => begun.map(Some),
+        }
+    }
+
     async fn follow(&self, stop: &Stop) -> anyhow::Result<()> {
         let revoked = self.log.revoked();
         tokio::pin!(revoked);
-        let mut remote = self.begin(stop).await?;
+        let Some(mut remote) = self.begin_if_owned(revoked.as_mut(), stop).await? else { return Ok(()) };
         let (mut due, mut tries, mut tables) = (Instant::now() + GATHER, 0, self.tables.clone());
         loop {
             let is_moved = tables.has_changed().unwrap_or(false);
             if is_moved {
                 tables.mark_unchanged();
-                remote = self.begin(stop).await?;
+                let Some(begun) = self.begin_if_owned(revoked.as_mut(), stop).await? else { return Ok(()) };
+                remote = begun;
             }
             let records = tokio::select! {
                 biased;
@@ -223,7 +238,8 @@ impl RemotePartition {
                 Some(Err(fault)) => {
                     let until = Until::Requested(stop);
                     self.patience.pause("read a Region's topic", fault, &mut tries, until).await?;
-                    remote = self.begin(stop).await?;
+                    let Some(begun) = self.begin_if_owned(revoked.as_mut(), stop).await? else { return Ok(()) };
+                    remote = begun;
                 }
                 None => {}
             }

@@ -14,9 +14,9 @@ use tally_change_streamer::{App, LogPorts, Ports, RegionPorts, RegionRules, Remo
 use tally_core::cached::{StandingAt, Value};
 use tally_core::changes::LossNumber;
 use tally_core::ids::{CounterId, PostId, Region};
-use tally_core::ports::log::{Outgoing, Producer, TopicReader};
+use tally_core::ports::log::{Intake, Outgoing, Producer, Rebalance, TopicReader};
 use tally_core::topic::{Offset, Partition};
-use tally_emulator::Config as Engine;
+use tally_emulator::{Config as Engine, Fault, Rule};
 use tally_service::{Chance, Clock, Condition, Host, Running};
 use tally_testkit::{BEGAN, Store};
 use tokio::time::Instant;
@@ -68,9 +68,7 @@ impl Place {
         let remote = |(region, topic): &(Region, String)| {
             let (broker, at) = (self.broker.clone(), topic.clone());
             let reader = Arc::new(self.broker.reader("test", topic));
-            let join = move || -> anyhow::Result<Box<dyn tally_core::ports::Intake>> {
-                Ok(Box::new(broker.join("remote", &at)))
-            };
+            let join = move || -> anyhow::Result<Box<dyn Intake>> { Ok(Box::new(broker.join("remote", &at))) };
             RemotePorts { region: region.clone(), topic: topic.clone(), reader, join: Arc::new(join) }
         };
         let (joining, writing) = (self.broker.clone(), self.broker.clone());
@@ -224,6 +222,23 @@ async fn the_entries_of_another_region_equal_its_rows_also_while_its_folds_are_k
     worlds.equal(12).await;
     eu.push(us);
     stop(eu).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_taken_back_before_its_reader_has_begun_is_let_go() {
+    let worlds = Worlds::new().await;
+    let us = worlds.us.run("us-a", &["ap"]);
+    waits(&us, "ap", "there is no topic `ap.counts`").await;
+    // Nothing begins while the store is away.
+    worlds.us.store.emulator.set_faults(vec![Rule::new(Fault::Outage)]);
+    worlds.us.broker.create_topic("ap.counts", PARTITIONS);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let mut other = worlds.us.broker.join("remote", "ap.counts");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    worlds.us.store.emulator.set_faults(Vec::new());
+    let given = tokio::time::timeout(DEADLINE, other.next()).await;
+    assert!(matches!(given, Ok(Ok(Rebalance::Assigned(partitions))) if partitions.len() == 1));
+    stop(vec![us]).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@
 //! Its streamer and its API are killed and stand still, its store has the faults of the first one's. The mirror is late, brings a
 //! stretch again, and stands still for up to half an hour, while both topics are compacted.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,7 @@ use tokio::time::{Instant, sleep};
 use crate::simulation::Draws;
 use crate::simulation::honest::Answer;
 use crate::simulation::instance::{Role, Slot};
+use crate::simulation::mutant::Mutant;
 use crate::simulation::profile::Profile;
 use crate::simulation::readers::{Question, Reader};
 use crate::simulation::world::World;
@@ -34,8 +36,11 @@ pub(crate) const COPIED: &str = "home.counts";
 /// How long the topics leave alone what was published, by what a reader relies on and what clocks may be off.
 const COMPACTED_AFTER: Duration = Duration::from_secs(900);
 
-/// How long the second Region may take to be as the first.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How much earlier or later than those of the first Region the processes of the second resume after a long time in which none ran.
+const AROUND: Duration = Duration::from_secs(60);
+
+/// How long the second Region may take to be as the first, with a recount of its own.
+const PATIENCE: Duration = Duration::from_secs(1_800);
 
 /// Which Region a world is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +72,7 @@ struct Life {
     home: Arc<World>,
     world: Arc<World>,
     profile: Profile,
+    copies: Copies,
     slots: Vec<Slot>,
     chance: Chance,
     copied: BTreeMap<u32, Offset>,
@@ -75,6 +81,8 @@ struct Life {
     still: Instant,
     /// When the topics are compacted next.
     compacted: Instant,
+    /// The end of the last long time in which no process of the first Region ran.
+    rested: Instant,
 }
 
 impl Abroad {
@@ -82,10 +90,16 @@ impl Abroad {
     ///
     /// # Errors
     /// Its tables cannot be created.
-    pub(crate) async fn start(home: &Arc<World>, profile: &Profile, chance: &Chance) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        home: &Arc<World>,
+        profile: &Profile,
+        mutant: Option<Mutant>,
+        chance: &Chance,
+    ) -> anyhow::Result<Self> {
         let world = World::beside(profile, home).await?;
-        let slots = [Role::Consumer, Role::Streamer, Role::Streamer, Role::Api].into_iter().zip([1, 2, 4, 1]);
-        let slots: Vec<Slot> = slots.map(|(role, nth)| Slot::new(role, nth)).collect();
+        let roles = [Role::Consumer, Role::Streamer, Role::Streamer, Role::Api, Role::Recounter];
+        let slots = roles.into_iter().zip([1, 2, 4, 1, 1]);
+        let slots: Vec<Slot> = slots.map(|(role, nth)| Slot::new(role, nth).named("abroad-")).collect();
         let (calm, door) = (Arc::new(AtomicBool::new(false)), slots[3].door.clone());
         let likes = |id: &CounterId| id.name == CounterName::LIKES;
         let counters: Vec<CounterId> = profile.counters().filter(likes).collect();
@@ -96,12 +110,14 @@ impl Abroad {
             world: Arc::clone(&world),
             // One process has both roles there.
             profile: Profile { apart: false, ..profile.clone() },
+            copies: Copies { mutant: mutant.filter(|mutant| mutant.is_of_regions()), partitions: profile.changes },
             slots,
             chance: chance.fork(),
             copied: BTreeMap::new(),
             calm: Arc::clone(&calm),
             still: Instant::now(),
             compacted: Instant::now(),
+            rested: Instant::now(),
         };
         home.host.worker(Stage::Intake, "abroad", move |_: Stop| life.go_on());
         Ok(Self { world, calm, door })
@@ -118,6 +134,8 @@ impl Abroad {
     /// It does not come to that, or something broke meanwhile.
     pub(crate) async fn equals(&self, home: &World, counters: impl Iterator<Item = CounterId>) -> anyhow::Result<()> {
         let own = home.calmly(home.counters(counters)).await?;
+        // Its own stream may have lost something, as in a day in which no process ran.
+        self.world.calmly(self.world.calm.recounts.enqueue_audit(self.world.clock.now())).await?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             sleep(Duration::from_secs(5)).await;
@@ -164,6 +182,7 @@ impl Life {
                 self.world.set_rules(&[]);
                 self.still = Instant::now();
             }
+            self.rest().await;
             self.tick(calm).await;
             if Instant::now() >= self.still {
                 self.mirror(calm).await;
@@ -178,17 +197,37 @@ impl Life {
         }
     }
 
+    /// While no process of the first Region runs for a quarter of an hour or a day, none of the second does, and the mirror stands
+    /// still. Otherwise all the requests of that time would be made, and nothing would happen.
+    async fn rest(&mut self) {
+        let over = self.home.pulse.rested();
+        if over == self.rested || over < Instant::now() + AROUND {
+            return;
+        }
+        self.rested = over;
+        let wakes = over - AROUND + self.chance.millis(0, 2_000 * AROUND.as_secs());
+        self.still = wakes;
+        for slot in &mut self.slots {
+            if slot.life.is_some() && self.chance.happens(50) {
+                slot.freeze((wakes, wakes));
+                continue;
+            }
+            slot.kill().await;
+            slot.due = Some(wakes);
+        }
+    }
+
     /// Processes start, end and stand still.
     async fn tick(&mut self, calm: bool) {
         let now = Instant::now();
         for slot in &mut self.slots {
             if let Some(end) = slot.ended() {
-                self.home.breaches.add(format!("{} abroad ended by itself: {end}", slot.name));
+                self.home.breaches.add(format!("{} ended by itself: {end}", slot.name));
             }
             slot.thaw(now);
             if slot.life.is_none() && (calm || slot.due.is_some_and(|due| due <= now)) {
                 let clock = self.world.clock.now();
-                slot.start(&self.world, &self.profile, None, &self.chance, clock);
+                slot.start(&self.world, &self.profile, self.copies.mutant, &self.chance, clock);
             }
         }
         if calm || !self.chance.happens(2) {
@@ -220,6 +259,7 @@ impl Life {
         }
         let reader = self.home.broker.reader("mirror", COUNTS);
         let Ok(logs) = reader.logs().await else { return };
+        let now = self.world.clock.now();
         for (partition, log) in logs {
             let at = self.copied.entry(partition.index).or_insert(log.start);
             if !calm && self.chance.happens(2) {
@@ -229,8 +269,9 @@ impl Life {
             let Ok(records) = reader.read(&partition, *at, log.end).await else { return };
             let most = if calm { usize::MAX } else { self.chance.place(60) };
             for record in records.iter().take(most) {
-                let (to, headers) = (Some(partition.index), &[][..]);
-                let copy = Outgoing { topic: COPIED, partition: to, key: record.key, value: record.value, headers };
+                let (index, value) = self.copies.of(partition.index, record.value.unwrap_or_default(), now);
+                let (key, value, headers) = (record.key, Some(&*value), &[][..]);
+                let copy = Outgoing { topic: COPIED, partition: Some(index), key, value, headers };
                 if self.world.broker.send(copy).await.is_err() {
                     return;
                 }
@@ -245,6 +286,35 @@ impl Life {
         let is_old = |value: &[u8]| said(value).is_some_and(|said| now.since(said) > COMPACTED_AFTER);
         self.home.broker.compact(COUNTS, is_old);
         self.world.broker.compact(COPIED, is_old);
+    }
+}
+
+/// How messages are copied: as they are, but for a mutant, which breaks a rule of what is published or of who reads it.
+struct Copies {
+    mutant: Option<Mutant>,
+    partitions: u32,
+}
+
+impl Copies {
+    /// The partition and the value of a message's copy.
+    fn of<'a>(&self, partition: u32, value: &'a [u8], now: UnixMillis) -> (u32, Cow<'a, [u8]>) {
+        let Some(mutant) = self.mutant else { return (partition, Cow::Borrowed(value)) };
+        let mut message: serde_json::Value = serde_json::from_slice(value).unwrap_or_default();
+        let (is_standing, mut to) = (message.get("at").is_some(), partition);
+        match mutant {
+            Mutant::ForeignStanding if is_standing => {
+                to = (partition + 1) % self.partitions;
+                message["partition"] = to.into();
+            }
+            Mutant::LateBelieved if is_standing => message["said"] = now.0.into(),
+            Mutant::LossUncarried => {
+                for name in ["gap", "loss", "open"] {
+                    message.as_object_mut().and_then(|fields| fields.remove(name));
+                }
+            }
+            _ => {}
+        }
+        (to, Cow::Owned(message.to_string().into_bytes()))
     }
 }
 

@@ -14,7 +14,7 @@ use tally_core::milestone::Ladder;
 use tally_service::parse_duration;
 use tokio::time::Instant;
 
-use crate::simulation::faults::{kinds, kinds_of_lists};
+use crate::simulation::faults::{kinds, kinds_of_lists, kinds_of_regions};
 use crate::simulation::mutant::Mutant;
 use crate::simulation::outcome::Outcome;
 use crate::simulation::schedule::{Order, run};
@@ -146,7 +146,7 @@ impl Simulate {
             }
             true
         })?;
-        tally.print()?;
+        tally.print(regions)?;
         let Some(first) = first else { return line("every law held") };
         pool::shrink(pool, order(first.seed), &first)?;
         bail!("{} schedules broke a law, seed {} first", tally.broken, first.seed)
@@ -255,7 +255,7 @@ impl Tally {
         }
     }
 
-    fn print(&self) -> anyhow::Result<()> {
+    fn print(&self, regions: u8) -> anyhow::Result<()> {
         let Self { schedules, broken, all } = self;
         let Outcome { events, verdicts, milestones, rows, answers, exact, lists, lists_exact, lists_bounded, .. } = all;
         let hours = all.virtual_ms / 3_600_000;
@@ -267,7 +267,9 @@ impl Tally {
         }
         all.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
         let of_lists = kinds_of_lists().filter(|_| *lists > 0);
-        let missing: Vec<String> = kinds().chain(of_lists).filter(|kind| !all.faults.contains_key(kind)).collect();
+        let of_regions = kinds_of_regions().filter(|_| regions > 1);
+        let missing: Vec<String> =
+            kinds().chain(of_lists).chain(of_regions).filter(|kind| !all.faults.contains_key(kind)).collect();
         if missing.is_empty() {
             line("every kind of fault occurred")
         } else {

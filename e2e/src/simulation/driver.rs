@@ -249,6 +249,7 @@ impl Driver {
 
     async fn pause(&mut self) -> anyhow::Result<bool> {
         let thaw = Instant::now() + Duration::from_secs(16 * 60);
+        self.world.pulse.rest(thaw);
         self.slots.iter_mut().for_each(|slot| slot.freeze((thaw, thaw)));
         tokio::time::sleep_until(thaw).await;
         self.keep().await?;

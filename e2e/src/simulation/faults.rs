@@ -126,6 +126,13 @@ pub fn kinds_of_lists() -> impl Iterator<Item = String> {
     LISTED.into_iter().map(Action::name)
 }
 
+/// The additional kinds of faults if there are two Regions.
+pub fn kinds_of_regions() -> impl Iterator<Item = String> {
+    ["crash_abroad", "freeze_abroad", "mirror_stood_still", "mirrored_again", "transaction_unknown"]
+        .map(str::to_owned)
+        .into_iter()
+}
+
 /// Counts by kind of fault. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Coverage(Arc<Mutex<BTreeMap<String, u64>>>);

@@ -95,6 +95,11 @@ impl Slot {
         Self { role, name, life: None, due, door, nth, lives: 0 }
     }
 
+    /// The same with a longer name.
+    pub(crate) fn named(self, prefix: &str) -> Self {
+        Self { name: format!("{prefix}{}", self.name), ..self }
+    }
+
     /// The role of a streamer.
     pub(crate) fn part(&self, profile: &Profile) -> streamer::Role {
         match self.nth % 2 {

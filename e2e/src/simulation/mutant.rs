@@ -1,5 +1,5 @@
 //! The rules that the models found necessary and that the simulation can break: seven about rows, twenty-one about counts and
-//! the claims of answers, three about milestones, and nine about what is trending.
+//! the claims of answers, four about Regions, three about milestones, and nine about what is trending.
 
 use clap::ValueEnum;
 
@@ -63,6 +63,14 @@ pub enum Mutant {
     LocalClock,
     /// The time by which every acknowledged event is a row is paired with an older standing.
     SafeUnpaired,
+    /// Another Region's entry replaces a later one.
+    EarlierEntry,
+    /// A standing of another Region counts for another partition than its own.
+    ForeignStanding,
+    /// A Region publishes its counts without its losses.
+    LossUncarried,
+    /// A reader that was far behind another Region believes the standings that it finds.
+    LateBelieved,
     /// A milestone is recorded only after the reply to the update that reached it.
     #[value(name = "late")]
     LateRecord,
@@ -140,8 +148,14 @@ impl Mutant {
                 | Self::NoTakeOverLink
                 | Self::LossesByNumber
                 | Self::SettledBySending
+                | Self::LossUncarried
                 | Self::LossForgotten
         )
+    }
+
+    /// Whether it shows where there are two Regions.
+    pub(crate) fn is_of_regions(self) -> bool {
+        matches!(self, Self::EarlierEntry | Self::ForeignStanding | Self::LossUncarried | Self::LateBelieved)
     }
 
     /// Whether it breaks the recording of milestones.

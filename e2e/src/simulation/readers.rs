@@ -157,26 +157,49 @@ const LIVELY: Duration = Duration::from_secs(12);
 /// The longest pause after that.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// The time of the last event by which numbers may change. Clones share it.
+/// The time of the last event by which numbers may change, and how long nothing at all happens. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Pulse(Arc<(Instant, AtomicU64)>);
+pub(crate) struct Pulse(Arc<Beats>);
+
+#[derive(Debug)]
+struct Beats {
+    origin: Instant,
+    /// In milliseconds after the origin.
+    last: AtomicU64,
+    over: AtomicU64,
+}
 
 impl Pulse {
     /// Something happens now.
     pub(crate) fn new() -> Self {
-        Self(Arc::new((Instant::now(), AtomicU64::new(0))))
+        Self(Arc::new(Beats { origin: Instant::now(), last: AtomicU64::new(0), over: AtomicU64::new(0) }))
     }
 
     /// Something happens again.
     pub(crate) fn beat(&self) {
-        let (origin, last) = &*self.0;
-        last.store(u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.0.last.store(self.0.millis(Instant::now()), Ordering::Relaxed);
     }
 
     /// Whether something has happened lately.
     pub(crate) fn is_lively(&self) -> bool {
-        let (origin, last) = &*self.0;
-        origin.elapsed() < Duration::from_millis(last.load(Ordering::Relaxed)) + LIVELY
+        let last = Duration::from_millis(self.0.last.load(Ordering::Relaxed));
+        self.0.origin.elapsed() < last + LIVELY
+    }
+
+    /// No process of the pipeline runs until `over`.
+    pub(crate) fn rest(&self, over: Instant) {
+        self.0.over.store(self.0.millis(over), Ordering::Relaxed);
+    }
+
+    /// When the last time ends or ended for which no process ran.
+    pub(crate) fn rested(&self) -> Instant {
+        self.0.origin + Duration::from_millis(self.0.over.load(Ordering::Relaxed))
+    }
+}
+
+impl Beats {
+    fn millis(&self, at: Instant) -> u64 {
+        u64::try_from((at - self.origin).as_millis()).unwrap_or(u64::MAX)
     }
 }
 

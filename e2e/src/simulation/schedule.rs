@@ -182,11 +182,13 @@ fn count_rows(world: &World, fold: &Fold) {
 
 /// The world of a schedule, and the second Region where it has one.
 async fn worlds(order: &Order, profile: &Profile) -> anyhow::Result<(Arc<World>, Option<Abroad>)> {
-    if order.regions < 2 {
+    if order.regions < 2 && !order.mutant.is_some_and(Mutant::is_of_regions) {
         return Ok((World::new(profile, None).await?, None));
     }
     let world = World::new(profile, Some(Place::Home)).await?;
-    let abroad = Abroad::start(&world, profile, &Chance::seeded(order.seed ^ ABROAD)).await?;
+    let abroad =
+        Abroad::start(&world, profile, order.mutant.filter(|_| !order.spared), &Chance::seeded(order.seed ^ ABROAD))
+            .await?;
     Ok((world, Some(abroad)))
 }
 

@@ -105,9 +105,9 @@ impl World {
     /// A second Region, whose answers are those of `home`.
     pub(crate) async fn beside(profile: &Profile, home: &Self) -> anyhow::Result<Arc<Self>> {
         let (breaches, honesty, pulse) = (home.breaches.clone(), home.honesty.clone(), home.pulse.clone());
-        let clock = home.clock;
+        let (clock, coverage, trace) = (home.clock, home.coverage.clone(), home.trace.clone());
         let own = Self::empty(profile, Some(Place::Abroad)).await?;
-        Ok(Arc::new(Self { breaches, honesty, pulse, clock, ..own }))
+        Ok(Arc::new(Self { breaches, honesty, pulse, clock, coverage, trace, ..own }))
     }
 
     async fn empty(profile: &Profile, place: Option<Place>) -> anyhow::Result<Self> {

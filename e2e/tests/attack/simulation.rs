@@ -25,6 +25,7 @@ fn order(line: &'static str) -> Option<(&'static str, Order)> {
         "restless" => Order { restless: true, ..plain },
         "trends" => Order { trends: true, ..plain },
         "milestones" => Order { milestones: Some(LADDER.parse().ok()?), ..plain },
+        "regions" => Order { regions: 2, ..plain },
         mutant => Order { mutant: Some(Mutant::from_str(mutant, false).ok()?), ..plain },
     };
     Some((form, order))

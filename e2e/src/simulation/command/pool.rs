@@ -132,9 +132,10 @@ pub(super) fn shrink(pool: &Pool, mut order: Order, first: &Outcome) -> anyhow::
     let outcome = pool.one(&Order { lines: true, ..order.clone() })?;
     let left: Vec<&String> = last.faults.keys().collect();
     line(&format!(
-        "smallest: schedule --seed {} --events {} --without {}",
+        "smallest: schedule --seed {} --events {} --regions {} --without {}",
         order.seed,
         order.events,
+        order.regions.max(1),
         order.without.join(",")
     ))?;
     line(&format!("faults left: {left:?}"))?;

@@ -143,6 +143,7 @@ impl Driver {
     /// Stops all processes for this long. Some APIs and consumers are only frozen and resume first.
     pub(super) async fn sleep_through(&mut self, span: Duration) -> anyhow::Result<bool> {
         let over = Instant::now() + span;
+        self.world.pulse.rest(over);
         for slot in &mut self.slots {
             let stands = match slot.role {
                 Role::Api => self.chance.happens(70),

@@ -71,7 +71,8 @@ impl Apps<'_> {
 
     pub(super) fn streamer(&self) -> streamer::App {
         let rules = streamer::Rules {
-            poll_idle: Duration::from_millis(500),
+            // Nothing happens in the table of a Region without users.
+            poll_idle: Duration::from_millis(if self.process.world.place == Some(Place::Abroad) { 2_000 } else { 500 }),
             discover: Duration::from_secs(5),
             lease: self.profile.leases.then_some(Duration::from_secs(6)),
             milestones: self.profile.milestones,

@@ -32,6 +32,7 @@ impl Profile {
             | Mutant::NoGap
             | Mutant::LossesByNumber => self.target_losses(mutant),
             Mutant::LateRecord | Mutant::NoVersion | Mutant::Overwrite => self.target_milestones(mutant),
+            of_regions if of_regions.is_of_regions() => self.target_regions(of_regions),
             of_recount if of_recount.is_of_recount() => self.target_recount(of_recount),
             of_lists => self.target_lists(of_lists),
         }
@@ -144,6 +145,25 @@ impl Profile {
             self.steps = self.steps.max(120);
         }
         self.ebb = !self.apart;
+    }
+
+    /// Creates them for a mutant of what another Region publishes or reads.
+    fn target_regions(&mut self, mutant: Mutant) {
+        self.actions = vec![(Action::Nothing, 60), (Action::Crash, 1)];
+        self.rules.truncate(1);
+        (self.engine.stream_delay, self.engine.stream_reorder) = (Duration::ZERO, Duration::ZERO);
+        (self.apis, self.readers, self.reader_pace, self.recounters) = (1, 1, 100, 1);
+        (self.crowd.posts, self.pace, self.steps) = (2, 600, 200);
+        match mutant {
+            Mutant::ForeignStanding => self.changes = 3,
+            Mutant::LossUncarried => {
+                self.ebb = true;
+                self.actions.push((Action::TrimUnread, 3));
+            }
+            // Entries are old enough to be forgotten before all is over.
+            Mutant::LateBelieved => self.pace = 60_000,
+            _ => {}
+        }
     }
 
     /// Creates them for a mutant of recounts: row keys are queued all the time.
