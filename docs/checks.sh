@@ -152,7 +152,7 @@ truth, homes, log = {}, {}, []
 for partition, shard in itertools.product(range(3), range(3)):
     entries = []
     for nth in range(400):
-        # A second on the edge of the window would be in it or not by when the query is run.
+        # A second on the edge of the window is in it or not, as the clock of the query says.
         second = now - draw.choice([60, 3600, 20 * 3600, 25 * 3600])
         subject, user = f"p{partition}-{draw.randrange(12)}", draw.randrange(30)
         before, after = homes.get((subject, user)), draw.choice([None, ("us",), ("de",), (None,)])

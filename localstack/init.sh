@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates what the containers need, and leaves alone what is there: the tables of the production template, or the topics.
+# Creates what the containers need, and leaves alone what exists: the tables of the production template, or the topics.
 #
 #   localstack/init.sh tables TEMPLATE   takes the standard AWS variables, and TABLE_PREFIX
 #   localstack/init.sh topics            takes BROKERS, PARTITIONS and KAFKA_TOPICS, the command that comes with Kafka

@@ -124,7 +124,7 @@ fn embedded() -> anyhow::Result<(SocketAddr, kafka::Embedded)> {
 }
 
 impl Engines {
-    /// Starts them, but for a Kafka that is there; what serves them are tasks of `host`.
+    /// Starts them, except a Kafka that runs already. Tasks of `host` serve them.
     pub(crate) async fn start(
         host: &Host,
         broker: Option<SocketAddr>,

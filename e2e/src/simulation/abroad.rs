@@ -289,7 +289,7 @@ impl Life {
     }
 }
 
-/// How messages are copied: as they are, but for a mutant, which breaks a rule of what is published or of who reads it.
+/// How the mirror copies messages: unchanged, unless a mutant breaks a rule of the publisher or of the reader.
 struct Copies {
     mutant: Option<Mutant>,
     partitions: u32,

@@ -9,7 +9,7 @@
 //! of its event, so a like from before t that is a row by now must be included. This is judged only if the stream is not later
 //! than the margin and no clock is ahead: otherwise the standing may be ahead of the count.
 //!
-//! The law is as strict as it can be. It makes five allowances, each only as far as the schedule requires:
+//! The law is as strict as it can be. It makes five allowances, and none that the schedule does not require:
 //! - A change made at t itself may or may not be included.
 //! - The stream may show a change late, or after a later one, by the delay and reordering drawn for it. Claims stay two seconds
 //!   behind the clock for this reason, so these two seconds are not allowed for.
