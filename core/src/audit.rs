@@ -1,4 +1,4 @@
-//! A run of the recount as it is kept: what it was asked to do, what it found and did, and what that cost.
+//! A run of the recount as it is stored: what was asked, what it found and corrected, and what that cost.
 
 mod record;
 mod summary;
