@@ -3,10 +3,10 @@
 //!
 //! 1. **Gather.** Each page of a stream shard becomes entries, each in the partition of its subject.
 //! 2. **Cut.** A partition whose last message was acknowledged gets the next one. It has a section for each stream
-//!   shard with entries, once the first entry has waited for the linger or there are enough. Once a second it has a
-//!   section for every stream shard, which states up to which position and time each is fed.
+//!    shard with entries, once the first entry has waited for the linger or there are enough. Once a second it has a
+//!    section for every stream shard, which states up to which position and time each is fed.
 //! 3. **Send.** One message of a partition is under way at a time, and is sent again until it is acknowledged. So the
-//!   back-link of each section was acknowledged in its partition before the section was sent.
+//!    back-link of each section was acknowledged in its partition before the section was sent.
 //! 4. **Store.** How far a stream shard is fed is stored as far as every partition has acknowledged it.
 //!
 //! Announcements and closings go to every partition, behind what was gathered before. Any number of processes may
