@@ -145,10 +145,7 @@ pub struct Definitions(Arc<[Definition]>);
 pub enum BadDefinitions {
     /// An entry is malformed.
     #[error("counter {name:?}: {why}")]
-    Entry {
-        name: String,
-        why: BadEntry,
-    },
+    Entry { name: String, why: BadEntry },
     /// Two entries have the same name. Not even a set and a sum may share one.
     #[error("counter {0:?} is defined twice")]
     NamedTwice(String),

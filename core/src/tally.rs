@@ -67,10 +67,7 @@ pub enum RecordKind {
     },
     /// The change of a row that cannot be counted: its weight before or after is no integer in the allowed range, or a
     /// row that counted has expired, which no event removed. The counter is in doubt until a recount.
-    Unreadable {
-        key: RowKey,
-        member: MemberKey,
-    },
+    Unreadable { key: RowKey, member: MemberKey },
     /// A recount put its marker beside the rows of a key.
     Marker {
         key: RowKey,

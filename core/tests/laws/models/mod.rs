@@ -1,6 +1,7 @@
-//! Small worlds around the production state machines and decisions, which are explored exhaustively.
+//! Models: small worlds around the production state machines and decisions, which the tests explore exhaustively.
 //!
-//! Each world follows every rule of the design. Each of its mutants breaks one rule, and the exploration has to notice it.
+//! Each world follows every rule of the design, and its laws have to hold. Each mutant of a world breaks one rule, and
+//! the exploration has to notice it.
 
 mod cached;
 mod cells;

@@ -1,4 +1,4 @@
-//! A consumer of the partition.
+//! A consumer of the partition in the model of a sum.
 
 use tally_core::register::{Adding, Cell, Progress, Step as Ask};
 use tally_core::topic::Offset;

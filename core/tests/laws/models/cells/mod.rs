@@ -1,4 +1,4 @@
-//! A sum: the cell of one Kafka partition and one counter.
+//! A model of a sum: the cell of one Kafka partition and one counter.
 //!
 //! There are two consumers: one owns the partition and commits, and the other one is a zombie that goes on. A consumer that
 //! crashes begins again at the committed offset, and the group may be reset to its first offset. An update that was sent may

@@ -1,4 +1,4 @@
-//! The log, and what its readers make of it.
+//! The log of the model, and what its readers accept of it.
 
 use tally_core::changes::{
     Body, Correction, Effect, Entry, Filter, Item, LossNumber, Lost, Message, Nonce, Place, Section,
@@ -30,7 +30,7 @@ pub(super) struct Reader {
     pub(super) filter: Number,
 }
 
-/// What a reader makes of one message.
+/// What a reader sees in one message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     pub(super) filter: Number,

@@ -1,4 +1,4 @@
-//! Counts as a fold of the log `changes`: two relays copy a stream into one partition of the log, two folds add it up, and
+//! A model of counting: two relays copy a stream into one partition of the log `changes`, two folds add it up, and
 //! recounts correct the counter. One of each pair may be a zombie.
 //!
 //! There are one row key with two members, one counter and one stream shard. The log contains real messages, every reader runs

@@ -1,4 +1,4 @@
-//! All rules together hold the laws, and leaving out any one of them breaks a law.
+//! Tests of the model of counting: with all rules the laws hold, and without any one of them a law breaks.
 
 use super::{Budget, Counts, Edit, FALSE_HOLE, LIE, Rule, STRAY, WORSE, WRONG};
 use crate::explore::{bounds, breaks, holds};

@@ -48,8 +48,8 @@ impl World {
         }
     }
 
-    /// The consumer stores by when every acknowledged event is a row: the tick of the first one that is not. What is stored in
-    /// a tick counts from the next one on.
+    /// The consumer stores the time by which every acknowledged event is a row: the tick of the first one that is not.
+    /// What is stored in a tick counts from the next one on.
     fn keep(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let first = |shard: usize| state.acknowledged[shard].get(state.written[shard].len()).copied();
         let safe_at = first(0).into_iter().chain(first(1)).fold(state.tick, u8::min);

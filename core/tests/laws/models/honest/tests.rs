@@ -1,4 +1,4 @@
-//! Numbers that are called exact are exact, and leaving out any rule breaks that.
+//! Tests of the model of answers: numbers that are called exact are exact, and leaving out any rule breaks that.
 
 use super::{LIE, OLD, Rule, World};
 use crate::explore::{bounds, breaks, holds};

@@ -1,4 +1,5 @@
-//! A log that loses its end and grows again: other messages are where folds have read, stated and written.
+//! A model of a log that loses its end and grows again: it then has other messages where folds have read, stated and
+//! written.
 //!
 //! There are one stream shard, one relay that may fall back to the stored position, two folds of which one may be a zombie,
 //! and one counter. Every record adds one. The log contains real messages; the folds run the production partition and counter.

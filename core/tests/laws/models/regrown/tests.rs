@@ -1,4 +1,5 @@
-//! All rules together hold the laws, and leaving out any one of them breaks a law.
+//! Tests of the model of a log that grows again: with all rules the laws hold, and without any one of them a law
+//! breaks.
 
 use super::{Budget, LIE, Regrown, Rule, Step, WRONG};
 use crate::explore::{bounds, breaks, holds};

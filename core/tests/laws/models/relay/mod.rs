@@ -1,6 +1,6 @@
-//! The relay of one stream shard into two partitions of the log `changes`. Two processes relay it without a lease, crash, and
-//! send messages that are given up and arrive late; the log may lose an acknowledged message; records may be trimmed before
-//! they are read. In some worlds the stream shard ends and has a child.
+//! A model of the relay: two processes copy one stream shard into two partitions of the log `changes` without a lease.
+//! They crash, and send messages that are given up and arrive late. The log may lose an acknowledged message, and
+//! records may be trimmed before they are read. In some worlds the stream shard ends and has a child.
 //!
 //! Each process runs the production state machine, the log contains the bytes that it wrote, and a reader of each partition
 //! runs the production filter. The log as it is read equals the stream: each record is accepted once and in order, or the

@@ -1,4 +1,4 @@
-//! A consumer of the partition.
+//! A consumer of the partition in the model of rows.
 
 use tally_core::register::{Answer, Progress, Settled};
 use tally_core::topic::Offset;
@@ -129,7 +129,7 @@ impl Rows {
         let offset = Offset(event.into());
         let consumer = &mut state.consumers[i];
         consumer.under_way &= !(1 << event);
-        // The mutant takes a refusal for the end of the whole row.
+        // The mutant takes a refusal as the end of the whole row.
         let ends = answer == Answer::Refused && !self.obeys(Rule::RefusedReplaced);
         let told = if ends { Answer::Stored } else { answer };
         let settled = self.with(consumer, |progress| progress.settle(offset, told));

@@ -1,4 +1,4 @@
-//! Rows as registers: a write contains the version of its event, so at-least-once delivery suffices.
+//! A model of rows: a write carries the version of its event, so at-least-once delivery suffices.
 //!
 //! There is one Kafka partition with the events of one or two members, and two consumers: one owns the partition and commits,
 //! and the other one is a zombie that goes on. Each runs the production [`Progress`], with any number of requests under way. A
