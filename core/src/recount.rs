@@ -16,7 +16,7 @@ use crate::weight::Weight;
 
 /// A smaller correction is never large.
 const LARGE: u64 = 1000;
-/// A correction is large if it is at least this part of the count or of the rows.
+/// A large correction is at least this fraction (one tenth) of the count or of the rows, whichever is greater.
 const LARGE_PART: u64 = 10;
 
 /// The rows of one key as a recount has read them, and the tail's entries of the key.

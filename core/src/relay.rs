@@ -7,7 +7,7 @@
 //!    section for every stream shard, which states up to which position and time each is fed.
 //! 3. **Send.** One message of a partition is under way at a time, and is sent again until it is acknowledged. So the
 //!    back-link of each section was acknowledged in its partition before the section was sent.
-//! 4. **Store.** How far a stream shard is fed is stored as far as every partition has acknowledged it.
+//! 4. **Store.** The caller stores how far every partition has acknowledged a stream shard: up to there it is *fed*.
 //!
 //! Announcements and closings go to every partition, behind what was gathered before. Any number of processes may
 //! relay one stream shard: a section is a complete interval of it, whoever sends it, so readers accept each entry
@@ -88,11 +88,11 @@ pub enum Input {
         /// When the page was asked for, by the table's clock.
         read: UnixMillis,
     },
-    /// Everything that was written to the stream shard before this time was passed.
+    /// The caller has passed everything that was written to the stream shard before this time.
     UpTo(StreamShard, UnixMillis),
     /// The stream shard has ended, and these continue it.
     End(StreamShard, Vec<StreamShard>),
-    /// Another process has the stream shard: no more of it is passed.
+    /// Another process has the stream shard: the caller passes no more of it.
     Leave(StreamShard),
     /// Append this message to every partition, behind everything that was passed before.
     Announce(Announcement, Body),
@@ -148,9 +148,9 @@ pub struct Relay {
 /// A stream shard that this process relays.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Feed {
-    /// Everything up to here was passed.
+    /// The caller has passed everything up to here.
     taken: Option<Sequence>,
-    /// Everything that was written before this time was passed, too.
+    /// The caller has also passed everything that was written before this time.
     time: UnixMillis,
     /// How far it is stored as fed.
     stored: Fed,
@@ -229,7 +229,7 @@ impl Relay {
         self.feeds.keys().map(|shard| (shard, self.fed(shard)))
     }
 
-    /// Returns whether everything that was passed is acknowledged.
+    /// Returns whether everything that the caller passed is acknowledged.
     pub fn is_idle(&self) -> bool {
         self.lines.iter().all(Line::is_idle)
     }

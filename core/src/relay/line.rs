@@ -37,7 +37,7 @@ pub(super) struct Line {
     /// The entries that are in no message yet.
     gathered: BTreeMap<StreamShard, Vec<Gathered>>,
     bytes: usize,
-    /// When the first of them was gathered.
+    /// Since when the first of them has been waiting.
     since: Option<Duration>,
     /// The messages that wait behind them.
     said: VecDeque<Saying>,

@@ -1,3 +1,5 @@
+//! Tests of how workers share stream shards: rounds in which all of them plan and then act.
+
 use std::collections::BTreeSet;
 
 use super::*;
