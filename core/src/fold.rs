@@ -115,8 +115,8 @@ impl Counter {
         self.parts.values().map(|part| i128::from(*part)).sum::<i128>() == i128::from(self.likes)
     }
 
-    /// Marks a shard of which something is not counted. Raises `corrections`, as a correction that was computed before
-    /// would end the doubt.
+    /// Marks a shard that lacks an entry as doubtful. Raises `corrections`, so that a correction that was computed
+    /// before cannot end the doubt.
     fn doubt(&mut self, shard: Shard) {
         self.doubt.insert(shard);
         self.corrections += 1;

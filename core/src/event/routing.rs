@@ -6,7 +6,7 @@ pub fn partition_of(key: &[u8], partitions: u32) -> u32 {
     (murmur2(key) & 0x7fff_ffff) % partitions.max(1)
 }
 
-/// MurmurHash2, 32 bit, with the seed of Kafka's Java client.
+/// Returns the 32-bit MurmurHash2 of `key`, with the seed of Kafka's Java client.
 fn murmur2(key: &[u8]) -> u32 {
     const SEED: u32 = 0x9747_b28c;
     const M: u32 = 0x5bd1_e995;

@@ -58,7 +58,7 @@ fn half(tombstones: Duration) -> Duration {
 }
 
 impl Kept {
-    /// Returns what is known of a partition of `topic` that begins at `safe` and of which nothing was stored.
+    /// Returns the first `Kept` of a partition of `topic` that begins at `safe`.
     pub fn first(topic: &Topic, safe: Offset) -> Self {
         Self {
             topic: topic.id.clone(),

@@ -37,7 +37,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns the first statement for a row of which nothing is known.
+    /// Returns the first statement for a row whose state is unknown.
     pub fn first(write: Arc<Write>) -> Self {
         Self { write, stands: None }
     }

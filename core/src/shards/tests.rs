@@ -28,7 +28,7 @@ impl Table {
         plan(me, &offers)
     }
 
-    /// One round: all workers plan at the same moment, then act one after the other, each round in another order.
+    /// Runs one round: all workers plan at the same moment, then act one after the other, each round in another order.
     fn round(&mut self, workers: &[Worker], gone: &BTreeSet<Worker>) {
         let mut plans: Vec<_> = workers.iter().map(|me| (me, self.shards.clone(), self.plan(me, gone))).collect();
         self.rounds += 1;

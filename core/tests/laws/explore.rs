@@ -194,8 +194,8 @@ impl<M: Model> Walk<M> {
         text
     }
 
-    /// Prints the result of the walk under the name of the test. It writes to standard output directly, since the output of
-    /// the macros is captured in tests that pass.
+    /// Prints the result of the walk under the name of the test. It writes to standard output directly, since the
+    /// output of the macros is captured in tests that pass.
     fn report(&self, outcome: &str) {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         static STATES: AtomicU64 = AtomicU64::new(0);

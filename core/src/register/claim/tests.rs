@@ -16,7 +16,7 @@ fn topic() -> Topic {
     Topic::first(id("one"), vec![Offset(10), Offset(20)])
 }
 
-/// What is stored of a partition that had come to 100 half a day ago and has come to 200 now.
+/// Returns what is stored of a partition that had sent up to 100 half a day ago and is at 200 now.
 fn kept() -> Kept {
     let past = Past([(UnixMillis(NOW.0 - 13 * HOUR), Offset(100)), (UnixMillis(NOW.0 - HOUR), Offset(190))].into());
     let (safe_at, at) = (Some(UnixMillis(NOW.0 - 2_000)), UnixMillis(NOW.0 - 1_000));
