@@ -2,7 +2,7 @@
 //!
 //! An event's action selects the definition of its counter, and the definition names the fields that the event needs.
 //! The decoder never panics and never guesses: it rejects what it does not accept, for a reason from a closed list.
-//! The module also [encodes](encode) events and [finds](partition_of) the partition of a key.
+//! The module also [encodes](encode()) events and [finds](partition_of) the partition of a key.
 
 mod decode;
 mod encode;
