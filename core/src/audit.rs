@@ -1,4 +1,5 @@
-//! A run of the recount as it is stored: what was asked, what it found and corrected, and what that cost.
+//! Runs of the recount: the record of a run, which `tally-batch-recount` stores and `tally` shows, has a summary of
+//! what was found, corrected and spent.
 
 mod record;
 mod summary;

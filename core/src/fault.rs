@@ -1,4 +1,4 @@
-//! Faults of a dependency (DynamoDB, Kafka, Redis), classed by what to do next.
+//! The faults that every port (DynamoDB, Kafka, Redis) returns, classed by what the caller does next.
 
 use thiserror::Error;
 

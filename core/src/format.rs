@@ -1,5 +1,5 @@
-//! The format in which a deployment's data are stored, as its configuration names it. A build that does not know the
-//! format must not touch the data.
+//! The format in which a deployment's data are stored. Its configuration names the format, and each process checks it
+//! at start: a build that does not know the format must not touch the data.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! The stream shards as DynamoDB lists them, and whether a stream has had every change of its table from the first row
-//! on.
+//! What DynamoDB lists of a stream, its stream shards. The relay decides here whether a new stream has had every
+//! change of its table.
 
 use std::time::Duration;
 

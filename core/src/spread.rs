@@ -1,5 +1,6 @@
-//! Chooses the partition that a producer sends an event of a sum to. A sum has one row (a cell) for each partition, so
-//! a busy counter that is spread over several partitions has several rows, which are written side by side.
+//! Chooses the partition to which the API and the local load send an event of a sum. A sum has one row (a cell) for
+//! each partition, so a busy counter that is spread over several partitions has several rows, which are written side
+//! by side.
 //!
 //! Only producers choose. A consumer adds an event to the cell of the partition where it found it, so a replay does
 //! not depend on any choice made here.

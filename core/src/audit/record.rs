@@ -1,4 +1,4 @@
-//! The record of a run of the recount, and its stored form.
+//! The record of a run of the recount: what was asked, when it ran, its summary, and how these are stored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! One partition of the cache, and what each call does to it. The scripts in Redis do the same.
+//! One partition of the cache, and what each call does to it. The scripts in Redis do the same; the models and the
+//! cache in memory use this one.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What every reader keeps of a partition of the log of changes: which entries it has accepted, which losses are open,
-//! and up to which time all changes are in.
+//! The filter, which every reader keeps of a partition of the log of changes: which entries it has accepted, which
+//! losses are open, and up to which time all changes are in ([`Standing`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

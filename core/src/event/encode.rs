@@ -1,4 +1,4 @@
-//! Encodes an event for sending, by the definition of its counter.
+//! Encodes an event for the API and the tools that send events, by the definition of its counter.
 
 use serde::ser::{SerializeMap as _, Serializer as _};
 

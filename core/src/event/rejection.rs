@@ -1,5 +1,4 @@
-//! Why a record is no event, or is not applied: the closed list of reasons that dead letters, metrics and `dlq list`
-//! use.
+//! The closed list of reasons why a record is not applied. Dead letters, metrics and `tally dlq list` use their names.
 
 use std::fmt;
 

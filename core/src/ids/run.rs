@@ -1,4 +1,4 @@
-//! The id of a run of the recount: 128 bits, stored as 32 lower-case hexadecimal digits.
+//! The id of a run of the recount: its time and a random number, stored as 32 lower-case hexadecimal digits.
 
 use std::fmt;
 use std::str::FromStr;

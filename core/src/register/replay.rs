@@ -1,4 +1,4 @@
-//! A replay and the text of its loss, which is open while a consumer reads old events again.
+//! A replay: a consumer reads old events again. Meanwhile a loss is open, whose text is written and read here.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! The `safe_at` times that a partition's claim has stored, one after the other. Every record that Kafka had
-//! acknowledged by `safe_at` is finished; the API's `as_of` comes from these times.
+//! The `safe_at` times that the consumer has stored under a partition's claim, one after the other. Every record that
+//! Kafka had acknowledged by `safe_at` is finished; the API's `as_of` comes from these times.
 
 use std::collections::VecDeque;
 

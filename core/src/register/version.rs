@@ -1,4 +1,4 @@
-//! The versions of rows.
+//! The version that a row carries: a write with a version that is not greater is refused.
 
 use std::fmt;
 use std::num::ParseIntError;

@@ -1,4 +1,5 @@
 //! A line: what a relay has gathered for one partition of the log, and its one message under way.
+//! [`Relay`](super::Relay) has a line for each partition.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
