@@ -1,4 +1,5 @@
-//! A run of the recount as it is kept: what it was asked to do, what it found and did, and what that cost.
+//! Runs of the recount: the record of a run, which `tally-batch-recount` stores and `tally` shows, has a summary of
+//! what was found, corrected and spent.
 
 mod record;
 mod summary;

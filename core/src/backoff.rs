@@ -1,11 +1,11 @@
-//! How long to wait before trying again: exponential, capped, with full jitter that the caller draws.
+//! How long to wait before trying again: exponential, capped, with full jitter. The caller draws the random number.
 
 use std::time::Duration;
 
 /// A schedule of waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The longest first wait.
+    /// The longest wait before the first repeat.
     pub base: Duration,
     /// The longest wait of all.
     pub cap: Duration,
@@ -15,13 +15,13 @@ impl Backoff {
     /// For a store: from 25 ms to 5 s.
     pub const STORE: Self = Self { base: Duration::from_millis(25), cap: Duration::from_secs(5) };
 
-    /// The wait before try `attempt` (0 is the first repeat): `jitter`, drawn from 0 to 1, of the ceiling,
-    /// so that callers refused together do not come back together.
+    /// Returns the wait before try `attempt` (0 is the first repeat): the share `jitter`, drawn from 0 to 1, of the
+    /// ceiling. So callers that were refused together do not come back together.
     pub fn wait(&self, attempt: u32, jitter: f64) -> Duration {
         self.ceiling(attempt).mul_f64(jitter.clamp(0.0, 1.0))
     }
 
-    /// The longest wait before try `attempt`.
+    /// Returns the longest wait before try `attempt`.
     pub fn ceiling(&self, attempt: u32) -> Duration {
         self.base.saturating_mul(2u32.saturating_pow(attempt)).min(self.cap)
     }

@@ -1,19 +1,20 @@
-//! The cache of counts: the values of one partition of the log `changes`, and the standing of that partition beside them.
+//! The cache of counts in Redis: for one partition of the log of changes, values of its counters and its standing,
+//! which says up to which place every change is counted.
 //!
-//! A reader gets both at one moment, so a value is judged by a standing that is as old as itself. The law: **a value contains
-//! every change before the place of the standing that it is read with.** The cache may forget anything at any time, its last
-//! writes included. Three rules keep the law all the same:
+//! A reader gets both at one moment. The law: **a value contains every change before the place of the standing that it
+//! is read with.** The cache may forget anything at any time, even its last writes. Three rules keep the law all the
+//! same:
 //!
-//! - A fold **takes a partition over** under a number that it draws. A value carries the number that it was written under, and
-//!   counts only beside a standing of the same number. So a take-over makes the cache of its partition empty. Numbers are drawn
-//!   at random and compared for equality: one that counts up would come twice once the greatest was forgotten.
-//! - Each [write](TakeOver::stamp) of the fold compares and raises a **sequence number** beside the standing. If it is older
-//!   than the fold's last answered one, the cache forgot a write; if the number is another one, another fold took over. Then
-//!   nothing is written, and the fold takes over again.
-//! - A reader that misses a value takes a **fill token** first and reads the table then. A write of the fold about that counter
-//!   takes the token's place, so the fill that comes too late is refused.
+//! - A fold **takes a partition over** under a random number. A value carries the number that it was written under,
+//!   and counts only beside a standing of the same number. So a take-over empties the cache of its partition. Numbers
+//!   are only compared for equality: a number that counts up would come twice if the cache forgot the greatest.
+//! - Each [write](TakeOver::stamp) of the fold compares and raises a **sequence number** beside the standing. If this
+//!   is older than the fold's last answered write, the cache forgot a write; if the take-over's number is another one,
+//!   another fold took over. Then nothing is written, and the fold takes over again.
+//! - A reader that misses a value first takes a **fill token** and then reads the table. A fold's write about that
+//!   counter replaces the token, so a fill that comes too late is refused.
 //!
-//! [`Slot`] has these rules as plain functions; the implementations do the same.
+//! [`Slot`] has these rules as plain functions; the implementations of [`Cache`] do the same.
 
 mod slot;
 mod text;
@@ -29,16 +30,16 @@ use crate::ids::{CounterId, CounterKind};
 use crate::ports::Outcome;
 use crate::served::Served;
 
-/// What an answer needs of a counter. The default is that of a post without a counter.
+/// What an answer needs of a counter. The default is a subject without a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Value {
     /// The total as it is stored.
     pub likes: i64,
-    /// Everything before this place of the partition is in.
+    /// Everything before this place of the partition is counted.
     pub version: Place,
-    /// The last announcement of a loss before what was applied last.
+    /// The last announcement of a loss before the last item that was applied.
     pub gap: Option<Place>,
-    /// A weight could not be read, or the total is not the sum of its parts.
+    /// A weight (what a row counts for) could not be read, or the total is not the sum of its parts.
     pub doubtful: bool,
 }
 
@@ -50,14 +51,14 @@ impl From<&Counter> for Value {
 }
 
 impl Value {
-    /// The one of the later version of two values of a counter. Values of one version are equal, so any order of values, and
-    /// any repetition, comes to the same.
+    /// Returns the value with the later version. Values of one version are equal, so values may come in any order and
+    /// repeatedly.
     #[must_use]
     pub fn later(self, other: Self) -> Self {
         if self.version < other.version { other } else { self }
     }
 
-    /// The answer about a counter of this value that was read after, or together with, the standing of its partition.
+    /// Returns the answer, where `standing` was read before this value or together with it.
     pub fn serve(&self, standing: &Standing, kind: CounterKind) -> Served {
         let possible = self.likes >= 0 || kind == CounterKind::Sum;
         Served {
@@ -72,26 +73,26 @@ impl Value {
 /// The standing of a partition at a place in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StandingAt {
-    /// Every change before this place is in.
+    /// Every change before this place is counted.
     pub at: Place,
-    /// What can be said there.
+    /// The standing there.
     pub standing: Standing,
 }
 
-/// What a partition of the cache holds for some counters, at one moment.
+/// What a partition of the cache has for some counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Got {
-    /// The standing that the values are judged by; without one there are no values.
+    /// The standing that belongs to the values; without one there are no values.
     pub stated: Option<StandingAt>,
-    /// The values, in the order asked.
+    /// The values, in the order of the question.
     pub values: Vec<Option<Value>>,
 }
 
-/// The number of one take-over: no two have the same.
+/// The random number of one take-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TakeOverNumber(pub u64);
 
-/// A fold's hold on a partition of the cache.
+/// A fold's take-over of a partition of the cache, with its sequence numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TakeOver {
     number: TakeOverNumber,
@@ -102,31 +103,32 @@ pub struct TakeOver {
 }
 
 impl TakeOver {
-    /// The hold that begins with a take-over of this number.
+    /// Begins a take-over with this number.
     pub fn new(number: TakeOverNumber) -> Self {
         Self { number, answered: 0, sent: 0 }
     }
 
-    /// The stamp of the next write, which is sent once the one before it was answered or given up.
+    /// Returns the stamp of the next write. The caller sends it once the previous write was answered or given up.
     ///
-    /// Writes behind the last answered one may have happened or not, so any sequence number from that one on will do: the
-    /// values of a write without an answer count as not told, and are told again with this write or a later one. A write that
-    /// arrives after a later one is refused. Each write has a sequence number of its own, so a copy of it is known as such.
+    /// Writes behind the last answered one may have happened or not, so the stamp accepts any sequence number from
+    /// that one on. The values of a write without an answer count as not told, and the caller tells them again with
+    /// this write or a later one. A write that arrives after a later one is refused. Each write has its own sequence
+    /// number, so the cache recognises a copy.
     pub fn stamp(&mut self) -> Stamp {
         self.sent += 1;
         Stamp { number: self.number, from: self.answered, to: self.sent }
     }
 
-    /// The write of this stamp has happened.
+    /// Notes that the write of this stamp has happened.
     pub fn answered(&mut self, stamp: Stamp) {
         self.answered = stamp.to;
     }
 }
 
-/// What a write of the fold came to.
+/// The outcome of a fold's write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// It is done. So many values took the place of older ones or of fills under way.
+    /// The write is done. So many values replaced older ones or fills under way.
     Written(usize),
     /// Nothing is written: the cache forgot an earlier write, or another fold took the partition over.
     Lost,
@@ -136,35 +138,36 @@ pub enum Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FillToken {
     number: TakeOverNumber,
-    /// The sequence number at which it was given. A copy of the request that arrives behind a write of the fold makes another
-    /// token.
+    /// The sequence number at which it was given. So a copy of the request that arrives behind a fold's write makes
+    /// another token.
     sequence: u64,
     nonce: u128,
 }
 
-/// The cache. It may be slow, empty or away: no caller's answer depends on it.
+/// The cache. It may be slow, empty or unreachable: no caller's answer depends on it.
 #[async_trait]
 pub trait Cache: Send + Sync {
-    /// The standing of a partition and the values of some of its counters.
+    /// Returns the standing of a partition and the values of some of its counters.
     async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got>;
 
-    /// Asks for the right to fill a missing value; `None` while another caller has it, a value is there, or there is no
-    /// standing. Safe to repeat: a copy that arrives late makes a token that no caller has.
+    /// Asks for the right to fill a missing value. Returns `None` while another caller has it, the value is there, or
+    /// there is no standing. Repeating it is safe: a late copy makes a token that no caller has.
     async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>>;
 
-    /// Writes a value that was read from the table, consistently and *after* the token was given, if the token is still there.
-    /// Safe to repeat: the first copy takes the token. Answers whether it was written.
+    /// Writes a value if the token is still there. The caller must have read the value from the table consistently,
+    /// *after* it got the token. Repeating it is safe: the first copy uses the token up. Returns whether the value was
+    /// written.
     async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool>;
 
-    /// Takes a partition over with the standing of a place up to which every change is in the *table* already. What is cached
-    /// is passed over from then on, so nothing before that place has to be told. `None` where the standing that is there
-    /// belongs to a later place: the caller goes on to that place first. Safe to repeat: the standing of a copy is true
-    /// whenever it arrives, and the fold whose later writes it undoes is told so by its next one.
+    /// Takes a partition over with the standing of a place up to which every change is in the *table* already. Readers
+    /// skip what was cached before, so nothing before that place has to be told. Returns `None` where the cache has a
+    /// standing of a later place: the caller goes on to that place first. Repeating it is safe: the standing of a copy
+    /// is true whenever it arrives, and the fold whose later writes it undoes gets [`Told::Lost`] for its next one.
     async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>>;
 
-    /// Replaces older values that are there, and fills under way; then the standing, if there is one. Every change before the
-    /// place of that standing has to be told by then, with this call or with earlier ones that were answered. Values after an
-    /// error count as not told. A caller with more to tell than it wants to keep takes over again. Safe to repeat: see
+    /// Replaces older values and fills under way, then the standing if one is given. Every change before that
+    /// standing's place must be told with this call or earlier ones that were answered. Values count as not told after
+    /// an error. A caller that has more to tell than it wants to keep takes over again. Repeating it is safe: see
     /// [`TakeOver::stamp`].
     async fn tell(
         &self,

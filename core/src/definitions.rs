@@ -1,6 +1,6 @@
-//! Which counters a deployment has: what each is called, what its rows are, and which actions change it.
+//! The counters of a deployment: the name of each, what its rows are, and which actions change it.
 //!
-//! The list only grows, at its end, and no entry ever changes.
+//! The list only grows at its end, and no entry ever changes.
 
 mod entry;
 
@@ -39,10 +39,8 @@ pub enum MemberField {
 }
 
 impl SubjectField {
-    /// Every one.
     pub const ALL: [Self; 2] = [Self::Post, Self::Hashtag];
 
-    /// The field's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Post => "post_id",
@@ -52,10 +50,8 @@ impl SubjectField {
 }
 
 impl MemberField {
-    /// Every one.
     pub const ALL: [Self; 5] = [Self::User, Self::Reply, Self::Event, Self::Post, Self::Member];
 
-    /// The field's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::User => "user_id",
@@ -67,37 +63,37 @@ impl MemberField {
     }
 }
 
-/// One counter of each subject.
+/// A kind of counter that each subject may have one of, such as the likes of a post.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Definition {
-    /// What it is called, and what its rows are.
+    /// Its name, and whether it is a set or a sum.
     pub name: CounterName,
-    /// The action that puts a member, or adds an amount.
+    /// The action that adds a member or an amount.
     pub add: Box<str>,
-    /// The action that takes a member away, or an amount off; `None` where nothing does.
+    /// The action that removes a member or subtracts an amount; `None` where there is none.
     pub remove: Option<Box<str>>,
-    /// What is counted.
+    /// The field that names what is counted.
     pub subject: SubjectField,
-    /// Who is a member; of no meaning to a sum.
+    /// The field that names the member; meaningless for a sum.
     pub member: MemberField,
-    /// The only topic that its actions are said in; `None`: each topic that no definition names.
+    /// The only topic that has its events. `None`: every topic that no definition names.
     pub topic: Option<Box<str>>,
 }
 
 /// What an action does to its counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Puts a member, or adds.
+    /// Adds a member or an amount.
     Add,
-    /// Takes a member away, or subtracts.
+    /// Removes a member or subtracts an amount.
     Remove,
 }
 
 impl Definition {
-    /// What no counter is called: in live streams, where events are named after counters, it is the event of a milestone.
+    /// A name that no counter may have: live streams name events after counters, and use this name for milestones.
     pub const NOT_A_NAME: &'static str = "milestone";
 
-    /// What each deployment has.
+    /// Returns the definition of likes, which each deployment has.
     pub fn likes() -> Self {
         Self {
             name: CounterName::LIKES,
@@ -109,7 +105,7 @@ impl Definition {
         }
     }
 
-    /// Which way `action` changes it; `None` where it does not.
+    /// Returns the direction in which `action` changes the counter, if it does.
     pub fn direction(&self, action: &str) -> Option<Direction> {
         if *self.add == *action {
             Some(Direction::Add)
@@ -120,7 +116,7 @@ impl Definition {
         }
     }
 
-    /// The action of a direction, where it has one.
+    /// Returns the action of a direction, if there is one.
     pub fn action(&self, direction: Direction) -> Option<&str> {
         match direction {
             Direction::Add => Some(&self.add),
@@ -128,46 +124,41 @@ impl Definition {
         }
     }
 
-    /// What its rows are.
+    /// Returns whether it is a set or a sum.
     pub fn kind(&self) -> CounterKind {
         self.name.kind()
     }
 
-    /// Whether who was first at a threshold has a meaning: a sum that can be taken from has no order of its events in its cells.
+    /// Returns whether it makes sense to ask who was first at a threshold. A cell does not keep the order of its
+    /// events, so it makes none for a sum with an action that subtracts.
     pub fn has_milestones(&self) -> bool {
         self.kind() == CounterKind::Set || self.remove.is_none()
     }
 }
 
-/// A deployment's counters, in the order in which they were defined; likes come first. Cheap to clone.
+/// A deployment's counters in the order of definition, likes first. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Definitions(Arc<[Definition]>);
 
-/// Why a list is no list of definitions, or may not follow the one that stands.
+/// Why a list is no list of definitions, or may not follow the present one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadDefinitions {
     /// An entry is malformed.
     #[error("counter {name:?}: {why}")]
-    Entry {
-        /// What it calls itself.
-        name: String,
-        /// What is wrong with it.
-        why: BadEntry,
-    },
-    /// Two entries have the same name; not even a set and a sum may share one.
+    Entry { name: String, why: BadEntry },
+    /// Two entries have the same name. Not even a set and a sum may share one.
     #[error("counter {0:?} is defined twice")]
     NamedTwice(String),
-    /// Two entries have one action.
+    /// Two entries have the same action.
     #[error("the action {action:?} belongs to {first:?} and to {second:?}")]
     ActionTwice {
-        /// The action.
         action: String,
-        /// Whose it was.
+        /// The counter that has the action.
         first: String,
-        /// Who claims it as well.
+        /// The counter that claims it, too.
         second: String,
     },
-    /// An entry that stands is another now, or gone: what was counted by it would have no meaning.
+    /// A counter that is already defined is changed: what it has counted would lose its meaning.
     #[error("counter {0:?} stands already, and no part of it may change")]
     Changed(String),
 }
@@ -179,12 +170,12 @@ impl Default for Definitions {
 }
 
 impl Definitions {
-    /// What a deployment has that defined nothing.
+    /// Returns the list of a deployment that defines nothing.
     pub fn likes_alone() -> Self {
         Self(Arc::new([Definition::likes()]))
     }
 
-    /// The list that `entries` state. Likes may be left out, and are the first all the same.
+    /// Returns the list that `entries` state. They may leave out likes, which come first all the same.
     pub fn new(entries: &[Entry]) -> Result<Self, BadDefinitions> {
         let mut list = vec![Definition::likes()];
         for entry in entries {
@@ -201,8 +192,8 @@ impl Definitions {
         Ok(Self(list.into()))
     }
 
-    /// This list with what of `wanted` it does not have, at its end. What it has, and `wanted` states as well, must be the
-    /// same; what `wanted` leaves out stays.
+    /// Returns this list with the missing ones of `wanted` at its end. Definitions that are in both must be equal;
+    /// those that `wanted` leaves out stay.
     pub fn grown(&self, wanted: &Self) -> Result<Self, BadDefinitions> {
         let mut list = self.0.to_vec();
         for definition in wanted.iter() {
@@ -215,22 +206,22 @@ impl Definitions {
         Ok(Self(list.into()))
     }
 
-    /// Every definition, likes first.
+    /// Returns every definition, likes first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Definition> {
         self.0.iter()
     }
 
-    /// The definition of `name`.
+    /// Returns the definition of `name`.
     pub fn named(&self, name: &str) -> Option<&Definition> {
         self.0.iter().find(|definition| definition.name.as_str() == name)
     }
 
-    /// The definition that `action` changes, and which way.
+    /// Returns the definition that `action` changes, and the direction.
     pub fn acted_on(&self, action: &str) -> Option<(&Definition, Direction)> {
         self.0.iter().find_map(|definition| Some((definition, definition.direction(action)?)))
     }
 
-    /// What of these is said in `topic`.
+    /// Returns the definitions whose events are in `topic`.
     pub fn said_in(&self, topic: &str) -> Self {
         let named = self.0.iter().any(|definition| definition.topic.as_deref() == Some(topic));
         let here = |definition: &&Definition| match definition.topic.as_deref() {
@@ -244,7 +235,7 @@ impl Definitions {
     }
 }
 
-/// Adds a definition behind those that stand, where it shares neither name nor action with one of them.
+/// Adds a definition at the end, if it shares neither name nor action with another.
 fn add(list: &mut Vec<Definition>, new: Definition) -> Result<(), BadDefinitions> {
     for stands in &*list {
         if stands.name.as_str() == new.name.as_str() {

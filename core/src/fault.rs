@@ -1,34 +1,34 @@
-//! What went wrong with a dependency, classed by what to do next.
+//! The faults that every port (DynamoDB, Kafka, Redis) returns, classed by what the caller does next.
 
 use thiserror::Error;
 
-/// A failed call, as far as its caller needs to know. A write that failed may still have happened.
+/// Why a call failed, as far as its caller needs to know. A write that failed may still have happened.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// Worth trying again: a time-out, a lost connection, an error of the service's own, a conflict with another write.
+    /// Worth trying again: a time-out, a lost connection, an internal error of the service, a conflict with another
+    /// write.
     #[error("{0}")]
     Transient(String),
     /// Worth trying again, later and less often.
     #[error("throttled: {0}")]
     Throttled(String),
-    /// This request will never be taken; others will.
+    /// The service never accepts this request, but it accepts others.
     #[error("refused: {0}")]
     Poison(String),
-    /// No request will be taken until an operator acts: access denied, a table of another shape, a store full.
+    /// The service accepts no request until an operator acts: access denied, a table of another shape, a full store.
     #[error("{0}")]
     Fatal(String),
 }
 
 impl Fault {
-    /// Every [class](Self::class).
     pub const CLASSES: &'static [&'static str] = &["transient", "throttled", "poison", "fatal"];
 
-    /// Whether the same request may succeed later.
+    /// Returns whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Transient(_) | Self::Throttled(_))
     }
 
-    /// The class, as a metric label.
+    /// Returns the class as a metric label.
     pub fn class(&self) -> &'static str {
         match self {
             Self::Transient(_) => "transient",

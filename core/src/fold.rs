@@ -1,8 +1,9 @@
-//! How the log `changes` becomes counts: one counter, and what each item of the log does to it.
+//! The fold: how the log of changes becomes counters. This file has one counter and what each item of the log does to
+//! it; [`Partition`] gathers what a partition of the log brings, and its [`Flush`] applies that.
 //!
-//! A counter says up to which place of its partition everything is in it. Its update sets values, and names those it replaces;
-//! so it can be repeated, and sent by anyone. Whoever is refused reads the counter again and applies what lies behind its
-//! place.
+//! A counter's version is the place of its partition before which everything is in. An update sets values and names
+//! those that it replaces, so anyone may repeat or send it. A fold whose update is refused reads the counter again and
+//! applies what lies behind its version.
 
 mod partition;
 mod reading;
@@ -19,40 +20,41 @@ use crate::ids::{CounterKind, Shard};
 use crate::served::Served;
 use crate::time::UnixMillis;
 
-/// One item of the table `like_counts`.
+/// A counter: an item of the table `like_counts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counter {
-    /// `likes`: the total. A negative one is stored as it is.
+    /// `likes`: the total. It may be negative.
     pub likes: i64,
     /// `s<k>`: the part of each shard.
     pub parts: BTreeMap<Shard, i64>,
     /// `version`: everything before this place of its partition is in.
     pub version: Place,
-    /// `c`: how many corrections are in, and changes that could not be counted: what a correction has to know of.
+    /// `c`: how many corrections are in, and how many entries could not be counted. A correction has to know all of
+    /// them.
     pub corrections: u64,
-    /// `gap`: the last announcement of a loss before what was applied last.
+    /// `gap`: the last announcement of a loss before the last item that was applied.
     pub gap: Option<Place>,
-    /// `doubt`: shards with a change that could not be counted, since a weight could not be read or the sum has no room.
+    /// `doubt`: shards with an entry that could not be counted, because a weight is unreadable or the sum has no room.
     pub doubt: BTreeSet<Shard>,
     /// `updated_at`.
     pub updated_at: UnixMillis,
 }
 
-/// What may change a counter.
+/// An item of the log that may change a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
     /// An entry that the filter accepted.
     Entry(&'a Entry),
-    /// A correction, whether or not it still holds.
+    /// A correction, which may no longer hold.
     Correction(&'a Correction),
 }
 
 /// What a change did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// The counter is another one now.
+    /// The counter has changed.
     Changed,
-    /// Nothing: the entry weighs nothing, or the correction does not hold any more.
+    /// Nothing changed: the item is in already, the entry gains nothing, or the correction no longer holds.
     Nothing,
 }
 
@@ -62,10 +64,11 @@ pub enum Applied {
 pub struct Overflow;
 
 impl Counter {
-    /// Applies what stands at `at`, behind the announcement `loss`. What is in already changes nothing.
+    /// Applies the item at `at`, where `loss` is the last announcement of a loss before it. Applying an item again
+    /// changes nothing.
     ///
     /// # Errors
-    /// The sum leaves the range. An entry is left out then, and its shard is in doubt; a correction changes nothing.
+    /// The sum leaves the range. An entry is then left out and its shard is in doubt; a correction changes nothing.
     pub fn apply(&mut self, at: Place, change: Change<'_>, loss: Option<Place>) -> Result<Applied, Overflow> {
         if at < self.version {
             return Ok(Applied::Nothing);
@@ -97,22 +100,23 @@ impl Counter {
         Ok(Applied::Changed)
     }
 
-    /// Everything before `to` is in.
+    /// Notes that everything before `to` is in.
     pub fn reach(&mut self, to: Place) {
         self.version = self.version.max(to);
     }
 
-    /// The part of a shard.
+    /// Returns the part of a shard.
     pub fn part(&self, shard: Shard) -> i64 {
         self.parts.get(&shard).copied().unwrap_or_default()
     }
 
-    /// Whether the total is the sum of its parts, as it is unless somebody edited the item.
+    /// Returns whether the total is the sum of its parts. It is, unless somebody edited the item.
     pub fn adds_up(&self) -> bool {
         self.parts.values().map(|part| i128::from(*part)).sum::<i128>() == i128::from(self.likes)
     }
 
-    /// Something of a shard is not counted. A correction that was calculated before would take the doubt away.
+    /// Marks a shard that lacks an entry as doubtful. Raises `corrections`, so that a correction that was computed
+    /// before cannot end the doubt.
     fn doubt(&mut self, shard: Shard) {
         self.doubt.insert(shard);
         self.corrections += 1;
@@ -126,7 +130,7 @@ impl Counter {
         Ok(())
     }
 
-    /// Amends parts, and makes the total the sum of all: either may have been edited by hand.
+    /// Amends parts and sets the total to the sum of all parts, as somebody may have edited either.
     fn correct(&mut self, amended: &BTreeMap<Shard, Amend>) -> Result<(), Overflow> {
         let mut parts = self.parts.clone();
         for (shard, amend) in amended {
@@ -148,7 +152,7 @@ impl Counter {
     }
 }
 
-/// The answer about a counter that was read after the standing of its partition. A post without a counter has no likes.
+/// Returns the answer about a counter that was read after `standing`. A subject without a counter has 0.
 pub fn serve(standing: &Standing, kind: CounterKind, counter: Option<&Counter>) -> Served {
     counter.map(Value::from).unwrap_or_default().serve(standing, kind)
 }
@@ -258,7 +262,7 @@ mod tests {
         assert!(!exact(standing(Some(at(4)), BTreeSet::from([crate::changes::LossNumber(4)]))));
     }
 
-    /// A message with one entry of each member, in one section.
+    /// Returns a message with one section, which has an entry for each member.
     fn liked(back: u64, members: &[&str]) -> Message {
         let side = |weight| Side { weight, ..Side::default() };
         let entry = |(n, name): (u64, &&str)| {
@@ -309,10 +313,10 @@ mod tests {
         let Effect::Weighed { before, after, .. } = &mut sections[0].entries[0].effect else { panic!("it is weighed") };
         std::mem::swap(before, after);
         for (messages, likes, threshold, member) in [
-            // It was passed before the ladder was there, and the next one is not.
+            // The first threshold was passed before the ladder was in force, the next one was not.
             (vec![opened(), liked(0, &["a", "b", "c"]), ladder("2,4"), liked(3, &["d", "e"])], 5, 4, "d"),
             (vec![opened(), ladder("2"), liked(0, &["a", "b"])], 2, 2, "b"),
-            // It is reached twice.
+            // The threshold is reached twice.
             (vec![opened(), ladder("2"), liked(0, &["a", "b"]), unliked, liked(3, &["c"])], 2, 2, "b"),
         ] {
             let flush = taken(&messages).flush();

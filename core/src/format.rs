@@ -1,36 +1,36 @@
-//! In which form a deployment's data are written, as its configuration states it. A build that does not know the form has to
-//! leave the data alone.
+//! The format in which a deployment's data are stored. Its configuration names the format, and each process checks it
+//! at start: a build that does not know the format must not touch the data.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// The form of everything that a deployment has stored: one name for all of it.
+/// The format of everything that a deployment has stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Format 1, which was written as a number, and whatever else is stated as one.
+    /// Format 1, which was stored as a number, or another number.
     Number(u64),
-    /// A format that is stated by its name.
+    /// A format that is stored by its name.
     Named(String),
-    /// What stands there is neither a number that this build can read nor a text.
+    /// The stored format is neither a number that this build can read nor a text.
     Other,
 }
 
 impl Format {
-    /// What this build writes.
+    /// The name of the format that this build writes.
     pub const WRITTEN: &str = "2";
-    /// What a deployment is written in that states none.
+    /// The format of a deployment whose configuration names none.
     pub const FIRST: Self = Self::Number(1);
 
-    /// What this build writes.
+    /// Returns the format that this build writes.
     pub fn written() -> Self {
         Self::Named(Self::WRITTEN.to_owned())
     }
 
-    /// Whether this build reads and writes it.
+    /// Accepts the format that this build reads and writes.
     ///
     /// # Errors
-    /// It does not.
+    /// It is another format.
     pub fn known(self) -> Result<(), UnknownFormat> {
         if self == Self::written() { Ok(()) } else { Err(UnknownFormat(self)) }
     }
@@ -46,7 +46,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// A deployment in a form that this build does not know.
+/// The deployment is stored in a format that this build does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the deployment is written in {0}, this build knows {known}: see docs/operate.md", known = Format::WRITTEN)]
 pub struct UnknownFormat(pub Format);

@@ -1,4 +1,4 @@
-//! What things are called: posts, counters, users, shards, row keys, stream shards and positions, and how each is written down.
+//! The names of posts, users, counters, shards, rows and stream shards, and the text in which each is stored.
 //!
 //! An id is its bytes: it is checked once, where it enters, and never normalised.
 

@@ -1,29 +1,29 @@
-//! The stream shards of a table as the service lists them, and whether a stream has been there from the table's first row on.
+//! What DynamoDB lists of a stream, its stream shards. The relay decides here whether a new stream has had every
+//! change of its table.
 
 use std::time::Duration;
 
 use crate::ids::StreamShardId;
 use crate::time::UnixMillis;
 
-/// How old a stream may be at first sight and still have every record it was ever given. The service keeps them for 24 h.
+/// How old a stream may be when it is first seen and still have all its records. DynamoDB keeps them for 24 h.
 const FIRST_SIGHT_LIMIT: Duration = Duration::from_secs(20 * 3600);
 
-/// How far apart table and stream may say they were created and still have been created together.
+/// How far apart the creation times of a table and its stream may be if they were created together.
 const SAME_BIRTH: Duration = Duration::from_secs(1);
 
-/// A stream shard as the service lists it.
+/// A stream shard as DynamoDB lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listed {
-    /// Its name.
     pub id: StreamShardId,
-    /// The shard it continues.
+    /// The stream shard that it continues.
     pub parent: Option<StreamShardId>,
-    /// Whether the service has stopped writing to it.
+    /// Whether DynamoDB has stopped writing to it.
     pub ended: bool,
 }
 
-/// Whether a stream never seen before has every record it was ever given, of a table that it was there for from the first row on:
-/// it is as old as its table, and young enough for none to have been trimmed.
+/// Returns whether a stream that was never seen before has every change of its table: it is as old as the table, and
+/// so young that no record was deleted yet.
 pub fn is_complete(stream: UnixMillis, table: UnixMillis, now: UnixMillis) -> bool {
     let together = stream.since(table).max(table.since(stream)) <= SAME_BIRTH;
     together && now.since(stream) < FIRST_SIGHT_LIMIT

@@ -1,10 +1,11 @@
-//! Milestones: who or what lifted a counter's total to a threshold first.
+//! Milestones: who or what first brought a counter's total to a threshold. The thresholds of a deployment are its
+//! [`Ladder`].
 //!
-//! The log `changes` holds everything that happens to a counter in one order, so the winner is a function of the log: the
-//! entry that lifts the total to the threshold ([`Partition`](crate::fold::Partition) finds it). The counter and the
-//! record of the threshold are written in one transaction.
+//! The log of changes has everything that happens to a counter in one order, so the log alone decides the winner: the
+//! entry that lifts the total to the threshold ([`Partition`](crate::fold::Partition) finds it). The fold writes the
+//! counter and the record of the threshold in one transaction.
 //!
-//! A threshold that a correction crossed, or that was crossed before the ladder was in force, has no winner, then or later.
+//! A threshold that a correction crossed, or that was crossed before the ladder was in force, never has a winner.
 
 mod ladder;
 mod record;

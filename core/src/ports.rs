@@ -1,8 +1,9 @@
-//! The I/O that has more than one implementation, as traits in our words: the log and the change stream.
+//! Ports: the I/O that has more than one implementation, as traits. [`log`] is Kafka, [`ChangeStream`] the table's
+//! stream.
 //!
-//! Calls repeat themselves inside an adapter only where the doc comment of the write says that this is safe. Every
-//! write names the condition that makes it so. Object-safe, so that a service holds `Arc<dyn Port>` and its tests
-//! hand it another.
+//! An adapter repeats a write by itself only where the doc comment of the write says that this is safe. Every write
+//! names the condition that makes it so. The traits are object-safe: a service holds `Arc<dyn Port>`, and its tests
+//! pass another one.
 
 pub mod log;
 mod stream;
@@ -12,5 +13,5 @@ pub use stream::{ChangeStream, Iterator, Position, Records, StreamFault, StreamI
 
 use crate::fault::Fault;
 
-/// What a port's calls come to.
+/// The result of a port's call.
 pub type Outcome<T> = Result<T, Fault>;

@@ -1,10 +1,10 @@
-//! What the rows of a row key weighed as of a counter's place: rows that were read one after the other while writes went on,
-//! set right by the log.
+//! What the rows of a row key (a counter and a shard) added up to at a counter's version. The recount reads rows one
+//! after the other while writes go on, and the log of changes tells what they were at that version.
 //!
-//! A recount begins a tail of the partition at a place and filter that the fold has stored, behind every announced loss. It
-//! reads the rows of a key, waits the guard time, puts a marker beside them and follows the tail until the marker is seen.
-//! Everything that happened to the key before its rows were read is in the tail then, however late the stream is. Then it
-//! reads the counter, and the tail on to the counter's `version`.
+//! A recount begins to read the log (its *tail*) at a place and filter that the fold has stored, behind every
+//! announced loss. It reads the rows of a key, waits the guard time, and puts a marker (an item that counts nothing)
+//! beside them. Once the marker comes in the tail, everything that happened to the key before its rows were read is in
+//! the tail, too, however late the stream is. Then it reads the counter, and the tail up to the counter's version.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use crate::fold::Counter;
 use crate::ids::{MemberKey, RowKey};
 use crate::weight::Weight;
 
-/// The least correction that may be large.
+/// A smaller correction is never large.
 const LARGE: u64 = 1000;
-/// One part of so many of what is counted, or of the rows, makes it so.
+/// A large correction is at least this fraction (one tenth) of the count or of the rows, whichever is greater.
 const LARGE_PART: u64 = 10;
 
-/// The rows of one key as a recount has read them, and what the tail says of the key.
+/// The rows of one key as a recount has read them, and the tail's entries of the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     key: RowKey,
     rows: Rows,
-    /// What the tail has of each row, in the order of the log.
+    /// The tail's entries of each row, in the order of the log.
     tail: BTreeMap<MemberKey, Vec<Weighed>>,
     marker: Option<Nonce>,
     seen: bool,
@@ -32,7 +32,7 @@ pub struct Key {
     loss: Option<Place>,
 }
 
-/// What one entry says of one row; `None` where the weight cannot be read.
+/// One entry of a row; a weight is `None` where it cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Weighed {
     at: Place,
@@ -41,27 +41,27 @@ struct Weighed {
 }
 
 impl Key {
-    /// A key of which nothing is known yet. The tail began behind the announcement `loss`, and before the rows are read.
+    /// Begins a key. The tail began behind the announcement `loss`, and before the rows are read.
     pub fn new(key: RowKey, loss: Option<Place>) -> Self {
         Self { key, rows: Rows::default(), tail: BTreeMap::new(), marker: None, seen: false, loss }
     }
 
-    /// The key.
     pub fn id(&self) -> &RowKey {
         &self.key
     }
 
-    /// A row was read; `None` if its weight cannot be read. Rows come in the order of their sort keys, as the store gives them.
+    /// Takes a row; `weight` is `None` if it cannot be read. Rows come in the order of their sort keys, as the store
+    /// returns them.
     pub fn row(&mut self, member: MemberKey, weight: Option<Weight>) {
         self.rows.push(member, weight);
     }
 
-    /// All rows are read, the guard time has passed, and this marker is being put beside them.
+    /// Notes that all rows are read, the guard time has passed, and this marker is about to be written.
     pub fn marked(&mut self, marker: Nonce) {
         self.marker = Some(marker);
     }
 
-    /// The tail accepted an entry of this key.
+    /// Takes an entry of this key that the tail accepted.
     pub fn entry(&mut self, at: Place, entry: &Entry) {
         let (member, before, after) = match &entry.effect {
             Effect::Weighed { member, before, after, .. } => (member, Some(before.weight), Some(after.weight)),
@@ -71,13 +71,14 @@ impl Key {
         self.tail.entry(member.clone()).or_default().push(Weighed { at, before, after });
     }
 
-    /// Whether the tail has everything that happened before the rows were read: the counter may be read now.
+    /// Returns whether the tail has everything that happened before the rows were read, so that the counter may be
+    /// read.
     pub fn is_complete(&self) -> bool {
         self.seen
     }
 
-    /// What the rows came to at the place `version`; `None` if a weight cannot be read, or the sum has more than 64 bits. The
-    /// tail must have been read up to there.
+    /// Returns what the rows added up to at the place `version`. Returns `None` if a weight cannot be read, or the sum
+    /// has more than 64 bits. The tail must have been read up to there.
     pub fn sum(&self, version: Place) -> Option<i64> {
         let unreadable = self.rows.others.values().filter(|weight| weight.is_none()).count();
         let (mut sum, mut unreadable) = (self.rows.total, unreadable);
@@ -94,11 +95,11 @@ impl Key {
         if unreadable == 0 { i64::try_from(sum).ok() } else { None }
     }
 
-    /// What sets the counter right, which was read once the key was complete: it has not what the rows have, its total is not
-    /// the sum of its parts, or a weight cannot be read and the counter does not say so.
+    /// Returns the correction for a counter that was read once the key was complete. The counter needs one if its part
+    /// differs from the rows, its total is not the sum of its parts, or its doubt is not what the rows show.
     ///
-    /// It was known before the counter was read that everything before `passed` is in the counters. So a counter that says less
-    /// of itself has lost something, as one does that was deleted or restored.
+    /// Before the counter was read, everything before `passed` was known to be in the counters. A counter with a
+    /// smaller version has lost something, because it was deleted or restored.
     pub fn compare(&self, counter: &Counter, passed: Place) -> Option<Correction> {
         let shard = self.key.shard;
         let doubted = counter.doubt.contains(&shard);
@@ -117,16 +118,16 @@ impl Key {
     }
 }
 
-/// Rows as they were read: a key may have millions, so each takes little more than its sort key.
+/// The rows as they were read. A key may have millions, so each takes little more than its sort key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Rows {
     /// The sort keys in order, one right behind the other.
     text: String,
-    /// Where each of them ends.
+    /// The end of each sort key.
     ends: Vec<usize>,
-    /// The weights that are not 1; `None` where it cannot be read.
+    /// The weights that are not 1; `None` where a weight cannot be read.
     others: BTreeMap<MemberKey, Option<Weight>>,
-    /// What the readable rows weigh together.
+    /// The sum of the readable weights.
     total: i128,
 }
 
@@ -141,7 +142,7 @@ impl Rows {
         }
     }
 
-    /// What the row weighs; `None` where there is none.
+    /// Returns the weight of a row; `None` where there is no row.
     fn weight(&self, member: &MemberKey) -> Option<Option<Weight>> {
         let (mut low, mut high) = (0, self.ends.len());
         while low < high {
@@ -157,7 +158,7 @@ impl Rows {
     }
 }
 
-/// Whether a correction is one that is withheld unless a person insists, or a loss explains it.
+/// Returns whether a correction is withheld unless a person insists, or a loss explains it.
 pub fn is_large(counted: i64, correction: i64) -> bool {
     let rows = counted.saturating_add(correction);
     let (step, size) = (correction.unsigned_abs(), counted.unsigned_abs().max(rows.unsigned_abs()));
@@ -200,14 +201,14 @@ mod tests {
         look
     }
 
-    /// What becomes of the only shard, where everything before `passed` is in the counters.
+    /// Returns the correction of the only shard, where everything before `passed` is in the counters.
     fn amended(look: &Key, counter: &Counter, passed: u64) -> Option<Amend> {
         look.compare(counter, at(passed)).map(|correction| correction.parts[&Shard::FIRST])
     }
 
     #[test]
     fn a_row_that_changed_weighs_what_it_did_at_the_counters_place() {
-        // Read as present, and liked, unliked and liked again meanwhile.
+        // `u` was read as present; meanwhile it was liked, unliked and liked again.
         let tail = [(3, changed("u", 0, 1)), (5, changed("u", 1, 0)), (8, changed("u", 0, 1))];
         let look = looked(&[("u", Some(1)), ("v", Some(1))], &tail);
         for (version, sum) in [(0, 1), (3, 1), (4, 2), (5, 2), (6, 1), (9, 2)] {

@@ -1,9 +1,11 @@
-//! Events become rows: each row carries the version of the event that it comes from, so at-least-once delivery is enough.
+//! The consumer's rules for turning events into rows. Each row carries the version of its event, so at-least-once
+//! delivery is enough.
 //!
-//! A write is [admitted] where there is no row, or where the row's version is smaller. It can be repeated, reordered and
-//! sent by anyone: the newest event wins. A removal keeps the row as a tombstone for a while, so that a late copy of an
-//! older event finds it. [`Progress`] says which writes a partition sends next, and which offset may be committed. An
-//! [`Adding`] is the same for sums, whose rows are [cells](Cell). A [`Claim`] says who writes and where reading begins.
+//! The store carries a write out where there is no row, or where the row's version is smaller ([`admitted`]). So
+//! anyone may repeat, reorder or send a write late: the newest event wins. A removal keeps the row as a tombstone for
+//! a while, so that a late copy of an older event cannot bring the member back. [`Progress`] chooses which writes a
+//! partition sends next, and which offset may be committed. [`Adding`] does the same for sums, whose rows are
+//! [cells](Cell). A [`Claim`] records who writes and where reading begins.
 
 mod cell;
 mod claim;
@@ -35,36 +37,37 @@ pub struct Row {
     pub member: UserId,
 }
 
-/// What one event makes of its row.
+/// The write that one event makes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Write {
     pub row: Row,
-    /// The event's.
+    /// The version of the event.
     pub version: Version,
     pub change: Change,
 }
 
-/// The state that a row is to have.
+/// The state that a write gives its row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// The member is there. A tombstone that stood there expires no more.
+    /// The member is there. A tombstone in the row loses its expiry.
     Put { liked_at: UnixMillis, region: Option<Region> },
-    /// The member is gone. The row becomes a tombstone; each attempt dates its expiry anew, so that it outlives every request
-    /// that was sent before it.
+    /// The member is gone. The row becomes a tombstone; each attempt sets its expiry anew, so that it outlives every
+    /// request that was sent before.
     Remove,
 }
 
 /// What an event does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// To the row of a member.
+    /// Writes the row of a member.
     Write(Write),
-    /// To a sum: the version of the event, and what it adds.
+    /// Adds to a sum.
     Add { counter: CounterId, version: Version, amount: i64 },
 }
 
 impl Effect {
-    /// Of the event in the record at `offset` of a partition. A set's rows are spread over so many shards.
+    /// Returns what the event of the record at `offset` does. `shards` is how many shards a set's rows are spread
+    /// over.
     pub fn of(event: &Event<'_>, topic: &Topic, partition: &Partition, offset: Offset, shards: ShardCount) -> Self {
         let counter = CounterId { post: PostId::checked(event.subject()), name: event.counter.clone() };
         let (id, present) = match &event.deed {
@@ -81,7 +84,7 @@ impl Effect {
     }
 }
 
-/// Whether a write is carried out over what is stored: the condition of every statement.
+/// Returns whether the store carries a write out over what it has: the condition of every statement.
 pub fn admitted(stored: Option<Version>, new: Version) -> bool {
     stored.is_none_or(|stored| stored < new)
 }

@@ -1,18 +1,20 @@
-//! How a process copies stream shards of the likes table into the log `changes`: one machine a process, without I/O.
+//! The relay: how one process copies stream shards of the table `likes` into the log of changes. A state machine
+//! without I/O.
 //!
-//! 1. **Gather.** Each page of a stream shard becomes entries, in the partitions of their subjects.
-//! 2. **Cut.** A partition whose last message was acknowledged gets the next one: a section for each stream shard with
-//!    entries, once the first of them has waited for the linger or there are enough. Once a second a message has a section
-//!    of every stream shard, which says up to where and up to which time each is fed.
+//! 1. **Gather.** Each page of a stream shard becomes entries, each in the partition of its subject.
+//! 2. **Cut.** A partition whose last message was acknowledged gets the next one. It has a section for each stream
+//!    shard with entries, once the first entry has waited for the linger or there are enough. Once a second it has a
+//!    section for every stream shard, which states up to which position and time each is fed.
 //! 3. **Send.** One message of a partition is under way at a time, and is sent again until it is acknowledged. So the
 //!    back-link of each section was acknowledged in its partition before the section was sent.
-//! 4. **Store.** How far a stream shard is fed moves to what every partition has acknowledged.
+//! 4. **Store.** The caller stores how far every partition has acknowledged a stream shard: up to there it is *fed*.
 //!
-//! Announcements and closings go to every partition, behind what was gathered before. Any number of processes may relay one
-//! stream shard: a section is a complete interval of it, whoever sends it, so readers accept each entry once.
+//! Announcements and closings go to every partition, behind what was gathered before. Any number of processes may
+//! relay one stream shard: a section is a complete interval of it, whoever sends it, so readers accept each entry
+//! once.
 //!
-//! The runner owns the clock and the clients. It hands in one [`Input`] at a time and carries out every [`Effect`]. A machine
-//! that is dropped half-way loses nothing: the next one begins where the stream shard is stored as fed.
+//! The caller owns the clock and the clients. It passes one [`Input`] at a time and carries out every [`Effect`].
+//! Dropping the machine loses nothing: the next one begins where the stream shard is stored as fed.
 
 mod canary;
 mod line;
@@ -30,25 +32,25 @@ use crate::time::{Now, UnixMillis};
 pub use canary::Canary;
 use line::Line;
 
-/// How far a stream shard is in the log, as it is stored.
+/// How far a stream shard is in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fed {
     /// Every record up to here is in every partition; `None` is the beginning.
     pub to: Option<Sequence>,
-    /// So is everything that was written before this time.
+    /// Everything that was written before this time is in every partition, too.
     pub at: UnixMillis,
 }
 
-/// How a process relays.
+/// The settings of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
-    /// How long an entry waits for others.
+    /// How long an entry waits for others before a message is cut.
     pub linger: Duration,
     /// How many bytes of entries end the wait.
     pub bytes: usize,
     /// How often every stream shard is stated.
     pub state: Duration,
-    /// How often it is stored how far a stream shard is fed.
+    /// How often the relay stores how far its stream shards are fed.
     pub store: Duration,
     /// How long a page may wait for Kafka before it is dropped and read again.
     pub patience: Duration,
@@ -66,70 +68,68 @@ impl Default for Rules {
     }
 }
 
-/// What an announcement is called between the machine and its runner.
+/// The number by which relay and caller name an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Announcement(pub u64);
 
-/// What the runner tells the machine.
+/// What the caller tells the relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// This process relays the stream shard, from where it is stored as fed. It may have been about to leave it.
+    /// This process relays the stream shard, from where it is stored as fed. If it was about to leave the shard, it
+    /// stays.
     Begin(StreamShard, Fed),
-    /// What was read next of a stream shard: the entries of the records behind the last page, up to `to`.
+    /// The next page of a stream shard.
     Page {
-        /// The stream shard.
         shard: StreamShard,
-        /// Its entries, in order.
+        /// The entries of the records behind the last page, in order.
         entries: Vec<Entry>,
-        /// The last record, also if it became no entry.
+        /// The last record, even if it became no entry.
         to: Sequence,
-        /// When the page was asked for, by the clock of the table.
+        /// When the page was asked for, by the table's clock.
         read: UnixMillis,
     },
-    /// Everything that was written to the stream shard before this time was handed in.
+    /// The caller has passed everything that was written to the stream shard before this time.
     UpTo(StreamShard, UnixMillis),
     /// The stream shard has ended, and these continue it.
     End(StreamShard, Vec<StreamShard>),
-    /// Another process has the stream shard: nothing more is handed in of it.
+    /// Another process has the stream shard: the caller passes no more of it.
     Leave(StreamShard),
-    /// Say this in every partition, behind everything that was handed in.
+    /// Append this message to every partition, behind everything that was passed before.
     Announce(Announcement, Body),
-    /// The losses that are open, as they are stored.
+    /// The stored losses that are open.
     Losses(Vec<LossNumber>),
-    /// The message under way in this partition was acknowledged, or it is not known whether it was.
+    /// The message under way in this partition was acknowledged, or its outcome is unknown.
     Sent(u32, Result<(), ()>),
     /// A stored position was acknowledged.
     Stored(StreamShard, Fed),
-    /// It is the time that [`Relay::wake_at`] named.
+    /// The time of [`Relay::wake_at`] has come.
     Woke,
 }
 
-/// What the machine wants done.
+/// What the relay asks of its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Append the message to the partition, after a pause if it was tried before, and answer with [`Input::Sent`].
     Send {
-        /// The partition.
         partition: u32,
-        /// What is appended.
         value: Arc<[u8]>,
         /// How often it was tried before.
         tries: u32,
     },
-    /// Store how far the stream shard is fed, unless more is stored; answer with [`Input::Stored`].
+    /// Store how far the stream shard is fed, unless more is stored, and answer with [`Input::Stored`].
     Store(StreamShard, Fed),
     /// The announcement is in every partition.
     Announced(Announcement),
-    /// All of the stream shard is in the log, and its closing is: store that, and begin with its children.
+    /// All of the stream shard and its closing are in the log: store that, and begin with its children.
     Closed(StreamShard, Fed),
-    /// Nothing of a stream shard that was left is under way any more.
+    /// The stream shard is left, and nothing of it is under way.
     Left(StreamShard),
-    /// Kafka has taken nothing for too long. Everything is dropped: begin each stream shard again where it is stored as fed, and
-    /// hand in no answer to what was asked before, which would be taken for one to what is asked next.
+    /// Kafka has accepted nothing for too long, and the relay has dropped everything. Begin each stream shard again
+    /// where it is stored as fed. Pass no answers to earlier requests, which would be taken for answers to later ones.
     Restart,
 }
 
-/// The machine.
+/// The relay of one process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Relay {
     deployment: DeploymentId,
@@ -137,31 +137,31 @@ pub struct Relay {
     lines: Vec<Line>,
     feeds: BTreeMap<StreamShard, Feed>,
     losses: Vec<LossNumber>,
-    /// How many partitions have to acknowledge an announcement still.
+    /// How many partitions have not yet acknowledged an announcement.
     announcing: BTreeMap<Announcement, usize>,
     /// When every stream shard is stated next.
     state_at: Duration,
-    /// When it is looked next at what is to be stored.
+    /// When the relay next checks what to store.
     store_at: Duration,
 }
 
 /// A stream shard that this process relays.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Feed {
-    /// Everything up to here was handed in.
+    /// The caller has passed everything up to here.
     taken: Option<Sequence>,
-    /// So was everything that was written before this time.
+    /// The caller has also passed everything that was written before this time.
     time: UnixMillis,
-    /// What is stored.
+    /// How far it is stored as fed.
     stored: Fed,
     storing: bool,
     leaving: bool,
-    /// How many partitions have to acknowledge its closing still.
+    /// How many partitions have not yet acknowledged its closing.
     closing: Option<usize>,
 }
 
 impl Relay {
-    /// A process that relays no stream shard yet, into a log of so many partitions.
+    /// Returns a relay without stream shards, for a log of so many partitions.
     pub fn new(deployment: DeploymentId, partitions: u32, rules: Rules, now: Now) -> Self {
         Self {
             deployment,
@@ -175,7 +175,7 @@ impl Relay {
         }
     }
 
-    /// Takes one input; what follows from it is added to `effects`.
+    /// Takes one input, and adds what follows from it to `effects`.
     pub fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         match input {
             Input::Begin(shard, fed) => self.begin(shard, fed),
@@ -188,7 +188,7 @@ impl Relay {
             Input::End(shard, children) => self.close(&shard, children, now),
             Input::Leave(shard) => match self.feeds.get_mut(&shard) {
                 Some(feed) => feed.leaving = true,
-                // It was not begun, or is closed.
+                // It was never begun, or is closed.
                 None => effects.push(Effect::Left(shard)),
             },
             Input::Announce(name, body) => {
@@ -212,30 +212,30 @@ impl Relay {
         self.go_on(now, effects);
     }
 
-    /// When to hand in [`Input::Woke`], by the monotonic clock, if no other input comes first.
+    /// Returns when to pass [`Input::Woke`], by the monotonic clock, if no other input comes first.
     pub fn wake_at(&self) -> Option<Duration> {
         let lines = self.lines.iter().filter_map(|line| line.wake_at(&self.rules));
         let stated = (!self.feeds.is_empty()).then_some(self.state_at);
         lines.chain(stated).min()
     }
 
-    /// Bytes of entries that are not acknowledged yet, more or less.
+    /// Returns roughly how many bytes of entries are not acknowledged.
     pub fn waiting(&self) -> usize {
         self.lines.iter().map(Line::waiting).sum()
     }
 
-    /// The stream shards that this process relays, and what every partition has acknowledged of each.
+    /// Returns the stream shards that this process relays, each with what every partition has acknowledged.
     pub fn feeds(&self) -> impl Iterator<Item = (&StreamShard, Fed)> {
         self.feeds.keys().map(|shard| (shard, self.fed(shard)))
     }
 
-    /// Whether everything that was handed in is acknowledged.
+    /// Returns whether everything that the caller passed is acknowledged.
     pub fn is_idle(&self) -> bool {
         self.lines.iter().all(Line::is_idle)
     }
 
     fn begin(&mut self, shard: StreamShard, fed: Fed) {
-        // Of a stream shard that was to be left, entries and a closing may be gathered and under way still: it goes on.
+        // A stream shard that was to be left may still have entries and a closing gathered or under way. It goes on.
         if let Some(feed) = self.feeds.get_mut(&shard).filter(|feed| feed.taken >= fed.to) {
             feed.leaving = false;
             feed.stored = feed.stored.later(fed);
@@ -260,7 +260,7 @@ impl Relay {
         feed.taken = feed.taken.max(Some(to));
     }
 
-    /// All of a stream shard was handed in: its closing goes behind it.
+    /// Queues the closing of a stream shard behind everything of it.
     fn close(&mut self, shard: &StreamShard, children: Vec<StreamShard>, now: Now) {
         let Some(feed) = self.feeds.get_mut(shard).filter(|feed| feed.closing.is_none()) else { return };
         feed.closing = Some(self.lines.len());
@@ -268,7 +268,7 @@ impl Relay {
         let message = Message { read: now.wall, body: Body::Closed(closed) };
         let value: Arc<[u8]> = message.write(&self.deployment).into();
         for line in &mut self.lines {
-            // The back-link of the closing is the end of the stream shard, also where it has no entry.
+            // The closing's back-link is the end of the stream shard, even in a partition without its entries.
             line.say(line::Said::Closing(shard.clone()), Arc::clone(&value));
         }
     }
@@ -329,13 +329,13 @@ impl Relay {
         self.take_leave(effects);
     }
 
-    /// What every partition has acknowledged of a stream shard.
+    /// Returns what every partition has acknowledged of a stream shard.
     fn fed(&self, shard: &StreamShard) -> Fed {
         let fed = self.lines.iter().filter_map(|line| line.fed(shard));
         fed.reduce(Fed::earlier).unwrap_or_default()
     }
 
-    /// Stores what was acknowledged, now and then; of a stream shard that is left, at once.
+    /// Asks to store what was acknowledged: from time to time, and at once for a stream shard that is to be left.
     fn store(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let is_due = now.at >= self.store_at;
         if is_due {
@@ -375,14 +375,14 @@ impl Relay {
 }
 
 impl Feed {
-    /// Whether what is fed by now is worth storing.
+    /// Returns whether `fed` is worth storing.
     fn wants_storing(&self, fed: Fed) -> bool {
         fed.to > self.stored.to || fed.at.since(self.stored.at) >= Fed::TIME_ALONE
     }
 }
 
 impl Fed {
-    /// How far the time comes before it is stored without a record. It is stored seldom: a take-over needs no exact one.
+    /// How far the time has to rise to be stored without a record. This is rare, as a take-over needs no exact time.
     pub const TIME_ALONE: Duration = Duration::from_secs(30);
 
     fn later(self, other: Self) -> Self {

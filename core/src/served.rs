@@ -1,17 +1,18 @@
-//! A count as it is served.
+//! A count as the API serves it, and the time `as_of` that it is complete up to.
 //!
 //! # As of when
 //!
-//! A number has a way behind it: an event is acknowledged by Kafka, then it is a row, then the row's change is in the count. For
-//! the second part stands the standing of the counter's partition of `changes`: every change that was in the table of likes
-//! by its `as_of` is in. For the first part stands what consumers store under their claims: at the moment `at`, every event of
-//! the partition that Kafka had acknowledged by `safe_at` was a row. So [`as_of`] takes of each partition of `likes` that the
-//! counter's events come from the newest `safe_at` that was stored no later than the standing's `as_of`: the rows behind a
-//! younger one need not be in the count yet. It does not matter when that is read.
+//! Kafka acknowledges an event, then the event is a row, then the row's change is in the count. The standing of the
+//! counter's partition of `changes` covers the second part: every change that was in the table `likes` by the
+//! standing's `as_of` is counted. The consumers' claims cover the first part: when one was stored, at the time `at`,
+//! every event of its partition that Kafka had acknowledged by `safe_at` was a row. So [`as_of`] takes, for each
+//! partition of `likes` that the counter's events come from, the newest `safe_at` that was stored no later than the
+//! standing's `as_of`: rows behind a later one may not be counted yet. It does not matter when the API reads the
+//! claim.
 //!
-//! The events of a set come from the partition that its subject's key hashes to, unless another partitioner has put them
-//! elsewhere. A consumer that reads such an event says so under its claim, and from then on they come from all partitions. Until a
-//! consumer has read the first event of a wrong partitioner, `as_of` says nothing about such events.
+//! The events of a set come from the partition that its subject's key hashes to, unless another partitioner has put
+//! them elsewhere. A consumer that reads such an event records so in its claim, and from then on the events count as
+//! coming from all partitions. Until then `as_of` promises nothing about such events.
 
 use crate::changes::Standing;
 use crate::event::partition_of;
@@ -19,28 +20,28 @@ use crate::ids::{CounterId, CounterKind};
 use crate::register::SafeTimes;
 use crate::time::UnixMillis;
 
-/// A post's count, with how exact and how fresh it is known to be.
+/// A counter's number, and how exact and fresh it is known to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Served {
-    /// The total as stored, negative too; answers give [`shown`](Self::shown).
+    /// The total as stored, even if it is negative; answers give [`shown`](Self::shown).
     pub likes: i64,
     /// The counter's version, 0 for a post without a counter.
     pub version: u64,
-    /// Whether nothing says that the number may be wrong.
+    /// Whether nothing is known that may make the number wrong.
     pub exact: bool,
-    /// Every event that Kafka had acknowledged by then is in the number: see [`as_of`].
+    /// Every event that Kafka had acknowledged by then is in the number, as [`as_of`] finds out.
     pub as_of: UnixMillis,
 }
 
-/// As of when a number may be answered that was read beside a standing, if its counter's events come from these partitions.
-/// `None` where that is not known.
+/// Returns the time up to which a number is complete that was read after `standing`, if its counter's events come from
+/// `partitions`. Returns `None` where that is unknown.
 pub fn as_of<'a>(standing: &Standing, partitions: impl IntoIterator<Item = &'a SafeTimes>) -> Option<UnixMillis> {
     let stated = standing.as_of?;
     let mut safe = partitions.into_iter().map(|partition| partition.by(stated));
     safe.try_fold(stated, |least, safe_at| Some(least.min(safe_at?)))
 }
 
-/// Those of the partitions of a topic that a counter's events come from; none where none is known.
+/// Returns the partitions of a topic that the events of a counter come from.
 pub fn sources<'a>(id: &CounterId, partitions: &'a [SafeTimes]) -> &'a [SafeTimes] {
     let is_anywhere = id.name.kind() == CounterKind::Sum || partitions.iter().any(SafeTimes::is_misrouted);
     match u32::try_from(partitions.len()) {
@@ -53,12 +54,12 @@ pub fn sources<'a>(id: &CounterId, partitions: &'a [SafeTimes]) -> &'a [SafeTime
 }
 
 impl Served {
-    /// The number to show of a set: 0 for a negative total.
+    /// Returns the number to show for a set: 0 for a negative total.
     pub fn shown(&self) -> u64 {
         u64::try_from(self.likes).unwrap_or(0)
     }
 
-    /// The number to show of a counter of a kind: a sum's total as it is.
+    /// Returns the number to show: 0 for a negative total of a set, and a sum's total as it is.
     pub fn value(&self, kind: CounterKind) -> i64 {
         if kind == CounterKind::Sum { self.likes } else { self.likes.max(0) }
     }

@@ -1,5 +1,5 @@
-//! Which relay copies which stream shard: leases share the work, and guard nothing. Two relays of one stream shard send
-//! everything twice, and every reader takes it once, so nothing here has to be right for the counts to be.
+//! Decides which relay copies which stream shard. The leases only share the work: two relays of one stream shard send
+//! everything twice and every reader accepts it once, so the counts do not depend on this.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -12,28 +12,28 @@ use crate::ids::StreamShardId;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Worker(pub String);
 
-/// A worker's claim to read a stream shard: it saves double work, and is never trusted for more.
+/// A worker's hold on a stream shard, which saves double work and is trusted for nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// The worker.
+    /// The worker that holds it.
     pub holder: Worker,
-    /// Moves with every renewal: a lease whose beat stands still is stale.
+    /// Changes with every renewal. A lease whose beat does not change is stale.
     pub beat: u64,
 }
 
-/// What taking a lease changes.
+/// What a worker does with a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// It was ours.
+    /// It renews its own.
     Renewed,
-    /// No living worker had it.
+    /// It takes one that no living worker holds.
     Taken,
-    /// A worker that has more than we do had it.
+    /// It takes one from a worker that holds more.
     Stolen,
 }
 
 impl Change {
-    /// The change, as a metric label.
+    /// Returns the change as a metric label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Renewed => "renewed",
@@ -43,14 +43,12 @@ impl Change {
     }
 }
 
-/// A stream shard to be read, with its lease.
+/// A stream shard to relay, with its lease.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
-    /// The stream shard.
     pub shard: &'a StreamShardId,
-    /// Its lease.
     pub lease: Option<&'a Lease>,
-    /// The lease has stood still: its holder is gone.
+    /// The lease has not changed for too long: its holder is gone.
     pub is_stale: bool,
 }
 
@@ -60,11 +58,11 @@ impl Offer<'_> {
     }
 }
 
-/// What to do about the leases now.
+/// What a worker does with leases in one round.
 pub type Plan = Vec<(StreamShardId, Change)>;
 
-/// Decides for `me`: each worker's share is equal; a free shard is taken by a worker below its share, and only then does
-/// a worker with less steal from the one with most, half of what it lacks at a time, since others may do the same.
+/// Decides for `me`. All workers have equal shares. A worker below its share takes free shards; if there are too few,
+/// it steals from the worker with most, half of what it lacks at a time, since others may do the same.
 pub fn plan(me: &Worker, offers: &[Offer<'_>]) -> Plan {
     let is_mine = |offer: &&Offer<'_>| offer.lease.is_some_and(|lease| lease.holder == *me);
     let mut plan: Plan = offers.iter().filter(is_mine).map(|offer| (offer.shard.clone(), Change::Renewed)).collect();
@@ -74,7 +72,7 @@ pub fn plan(me: &Worker, offers: &[Offer<'_>]) -> Plan {
     });
     let share = offers.len().div_ceil(loads.len());
 
-    // Each worker goes through the others' shards in an order of its own, so that not all want the same one.
+    // Each worker goes through the others' shards in its own order, so that not all want the same one.
     let mut others: Vec<_> = offers.iter().filter(|offer| !is_mine(offer)).collect();
     others.sort_by_key(|offer| FixedState::default().hash_one((&me.0, offer.shard.as_str())));
     let free = others.iter().filter(|offer| offer.holder().is_none());

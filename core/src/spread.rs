@@ -1,8 +1,9 @@
-//! Which partition an event of a sum is sent to. A sum's row is one cell for each partition, so a producer that spreads a
-//! busy counter over several gives it several rows, which are written side by side.
+//! Chooses the partition to which the API and the local load send an event of a sum. A sum has one row (a cell) for
+//! each partition, so a busy counter that is spread over several partitions has several rows, which are written side
+//! by side.
 //!
-//! Only producers choose. A consumer adds an event to the cell of the partition that it was found in, so a replay does not
-//! depend on any choice made here.
+//! Only producers choose. A consumer adds an event to the cell of the partition where it found it, so a replay does
+//! not depend on any choice made here.
 
 mod family;
 mod width;
@@ -20,14 +21,14 @@ use family::family;
 pub use width::width_for;
 use width::{WINDOW, Width};
 
-/// How many more records may wait in a partition than twice the fewest, and it is still taken: so many wait where 10,000 a second
-/// are written in time.
+/// How many records more than twice the least lag may wait in a partition that is still chosen. About so many wait
+/// where 10,000 a second are written in time.
 const LEVEL: u64 = 1_000;
 
-/// How many counters a producer remembers the rates of. Events of more go where their key says.
+/// How many counters a producer knows the rates of. Events of further counters go where their key says.
 const MOST_COUNTERS: usize = 10_000;
 
-/// How a producer chooses among the partitions of a sum.
+/// How a producer chooses among a sum's partitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SumPolicy {
     /// All events of a post go to the partition of its key.
@@ -35,9 +36,9 @@ pub enum SumPolicy {
     Post,
     /// A busy counter's events go to its partitions in turn.
     RoundRobin,
-    /// Each event of a busy counter goes to one of its partitions by chance.
+    /// Each event of a busy counter goes to one of its partitions at random.
     Random,
-    /// A busy counter's events go to those of its partitions where few records wait, the same to each.
+    /// A busy counter's events go in equal numbers to those of its partitions where few records wait.
     LeastLag,
 }
 
@@ -75,8 +76,8 @@ impl fmt::Display for SumPolicy {
 
 /// One producer's choices for one topic.
 ///
-/// It sends a counter to as many partitions as the counter's rate asks for: one more doubling for each second in which each
-/// of them got over 10,000 events, half of them once each gets below 2,500. The rate is that of this producer alone.
+/// It doubles the partitions of a counter after each second in which each of them got more than 10,000 events, and
+/// halves them when each gets fewer than 2,500. It counts only the events of this producer.
 #[derive(Clone, Debug)]
 pub struct Spread {
     policy: SumPolicy,
@@ -85,21 +86,21 @@ pub struct Spread {
     forgot: Duration,
 }
 
-/// What waits in a partition.
+/// The load of a partition.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
-    /// Records that were not finished when it was looked at.
+    /// The records that were not finished at the last look.
     lag: u64,
-    /// Events sent to it since.
+    /// The events sent to it since.
     sent: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Counted {
     width: Width,
-    /// The counter's partitions, of which the first `width` are in use; none before it needs a second one.
+    /// The counter's partitions, of which the first `width` are in use. Empty until it needs a second one.
     family: Vec<u32>,
-    /// The next in turn.
+    /// The index of the next one in turn.
     turn: usize,
 }
 
@@ -110,12 +111,12 @@ impl Counted {
 }
 
 impl Spread {
-    /// Sends every event where its key says, until it is told of the topic's partitions.
+    /// Returns a producer that lets the key decide until [`seen`](Self::seen) tells it the partitions.
     pub fn new(policy: SumPolicy) -> Self {
         Self { policy, partitions: Vec::new(), counters: Map::default(), forgot: Duration::ZERO }
     }
 
-    /// The topic has so many partitions, with so many records waiting in each.
+    /// Takes the number of records that wait in each partition of the topic.
     pub fn seen(&mut self, lags: &[u64]) {
         if lags.len() != self.partitions.len() && !self.partitions.is_empty() {
             self.counters.clear();
@@ -123,8 +124,8 @@ impl Spread {
         self.partitions = lags.iter().map(|lag| Waiting { lag: *lag, sent: 0 }).collect();
     }
 
-    /// Where the next event of `counter` goes, at `now` on a clock that does not go back; `None` leaves it to the key.
-    /// `draw` is any number, by chance.
+    /// Returns the partition for the next event of `counter`, or `None` to let the key decide. `now` is of a clock
+    /// that does not go back, `draw` is a random number.
     pub fn choose(&mut self, counter: &CounterId, now: Duration, draw: u64) -> Option<u32> {
         let most = u32::try_from(self.partitions.len()).unwrap_or(u32::MAX);
         if self.policy == SumPolicy::Post || most == 0 || !self.remember(counter, now) {
@@ -157,9 +158,9 @@ impl Spread {
         Some(chosen)
     }
 
-    /// Begins a counter with so many partitions, or as many as there are, unless its events are followed already; over how many
-    /// it is spread now. The width follows the rate from the first event on. It is forgotten before that if so many other counters
-    /// come that there is no room, and with this producer.
+    /// Begins a counter with `width` partitions, or all if there are fewer, unless its rate is followed already.
+    /// Returns over how many it is spread. The width follows the rate from the first event on. The counter is
+    /// forgotten when this producer ends, or if too many other counters come before its first event.
     pub fn begin(&mut self, counter: &CounterId, width: u32) -> u32 {
         if self.policy == SumPolicy::Post {
             return 1;
@@ -172,12 +173,12 @@ impl Spread {
         self.width(counter)
     }
 
-    /// Over how many partitions `counter` is spread.
+    /// Returns over how many partitions `counter` is spread.
     pub fn width(&self, counter: &CounterId) -> u32 {
         self.counters.get(counter).map_or(1, |counted| counted.width.get())
     }
 
-    /// Whether the rate of `counter` is followed from now on.
+    /// Returns whether the rate of `counter` is followed, and begins to follow it if there is room.
     fn remember(&mut self, counter: &CounterId, now: Duration) -> bool {
         if self.counters.contains_key(counter) {
             return true;

@@ -1,8 +1,8 @@
-//! From change records of the likes table to what each of them says: a row that was put, changed or deleted, a recount's
-//! marker, or a record of another shape.
+//! Reads records of the stream of the table `likes`: a row was put, changed or deleted, a recount put a marker, or the
+//! record has another shape.
 //!
-//! The relay reads records with these functions, and the recount weighs rows by the same rules, so that they cannot disagree
-//! on what a row is.
+//! The relay reads records with these functions, and the recount weighs rows by the same rules, so that both agree on
+//! what a row is.
 
 use thiserror::Error;
 
@@ -12,10 +12,10 @@ use crate::register::Version;
 use crate::time::UnixMillis;
 use crate::weight::Stated;
 
-/// A change record as the stream gives it: the attributes that decide something.
+/// A record of the stream, with the attributes that matter here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawRecord {
-    /// Its position, as the service writes it.
+    /// Its position, as DynamoDB writes it.
     pub sequence: String,
     /// When it was written, to the second.
     pub written: UnixMillis,
@@ -23,35 +23,34 @@ pub struct RawRecord {
     pub pk: Option<String>,
     /// `user_id`, where it is a text.
     pub sort: Option<String>,
-    /// The item before; `None` where there was none.
+    /// The item before the change; `None` where there was none.
     pub before: Option<Image>,
-    /// The item after; `None` where there is none.
+    /// The item after the change; `None` where there is none.
     pub after: Option<Image>,
-    /// The store deleted the item because it had expired.
+    /// DynamoDB deleted the item because it had expired.
     pub expired: bool,
 }
 
-/// An item before or after a change: the attributes that decide something.
+/// An item before or after a change, with the attributes that matter here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// `run` of a marker.
+    /// `run`, of a marker.
     pub run: Option<String>,
-    /// `n` of a row.
+    /// `n`, of a row.
     pub stated: Stated,
-    /// The number in `v` of a member, in `to` of a cell or a canary; `None` where it is unreadable.
+    /// `v` of a member, `to` of a cell or a canary (a row that shows how late the stream is); `None` where it is
+    /// unreadable.
     pub v: Option<u64>,
-    /// `region` of a member, where it is one.
+    /// `region`, of a member that has a valid one.
     pub region: Option<Region>,
 }
 
-/// A change record of a known shape, or the reason why it has none.
+/// A record of a known shape, or the reason why it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its position.
     pub sequence: Sequence,
     /// When it was written, to the second.
     pub written: UnixMillis,
-    /// What it says.
     pub kind: RecordKind,
 }
 
@@ -60,40 +59,30 @@ pub struct Record {
 pub enum RecordKind {
     /// A row that counts was put, changed or deleted.
     Row {
-        /// Its partition key.
         key: RowKey,
-        /// Its sort key.
         member: MemberKey,
-        /// The row before the change.
         before: Side,
-        /// The row after it.
+        /// The row after the change.
         after: Side,
     },
-    /// A row that counts was put, changed or deleted, and what it weighed or weighs is no integer in its range; or the store let a
-    /// row expire that counted, which no event removed. Its counter is not known until it is recounted.
-    Unreadable {
-        /// Its partition key.
-        key: RowKey,
-        /// Its sort key.
-        member: MemberKey,
-    },
-    /// A recount put its marker beside the rows.
+    /// The change of a row that cannot be counted: its weight before or after is no integer in the allowed range, or a
+    /// row that counted has expired, which no event removed. The counter is in doubt until a recount.
+    Unreadable { key: RowKey, member: MemberKey },
+    /// A recount put its marker beside the rows of a key.
     Marker {
-        /// The row key recounted.
         key: RowKey,
-        /// The number in the marker.
+        /// The random number in the marker.
         nonce: Nonce,
     },
-    /// An item under another reserved sort key, which counts nothing.
+    /// The change of an item with another reserved sort key, which counts nothing.
     Reserved,
-    /// A record of another shape: reported and passed over.
+    /// A record of another shape. The relay reports and skips it.
     Foreign(Quarantine),
 }
 
-/// Why a change record is of no known shape.
+/// Why a record has no known shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Quarantine {
-    /// The key is not two texts.
     #[error("its key is not a row key and a user id")]
     NoKey,
     /// `pk` is no row key.
@@ -105,13 +94,13 @@ pub enum Quarantine {
     /// It has neither image, so the stream is not set up for counting.
     #[error("it has neither an old nor a new image")]
     NoImages,
-    /// A marker of a form this version does not know.
+    /// It is a marker of a form that this version does not know.
     #[error("its recount marker is not readable")]
     BadMarker,
 }
 
 impl Quarantine {
-    /// The reason, as a metric label.
+    /// Returns the reason as a metric label.
     pub fn reason(self) -> &'static str {
         match self {
             Self::NoKey => "no_key",
@@ -124,7 +113,7 @@ impl Quarantine {
 }
 
 impl Record {
-    /// Weight gained or lost: from the images, never from the event's name alone.
+    /// Returns the weight gained or lost, computed from both images and not from the event's name.
     pub fn delta(&self) -> i64 {
         match &self.kind {
             RecordKind::Row { before, after, .. } => after.weight - before.weight,
@@ -133,7 +122,7 @@ impl Record {
     }
 }
 
-/// Reads a change record. `None` where its position is unreadable: nothing can be ordered behind it then.
+/// Reads a record. Returns `None` where its position is unreadable, since nothing behind it could be ordered.
 pub fn read(raw: &RawRecord) -> Option<Record> {
     let sequence = raw.sequence.parse().ok()?;
     Some(Record { sequence, written: raw.written, kind: kind(raw).unwrap_or_else(RecordKind::Foreign) })
@@ -156,7 +145,7 @@ fn kind(raw: &RawRecord) -> Result<RecordKind, Quarantine> {
         Some(image) => image.side(member.is_cell()),
     };
     Ok(match (side(&raw.before), side(&raw.after)) {
-        // What expires is a tombstone.
+        // Only tombstones may expire.
         (Some(before), Some(after)) if !raw.expired || before.weight == after.weight => {
             RecordKind::Row { key, member, before, after }
         }
@@ -165,7 +154,7 @@ fn kind(raw: &RawRecord) -> Result<RecordKind, Quarantine> {
 }
 
 impl Image {
-    /// What counts of a row; `None` where its weight is unreadable. A cell has no region.
+    /// Returns what a row counts for; `None` where its weight is unreadable. A cell has no region.
     fn side(&self, is_cell: bool) -> Option<Side> {
         let weight = self.stated.weight(is_cell)?.get();
         let region = self.region.clone().filter(|_| !is_cell);

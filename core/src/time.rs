@@ -1,4 +1,4 @@
-//! A point in time as the tables and events state it; where the time comes from is the caller's business.
+//! Points in time, as tables and events state them, and bounds of another clock. Callers bring the clocks.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
-    /// The last millisecond of the year 9999: beyond it a timestamp is a unit mistaken, not a date.
+    /// The last millisecond of the year 9999: a later timestamp has the wrong unit.
     pub const MAX: Self = Self(253_402_300_799_999);
     /// The first millisecond of the year 2000. A producer that states an earlier time most likely means seconds.
     pub const YEAR_2000: Self = Self(946_684_800_000);
 
-    /// How long ago `earlier` was; zero when it lies ahead, since two machines' clocks never quite agree.
+    /// Returns how long ago `earlier` was; zero where it lies ahead, since two machines' clocks never quite agree.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// The date and the time of day for people, in UTC and whole seconds: `2026-11-27 08:00:00`.
+    /// Returns date and time of day for people, in UTC and whole seconds: `2026-11-27 08:00:00`.
     pub fn date(self) -> String {
         let (days, seconds) = (self.0 / 86_400_000, self.0 / 1_000 % 86_400);
-        // Eras of 400 years, in years that begin with March, so that the day that leap years add is a year's last.
+        // Eras have 400 years, and years begin with March here, so that a leap day is the last day of its year.
         let (era, of_era) = ((days + 719_468) / 146_097, (days + 719_468) % 146_097);
         let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
         let of_year = of_era - (365 * year + year / 4 - year / 100);
@@ -35,13 +35,13 @@ impl UnixMillis {
         format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
     }
 
-    /// This point in time moved on by `by`.
+    /// Returns this point in time moved on by `by`.
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {
         Self(self.0.saturating_add(millis(by)))
     }
 
-    /// This point in time moved back by `by`, never before the epoch.
+    /// Returns this point in time moved back by `by`, but not before the epoch.
     #[must_use]
     pub fn minus(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(millis(by)))
@@ -58,48 +58,47 @@ impl fmt::Display for UnixMillis {
     }
 }
 
-/// Between which two moments another clock is, both included.
+/// Two times between which another clock is, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// It is not earlier there.
+    /// The other clock is not earlier.
     pub earliest: UnixMillis,
-    /// It is not later there.
+    /// The other clock is not later.
     pub latest: UnixMillis,
 }
 
 impl Bounds {
-    /// How far off a clock may be and still be believed.
+    /// How far off a local clock may be and still be believed.
     pub const BELIEVED: Duration = Duration::from_secs(2);
 
-    /// How far a clock that says `local` is off at least, if that is more than a clock may be off that is believed.
+    /// Returns how far a clock that says `local` is off at least, if it is too far off to be believed.
     pub fn off(self, local: UnixMillis) -> Option<Duration> {
         let off = local.since(self.latest).max(self.earliest.since(local));
         (off > Self::BELIEVED).then_some(off)
     }
 
-    /// What `local`, a reading of a clock that may be wrong, is taken for: itself where it is believed, and otherwise a time
-    /// that is not later than the other clock's.
+    /// Returns `local` where that clock is believed, and otherwise a time that is not later than the other clock's.
     ///
     /// The answer is never later than the other clock by more than [`BELIEVED`](Self::BELIEVED): where the bounds are
-    /// so far apart that `local` could be, it is held back.
+    /// so far apart that `local` could be, the answer is earlier than `local`.
     #[must_use]
     pub fn corrected(self, local: UnixMillis) -> UnixMillis {
         if self.off(local).is_some() { self.earliest } else { local.min(self.earliest.plus(Self::BELIEVED)) }
     }
 }
 
-/// One reading of both clocks, handed to a machine with each input: a machine owns no clock.
+/// One reading of both clocks, passed to a state machine with each input: the machine has no clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Now {
-    /// The monotonic clock, since some fixed moment of this process: for waits and ages.
+    /// The monotonic clock since a fixed moment of this process, for waits and ages.
     pub at: Duration,
-    /// The wall clock: for what is stored and compared between processes.
+    /// The wall clock, for what is stored and compared between processes.
     pub wall: UnixMillis,
 }
 
 impl Now {
-    /// How long ago `earlier` was, by the clock that has moved further: the monotonic one stands still while a machine sleeps,
-    /// the wall clock may be set back.
+    /// Returns how long ago `earlier` was, by the clock that moved further: the monotonic one stops while a machine
+    /// sleeps, the wall clock may be set back.
     pub fn since(self, earlier: Self) -> Duration {
         self.at.saturating_sub(earlier.at).max(self.wall.since(earlier.wall))
     }

@@ -1,13 +1,12 @@
-//! Places in the logs of Kafka.
+//! Names of places in Kafka: topics, partitions, offsets.
 
 use std::fmt;
 
-/// A record's place in its Kafka partition.
+/// The position of a record in its Kafka partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Offset(pub u64);
 
 impl Offset {
-    /// The offset after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
@@ -33,7 +32,7 @@ impl fmt::Display for Partition {
     }
 }
 
-/// What tells a topic from a later one of the same name: its id, or its name where the broker knows no ids.
+/// Tells a topic from a later one of the same name: its id, or its name where the broker has no ids.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TopicId(pub Box<str>);
 
@@ -43,11 +42,11 @@ impl fmt::Display for TopicId {
     }
 }
 
-/// What the broker says of a partition's log.
+/// The bounds of a partition's log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Log {
     pub topic: TopicId,
-    /// The first record still there.
+    /// The offset of the first record that is still there.
     pub start: Offset,
     /// The offset that the next record will have.
     pub end: Offset,

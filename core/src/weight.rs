@@ -1,42 +1,41 @@
-//! What a row counts for. A counter is the sum of its rows' weights.
+//! The weight of a row: what it counts for. A counter is the sum of its rows' weights.
 
 use std::fmt;
 
-/// What a row counts for: 1 for a member, any integer for a cell, 0 for what is not there.
+/// What a row counts for: 1 for a member, any integer for a cell, 0 for a row that is absent or a tombstone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(i64);
 
-/// What an item says it counts for, before anything relies on it.
+/// The weight as an item states it in `n`, before it is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Stated {
-    /// It has no `n`.
+    /// The item has no `n`.
     #[default]
     Nothing,
-    /// `n`, in its range.
+    /// An `n` in the allowed range.
     Amount(Weight),
-    /// An `n` that is no integer in its range.
+    /// An `n` that is no integer in the allowed range.
     Unreadable,
 }
 
 impl Weight {
-    /// What is not there.
+    /// The weight of a row that is absent.
     pub const ABSENT: Self = Self(0);
-    /// A row that states nothing else.
+    /// The weight of a member's row that states none.
     pub const ONE: Self = Self(1);
-    /// The greatest amount; the least is its negative. Small enough that a difference of two fits 64 bits.
+    /// The greatest weight; the least is its negative. The difference of two fits 64 bits.
     pub const MAX: i64 = 1_000_000_000_000_000_000;
 
-    /// A weight of `n`, within the bounds.
+    /// Returns the weight `n`, if it is in range.
     pub fn new(n: i64) -> Option<Self> {
         (-Self::MAX..=Self::MAX).contains(&n).then_some(Self(n))
     }
 
-    /// The number.
     pub fn get(self) -> i64 {
         self.0
     }
 
-    /// What a counter gains when a row of weight `before` weighs this much now.
+    /// Returns what a counter gains when a row's weight changes from `before` to this one.
     pub fn less(self, before: Self) -> i64 {
         self.0 - before.0
     }
@@ -49,12 +48,13 @@ impl fmt::Display for Weight {
 }
 
 impl Stated {
-    /// What the number `n` says, as the store writes it.
+    /// Reads the number `n` as the store writes it.
     pub fn number(n: &str) -> Self {
         n.parse().ok().and_then(Weight::new).map_or(Self::Unreadable, Self::Amount)
     }
 
-    /// The weight of a row that states this; `None` where it is unreadable, as a cell without an amount is.
+    /// Returns the weight of a row that states this. Returns `None` where it is unreadable, or where a cell states no
+    /// amount.
     pub fn weight(self, is_cell: bool) -> Option<Weight> {
         match self {
             Self::Amount(weight) => Some(weight),

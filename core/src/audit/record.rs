@@ -1,4 +1,4 @@
-//! A run of the recount as it is kept, and the one form in which its record is stored.
+//! The record of a run of the recount: what was asked, when it ran, its summary, and how these are stored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,40 +7,37 @@ use thiserror::Error;
 use super::{AuditRun, Summary};
 use crate::time::UnixMillis;
 
-/// A run of the recount.
+/// One run of the recount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRecord {
-    /// Its id.
     pub run: AuditRun,
-    /// When it began.
     pub began: UnixMillis,
-    /// When it ended.
     pub ended: Option<UnixMillis>,
-    /// What it was asked to do.
+    /// What the run was asked to recount.
     pub scope: RunScope,
-    /// Whether it only finds and reports.
+    /// Whether it only reports and corrects nothing.
     pub dry_run: bool,
-    /// What it has found and done so far.
+    /// What it has found and corrected so far.
     pub summary: Summary,
 }
 
-/// What a run was asked to do.
+/// What a run was asked to recount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RunScope {
-    /// Look at everything.
+    /// All rows and all counters.
     Audit,
-    /// Look at what has changed since some time.
+    /// What has changed since some time.
     Since,
-    /// Recount some posts.
+    /// Some posts.
     Posts,
-    /// Recount what is queued.
+    /// What is queued.
     Queue,
 }
 
-/// A text that no version writes.
+/// Why a stored text is no record of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadRecord {
-    /// The scope is none.
+    /// There is no such scope.
     #[error("{0:?} is no scope of a run")]
     Scope(String),
     /// The record cannot be read.
@@ -48,13 +45,13 @@ pub enum BadRecord {
     Malformed(String),
 }
 
-/// What follows the scope of a dry run.
+/// The suffix of the scope of a dry run.
 const DRY: &str = ", dry run";
 
 impl RunScope {
     const ALL: [Self; 4] = [Self::Audit, Self::Since, Self::Posts, Self::Queue];
 
-    /// The scope, as a metric label.
+    /// Returns the scope as a metric label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Audit => "audit",
@@ -65,7 +62,7 @@ impl RunScope {
     }
 }
 
-/// The record as it is stored, as JSON.
+/// The stored JSON.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     dry_run: bool,
@@ -73,20 +70,20 @@ struct Stored {
 }
 
 impl RunRecord {
-    /// The scope as it is stored and shown.
+    /// Returns the scope as it is stored and shown.
     pub fn scope_text(&self) -> String {
         format!("{}{}", self.scope.label(), if self.dry_run { DRY } else { "" })
     }
 
-    /// Whether it is a dry run, and the summary, as they are stored.
+    /// Returns the stored JSON: the summary, and whether it is a dry run.
     pub fn to_stored(&self) -> String {
         json(&Stored { dry_run: self.dry_run, summary: self.summary.clone() })
     }
 
-    /// A run as it is stored.
+    /// Reads a stored run.
     ///
     /// # Errors
-    /// A scope or a record that no version has written.
+    /// No version has written such a scope or record.
     pub fn from_stored(
         run: AuditRun,
         (began, ended): (UnixMillis, Option<UnixMillis>),
@@ -101,7 +98,7 @@ impl RunRecord {
     }
 }
 
-/// Names in alphabetical order.
+/// Writes JSON with its names in alphabetical order.
 fn json(stored: &impl Serialize) -> String {
     serde_json::to_value(stored).map(|value: Value| value.to_string()).expect("strings and integers always serialise")
 }

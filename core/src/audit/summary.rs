@@ -1,26 +1,26 @@
-//! What a recount found and did, and what it cost: gathered while it runs, kept with its run.
+//! What a run of the recount found, corrected and cost. It is gathered while the run goes on, and stored with the run.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Differences and misplaced rows that are listed one by one; beyond them only numbers are kept.
+/// How many differences and misplaced rows are listed one by one; further ones are only counted.
 const LISTED: usize = 50;
 
-/// Why a row key waits for a recount.
+/// Why a row key is queued for a recount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueReason {
     /// Rows and counter differ.
     Drift,
     /// The counter is below zero.
     Negative,
-    /// The weight of a row could not be read.
+    /// The weight of a row (what it counts for) could not be read.
     Doubt,
     /// A person asked for it.
     Asked,
 }
 
-/// Why a count was looked at, or what was wrong with it.
+/// Why a count was recounted, or what was wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -28,20 +28,20 @@ pub enum Cause {
     Asked,
     /// Rows and counter differ.
     Drift,
-    /// There are rows, and no counter of them.
+    /// There are rows, but no counter.
     MissingCounter,
-    /// There is a count, and no row of it.
+    /// There is a count, but no row.
     NoRows,
     /// The count is below zero.
     Negative,
-    /// It has a row whose weight could not be read, or could not be read before.
+    /// A row's weight cannot be read, or could not be read before.
     Suspect,
-    /// The total was not the sum over the shards.
+    /// The total was not the sum of the shards.
     Total,
 }
 
 impl Cause {
-    /// The cause, as a metric label and on the ledger.
+    /// Returns the cause as metrics and the ledger write it.
     pub fn label(self) -> &'static str {
         match self {
             Self::Asked => "asked",
@@ -69,66 +69,64 @@ impl From<QueueReason> for Cause {
 /// One count that differed from its rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Drift {
-    /// The row key; the counter where it is its total.
+    /// The row key; for a wrong total, the counter.
     pub key: String,
-    /// What was counted.
+    /// What the counter had.
     pub before: i64,
-    /// What there is.
+    /// What the rows add up to.
     pub after: i64,
-    /// What was wrong.
     pub cause: Cause,
 }
 
-/// Units of the store spent.
+/// Units that the run spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Read units, rounded up.
     pub read_units: u64,
-    /// Write units of the recount. What it makes the change-streamer write is not among them.
+    /// Write units of the recount itself. The change-streamer spends more to apply its corrections.
     pub write_units: u64,
 }
 
-/// What a recount found and did.
+/// What a run found and corrected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
-    /// Counters looked at: a post has some. Earlier builds wrote them as `posts`.
+    /// Counters that were compared: a post may have several. Earlier builds wrote them as `posts`.
     #[serde(alias = "posts")]
     pub counters: u64,
-    /// Rows that an audit has scanned.
+    /// Rows that an audit scanned.
     #[serde(skip_serializing_if = "is_zero")]
     pub rows: u64,
-    /// Row keys whose count was found equal at the first comparison.
+    /// Row keys whose count was right at the first comparison.
     pub proved: u64,
-    /// Row keys that the first comparison left in doubt, since they moved or differ.
+    /// Row keys that the first comparison did not settle, because they changed or differ.
     #[serde(skip_serializing_if = "is_zero")]
     pub doubted: u64,
-    /// Those of them that are settled, or left.
+    /// Of those, the keys that are settled by now or given up.
     #[serde(skip_serializing_if = "is_zero")]
     pub settled: u64,
     /// Counts that differed, by cause.
     pub drift: BTreeMap<Cause, u64>,
-    /// Corrections of row keys.
+    /// Corrected row keys.
     pub corrected: u64,
-    /// Totals set to their sum.
+    /// Totals set to the sum of their shards.
     pub totals_mended: u64,
-    /// What corrections have added.
+    /// What corrections added.
     pub likes_added: u64,
-    /// What corrections have taken away.
+    /// What corrections took away.
     pub likes_taken: u64,
-    /// Large corrections not made.
+    /// Large corrections that were not made.
     pub withheld: u64,
-    /// Counts that differed again after they had been corrected and found equal.
+    /// Counts that differed again after they had been corrected and found right.
     pub alarms: u64,
-    /// Rows outside their member's shard, and rows that are none.
+    /// Rows outside their member's shard, and items that are no rows.
     pub misplaced_rows: u64,
-    /// Row keys that may be wrong still.
+    /// Row keys that may still be wrong.
     pub left: u64,
-    /// Losses closed.
+    /// Losses that the run closed.
     pub gaps_closed: u64,
-    /// What it cost.
     pub cost: Cost,
-    /// Some of what differed.
+    /// Some of the differences.
     pub examples: Vec<Drift>,
     /// Some of the misplaced rows.
     pub misplaced: Vec<String>,
@@ -140,12 +138,12 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl Summary {
-    /// Counts that differed.
+    /// Returns how many counts differed.
     pub fn found(&self) -> u64 {
         self.drift.values().sum()
     }
 
-    /// Adds what another process has found for the same run.
+    /// Adds what another process found for the same run.
     pub fn add(&mut self, other: Self) {
         for (cause, found) in other.drift {
             *self.drift.entry(cause).or_default() += found;
@@ -172,7 +170,7 @@ impl Summary {
         self.misplaced.truncate(LISTED);
     }
 
-    /// Takes note of a count that differs.
+    /// Notes a count that differs.
     pub fn differs(&mut self, drift: Drift) {
         *self.drift.entry(drift.cause).or_default() += 1;
         if self.examples.len() < LISTED {
@@ -180,7 +178,7 @@ impl Summary {
         }
     }
 
-    /// Takes note of a count that was corrected.
+    /// Notes a count that was corrected.
     pub fn corrected(&mut self, drift: Drift) {
         let correction = drift.after.saturating_sub(drift.before);
         if drift.cause == Cause::Total {
@@ -193,7 +191,7 @@ impl Summary {
         self.differs(drift);
     }
 
-    /// Takes note of a misplaced row.
+    /// Notes a misplaced row.
     pub fn misplaced(&mut self, row: impl FnOnce() -> String) {
         self.misplaced_rows += 1;
         if self.misplaced.len() < LISTED {

@@ -1,4 +1,5 @@
-//! What one partition of the cache holds, and what each call does to it. The scripts of Redis do the same.
+//! One partition of the cache, and what each call does to it. The scripts in Redis do the same; the models and the
+//! cache in memory use this one.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +14,17 @@ pub struct Slot<K> {
     pub entries: BTreeMap<K, Entry>,
 }
 
-/// Who took the partition over, how many of its writes are in, and what it last said.
+/// Who took the partition over, the last write, and the standing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
     /// The number of the take-over.
     pub number: TakeOverNumber,
     /// The sequence number of the last write.
     pub sequence: u64,
-    /// The standing.
     pub stated: StandingAt,
 }
 
-/// What is kept of a counter.
+/// What the cache has for a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// A value, and the take-over that it was written under.
@@ -33,14 +33,14 @@ pub enum Entry {
     Filling(FillToken),
 }
 
-/// What a write of the fold compares and sets.
+/// What a fold's write compares and sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp {
     /// The number of the fold's take-over.
     pub number: TakeOverNumber,
-    /// The least sequence number that it takes: that of the last write that was answered.
+    /// The least sequence number that the write accepts: that of the last answered write.
     pub from: u64,
-    /// The sequence number that it sets, greater than that of any earlier write.
+    /// The sequence number that the write sets, greater than all earlier ones.
     pub to: u64,
 }
 
@@ -51,12 +51,12 @@ impl<K> Default for Slot<K> {
 }
 
 impl FillToken {
-    /// What no other token has, as the cache was asked to use it.
+    /// Returns the random number that tells the token from all others.
     pub fn nonce(&self) -> u128 {
         self.nonce
     }
 
-    /// What takes the token's place.
+    /// Returns the entry that replaces the token.
     pub fn filled(&self, value: Value) -> Entry {
         Entry::Value(self.number, value)
     }
@@ -70,7 +70,7 @@ impl Entry {
         }
     }
 
-    /// Whether a value that the fold tells under `number` takes this place.
+    /// Returns whether a value that the fold writes under `number` replaces this entry.
     fn gives_way(&self, number: TakeOverNumber, value: &Value) -> bool {
         let is_older = match self {
             Self::Value(_, held) => held.version < value.version,
@@ -81,7 +81,7 @@ impl Entry {
 }
 
 impl<K: Ord + Clone> Slot<K> {
-    /// The value of a counter, if it was written under the standing's take-over.
+    /// Returns the value of a counter, if it was written under the standing's take-over.
     pub fn get(&self, counter: &K) -> Option<Value> {
         match self.entries.get(counter)? {
             Entry::Value(number, value) if *number == self.held.as_ref()?.number => Some(*value),
@@ -100,7 +100,7 @@ impl<K: Ord + Clone> Slot<K> {
         Some(token)
     }
 
-    /// Writes a value in the place of its token. One of an earlier take-over is passed over by readers.
+    /// Replaces the token by a value, and returns whether it was there. Readers skip a value of an earlier take-over.
     pub fn fill(&mut self, counter: &K, token: FillToken, value: Value) -> bool {
         match self.entries.get_mut(counter) {
             Some(entry) if *entry == Entry::Filling(token) => {
@@ -111,7 +111,7 @@ impl<K: Ord + Clone> Slot<K> {
         }
     }
 
-    /// Begins a take-over, unless the standing that is there belongs to a later place.
+    /// Begins a take-over, unless the cache has a standing of a later place.
     pub fn take_over(&mut self, number: TakeOverNumber, stated: &StandingAt) -> Option<TakeOver> {
         if self.held.as_ref().is_some_and(|held| held.stated.at > stated.at) {
             return None;
@@ -120,7 +120,7 @@ impl<K: Ord + Clone> Slot<K> {
         Some(TakeOver::new(number))
     }
 
-    /// Writes what the fold tells. A copy of a write that has happened changes nothing.
+    /// Carries out a fold's write. A copy of a write that has happened changes nothing.
     pub fn tell(&mut self, stamp: Stamp, values: &[(K, Value)], stated: Option<&StandingAt>) -> Told {
         let Some(held) = self.held.as_mut().filter(|held| held.number == stamp.number) else { return Told::Lost };
         if held.sequence == stamp.to {

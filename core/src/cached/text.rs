@@ -1,8 +1,13 @@
-//! The texts that the cache keeps. A text of another form, such as that of another version, is as good as none.
+//! The texts that Redis keeps. A text of another form, such as another version's, counts as absent.
 //!
-//! The standing: `2:number:sequence:at:as_of:loss:open`, where `open` is a list. A value:
-//! `2:number:version:likes:gap:doubtful`. A fill under way: `0:number:sequence:nonce`. What is absent is `-`. Numbers of
-//! take-overs and nonces are hexadecimal and padded, so that equal ones have equal texts.
+//! | what | text |
+//! |---|---|
+//! | standing | `2:number:sequence:at:as_of:loss:open`, where `open` is a list |
+//! | value | `2:number:version:likes:gap:doubtful` |
+//! | fill under way | `0:number:sequence:nonce` |
+//!
+//! An absent field is `-`. Numbers of take-overs and nonces are hexadecimal and padded, so equal ones have equal
+//! texts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +18,7 @@ use super::{Entry, FillToken, Held, StandingAt, TakeOverNumber, Value};
 use crate::changes::{LossNumber, Place, Standing};
 use crate::time::UnixMillis;
 
-/// The text is not one that this version writes.
+/// No text that this version writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not a text of the cache that this version knows")]
 pub struct BadText;
@@ -52,7 +57,7 @@ impl FromStr for TakeOverNumber {
     }
 }
 
-/// The part of a standing's text that a write replaces.
+/// Writes the part of a standing's text that a fold's write replaces.
 impl fmt::Display for StandingAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { at, standing: Standing { as_of, loss, open } } = self;

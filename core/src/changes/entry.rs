@@ -1,4 +1,4 @@
-//! One entry of the log: what one record of the stream says about one row.
+//! One entry of the log of changes: what one record of the table's stream says about one row.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,12 +10,12 @@ use crate::ids::{CounterId, CounterName, MemberKey, PostId, Region, ReservedKey,
 use crate::register::Version;
 use crate::tally::{Record, RecordKind};
 
-/// What one record of the stream says about one row.
+/// One change of a row, or one marker of a recount, as the log of changes carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// The row's partition key: a counter and its shard.
     pub key: RowKey,
-    /// What became of the row.
+    /// What happened to the row.
     pub effect: Effect,
     /// The second of the change, as the stream states it.
     pub second: u64,
@@ -23,40 +23,40 @@ pub struct Entry {
     pub sequence: Sequence,
 }
 
-/// What became of a row.
+/// What happened to a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Its weight or its region changed.
+    /// Its weight (what it counts for) or its region changed.
     Weighed {
         /// The row.
         member: MemberKey,
-        /// The row before; it weighs 0 where there was none.
+        /// The row before the change; its weight is 0 where there was none.
         before: Side,
-        /// The row after; it weighs 0 where there is none.
+        /// The row after the change; its weight is 0 where there is none.
         after: Side,
     },
-    /// What it weighed before or weighs now is no integer in its range.
+    /// Its weight before or after is no integer in the allowed range.
     Unreadable {
         /// The row.
         member: MemberKey,
     },
-    /// A recount put its marker beside the rows of this key.
+    /// A recount put its marker, an item that counts for nothing, beside the rows of this key.
     Marked(Nonce),
 }
 
 /// A row before or after a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Side {
-    /// What it weighs.
+    /// What the row counts for.
     pub weight: i64,
     /// The region that it is counted in.
     pub region: Option<Region>,
-    /// The version of the event that it comes from; of a cell, of the last event that is in it. `None` where there is no row, and
-    /// where the version is unreadable.
+    /// The version of the row's event, or of the last event in a cell. `None` where there is no row or the version is
+    /// unreadable.
     pub v: Option<Version>,
 }
 
-/// The random number in a marker: one for each look of a recount at a key.
+/// The random number in a marker. A recount draws one for each key each time that it looks at its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce(pub u128);
 
@@ -76,18 +76,18 @@ impl FromStr for Nonce {
 }
 
 impl Entry {
-    /// The entry of `record`; `None` where it changes nothing that is counted.
+    /// Makes the entry of `record`. Returns `None` where the record changes nothing that is counted.
     pub fn of(record: &Record) -> Option<Self> {
         let (key, effect) = match &record.kind {
             RecordKind::Row { key, member, before, after } => {
                 let (mut before, mut after) = (before.clone(), after.clone());
-                // A row that weighs nothing is counted where it comes from or goes to.
+                // A row of weight 0 takes the region of its other side: that region's count changes.
                 if before.weight == 0 {
                     before.region.clone_from(&after.region);
                 } else if after.weight == 0 {
                     after.region.clone_from(&before.region);
                 }
-                // A version alone counts nothing.
+                // A change of the version alone counts nothing.
                 if (before.weight, &before.region) == (after.weight, &after.region) {
                     return None;
                 }
@@ -100,7 +100,7 @@ impl Entry {
         Some(Self { key: key.clone(), effect, second: record.written.0 / 1000, sequence: record.sequence })
     }
 
-    /// What the counter gains; 0 where that is not known.
+    /// Returns what the counter gains; 0 where that is unknown, and for a marker.
     pub fn gain(&self) -> i64 {
         match &self.effect {
             Effect::Weighed { before, after, .. } => after.weight - before.weight,
@@ -109,8 +109,9 @@ impl Entry {
     }
 }
 
-/// An entry as it is written: subject, counter, shard, sort key, weight before, weight after, second, position, the version
-/// after, and what only some entries have. Where there is a version before, the one after is written as its difference to it.
+/// The JSON array of an entry: subject, counter, shard, sort key, weight before, weight after, second, position,
+/// version after, optional fields. Where there is a version before, the array has the difference to it in place of the
+/// version after.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Wire<'a>(
     #[serde(borrow)] Cow<'a, str>,
@@ -125,7 +126,7 @@ pub(super) struct Wire<'a>(
     #[serde(default, borrow, skip_serializing_if = "Option::is_none")] Option<More<'a>>,
 );
 
-/// What only some entries have.
+/// The optional fields of an entry.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 struct More<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]

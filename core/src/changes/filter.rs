@@ -1,4 +1,5 @@
-//! What every reader of a partition of the log keeps: which entries it accepts, what is lost, and up to when all is in.
+//! The filter, which every reader keeps of a partition of the log of changes: which entries it has accepted, which
+//! losses are open, and up to which time all changes are in ([`Standing`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,87 +11,90 @@ use crate::ids::{Sequence, StreamShard};
 use crate::milestone::Ladder;
 use crate::time::UnixMillis;
 
-/// How long after its page was read a message may be appended and still be taken.
+/// How long after its sender read the stream a message may be appended and still be accepted.
 const FRESH: Duration = Duration::from_secs(12 * 3600);
-/// How long a stream shard is remembered after it was closed, and a loss after it was repaired. A message about it that is
-/// still taken was appended long before.
+/// How long a filter remembers a closed stream shard and a repaired loss. Longer than `FRESH`, so a message about one
+/// of them that is still accepted was appended long before the filter forgets it.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
-/// What a reader knows of one partition of the log behind some place in it: a function of the log before that place. Whoever
-/// stores a place stores the filter with it.
+/// What a reader knows of one partition up to some place in it. It depends on the log before that place alone, so
+/// whoever stores a place stores the filter with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Filter {
     shards: BTreeMap<StreamShard, Followed>,
     /// Whether all stream shards that feed the partition are known.
     listed: bool,
-    /// Losses that no audit has repaired.
+    /// The losses that no audit has repaired.
     open: BTreeSet<LossNumber>,
-    /// Those of them that this reader found by itself, and that no message has named yet.
+    /// The open losses that this reader found by itself and that no message has named yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     unnamed: BTreeSet<LossNumber>,
-    /// When losses were repaired: they never open again.
+    /// The losses that are repaired, and when: they never open again.
     repaired: BTreeMap<LossNumber, UnixMillis>,
-    /// The last announcement of a loss.
+    /// The place of the last announcement of a loss.
     loss: Option<Place>,
-    /// The greatest number of a loss so far.
+    /// The greatest loss number so far.
     newest: LossNumber,
 }
 
-/// A stream shard as a partition of the log has it.
+/// What a partition of the log has of one stream shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Followed {
     /// Every entry up to here was accepted, or is part of an announced loss.
     reached: Option<Sequence>,
-    /// Everything written before this time was.
+    /// Every change written to the stream shard before this time was accepted, or is part of an announced loss.
     fed: UnixMillis,
-    /// When its closing was appended.
+    /// When the message that closed it was appended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     closed: Option<UnixMillis>,
-    /// Parts of the log were not read: the next section may begin behind what was reached, as the loss says already.
+    /// The reader has skipped parts of the log. A section that begins behind `reached` then shows no further loss: the
+    /// one of the skipped part is open already.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unsure: bool,
 }
 
-/// What a reader has to do something about, in the order of the log.
+/// What a message holds for the reader to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// An entry that is accepted.
+    /// An entry that the filter accepts.
     Entry(&'a Entry),
-    /// A correction, whether or not its counter takes it.
+    /// A correction. Whether the counter applies it is for the reader to decide.
     Correction(&'a Correction),
-    /// A ladder in force behind this place.
+    /// A ladder (the thresholds of milestones) that is in force behind this place.
     Ladder(&'a Ladder),
 }
 
-/// Where a message stands, and the loss that it shows.
+/// Where and when a message was appended, and the loss that it shows.
 struct Arrival {
     at: Place,
     appended: UnixMillis,
     hole: Option<LossNumber>,
 }
 
-/// What became of a message.
+/// What the filter noticed in a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// The message shows a hole in the log, which is a loss of this number from here on.
+    /// The message shows that earlier ones are missing: a loss with this number is open from here on.
     pub hole: Option<LossNumber>,
-    /// It was appended too long after its page was read, and is passed over.
+    /// The message was appended too long after its sender had read the stream, so the filter skipped it.
     pub stale: bool,
 }
 
-/// What can be said of the counters of one partition at some place in it.
+/// What is known about the counters of one partition at some place in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Standing {
-    /// Every change that was in the table by then is before the place; `None` while not all stream shards are known.
+    /// Every change that was in the table by this time is before the place. `None` while the reader does not know all
+    /// stream shards.
     pub as_of: Option<UnixMillis>,
     /// The last announcement of a loss before the place.
     pub loss: Option<Place>,
-    /// The losses that were open there.
+    /// The losses that are open at the place.
     pub open: BTreeSet<LossNumber>,
 }
 
 impl Filter {
-    /// Takes the message at `at`. `each` is given what it holds for the reader, with the last announcement of a loss before it.
+    /// Takes the message at `at`. Calls `each` with every entry, correction and ladder to act on, and the place of the
+    /// last announcement of a loss before it.
     pub fn take<'m>(
         &mut self,
         at: Place,
@@ -139,7 +143,8 @@ impl Filter {
         Taken { hole: arrival.hole, stale: false }
     }
 
-    /// The reader's place is not in the log any more, and it goes on at `at`: a loss of this number.
+    /// Opens a loss and goes on at `at`, since the reader's own place is no longer in the log. Returns the number of
+    /// the loss.
     pub fn jump(&mut self, at: Place, now: UnixMillis) -> LossNumber {
         self.listed = false;
         for followed in self.shards.values_mut() {
@@ -148,23 +153,23 @@ impl Filter {
         self.discover(at, now)
     }
 
-    /// What can be said of counters that have everything before the filter's place.
+    /// Returns what is known about counters that have everything before the filter's place.
     pub fn standing(&self) -> Standing {
         let fed = self.shards.values().filter(|followed| followed.closed.is_none()).map(|followed| followed.fed).min();
         Standing { as_of: fed.filter(|_| self.listed), loss: self.loss, open: self.open.clone() }
     }
 
-    /// The last announcement of a loss.
+    /// Returns the place of the last announcement of a loss.
     pub fn loss(&self) -> Option<Place> {
         self.loss
     }
 
-    /// Whether the loss was announced before the filter's place, also if it is repaired since.
+    /// Returns whether the loss was announced before the filter's place, even if it is repaired since.
     pub fn knows(&self, loss: LossNumber) -> bool {
         self.open.contains(&loss) || self.repaired.contains_key(&loss)
     }
 
-    /// The stream shards that are not closed, and up to where each is in this partition.
+    /// Returns the stream shards that are not closed, each with the position up to which it is in this partition.
     pub fn open_shards(&self) -> impl Iterator<Item = (&StreamShard, Option<Sequence>)> {
         self.shards
             .iter()
@@ -183,8 +188,9 @@ impl Filter {
         let followed = self.shards.get_mut(&section.shard).expect("a stream shard that was reached is known");
         let is_over = is_over || followed.closed.is_some();
         for entry in &section.entries {
-            // What an earlier stream had unread is lost, and an audit may have set the counters right by now. So is what is
-            // missing of a shard that was closed: an entry of it would come behind later ones of its row, in a child.
+            // Entries of an earlier stream that were unread when it ended are lost, and an audit may have corrected
+            // the counters by now. Entries that are missing of a closed shard are lost, too: now they would come after
+            // later entries of their rows, in a child.
             if Some(entry.sequence) > followed.reached && !is_over {
                 each(Item::Entry(entry), loss);
             }
@@ -193,8 +199,9 @@ impl Filter {
         followed.fed = followed.fed.max(section.fed.unwrap_or_default());
     }
 
-    /// Everything up to `back` has to be in: what is missing is a hole. So is a stream shard that was not announced: what
-    /// announced it may have closed another one, so all have to be announced again.
+    /// Requires that everything of `shard` up to `back` was accepted, and opens a loss otherwise. A stream shard that
+    /// was not announced is a loss, too: the missing announcement may have closed another one, so `listed` ends until
+    /// all are announced again.
     fn reach(&mut self, shard: &StreamShard, back: Option<Sequence>, arrival: &mut Arrival) {
         let Some(followed) = self.shards.get_mut(shard) else {
             let unannounced = Followed { reached: back, ..Followed::default() };
@@ -211,15 +218,16 @@ impl Filter {
         }
     }
 
-    /// Whether the stream shard is of an earlier stream than the last one.
+    /// Returns whether the stream shard is of an earlier stream than the last one.
     fn is_over(&self, shard: &StreamShard) -> bool {
-        // Stream shards are in the order of their streams.
+        // The map is ordered by stream.
         self.shards.last_key_value().is_some_and(|(last, _)| shard.label() < last.label())
     }
 
-    /// An announcement of stream shards names all that are open, and those that ended lately. A reader that knew all of them
-    /// learns nothing by it but of some that were listed late: what it knows otherwise is a message that it has not read. So is
-    /// a stream shard that nobody has read for a day and that is not named: the service has it no more.
+    /// Takes an announcement of stream shards, which names all that are open and those that ended lately. A reader
+    /// that knew all of them may learn only of shards that were listed late. If it learns anything else, it has missed
+    /// a message. It has also missed one if a shard is not named and was fed by nobody for a day: the stream has
+    /// deleted it.
     fn opened(&mut self, Opened { shards, ended }: &Opened, read: UnixMillis, arrival: &mut Arrival) {
         let mut unread = false;
         for Opening { shard, at, fed } in shards {
@@ -241,10 +249,11 @@ impl Filter {
         for (_, followed) in self.shards.iter_mut().filter(|(shard, _)| shard.label() < newest.as_str()) {
             followed.closed.get_or_insert(arrival.appended);
         }
-        // One of an earlier stream says nothing of the last.
+        // An announcement of an earlier stream says nothing about the last one.
         let lists = shards.iter().any(|opening| opening.shard.label() == newest);
         if lists {
-            // One that is not named may have begun since. It was not fed for a day if it was forgotten after its closing.
+            // A shard that is not named may have begun since the announcement was made. One that was forgotten after
+            // its closing counts as not fed.
             let is_named = |shard: &StreamShard| shards.iter().any(|opening| opening.shard == *shard);
             let is_fed = |followed: &Followed| followed.closed.is_some() || read.since(followed.fed) <= REMEMBERED;
             let known = self.shards.len();
@@ -262,7 +271,7 @@ impl Filter {
         let followed = self.shards.get_mut(&closed.shard).expect("a stream shard that was reached is known");
         followed.fed = followed.fed.max(closed.fed);
         followed.closed.get_or_insert(arrival.appended);
-        // Nobody reads on where another stream was announced meanwhile.
+        // The children of a shard of an earlier stream are closed from the start: nobody reads them.
         let fed = followed.fed;
         let ended = self.is_over(&closed.shard).then_some(arrival.appended);
         for child in &closed.children {
@@ -270,8 +279,9 @@ impl Filter {
         }
     }
 
-    /// A message names an open loss. The first time that is an announcement, also of one that this reader has found already:
-    /// readers that found it at different places, since they jumped, agree on the last announcement from here on.
+    /// Takes an open loss that a message names. The first message that names it announces it, even if this reader has
+    /// found it already: readers that jumped and found it at different places agree on the last announcement from here
+    /// on.
     fn hear(&mut self, number: LossNumber, at: Place) {
         if self.repaired.contains_key(&number) {
             return;
@@ -283,15 +293,15 @@ impl Filter {
         }
     }
 
-    /// The message shows a hole: one loss, however many stream shards miss something.
+    /// Opens one loss for the message, however many stream shards miss something.
     fn miss(&mut self, arrival: &mut Arrival) {
         if arrival.hole.is_none() {
             arrival.hole = Some(self.discover(arrival.at, arrival.appended));
         }
     }
 
-    /// Opens a loss that the log itself shows. Every reader gives it the same number: greater than all that the partition
-    /// knows, so it is never the number of another one that the partition has heard of.
+    /// Opens a loss that the log itself shows. Every reader gives it the same number, which is greater than all that
+    /// the partition knows. So it never equals the number of another loss that the partition has heard of.
     fn discover(&mut self, at: Place, appended: UnixMillis) -> LossNumber {
         let number = LossNumber(appended.0.max(self.newest.0.saturating_add(1)));
         self.newest = number;
@@ -313,7 +323,8 @@ impl Filter {
 }
 
 impl Standing {
-    /// Whether a counter read after this standing may be called exact, as far as losses go.
+    /// Returns whether a counter that was read after this standing may be called exact, as far as losses go. `gap` is
+    /// the announcement that the counter carries.
     pub fn covers(&self, gap: Option<Place>) -> bool {
         self.open.is_empty() && self.as_of.is_some() && gap <= self.loss
     }

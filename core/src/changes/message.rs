@@ -1,4 +1,4 @@
-//! A message of the log: how it is written and read.
+//! The messages of the log of changes, and how they are written and read as JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,14 +13,16 @@ use crate::ids::{CounterId, CounterName, PostId, Sequence, Shard, StreamShard};
 use crate::milestone::Ladder;
 use crate::time::UnixMillis;
 
-/// The layout that messages are written in. The ledger of the second edition was 1; entries of 2 had no version of their rows.
+/// The layout that messages are written in. Layout 1 was the ledger of the second edition; entries of layout 2 had no
+/// row versions.
 const VERSION: u64 = 3;
 
-/// Which deployment a message is of: two deployments on one Kafka never mix.
+/// The deployment that a message belongs to: two deployments on one Kafka never mix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeploymentId(pub Box<str>);
 
-/// The number of a loss: milliseconds since the Unix epoch, at least the current second, and greater than all before it.
+/// The number of a loss: milliseconds since the Unix epoch, at least the current second, and greater than all numbers
+/// before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LossNumber(pub u64);
@@ -34,7 +36,8 @@ impl fmt::Display for LossNumber {
 /// A message of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
-    /// When its sender read what it is about, by the clock of the table. One that is appended much later is passed over.
+    /// When its sender read what the message is about, by the table's clock. A filter skips a message of the stream
+    /// that is appended much later.
     pub read: UnixMillis,
     /// What it says.
     pub body: Body,
@@ -45,22 +48,22 @@ pub struct Message {
 pub enum Body {
     /// Intervals of stream shards.
     Sections {
-        /// In the order of the log, at most one of each stream shard.
+        /// The sections, at most one of each stream shard.
         sections: Vec<Section>,
-        /// The losses that are open as far as the sender knows, repeated each second.
+        /// The losses that are open as far as the sender knows; it repeats them each second.
         losses: Vec<LossNumber>,
     },
     /// Stream shards whose sections will follow.
     Opened(Opened),
-    /// All of a stream shard is in the log.
+    /// A stream shard ended, and all of it is in the log.
     Closed(Closed),
-    /// Something of the stream, or of the log, is lost.
+    /// A part of the stream or of the log is lost.
     Lost(Lost),
-    /// An audit that began after this loss has settled every key.
+    /// An audit that began after this loss has settled every key, so the loss is closed.
     Repaired(LossNumber),
     /// A recount corrects a counter.
     Correction(Correction),
-    /// Thresholds that are in force behind this message.
+    /// Thresholds of milestones that are in force behind this message.
     Ladder(Ladder),
 }
 
@@ -69,103 +72,106 @@ pub enum Body {
 pub struct Section {
     /// The stream shard.
     pub shard: StreamShard,
-    /// The back-link: what was in the partition before. `None` is the beginning of the stream shard.
+    /// The back-link: the last position of the stream shard that was in the partition before this section. `None` is
+    /// its beginning.
     pub back: Option<Sequence>,
-    /// Up to where the stream shard is in the partition now.
+    /// The position up to which the stream shard is in the partition with this section.
     pub to: Option<Sequence>,
-    /// Everything that was written to the stream shard before this time is in.
+    /// Everything that was written to the stream shard before this time is in the partition.
     pub fed: Option<UnixMillis>,
     /// The entries, in the order of the stream.
     pub entries: Vec<Entry>,
 }
 
-/// Stream shards whose sections will follow: all there are.
+/// An announcement of all stream shards whose sections will follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Opened {
-    /// The stream shards that are not read to their end; none where only the other list is said.
+    /// The stream shards that are not read to their end. Empty where the message only names those that ended.
     pub shards: Vec<Opening>,
-    /// Those whose closings are in every partition, for readers that missed one.
+    /// The stream shards whose closings are in every partition, for readers that missed one.
     pub ended: Vec<StreamShard>,
 }
 
-/// One of them.
+/// One stream shard of an announcement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Opening {
     /// The stream shard.
     #[serde(rename = "s")]
     pub shard: StreamShard,
-    /// Up to where it is in every partition; `None` is its beginning.
+    /// The position up to which it is in every partition; `None` is its beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Sequence>,
-    /// Everything that was written to it before this time is in.
+    /// Everything that was written to it before this time is in every partition.
     #[serde(default)]
     pub fed: UnixMillis,
 }
 
-/// All of a stream shard is in the log, and these continue it.
+/// A stream shard ended, and all of it is in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Closed {
     /// The stream shard.
     #[serde(rename = "s")]
     pub shard: StreamShard,
-    /// The back-link.
+    /// The back-link, as in a section.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back: Option<Sequence>,
-    /// Everything that was written to it before this time was in when it was still open.
+    /// Everything that was written to it before this time was in the log while it was still open.
     pub fed: UnixMillis,
     /// The stream shards that continue it.
     pub children: Vec<StreamShard>,
 }
 
-/// Something is lost. It is announced in every partition before anything behind it.
+/// A part of the stream or of the log is lost. It is announced in every partition before anything behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lost {
     /// Its number.
     #[serde(rename = "n")]
     pub number: LossNumber,
-    /// Of a piece of stream: the stream shard, and the first record behind the piece.
+    /// Where a part of the stream is lost: the stream shard, and the first record behind the lost part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<(StreamShard, Sequence)>,
 }
 
-/// A correction of a counter. It is applied once and as a whole, and only if nothing it does not know of happened before. So
-/// one look at a counter sends one correction: a second one would not know of the first.
+/// A correction of a counter. The counter applies it once and as a whole, and only if the recount knew every
+/// correction and loss before it. So one look at a counter sends one correction: a second one would not know of the
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Correction {
     /// The counter.
     pub counter: CounterId,
-    /// What becomes of each shard that is not right. The total becomes the sum of all parts.
+    /// What to do with each shard that is wrong. The total becomes the sum of all parts.
     pub parts: BTreeMap<Shard, Amend>,
-    /// How many corrections the counter had when it was read.
+    /// How many corrections the counter had when the recount read it.
     pub seen: u64,
-    /// The last announcement of a loss before the recount's tail began.
+    /// The last announcement of a loss before the log tail that the recount read.
     pub loss: Option<Place>,
 }
 
 /// What a correction makes of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Amend {
-    /// Its part gains this, and is not in doubt any more. A gain of 0 takes a doubt away, or sets the total right alone.
+    /// Adds this to its part, and ends its doubt. A gain of 0 ends a doubt, or corrects the total alone.
     Add(i64),
-    /// Its rows cannot all be read: it is marked as doubtful, and nothing is added.
+    /// Marks it as doubtful and adds nothing: a row of it cannot be read, or the gain follows in a second correction.
     Doubt,
 }
 
-/// Why a record of the log is no message that may be read on from.
+/// Why a record of the log is no message, so that its reader stops there.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadMessage {
-    /// It is of a layout that this build does not know.
+    /// It has a layout that this build does not know.
     #[error("it is written in version {0}, this build knows {VERSION}")]
     Version(u64),
-    /// It is of another deployment.
+    /// It belongs to another deployment.
     #[error("it is of deployment {0:?}")]
     Deployment(String),
-    /// It is not of the form that its version has.
+    /// It does not have the form of its layout.
     #[error("it is not readable: {0}")]
     Malformed(String),
 }
 
-/// A message as it is written: one of the parts behind `read`.
+/// The JSON object of a message: it has one of the fields behind `read` (`losses` and `ended` go with `sections` and
+/// `opened`).
 #[derive(Default, Serialize, Deserialize)]
 struct Wire<'a> {
     v: u64,
@@ -192,7 +198,7 @@ struct Wire<'a> {
     ladder: Option<Cow<'a, str>>,
 }
 
-/// What decides whether the rest is read.
+/// The fields that decide whether the rest is read.
 #[derive(Deserialize)]
 struct Head<'a> {
     v: u64,
@@ -219,7 +225,7 @@ struct WireCorrection<'a> {
     subject: Cow<'a, str>,
     #[serde(borrow)]
     counter: Cow<'a, str>,
-    /// Shards, and what each gains; null marks it as doubtful.
+    /// Each shard with what it gains; `null` marks it as doubtful.
     parts: Vec<(u16, Option<i64>)>,
     seen: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -227,7 +233,7 @@ struct WireCorrection<'a> {
 }
 
 impl Message {
-    /// The bytes of this message of a deployment.
+    /// Returns the bytes of this message for the deployment `of`.
     pub fn write(&self, of: &DeploymentId) -> Vec<u8> {
         let mut wire = Wire { v: VERSION, of: (&*of.0).into(), read: self.read, ..Wire::default() };
         match &self.body {
@@ -247,10 +253,10 @@ impl Message {
         serde_json::to_vec(&wire).expect("texts and integers always serialise")
     }
 
-    /// Reads a message of a deployment.
+    /// Reads a message of the deployment `of`.
     ///
     /// # Errors
-    /// It is of another layout or deployment, or has not the form of its version.
+    /// The message has another layout or deployment, or not the form of its layout.
     pub fn read(value: &[u8], of: &DeploymentId) -> Result<Self, BadMessage> {
         let malformed = |error: serde_json::Error| BadMessage::Malformed(error.to_string());
         let head: Head<'_> = serde_json::from_slice(value).map_err(malformed)?;
@@ -267,7 +273,7 @@ impl Message {
 }
 
 impl Wire<'_> {
-    /// The one part that it has.
+    /// Returns the one body that the object has.
     fn body(self) -> Result<Body, String> {
         let Self { sections, losses, opened, ended, closed, lost, repaired, correction, ladder, .. } = self;
         let ladder = ladder.map(|ladder| ladder.parse().map_err(|error| format!("ladder: {error}"))).transpose()?;

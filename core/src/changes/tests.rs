@@ -1,4 +1,4 @@
-//! What a message says survives being written and read, and what the filter makes of messages.
+//! Tests of messages, written and read back, and of the filter, which is fed messages of one partition.
 
 use super::*;
 use crate::ids::{CounterId, MemberKey, PostId, Region, Sequence, Shard, StreamShard};
@@ -56,7 +56,7 @@ fn naming(losses: &[LossNumber]) -> Body {
     Body::Sections { sections: Vec::new(), losses: losses.to_vec() }
 }
 
-/// A reader of one partition.
+/// A reader of one partition, with the entries that its filter accepted.
 #[derive(Default)]
 struct Reader {
     filter: Filter,
@@ -221,7 +221,7 @@ fn a_lost_closing_stops_the_standing_until_all_stream_shards_are_announced_again
     for name in ["a", "b"] {
         reader.section(section(name, 0, 2, 50, &[]));
     }
-    // The closing of `a`, which names `c`, is lost.
+    // The message that closes `a` and names its child `c` is lost.
     assert!(reader.section(section("c", 0, 4, 60, &[4])).hole.is_some());
     reader.section(section("b", 2, 4, 70, &[]));
     assert_eq!(reader.filter.standing().as_of, None);
@@ -263,7 +263,7 @@ fn a_stream_shard_that_began_since_an_announcement_was_made_up_stays_open() {
     reader.filter.jump(Place::new(1, Offset(9)), NOW);
     reader.at = 9;
     reader.take(closed("a", Some(2), NOW.minus(MILLI * 40), &["c"]));
-    // It was made up before `a` was closed.
+    // This announcement was made before `a` was closed.
     reader.open(&["a", "b"]);
     let open: Vec<_> = reader.filter.open_shards().map(|(shard, _)| shard.clone()).collect();
     assert_eq!(open, [shard("b"), shard("c")]);

@@ -1,4 +1,5 @@
-//! A definition as it is stored and as people write it: texts, of which a [`Definition`] is made once they are checked.
+//! A definition as it is stored and as people write it, in texts. Once they are checked, an [`Entry`] becomes a
+//! [`Definition`].
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -14,29 +15,29 @@ pub struct Entry {
     pub name: String,
     /// `set` or `sum`.
     pub kind: String,
-    /// The action that puts a member, or adds an amount.
+    /// The action that adds a member or an amount.
     pub add: String,
-    /// The action that takes a member away, or an amount off.
+    /// The action that removes a member or subtracts an amount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remove: Option<String>,
-    /// The field that names what is counted: `post_id` if it is not stated.
+    /// The field that names what is counted; by default `post_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// The field that names the member of a set: `user_id` if it is not stated.
+    /// The field that names the member of a set; by default `user_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// The topic that its actions are said in, if it has one of its own.
+    /// The topic of its events, if it has one of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
 }
 
 impl Entry {
-    /// A set of users that a post has, said in the deployment's topic.
+    /// Returns a set of users for each post, with events in the deployment's topic.
     pub fn set(name: &str, add: &str, remove: Option<&str>) -> Self {
         Self::of("set", name, add, remove)
     }
 
-    /// A sum of a post, said in the deployment's topic.
+    /// Returns a sum for each post, with events in the deployment's topic.
     pub fn sum(name: &str, add: &str, remove: Option<&str>) -> Self {
         Self::of("sum", name, add, remove)
     }
@@ -50,34 +51,33 @@ impl Entry {
 /// What is wrong with an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadEntry {
-    /// Its name.
+    /// Its name is malformed.
     #[error("{0}")]
     Name(#[from] super::BadCounterName),
-    /// Its name is taken.
     #[error("live streams call an event of their own {0:?}")]
     NameTaken(String),
-    /// Its kind.
+    /// Its kind is neither `set` nor `sum`.
     #[error("a kind is \"set\" or \"sum\", not {0:?}")]
     Kind(String),
-    /// One of its actions.
+    /// One of its actions is malformed.
     #[error("an action is 1 to 64 letters, digits, \"_\", \"-\" or \".\", not {0:?}")]
     Action(String),
-    /// Its two actions are one.
+    /// Both of its actions are the same.
     #[error("{0:?} cannot both add and remove")]
     OneAction(String),
-    /// Its subject.
+    /// There is no such subject.
     #[error("a subject is \"post_id\" or \"hashtag\", not {0:?}")]
     Subject(String),
-    /// Its member.
+    /// There is no such member field.
     #[error("a member is \"user_id\", \"reply_id\", \"event_id\", \"post_id\" or \"member\", not {0:?}")]
     Member(String),
-    /// A sum has no members.
+    /// It is a sum with a member.
     #[error("a sum has no member")]
     MemberOfSum,
-    /// A set whose member is what it counts has one row at most.
+    /// The member of the set is its subject, so it would have one row at most.
     #[error("the member cannot be the subject")]
     MemberIsSubject,
-    /// Its topic.
+    /// Its topic is malformed.
     #[error("a topic is 1 to 249 letters, digits, \"_\", \"-\" or \".\", not {0:?}")]
     Topic(String),
 }
@@ -114,7 +114,7 @@ impl TryFrom<&Entry> for Definition {
 }
 
 impl From<&Definition> for Entry {
-    /// Fields that are as they would be anyway are left out.
+    /// Leaves out fields that have their default.
     fn from(definition: &Definition) -> Self {
         let Definition { name, add, remove, subject, member, topic } = definition;
         let kind = match name.kind() {

@@ -1,4 +1,4 @@
-//! Decodes a record to an event: one pass over the JSON that borrows the ids, then the checks in the order of the reasons.
+//! Decodes a record into an event: reads the JSON once and borrows the ids, then checks the fields in a fixed order.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,9 +11,8 @@ use crate::ids::{BadId, CounterKind, CounterName, check_id};
 use crate::ports::log::Record;
 use crate::time::UnixMillis;
 
-/// Decodes a record by the definitions that are in force. In CloudEvents' binary mode the attributes are headers and the value
-/// is the event itself, so the header `ce_specversion` has to name a version that is known; every other record is decoded by
-/// its value alone.
+/// Decodes a record by the definitions in force. In CloudEvents' binary mode the attributes are headers and the value
+/// is the event itself, so a header `ce_specversion` has to name a known version. Otherwise the value alone decides.
 pub fn decode<'a>(record: Record<'a>, definitions: &Definitions) -> Result<Event<'a>, Rejection> {
     if record.headers().len() > 0
         && let Some(version) = record.header("ce_specversion")
@@ -24,11 +23,11 @@ pub fn decode<'a>(record: Record<'a>, definitions: &Definitions) -> Result<Event
     decode_value(record.value, record.at, definitions)
 }
 
-/// Decodes a record's value; `recorded` is the record's own time, for an event that states none.
+/// Decodes a record's value. `recorded` is the record's own time, for an event that states none.
 ///
-/// An object with `specversion` and without ids of its own is a CloudEvents envelope, and its `data` is the event
-/// (CloudEvents attribute names have no underscore, so neither can be mistaken for the other). A field given twice
-/// counts as given last, as JSON parsers at large have it. Unknown fields are ignored.
+/// An object with `specversion` and without ids is a CloudEvents envelope, whose `data` is the event. (CloudEvents
+/// attribute names have no underscore, so neither can be mistaken for the other.) Of a field that is given twice the
+/// last value counts, as with most JSON parsers. Unknown fields are ignored.
 pub fn decode_value<'a>(
     value: Option<&'a [u8]>,
     recorded: UnixMillis,
@@ -47,7 +46,7 @@ pub fn decode_value<'a>(
     }
 }
 
-/// What stands for a region that is not even a text.
+/// Takes the place of a region that is not even a text.
 const NO_REGION: &str = "";
 
 const UNKNOWN_VERSION: Rejection = Rejection::BadEnvelope("specversion is not 1.x");
@@ -59,7 +58,7 @@ fn parse<'a>(text: &'a str, fields: &mut Fields<'a>) -> serde_json::Result<Value
     Ok(parsed)
 }
 
-/// The event inside a CloudEvents envelope.
+/// Returns the event inside a CloudEvents envelope.
 fn open<'f, 'a>(envelope: &'f mut Fields<'a>) -> Result<&'f mut Fields<'a>, Rejection> {
     match &envelope.specversion {
         Some(Value::Text(version)) if version.starts_with("1.") => {}
@@ -77,7 +76,7 @@ enum Value<'a> {
     Text(Cow<'a, str>),
     Whole(u64),
     Null,
-    /// An object; what is needed of its fields was read into their places.
+    /// An object. Its needed fields were read into a [`Fields`].
     Object,
     Other,
 }
@@ -88,7 +87,7 @@ struct Fields<'a> {
     user_id: Option<Value<'a>>,
     action: Option<Value<'a>>,
     ts: Option<Value<'a>>,
-    /// What other counters than likes need.
+    /// Counters other than likes need these.
     hashtag: Option<Value<'a>>,
     reply_id: Option<Value<'a>>,
     event_id: Option<Value<'a>>,
@@ -100,7 +99,7 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The place of a field that an event or its envelope may need.
+    /// Returns the slot of a field that an event or its envelope may need.
     fn place(&mut self, name: &str) -> Option<&mut Option<Value<'a>>> {
         Some(match name {
             "post_id" => &mut self.post_id,
@@ -122,8 +121,8 @@ impl<'a> Fields<'a> {
         self.specversion.is_some() && self.post_id.is_none() && self.user_id.is_none()
     }
 
-    /// The event: its action says by which definition it is read. Without one that is a text it is held to be about likes,
-    /// so that what else is wrong is named first.
+    /// Returns the event, read by the definition that its action selects. Without an action that is a text it is
+    /// checked like a like, so that other faults are named first.
     fn event(&mut self, recorded: UnixMillis, definitions: &Definitions) -> Result<Event<'a>, Rejection> {
         let Some(Value::Text(action)) = self.action.take_if(|action| matches!(action, Value::Text(_))) else {
             let bad = self.action.is_some();
@@ -171,7 +170,7 @@ impl<'a> Fields<'a> {
         let adds = direction == Direction::Add;
         match definition.kind() {
             CounterKind::Set => {
-                // Likes have reasons of their own, which dead letters and tools know.
+                // For likes the rejections name `user_id`, as dead letters and tools expect.
                 let likes = definition.name == CounterName::LIKES;
                 let id = if likes { self.user()? } else { self.member(definition.member)? };
                 Ok(Deed::Member { id, present: adds })
@@ -189,24 +188,23 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The id that a value is, or what is wrong with it; `None` where it is not even a text.
+/// Returns the id that a value holds, or what is wrong with it: `None` where it is not even a text.
 fn id(value: Value<'_>) -> Result<Cow<'_, str>, Option<BadId>> {
     let Value::Text(text) = value else { return Err(None) };
     check_id(&text)?;
     Ok(text)
 }
 
-/// Reads one value to its end, so that what follows it can be read, and the fields of an object into their places: to hand them
-/// on by value costs more than to read some of them.
+/// Reads one JSON value to its end. The fields of an object go into `fields`: handing them on by value costs more.
 struct Reader<'f, 'a> {
-    /// Where an object's fields go; `None` where only its type is wanted.
+    /// Where an object's fields go; `None` where only the value's type matters.
     fields: Option<&'f mut Fields<'a>>,
     /// Only the outermost object can be an envelope.
     is_outermost: bool,
 }
 
 impl Reader<'_, '_> {
-    /// Reads a value that is no object, if it is the right one.
+    /// Returns a reader that drops the fields of an object.
     fn plain() -> Self {
         Self { fields: None, is_outermost: false }
     }
@@ -476,7 +474,7 @@ mod tests {
         assert_eq!(one_of_each.map(|rejection| rejection.reason()), Rejection::REASONS);
     }
 
-    /// A counter of each kind of subject and member, with a way back and without.
+    /// Returns a counter for each kind of subject and member, with an action that removes and without.
     fn of_every_kind() -> Definitions {
         let entries: Vec<Entry> = serde_json::from_str(include_str!("../../tests/vectors/counters.json")).unwrap();
         Definitions::new(&entries).unwrap()

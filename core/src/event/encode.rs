@@ -1,4 +1,4 @@
-//! An event to be sent, by the definition of its counter.
+//! Encodes an event for the API and the tools that send events, by the definition of its counter.
 
 use serde::ser::{SerializeMap as _, Serializer as _};
 
@@ -6,7 +6,7 @@ use crate::definitions::{Definition, Direction};
 use crate::ids::{Region, UserId};
 use crate::time::UnixMillis;
 
-/// Whom or how much an event is about.
+/// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said<'a> {
     /// A member of a set.
@@ -15,8 +15,8 @@ pub enum Said<'a> {
     Amount(u32),
 }
 
-/// The value of a record that says this; `None` where the definition has no action of that direction. An event may state the
-/// region that it comes from.
+/// Returns the value of a record with this event, or `None` where the definition has no action for the direction.
+/// `region` is where the event comes from.
 pub fn encode(
     definition: &Definition,
     subject: &str,

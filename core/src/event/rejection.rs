@@ -1,4 +1,4 @@
-//! Why a record is no event: the closed list of reasons that dead letters, metrics and `dlq list` use.
+//! The closed list of reasons why a record is not applied. Dead letters, metrics and `tally dlq list` use their names.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::ids::BadId;
 /// A field that an event must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
-    /// What is counted.
+    /// The field that names the subject.
     Subject(SubjectField),
     User,
     Action,
@@ -27,11 +27,11 @@ impl fmt::Display for Field {
     }
 }
 
-/// Why a record was not applied. It is data, not an error: the record is finished once the dead-letter topic has
+/// Why a record is not applied. It is data, not an error: the record is finished once the dead-letter topic has
 /// acknowledged it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Rejection {
-    /// A tombstone or an empty value.
+    /// The record is a tombstone or has an empty value.
     #[error("the value is empty")]
     EmptyValue,
     /// More than [`MAX_EVENT_BYTES`].
@@ -73,17 +73,17 @@ pub enum Rejection {
     /// A CloudEvents envelope of another version or without the event as its `data`.
     #[error("CloudEvents envelope: {0}")]
     BadEnvelope(&'static str),
-    /// A valid event that the table does not take; the store's own words.
+    /// The table does not accept this valid event; the text is the store's.
     #[error("refused by the store: {0}")]
     RefusedByStore(String),
-    /// A valid event in another partition than its key says, of a row that a routed event has written: which of the two is the
-    /// later one is not known.
+    /// A valid event lies in another partition than its key says, and a routed event has written its row. Which of the
+    /// two is later is unknown.
     #[error("in another partition than its key says, and an event from that one is in")]
     Misrouted,
 }
 
 impl Rejection {
-    /// Every reason there is.
+    /// All reasons, by name.
     pub const REASONS: [&'static str; 16] = [
         "empty_value",
         "too_large",
@@ -103,7 +103,7 @@ impl Rejection {
         "misrouted",
     ];
 
-    /// The reason's name: a metric label and a dead-letter header.
+    /// Returns the reason's name: a metric label and a dead-letter header.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::EmptyValue => "empty_value",
@@ -131,7 +131,7 @@ fn id_fault(fault: Option<BadId>) -> String {
 }
 
 fn action_fault(action: Option<&str>) -> String {
-    // A text of any length may stand there, and the reason goes into a header.
+    // The action may be a text of any length, and the reason goes into a header.
     let cut = |action: &str| action.chars().take(64).collect::<String>();
     action.map_or_else(|| "an action is a text".to_owned(), |action| format!("no counter has {:?}", cut(action)))
 }

@@ -1,12 +1,12 @@
-//! Which partition a record belongs to: the one that Kafka's default partitioner gives its key, which is the id of what the event
-//! is about.
+//! Which partition a record belongs in: the one that Kafka's default partitioner chooses for its key, the subject's
+//! id.
 
-/// Where Kafka's default partitioner sends `key` in a topic of `partitions`: murmur2, sign bit cleared.
+/// Returns the partition that Kafka's default partitioner chooses for `key`: murmur2, with the sign bit cleared.
 pub fn partition_of(key: &[u8], partitions: u32) -> u32 {
     (murmur2(key) & 0x7fff_ffff) % partitions.max(1)
 }
 
-/// MurmurHash2, 32 bit, with the seed of Kafka's Java client.
+/// Returns the 32-bit MurmurHash2 of `key`, with the seed of Kafka's Java client.
 fn murmur2(key: &[u8]) -> u32 {
     const SEED: u32 = 0x9747_b28c;
     const M: u32 = 0x5bd1_e995;
@@ -28,7 +28,7 @@ fn murmur2(key: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Kafka's own published vectors for its Java partitioner.
+    /// The vectors that Kafka publishes for its Java partitioner.
     #[test]
     fn murmur2_is_kafkas() {
         for (key, hash) in [

@@ -1,4 +1,4 @@
-//! One partition of the log as its fold has read it: what is accepted and not written yet, by counter.
+//! One partition of the log as its fold has read it: the items that are accepted but not yet written, by counter.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::ids::CounterId;
 use crate::milestone::{Ladder, Winner};
 use crate::time::UnixMillis;
 
-/// A partition from a stored position on.
+/// A partition, read from a stored position on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Partition {
     filter: Filter,
@@ -17,17 +17,16 @@ pub struct Partition {
     place: Place,
     /// The thresholds in force at the place.
     ladder: Ladder,
-    /// Those in force before the first item that is pending.
+    /// The thresholds in force before the first pending item.
     before: Ladder,
     pending: BTreeMap<CounterId, Vec<Pending>>,
     bytes: usize,
     reading: Reading,
 }
 
-/// What is to be applied to one counter.
+/// An item to apply to one counter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pending {
-    /// Its place in the log.
     pub at: Place,
     /// The last announcement of a loss before it.
     pub loss: Option<Place>,
@@ -38,51 +37,48 @@ pub struct Pending {
 enum What {
     Entry(Entry),
     Correction(Correction),
-    /// Thresholds that were put in force: nothing of the counter, but of what follows.
+    /// Thresholds that are in force for the items behind it.
     Ladder(Ladder),
 }
 
-/// A position that a fold goes on from: a place and all that is known of the log before it.
+/// The position where a fold begins: a place, and what is known of the log before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
     /// Everything before this place is in the counters.
     pub at: Place,
-    /// The filter there.
     pub filter: Filter,
     /// The thresholds in force there.
     pub ladder: Ladder,
-    /// The last message before it; `None` where none was read.
+    /// The mark of the last message before the place; `None` where none was read.
     pub last: Option<Mark>,
 }
 
-/// What is to be written now.
+/// What the fold writes next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Flush {
-    /// What each counter is to get, in the order of the log.
+    /// The items for each counter, in the order of the log.
     pub counters: BTreeMap<CounterId, Vec<Pending>>,
-    /// Where the fold stands once all of it is written.
+    /// The fold's position once all of this is written.
     pub position: Position,
-    /// What may be said then.
+    /// The standing of the partition then.
     pub standing: Standing,
-    /// The thresholds in force before the first of it.
+    /// The thresholds in force before the first item.
     pub ladder: Ladder,
 }
 
-/// A counter after its part of a flush.
+/// A counter after its items of a flush.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct After {
-    /// The counter.
     pub counter: Counter,
-    /// The thresholds that were reached on the way.
+    /// The thresholds that it reached.
     pub reached: Vec<Reached>,
-    /// How many items would have left the range of 64 bits: they are left out.
+    /// How many items were left out, as the count would have left the range of 64 bits.
     pub overflows: usize,
 }
 
-/// A threshold, and what reached it.
+/// A threshold that was reached, and by whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// The threshold.
     pub threshold: i64,
     /// Who or what reached it.
     pub by: Winner,
@@ -91,7 +87,7 @@ pub struct Reached {
 }
 
 impl Position {
-    /// The place, and the message before it.
+    /// Returns the place and the mark of the message before it.
     pub fn read_to(&self) -> Option<ReadTo> {
         self.last.map(|last| ReadTo { at: self.at, last })
     }
@@ -107,33 +103,35 @@ impl Partition {
         partition
     }
 
-    /// Looks for a message that a fold had read before this one began.
+    /// Requires that this fold finds a message that another one had read before this one began.
     pub fn look_for(&mut self, stated: ReadTo) {
         self.reading.look_for(self.place, stated);
     }
 
-    /// Takes into account what another fold has stated meanwhile that it read.
+    /// Takes what another fold has stated meanwhile about the messages that it read.
     ///
     /// # Errors
-    /// Another message stands there than it read.
+    /// This fold has read another message at that place.
     pub fn heed(&mut self, stated: ReadTo) -> Result<(), Replaced> {
         self.reading.heed(self.place, stated)
     }
 
-    /// Compares the message at `at` with what was stated, before it is taken; also the one right before the position.
+    /// Compares the message at `at` with what folds have stated. The caller calls it before it takes the message, and
+    /// with the message right before the position.
     ///
     /// # Errors
-    /// Another message stood there.
+    /// Another message was read at that place before.
     pub fn recognise(&mut self, at: Place, mark: Mark) -> Result<(), Replaced> {
         self.reading.recognise(at, mark)
     }
 
-    /// Whether the log is known to be the one that the counters were written from. Nothing is written or stated before.
+    /// Returns whether the log is known to be the one that the counters were written from. The fold writes and states
+    /// nothing before.
     pub fn is_sure(&self) -> bool {
         self.reading.is_sure()
     }
 
-    /// Up to where this fold has read, once it has read anything.
+    /// Returns how far this fold has read, once it has read anything.
     pub fn read_to(&self) -> Option<ReadTo> {
         self.reading.read_to()
     }
@@ -153,7 +151,7 @@ impl Partition {
             };
             *bytes += 200;
             let pending = pending.entry(counter.clone()).or_default();
-            // A ladder was raised since the last flush, when nothing was pending of this counter.
+            // This counter had nothing pending when a ladder was raised since the last flush.
             if pending.is_empty() && in_force != *before {
                 pending.push(Pending { at, loss: None, what: What::Ladder(in_force) });
             }
@@ -169,28 +167,28 @@ impl Partition {
         taken
     }
 
-    /// The place in the log is not there any more, and reading goes on at `at`.
+    /// Opens a loss and goes on at `at`, since the place is no longer in the log. Returns the number of the loss.
     pub fn jump(&mut self, at: Place, now: UnixMillis) -> crate::changes::LossNumber {
         (self.place, self.reading) = (at, Reading::default());
         self.filter.jump(at, now)
     }
 
-    /// Everything before this place was taken.
+    /// Returns the place before which everything was taken.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// Memory that what is not flushed takes, more or less.
+    /// Returns roughly how much memory the pending items take.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether nothing is to be written.
+    /// Returns whether nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// What is to be written now. The next flush may be asked for once this one is written.
+    /// Returns what to write now. The caller writes it before it asks for the next flush.
     pub fn flush(&mut self) -> Flush {
         self.bytes = 0;
         let before = std::mem::replace(&mut self.before, self.ladder);
@@ -209,16 +207,16 @@ impl Partition {
 }
 
 impl Pending {
-    /// Whether it is a correction: one that does not hold writes nothing, so no condition says that the counter, by which that
-    /// was judged, is not the one in the store.
+    /// Returns whether it is a correction. The fold then reads the counter consistently first: a correction that does
+    /// not hold writes nothing, so no refused update would show that the fold knows an outdated counter.
     pub fn is_correction(&self) -> bool {
         matches!(self.what, What::Correction(_))
     }
 }
 
 impl Flush {
-    /// What the counter becomes with its part of this flush; `None` if that changes nothing. What is in it already is passed
-    /// over, so the same flush may be tried again on the counter that refused an update.
+    /// Returns the counter with its items of this flush, or `None` if they change nothing. Items that are in already
+    /// are skipped, so the same flush may be applied to the counter that refused an update.
     pub fn apply(&self, counter: Option<&Counter>, pending: &[Pending], now: UnixMillis) -> Option<After> {
         let (mut after, mut ladder) = (counter.cloned().unwrap_or_default(), self.ladder);
         let (mut reached, mut overflows, mut changed) = (Vec::new(), 0, false);
@@ -237,7 +235,7 @@ impl Flush {
                 Ok(super::Applied::Changed) => {
                     changed = true;
                     let mut crossed = crossed(&ladder, before, after.likes, change);
-                    // A total that goes down and up again reaches a threshold twice: the first time counts.
+                    // A total that goes down and up again reaches a threshold twice; the first time counts.
                     crossed.retain(|again| reached.iter().all(|first: &Reached| first.threshold != again.threshold));
                     reached.append(&mut crossed);
                 }
@@ -250,7 +248,7 @@ impl Flush {
     }
 }
 
-/// The thresholds that a change of the total from `before` to `after` reached.
+/// Returns the thresholds that a change of the total from `before` to `after` reached.
 fn crossed(ladder: &Ladder, before: i64, after: i64, change: Change<'_>) -> Vec<Reached> {
     if ladder.is_empty() || after <= before {
         return Vec::new();

@@ -1,25 +1,25 @@
-//! What a counter's value is called in the cache, which several deployments may share.
+//! The keys in Redis, which several deployments may share: of a counter's value and of a partition's standing.
 
 use super::CounterId;
 
-/// What the cache keys of one deployment begin with: nothing, or the prefix of its tables and a slash.
+/// The beginning of all cache keys of a deployment: nothing, or the prefix of its tables and a slash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CachePrefix(Box<str>);
 
 impl CachePrefix {
-    /// The prefix of a deployment whose tables' names begin with `tables`.
+    /// Returns the prefix of a deployment whose tables' names begin with `tables`.
     pub fn of_tables(tables: &str) -> Self {
         if tables.is_empty() { Self::default() } else { Self(format!("{tables}/").into()) }
     }
 
-    /// Where the standing of a partition of `changes` is kept: `{7}`, `a/{7}`. All keys of a partition are in the hash slot of
-    /// `7`.
+    /// Returns the key of the standing of a partition of `changes`: `{7}`, `a/{7}`. All keys of this partition are in
+    /// Redis's hash slot of `7`.
     pub fn standing(&self, partition: u32) -> String {
         format!("{}{{{partition}}}", self.0)
     }
 
-    /// Where the value of a counter of that partition is kept: `{7}likes:p`, `a/{7}+views:p`. The tables' prefix has neither
-    /// slash nor colon and a counter's name has neither, so no two counters of any two deployments share a key.
+    /// Returns the key of a counter's value in that partition: `{7}likes:p`, `a/{7}+views:p`. Neither a tables' prefix
+    /// nor a counter's name has a slash or a colon, so no two counters of any deployments share a key.
     pub fn value(&self, partition: u32, counter: &CounterId) -> String {
         format!("{}{}:{}", self.standing(partition), counter.name.marked(), counter.post)
     }

@@ -1,4 +1,4 @@
-//! What is counted: a post and the counter's name, and how the two are written as a key of the counts table.
+//! A counter's id (the post or other subject, and the counter's name), and its key in the table `like_counts`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,36 +10,36 @@ use thiserror::Error;
 
 use super::{BadId, PostId, Region};
 
-/// What stands between post and counter in a key of the counts table: no id and no name holds it.
+/// Separates post and counter in a key of the table. No id and no name has it.
 const SEPARATOR: char = '\u{1f}';
-/// What a sum's name begins with where it is stored, so that a key alone tells a counter's kind.
+/// The first character of a sum's stored name, so that a key alone tells the kind of a counter.
 const SUM: char = '+';
-/// What stands before a Region in the name of that Region's entry of a counter: no name holds it.
+/// Separates counter and Region in the name of another Region's entry. No name has it.
 const REGION: char = '@';
 
-/// What the rows of a counter are.
+/// Whether a counter is a set or a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CounterKind {
-    /// Each row is one member: adding it twice counts once, and it can be taken back.
+    /// Each row is a member: adding it twice counts once, and it can be removed.
     Set,
-    /// Each row is what one Kafka partition has added.
+    /// Each row is a cell, which holds what one Kafka partition has added.
     Sum,
 }
 
 /// The name of a counter, `[a-z][a-z0-9_]{0,31}`, with its kind. The default is the set `likes`.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CounterName(
-    /// The stored form, `retweets` or `+views`; `None` for likes, which costs nothing to clone, compare or hash.
+    /// The stored form, `retweets` or `+views`; `None` for likes, which are then cheap to clone, compare and hash.
     Option<Arc<str>>,
 );
 
-/// Why a text is no name of a counter.
+/// Why a text is no counter's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadCounterName {
     /// It is not of the form `[a-z][a-z0-9_]{0,31}`.
     #[error("a counter's name is a lower-case letter and up to 31 more letters, digits or underscores")]
     Malformed,
-    /// `likes`, where a stored key or a sum's name has no place for it.
+    /// It is `likes`, which is never stored in a key and never names a sum.
     #[error("likes is a set, and stored without its name")]
     Likes,
 }
@@ -49,7 +49,7 @@ impl CounterName {
     pub const LIKES: Self = Self(None);
     const LIKES_TEXT: &'static str = "likes";
 
-    /// The counter `name` of a kind.
+    /// Returns the name of a counter of a kind.
     pub fn new(name: &str, kind: CounterKind) -> Result<Self, BadCounterName> {
         check(name)?;
         match kind {
@@ -60,7 +60,7 @@ impl CounterName {
         }
     }
 
-    /// The counter of a stored form, which likes do not have: their keys are written without a name.
+    /// Reads a stored name. Likes have none.
     pub(super) fn from_stored(stored: &str) -> Result<Self, BadCounterName> {
         let name = stored.strip_prefix(SUM).unwrap_or(stored);
         check(name)?;
@@ -70,40 +70,40 @@ impl CounterName {
         Ok(Self(Some(stored.into())))
     }
 
-    /// What follows the post in a stored key; `None` for likes.
+    /// Returns what follows the post in a stored key; `None` for likes.
     pub(super) fn stored(&self) -> Option<&str> {
         self.0.as_deref()
     }
 
-    /// The name with its kind in front of it, as keys of the cache and log lines state it: `likes`, `retweets`, `+views`.
+    /// Returns the name with its kind, as cache keys and log lines have it: `likes`, `retweets`, `+views`.
     pub fn marked(&self) -> &str {
         self.stored().unwrap_or(Self::LIKES_TEXT)
     }
 
-    /// The counter of a [marked](Self::marked) name.
+    /// Reads a [marked](Self::marked) name.
     pub fn from_marked(marked: &str) -> Result<Self, BadCounterName> {
         if marked == Self::LIKES_TEXT { Ok(Self::LIKES) } else { Self::from_stored(marked) }
     }
 
-    /// The name alone.
+    /// Returns the name without its kind.
     pub fn as_str(&self) -> &str {
         let marked = self.marked();
         marked.strip_prefix(SUM).unwrap_or(marked)
     }
 
-    /// The name of another Region's entry of this counter: `@eu`, `retweets@eu`, `+views@eu`. No key is parsed as such a name, so a
-    /// scan of all counters passes these entries over.
+    /// Returns the name of another Region's entry of this counter: `@eu`, `retweets@eu`, `+views@eu`. No key can be
+    /// read as such a name, so a scan of all counters skips these entries.
     #[must_use]
     pub fn in_region(&self, region: &Region) -> Self {
         Self(Some(format!("{}{REGION}{region}", self.stored().unwrap_or_default()).into()))
     }
 
-    /// The Region whose entry this is; `None` for a counter of this deployment.
+    /// Returns the Region of an entry; `None` for a counter of this deployment.
     pub fn region(&self) -> Option<&str> {
         self.stored()?.split_once(REGION).map(|(_, region)| region)
     }
 
-    /// What its rows are.
+    /// Returns whether it is a set or a sum.
     pub fn kind(&self) -> CounterKind {
         if self.marked().starts_with(SUM) { CounterKind::Sum } else { CounterKind::Set }
     }
@@ -116,7 +116,7 @@ fn check(name: &str) -> Result<(), BadCounterName> {
     if begins && goes_on && name.len() <= 32 { Ok(()) } else { Err(BadCounterName::Malformed) }
 }
 
-/// Likes add nothing to the hash of what they belong to.
+/// Adds nothing for likes, so that they hash like their post.
 impl Hash for CounterName {
     fn hash<H: Hasher>(&self, state: &mut H) {
         if let Some(stored) = &self.0 {
@@ -137,39 +137,39 @@ impl fmt::Debug for CounterName {
     }
 }
 
-/// One counter of one post. Cheap to clone, compare and hash, and likes cost no more than their post's id.
+/// One counter of one subject. Cheap to clone, compare and hash; likes cost no more than their post's id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CounterId {
-    /// What is counted for.
+    /// The subject: a post, or a hashtag.
     pub post: PostId,
-    /// Which of its counters.
+    /// The name of the counter.
     pub name: CounterName,
 }
 
-/// Why a key of the counts table is no counter's.
+/// Why a key of the table `like_counts` is no counter's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadCounterId {
-    /// What stands before the separator is no post id.
+    /// The text before the separator is no post id.
     #[error("a counter's post: {0}")]
     BadPost(#[from] BadId),
-    /// What stands behind it is no name.
+    /// The text behind the separator is no counter's name.
     #[error("{0}")]
     BadName(#[from] BadCounterName),
 }
 
 impl CounterId {
-    /// The likes of `post`.
+    /// Returns the counter of the likes of `post`.
     pub fn likes(post: PostId) -> Self {
         Self { post, name: CounterName::LIKES }
     }
 
-    /// Another Region's entry of this counter.
+    /// Returns the id of another Region's entry of this counter.
     #[must_use]
     pub fn in_region(&self, region: &Region) -> Self {
         Self { post: self.post.clone(), name: self.name.in_region(region) }
     }
 
-    /// The counter's key in the counts table: the post's id for likes; others have their name behind a U+001F.
+    /// Returns the key in the table: the post's id for likes; for others the post, a U+001F and the name.
     pub fn stored(&self) -> Cow<'_, str> {
         match self.name.stored() {
             None => Cow::Borrowed(&self.post),
@@ -184,7 +184,7 @@ impl From<PostId> for CounterId {
     }
 }
 
-/// Reads a key of the counts table.
+/// Reads a key of the table.
 impl FromStr for CounterId {
     type Err = BadCounterId;
 
@@ -194,7 +194,7 @@ impl FromStr for CounterId {
     }
 }
 
-/// For people: the post alone for likes, `p +views` for others. Keys are written by [`stored`](Self::stored).
+/// Writes a text for people: the post alone for likes, `p +views` for others. [`stored`](Self::stored) writes keys.
 impl fmt::Display for CounterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name.stored() {

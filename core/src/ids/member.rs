@@ -1,28 +1,27 @@
-//! The sort key of a row that is counted: a member's id, or the cell that one Kafka partition adds to.
+//! The sort key of a row that counts: a member's id, or the cell that one Kafka partition adds to.
 
 use std::borrow::Borrow;
 use std::fmt;
 
 use super::{RESERVED, ReservedKey, UserId, check_id};
 
-/// Which row of its row key. Both kinds are compared and stored as their text; no id begins with U+0001, so the two
-/// never meet.
+/// The sort key of a row under its row key. A cell's key begins with U+0001 and no id does, so the two never collide.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberKey(Box<str>);
 
 impl MemberKey {
-    /// The row of a sort key; `None` where no row that is counted can stand there.
+    /// Reads a sort key. Returns `None` where no row that counts can have it.
     pub fn new(sort: &str) -> Option<Self> {
         let counted = ReservedKey::read(sort).map_or_else(|| check_id(sort).is_ok(), ReservedKey::is_counted);
         counted.then(|| Self(sort.into()))
     }
 
-    /// Whether it is a cell of a sum.
+    /// Returns whether it is a cell of a sum.
     pub fn is_cell(&self) -> bool {
         self.0.starts_with(RESERVED)
     }
 
-    /// The sort key.
+    /// Returns the sort key.
     pub fn as_str(&self) -> &str {
         &self.0
     }

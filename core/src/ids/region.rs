@@ -1,4 +1,4 @@
-//! Where in the world a set's event came from, as its producer says.
+//! A region: where a producer says that an event came from, or the AWS Region of a deployment.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,18 +11,17 @@ const MOST: usize = 32;
 pub struct Region(Arc<str>);
 
 impl Region {
-    /// The region that `text` names; `None` where it is of another form.
+    /// Reads a region. Returns `None` where the text has another form.
     pub fn new(text: &str) -> Option<Self> {
         Self::is_one(text).then(|| Self(text.into()))
     }
 
-    /// Whether `text` names a region.
+    /// Returns whether `text` is a region.
     pub fn is_one(text: &str) -> bool {
         let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         (1..=MOST).contains(&text.len()) && text.bytes().all(fits)
     }
 
-    /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,25 +1,25 @@
-//! The sort keys that are no members': each begins with U+0001, which no id holds.
+//! Reserved sort keys, which belong to no member: each begins with U+0001, which no id has.
 
 use std::fmt;
 
-/// The first character of every sort key that is not a member's id, so the two never meet.
+/// The first character of every reserved sort key.
 pub const RESERVED: char = '\u{1}';
 
-/// What stands under a reserved sort key.
+/// The item under a reserved sort key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservedKey<'a> {
     /// The marker that a recount puts beside rows.
     Recount,
-    /// What one Kafka partition has added to a sum: the only reserved row that is counted.
+    /// The cell of a sum, with what one Kafka partition has added: the only reserved item that counts.
     Cell {
         /// The topic, which has no slash.
         topic: &'a str,
-        /// The partition.
+        /// The Kafka partition.
         partition: u32,
     },
-    /// By which relays see how late the stream is.
+    /// A row that shows relays how late the stream is.
     Canary,
-    /// What this version does not know, without the U+0001: it counts nothing.
+    /// An item that this version does not know, by its key without the U+0001. It counts nothing.
     Other(&'a str),
 }
 
@@ -28,7 +28,7 @@ impl<'a> ReservedKey<'a> {
     const CANARY: &'static str = "canary";
     const CELL: &'static str = "cell/";
 
-    /// The reserved key `sort` is; `None` for one that is not reserved.
+    /// Reads a reserved sort key. Returns `None` for a key that is not reserved.
     pub fn read(sort: &'a str) -> Option<Self> {
         let name = sort.strip_prefix(RESERVED)?;
         Some(match name {
@@ -44,7 +44,7 @@ impl<'a> ReservedKey<'a> {
         canonical.filter(|_| !topic.is_empty()).map(|partition| Self::Cell { topic, partition })
     }
 
-    /// Whether a row under it is part of a count.
+    /// Returns whether an item under it is part of a count.
     pub fn is_counted(self) -> bool {
         matches!(self, Self::Cell { .. })
     }

@@ -1,6 +1,6 @@
-//! The partition key of a row: post, counter and shard, split at the last `#`, the shard in canonical decimal.
+//! The partition key of rows: post, counter and shard in one text, split at the last `#`.
 //!
-//! Likes are `p#3`; a set has its name before the shard, `p#retweets.3`, and a sum its name behind a `+`, `p#+views.0`.
+//! Likes are `p#3`. A set has its name before the shard, `p#retweets.3`, a sum its name behind a `+`, `p#+views.0`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,49 +9,47 @@ use thiserror::Error;
 
 use super::{BadCounterName, BadId, CounterId, CounterName, PostId, Shard, ShardCount};
 
-/// Where one shard of one counter's rows live.
+/// The partition key of the rows of one shard of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
-    /// The counter the rows make up.
     pub counter: CounterId,
-    /// Which of its shards.
     pub shard: Shard,
 }
 
-/// Why a partition key is not a row key.
+/// Why a partition key is no row key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadRowKey {
-    /// No `#` at all.
+    /// It has no `#`.
     #[error("a row key has no #")]
     NoShard,
-    /// It does not end in a shard number as we write it.
+    /// It does not end in a shard number in canonical decimal.
     #[error("a row key does not end in a shard number")]
     BadShard,
-    /// What stands between the last `#` and the shard is no counter's name.
+    /// The text between the last `#` and the shard is no counter's name.
     #[error("a row key's counter: {0}")]
     BadCounter(BadCounterName),
-    /// What stands before the last `#` is not a post id.
+    /// The text before the last `#` is no post id.
     #[error("a row key's post: {0}")]
     BadPost(BadId),
 }
 
 impl RowKey {
-    /// The row key of `member` in `counter`.
+    /// Returns the row key of `member` in `counter`.
     pub fn of(counter: &CounterId, member: &str, shards: ShardCount) -> Self {
         Self { counter: counter.clone(), shard: shards.shard_of(member) }
     }
 
-    /// The first row key of `counter`, which it has with any number of shards.
+    /// Returns the first row key of `counter`, which it has with any number of shards.
     pub fn first(counter: &CounterId) -> Self {
         Self { counter: counter.clone(), shard: Shard::FIRST }
     }
 
-    /// Every row key of `counter`.
+    /// Returns every row key of `counter`.
     pub fn all(counter: &CounterId, shards: ShardCount) -> impl Iterator<Item = Self> {
         shards.all().map(|shard| Self { counter: counter.clone(), shard })
     }
 
-    /// The row key of the cell that Kafka partition `index` has in `counter`: two partitions never share a cell.
+    /// Returns the row key of the cell of Kafka partition `index` in `counter`.
     pub fn of_cell(counter: &CounterId, index: u32, shards: ShardCount) -> Self {
         Self { counter: counter.clone(), shard: shards.shard_of_cell(index) }
     }
@@ -82,7 +80,7 @@ impl FromStr for RowKey {
     }
 }
 
-/// A shard number without sign, spaces or leading zeros: two texts never name one shard.
+/// Reads a shard number without sign, spaces or leading zeros, so that each shard has one text.
 fn canonical(text: &str) -> Result<Shard, BadRowKey> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits || (text.len() > 1 && text.starts_with('0')) {

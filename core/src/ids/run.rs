@@ -1,4 +1,4 @@
-//! The name of a run of the recount: 128 bits, stored as 32 lower-case hexadecimal digits.
+//! The id of a run of the recount: its time and a random number, stored as 32 lower-case hexadecimal digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +7,12 @@ use thiserror::Error;
 
 use crate::time::UnixMillis;
 
-/// A text that is no run id.
+/// The text is no run id.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("a run id is 32 lower-case hexadecimal digits")]
 pub struct BadRunId;
 
-/// One run of the recount, an audit or a list of posts. Its id begins with its time.
+/// The id of a run of the recount. It begins with the time at which the run began.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuditRun(u128);
 
@@ -43,7 +43,7 @@ impl fmt::Debug for AuditRun {
 }
 
 impl AuditRun {
-    /// The id of a run beginning at `began`: ids in order are runs in order.
+    /// Returns the id of a run that begins at `began`. Ids are in the order of their runs.
     pub fn beginning(began: UnixMillis, random: u64) -> Self {
         Self(u128::from(began.0) << 64 | u128::from(random))
     }

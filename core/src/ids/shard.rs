@@ -1,11 +1,12 @@
-//! Which shard of its post a user's row lives in: calculated from the user id, so that a like and its unlike meet.
+//! Shards: the parts that a counter's rows are divided into. A user's shard is computed from the user id, so that a
+//! like and its unlike have the same row.
 
 use std::fmt;
 
 use thiserror::Error;
 use xxhash_rust::xxh64::xxh64;
 
-/// One of a post's row keys, counted from 0.
+/// The number of one shard of a counter, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard(u16);
 
@@ -13,12 +14,11 @@ impl Shard {
     /// The shard that every counter has.
     pub const FIRST: Self = Self(0);
 
-    /// Shard `k`, if some deployment could have it.
+    /// Returns shard `k`, if a deployment may have it.
     pub fn new(k: u16) -> Option<Self> {
         (k < ShardCount::MAX.0).then_some(Self(k))
     }
 
-    /// The shard's number.
     pub fn index(self) -> u16 {
         self.0
     }
@@ -30,48 +30,48 @@ impl fmt::Display for Shard {
     }
 }
 
-/// How many shards a deployment's posts have: a power of two.
+/// How many shards each counter of a deployment has: a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardCount(u16);
 
-/// The shard count given is not one a deployment can have.
+/// No deployment can have this number of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("shards must be a power of two from 1 to {max}, not {0}", max = ShardCount::MAX)]
 pub struct BadShardCount(pub u64);
 
 impl ShardCount {
-    /// Carries 8,000 likes/s on one post, and some 800 million rows.
+    /// Enough for 8,000 likes/s on one post, and for some 800 million rows.
     pub const DEFAULT: Self = Self(64);
-    /// The counter item of a post with more would be slow to write for every one of its likes.
+    /// With more shards, the item of a busy counter would be too slow to write.
     pub const MAX: Self = Self(256);
 
-    /// `n` shards.
+    /// Returns a count of `n` shards.
     pub fn new(n: u64) -> Result<Self, BadShardCount> {
         u16::try_from(n).ok().filter(|n| n.is_power_of_two() && *n <= Self::MAX.0).map(Self).ok_or(BadShardCount(n))
     }
 
-    /// Every number of shards there can be, the smallest first.
+    /// Returns every possible number of shards, the smallest first.
     pub fn each() -> impl Iterator<Item = Self> {
         std::iter::successors(Some(Self(1)), |count| (*count < Self::MAX).then_some(Self(count.0 * 2)))
     }
 
-    /// The number of shards.
     pub fn get(self) -> u16 {
         self.0
     }
 
-    /// The shard of `user`'s row: XXH64 with seed 0 of the id's bytes, modulo the count. Stored data depends on it for ever.
+    /// Returns the shard of `user`'s row: XXH64 with seed 0 of the id's bytes, modulo the count. Stored data depend on
+    /// it for ever.
     pub fn shard_of(self, user: &str) -> Shard {
         let hash = xxh64(user.as_bytes(), 0) % u64::from(self.0);
         Shard(u16::try_from(hash).expect("a remainder of a u16 fits a u16"))
     }
 
-    /// The shard of the cell that Kafka partition `partition` adds to.
+    /// Returns the shard of the cell that Kafka partition `partition` adds to.
     pub fn shard_of_cell(self, partition: u32) -> Shard {
         Shard(u16::try_from(partition % u32::from(self.0)).expect("a remainder of a u16 fits a u16"))
     }
 
-    /// Every shard, in order.
+    /// Returns every shard, in order.
     pub fn all(self) -> impl DoubleEndedIterator<Item = Shard> + ExactSizeIterator {
         (0..self.0).map(Shard)
     }
@@ -87,7 +87,7 @@ impl fmt::Display for ShardCount {
 mod tests {
     use super::*;
 
-    /// Rows already stored were placed by these: a change here is a migration, never an edit.
+    /// Stored rows have these shards: a change here is a migration.
     const VECTORS: &str = include_str!("../../tests/vectors/shards.tsv");
 
     #[test]

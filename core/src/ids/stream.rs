@@ -1,4 +1,4 @@
-//! Names and positions in the table's change stream.
+//! Names of streams and stream shards of a table, and positions in them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,27 +7,27 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A position in a stream shard: a number of up to 40 digits, kept left-padded so that text order is number order.
+/// A position in a stream shard: a number of up to 40 digits, padded with zeros so that texts sort like numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence([u8; Self::DIGITS]);
 
-/// A text that is no sequence number.
+/// The text is no sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("a sequence number is 1 to 40 digits, not {0:?}")]
 pub struct BadSequence(pub String);
 
 impl Sequence {
-    /// The most digits a sequence number has.
+    /// The greatest number of digits of a sequence number.
     pub const DIGITS: usize = 40;
-    /// The fewest the service writes: some engines pad to them, so requests do too.
+    /// The fewest digits that DynamoDB writes. Some emulators pad to them, so requests do, too.
     const WIRE_DIGITS: usize = 21;
 
-    /// The position as it is stored and compared: 40 digits.
+    /// Returns the position as it is stored and compared: 40 digits.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("a sequence holds ASCII digits alone")
     }
 
-    /// The position right before this one; `None` of the first there is.
+    /// Returns the position right before this one; `None` for the first one.
     pub fn before(mut self) -> Option<Self> {
         for digit in self.0.iter_mut().rev() {
             if *digit > b'0' {
@@ -39,7 +39,7 @@ impl Sequence {
         None
     }
 
-    /// The position as a request to the stream states it: without the padding.
+    /// Returns the position as requests to the stream state it: with no more than the padding of DynamoDB.
     pub fn wire(&self) -> &str {
         let zeros = self.0.iter().take_while(|digit| **digit == b'0').count();
         &self.as_str()[zeros.min(Self::DIGITS - Self::WIRE_DIGITS)..]
@@ -91,12 +91,11 @@ impl fmt::Debug for Sequence {
     }
 }
 
-/// The service's name of one stream shard; opaque.
+/// DynamoDB's name of one stream shard, an opaque text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamShardId(Box<str>);
 
 impl StreamShardId {
-    /// The name as the service gave it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -114,28 +113,27 @@ impl fmt::Display for StreamShardId {
     }
 }
 
-/// One stream shard of one life of a stream, as the log `changes` names it: the label, a slash, the shard's name.
+/// One stream shard of one stream, as the log of changes names it: the stream's label, a slash, the shard's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StreamShard(Arc<str>);
 
 impl StreamShard {
-    /// The stream shard `id` of the stream `label`.
+    /// Returns the name of the stream shard `id` of the stream `label`.
     pub fn new(label: &StreamLabel, id: &StreamShardId) -> Self {
         Self(format!("{label}/{id}").into())
     }
 
-    /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The service's name of it in its stream.
+    /// Returns DynamoDB's name of it in its stream.
     pub fn id(&self) -> StreamShardId {
         StreamShardId::from(self.0.split_once('/').map_or("", |(_, id)| id))
     }
 
-    /// The label of its stream. Labels are times: a later stream has a greater one.
+    /// Returns the label of its stream. Labels are times: a later stream has a greater one.
     pub fn label(&self) -> &str {
         self.0.split_once('/').map_or(&self.0, |(label, _)| label)
     }
@@ -153,12 +151,11 @@ impl fmt::Display for StreamShard {
     }
 }
 
-/// One life of the stream of the likes table: switched off and on again, it gets another label.
+/// The label of a stream of the table `likes`. A stream that is switched off and on again gets another label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamLabel(Box<str>);
 
 impl StreamLabel {
-    /// The label as the service gave it.
     pub fn as_str(&self) -> &str {
         &self.0
     }

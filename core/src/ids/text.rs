@@ -13,18 +13,18 @@ pub const MAX_ID_BYTES: usize = 256;
 /// Why a text is no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum BadId {
-    /// Nothing at all.
+    /// It is empty.
     #[error("an id is empty")]
     Empty,
-    /// Longer than [`MAX_ID_BYTES`].
+    /// It is longer than [`MAX_ID_BYTES`].
     #[error("an id has {0} bytes, more than {MAX_ID_BYTES}")]
     TooLong(usize),
-    /// A control character (C0, DEL or C1): it could collide with a reserved sort key or break a log line.
+    /// It has a control character (C0, DEL or C1), which could collide with a reserved sort key or break a log line.
     #[error("an id has a control character at byte {0}")]
     Control(usize),
 }
 
-/// Checks that `text` may serve as an id.
+/// Checks whether `text` may be an id.
 pub fn check_id(text: &str) -> Result<(), BadId> {
     match text.len() {
         0 => return Err(BadId::Empty),
@@ -37,12 +37,12 @@ pub fn check_id(text: &str) -> Result<(), BadId> {
     }
 }
 
-/// Whether a byte can be part of a control character.
+/// Returns whether a byte can be part of a control character.
 fn may_be_control(byte: u8) -> bool {
     byte < 0x20 || byte == 0x7f || byte == 0xc2
 }
 
-/// Where valid UTF-8 has its first control character. C1 controls are the two bytes C2 80 to C2 9F.
+/// Returns where valid UTF-8 has its first control character. C1 controls are the two bytes C2 80 to C2 9F.
 fn control_at(bytes: &[u8]) -> Option<usize> {
     if !bytes.iter().fold(false, |any, byte| any | may_be_control(*byte)) {
         return None;
@@ -59,18 +59,17 @@ macro_rules! id {
         pub struct $name($text);
 
         impl $name {
-            /// The id, if `text` may serve as one.
+            /// Returns the id, if `text` may be one.
             pub fn new(text: &str) -> Result<Self, BadId> {
                 check_id(text).map(|()| Self(text.into()))
             }
 
-            /// The id of a text that was checked where it entered.
+            /// Returns the id of a text that was checked where it entered.
             pub(crate) fn checked(text: &str) -> Self {
                 debug_assert_eq!(check_id(text), Ok(()));
                 Self(text.into())
             }
 
-            /// The id's text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

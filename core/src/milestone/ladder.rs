@@ -1,4 +1,5 @@
-//! The thresholds of a deployment: a few, or every so many. They grow upwards, and none is ever taken back.
+//! The ladder: the thresholds of a deployment, a few numbers or all multiples of one. Thresholds are added above the
+//! last one and never removed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,22 +8,21 @@ use thiserror::Error;
 
 use crate::weight::Weight;
 
-/// The thresholds at which a counter's total is a milestone; none where there is no ladder.
+/// The thresholds at which a counter's total is a milestone. A ladder may be empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ladder {
     steps: [i64; Self::MOST],
     len: u8,
-    /// Every multiple of the only step.
+    /// The thresholds are all multiples of the only step.
     every: bool,
 }
 
 /// Why a text is no ladder.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadLadder {
-    /// It names no threshold.
     #[error("it names no threshold")]
     Empty,
-    /// One of its parts is no number.
+    /// A part is no number.
     #[error("{0:?} is no whole number")]
     NoNumber(String),
     /// A threshold has a fraction.
@@ -31,10 +31,10 @@ pub enum BadLadder {
     /// A threshold is 0 or below it.
     #[error("{0} is no threshold: the least is 1")]
     NotPositive(String),
-    /// A threshold is above what a counter is read up to.
+    /// A threshold is above the greatest weight.
     #[error("{0} is above {max}", max = Weight::MAX)]
     TooGreat(String),
-    /// Thresholds go upwards.
+    /// The thresholds do not rise.
     #[error("{0} stands before {1}: thresholds go upwards, each once")]
     Unsorted(i64, i64),
     /// There are more than [`Ladder::MOST`].
@@ -42,12 +42,12 @@ pub enum BadLadder {
     TooMany(usize),
 }
 
-/// Thresholds that one update reaches or finds reached.
+/// The thresholds between two totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Crossed {
-    /// The greatest of them, as many as one transaction takes, upwards.
+    /// The greatest of them, as many as one transaction takes, in rising order.
     pub thresholds: Vec<i64>,
-    /// How many there are below these.
+    /// How many lower ones there are.
     pub skipped: u64,
 }
 
@@ -55,13 +55,13 @@ impl Ladder {
     /// How many thresholds may be listed.
     pub const MOST: usize = 16;
 
-    /// How many milestones one update records at most: a transaction has room for 100 items.
+    /// How many milestones one update records at most: a transaction takes 100 items.
     pub const AT_ONCE: i64 = 90;
 
-    /// The ladder of these thresholds.
+    /// Returns the ladder of these thresholds.
     ///
     /// # Errors
-    /// They are none, too many, not upwards, or out of range.
+    /// There are none or too many, they do not rise, or one is out of range.
     pub fn of(thresholds: &[i64]) -> Result<Self, BadLadder> {
         if thresholds.is_empty() {
             return Err(BadLadder::Empty);
@@ -80,37 +80,36 @@ impl Ladder {
         }
     }
 
-    /// The ladder of every multiple of `step`.
+    /// Returns the ladder of all multiples of `step`.
     ///
     /// # Errors
-    /// It is out of range.
+    /// `step` is out of range.
     pub fn every(step: i64) -> Result<Self, BadLadder> {
         Ok(Self { every: true, ..Self::of(&[step])? })
     }
 
-    /// Whether there are no thresholds.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many entries it has: of two ladders of one deployment the one with more is the later.
+    /// Returns how many numbers it lists: of two ladders of a deployment, the one with more is the later.
     pub fn entries(&self) -> u32 {
         self.len.into()
     }
 
-    /// Whether `later` is this ladder or goes on upwards from it.
+    /// Returns whether `later` is this ladder, or extends it upwards.
     pub fn precedes(&self, later: &Self) -> bool {
         self.is_empty() || self == later || !self.every && !later.every && later.listed().starts_with(self.listed())
     }
 
-    /// Takes over `later`, if it is.
+    /// Becomes `later`, if that is the later one.
     pub fn learn(&mut self, later: Self) {
         if later.entries() > self.entries() {
             *self = later;
         }
     }
 
-    /// The least threshold above `recorded`; the least of all where none is recorded.
+    /// Returns the least threshold above `recorded`; the least of all where `recorded` is `None`.
     pub fn above(&self, recorded: Option<i64>) -> Option<i64> {
         if !self.every {
             return self
@@ -124,12 +123,12 @@ impl Ladder {
         next.checked_mul(step).filter(|threshold| *threshold <= Weight::MAX)
     }
 
-    /// Whether `n` is one of its thresholds.
+    /// Returns whether `n` is one of its thresholds.
     pub fn has(&self, n: i64) -> bool {
         self.above(Some(n.saturating_sub(1))) == Some(n)
     }
 
-    /// The thresholds above `recorded` and up to `through`.
+    /// Returns the thresholds above `recorded` and up to `through`.
     pub fn crossed(&self, recorded: Option<i64>, through: i64) -> Crossed {
         let Some(first) = self.above(recorded).filter(|first| *first <= through) else { return Crossed::default() };
         if !self.every {
@@ -170,7 +169,7 @@ fn threshold(text: &str) -> Result<i64, BadLadder> {
 impl FromStr for Ladder {
     type Err = BadLadder;
 
-    /// `1000,10000,1000000` or `every:1000000`.
+    /// Reads `1000,10000,1000000` or `every:1000000`.
     fn from_str(text: &str) -> Result<Self, BadLadder> {
         if let Some(step) = text.trim().strip_prefix("every:") {
             return Self::every(threshold(step)?);

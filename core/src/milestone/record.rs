@@ -1,4 +1,5 @@
-//! What is kept of one threshold, for ever: who or what reached it first, when, and at which version of the counter.
+//! The record of one threshold of a counter, stored for ever: who or what reached it first, when, and at which version
+//! of the counter.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,19 +13,19 @@ use crate::time::UnixMillis;
 /// The record of one threshold of one counter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Milestone {
-    /// The threshold.
     pub n: i64,
     /// Who or what reached it first.
     pub by: Winner,
-    /// When the winner's change reached the table, to the second; of a threshold without one, when it was found reached.
+    /// When the winner's change reached the table, to the second. Without a winner, when the threshold was found to be
+    /// reached.
     pub at: UnixMillis,
-    /// How long after that it was decided, in milliseconds: what the winner waited for.
+    /// How many milliseconds later that was recorded.
     pub lag: u64,
-    /// The version of the counter that has it.
+    /// The version of the counter that reached it.
     pub version: u64,
-    /// Whether nothing said then that the total may be wrong.
+    /// Whether nothing was known then that may make the total wrong.
     pub exact: bool,
-    /// How many thresholds below it were crossed by the same update and have no record.
+    /// How many lower thresholds the same update crossed without a record.
     pub skipped: u64,
 }
 
@@ -33,38 +34,35 @@ pub struct Milestone {
 pub enum Winner {
     /// A member of a set.
     Member(MemberKey),
-    /// An event of a sum, among those that one write of a cell took in.
+    /// An event of a sum, one of those that one write added to a cell.
     Events(Events),
-    /// No change can be named: a correction crossed it, or it was crossed before it was known.
+    /// No change can be named: a correction crossed it, or it was crossed before the ladder was in force.
     Unwitnessed,
 }
 
-/// The events that one write of a cell took in: those of the counter among the records of a generation from `from` and before
-/// `to`. One that has a dead letter may be among them or not. The winner is the event with which their amounts reach `nth`.
+/// The events that one write added to a cell: those of the counter among the records from `from` to before `to`, in a
+/// generation of the topic. A record with a dead letter may be one of them or not. The winner is the event with which
+/// their amounts reach `nth`.
 ///
-/// Where the cell's last event before was of an earlier generation, or there was no cell, `from` is 0: the first of these
-/// events is the first that is of the generation. What the same write took in of an earlier generation is in `gained`, and no
-/// offsets name it.
+/// If the cell's previous event was of an earlier generation, or there was no cell, `from` is 0: the events begin with
+/// the first one of the generation. Events of the earlier generation that the same write added are in `gained`, but no
+/// offsets name them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Events {
-    /// The topic.
     pub topic: Box<str>,
-    /// The Kafka partition.
     pub partition: u32,
-    /// The generation of its offsets.
+    /// The generation of the offsets.
     pub generation: u64,
-    /// The first offset.
     pub from: u64,
-    /// The offset behind the last.
     pub to: u64,
-    /// How much of them it took to reach the threshold.
+    /// How much was missing to the threshold before them.
     pub nth: i64,
-    /// What all of them came to.
+    /// The sum of their amounts.
     pub gained: i64,
 }
 
 impl Winner {
-    /// Who or what lifted a total by what `entry` adds to it; `nth` of that was missing to the threshold.
+    /// Returns who or what reached a threshold by `entry`, where the total was `nth` below the threshold before.
     pub fn of(entry: &Entry, nth: i64) -> Self {
         let Effect::Weighed { member, before, after } = &entry.effect else { return Self::Unwitnessed };
         match ReservedKey::read(member.as_str()) {
@@ -80,7 +78,7 @@ impl Winner {
         }
     }
 
-    /// How far the winner is known, as answers say it.
+    /// Returns how well the winner is known, as answers state it.
     pub fn state(&self) -> &'static str {
         match self {
             Self::Member(_) => "located",
@@ -90,7 +88,7 @@ impl Winner {
     }
 }
 
-/// What a digest is made of: no two winners have one text.
+/// Writes the text that a digest is made of: no two winners have the same.
 impl fmt::Display for Winner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -103,8 +101,8 @@ impl fmt::Display for Winner {
     }
 }
 
-/// The generation and the offsets of the events that a cell took in between two states. `None` where one of its versions is
-/// not readable, or it went back: a person has edited it.
+/// Returns the generation and the offsets of the events that a cell gained between two states. Returns `None` where a
+/// version is unreadable, or does not rise because a person edited it.
 fn taken_in(before: &Side, after: &Side) -> Option<(u64, Range<u64>)> {
     let last = after.v?;
     let from = match before.v {
@@ -117,8 +115,8 @@ fn taken_in(before: &Side, after: &Side) -> Option<(u64, Range<u64>)> {
 }
 
 impl Milestone {
-    /// A digest of everything that is kept of a threshold of `counter`, which shows that a field is another than it was
-    /// written. It is no signature: who can write the record can make another.
+    /// Returns a digest of all fields and the counter, which shows whether a field was changed afterwards. It is no
+    /// signature: whoever can write the record can compute another digest.
     pub fn digest(&self, counter: &CounterId) -> String {
         let Self { n, by, at, lag, version, exact, skipped } = self;
         let text = format!("{}\n{n}\n{at}\n{lag}\n{version}\n{exact}\n{skipped}\n{by}", counter.stored());
@@ -133,7 +131,7 @@ mod tests {
     use crate::register::Version;
     use crate::topic::Offset;
 
-    /// What an entry of a row names that comes from 3 to 8 by a change from one version to another.
+    /// Returns the winner for a row whose weight rises from 3 to 8 and whose version changes.
     fn winner(member: &str, versions: [Option<Version>; 2]) -> Winner {
         let [before, after] = versions;
         let before = before.map_or_else(Side::default, |before| Side { weight: 3, v: Some(before), ..Side::default() });

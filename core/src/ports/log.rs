@@ -1,5 +1,5 @@
-//! The log of events: partitions of a topic as a group gives them to a member, and records written and read outside of any
-//! group. Which record is an event, and where reading starts, is the caller's to decide.
+//! Kafka as services use it: the partitions that a consumer group assigns to this member, records to write, and topics
+//! to read outside of any group. The caller decides which record is an event and where reading starts.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub type Header<'a> = (&'a str, Option<&'a [u8]>);
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     pub offset: Offset,
-    /// When it was written; the epoch where the log does not say.
+    /// When it was written; the epoch where the log has no time.
     pub at: UnixMillis,
     pub key: Option<&'a [u8]>,
     /// `None` is a tombstone.
@@ -28,7 +28,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Its headers in order; a name may occur twice.
+    /// Returns its headers in order; a name may occur twice.
     pub fn headers(self) -> impl ExactSizeIterator<Item = Header<'a>> {
         self.headers.iter().map(move |span| {
             let name = std::str::from_utf8(&self.records.bytes[span.name.clone()]);
@@ -37,19 +37,19 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// The last value of the header `name`.
+    /// Returns the last value of the header `name`.
     pub fn header(self, name: &str) -> Option<&'a [u8]> {
         self.headers().filter(|(found, _)| *found == name).last().and_then(|(_, value)| value)
     }
 
-    /// Its weight in memory: its bytes and a flat charge, so that empty records are not free.
+    /// Returns the memory that it takes: its bytes and a flat charge, so that empty records are not free.
     pub fn weight(self) -> usize {
         let headers: usize = self.headers().map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
         FLAT_WEIGHT + self.key.map_or(0, <[u8]>::len) + self.value.map_or(0, <[u8]>::len) + headers
     }
 }
 
-/// A record's weight beside its bytes.
+/// The flat charge for a record beside its bytes.
 const FLAT_WEIGHT: usize = 128;
 
 /// Consecutive records of one partition in one buffer.
@@ -76,7 +76,7 @@ struct HeaderSpan {
 }
 
 impl Records {
-    /// Copies a record in, behind those that are there.
+    /// Copies a record in, behind the others.
     pub fn push<'h>(
         &mut self,
         offset: Offset,
@@ -103,7 +103,6 @@ impl Records {
         self.items.is_empty()
     }
 
-    /// The record at `index`.
     pub fn get(&self, index: usize) -> Option<Record<'_>> {
         let item = self.items.get(index)?;
         Some(Record {
@@ -116,30 +115,29 @@ impl Records {
         })
     }
 
-    /// The record whose offset is `offset`.
     pub fn at(&self, offset: Offset) -> Option<Record<'_>> {
         let index = self.items.binary_search_by_key(&offset, |item| item.offset).ok()?;
         self.get(index)
     }
 
-    /// Those from `from` up to `to`, in order.
+    /// Returns the records from `from` up to `to` (exclusive), in order.
     pub fn between(&self, from: Offset, to: Offset) -> impl Iterator<Item = Record<'_>> {
         let first = self.items.partition_point(|item| item.offset < from);
         let last = self.items.partition_point(|item| item.offset < to);
         (first..last).map(|index| self.get(index).expect("the index is below the length"))
     }
 
-    /// All of them, in order.
+    /// Returns all records, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
         (0..self.items.len()).map(|index| self.get(index).expect("the index is below the length"))
     }
 
-    /// The offset of the last one.
+    /// Returns the offset of the last record.
     pub fn last_offset(&self) -> Option<Offset> {
         self.items.last().map(|item| item.offset)
     }
 
-    /// Their weight in memory.
+    /// Returns the memory that the records take.
     pub fn weight(&self) -> usize {
         self.bytes.len() + self.items.len() * FLAT_WEIGHT
     }
@@ -151,17 +149,17 @@ impl Records {
     }
 }
 
-/// How a partition is taken from its member.
+/// How a member loses a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Revocation {
-    /// The group wants it back: finish what is under way, in bounded time, and drop the handle.
+    /// The group takes it back: finish what is under way, in bounded time, and drop the handle.
     Revoked,
     /// Another member may have it already: drop the handle at once.
     Lost,
 }
 
 impl Revocation {
-    /// The metric label.
+    /// Returns the metric label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Revoked => "revoked",
@@ -173,19 +171,20 @@ impl Revocation {
 /// What a rebalance of the group means for this member.
 #[derive(Debug)]
 pub enum Rebalance {
-    /// These are its own now.
+    /// These partitions belong to this member now.
     Assigned(Vec<Arc<dyn OwnedPartition>>),
-    /// These are taken from it; their handles say so too.
+    /// This member loses these partitions; their handles report it, too.
     Revoked(Revocation, Vec<Partition>),
-    /// The group has to be left: another deployment reads the topic in it, and the two share it out between them.
+    /// The member has to leave the group: another deployment reads the topic in it, so each would get only some
+    /// partitions.
     Foreign(String),
 }
 
 /// Membership of a group that shares the partitions of one topic.
 #[async_trait]
 pub trait Intake: Send {
-    /// Reads records into the partitions' queues and keeps the membership alive, until the next rebalance. It has to be
-    /// called all the time, by a task that does nothing else. Cancel safe. After a fault that may pass the membership goes
+    /// Reads records into the partitions' queues and keeps the membership alive, until the next rebalance. A task that
+    /// does nothing else has to call it all the time. It is cancel safe. After a transient fault the membership goes
     /// on.
     async fn next(&mut self) -> Outcome<Rebalance>;
 
@@ -198,30 +197,30 @@ pub trait Intake: Send {
 pub trait OwnedPartition: std::fmt::Debug + Send + Sync {
     fn partition(&self) -> &Partition;
 
-    /// How many partitions the topic has.
+    /// Returns how many partitions the topic has.
     async fn partitions(&self) -> Outcome<u32>;
 
-    /// What the broker says of the log: its end lies behind everything that was acknowledged. Its bounds are those of the topic that
-    /// it names, which is looked at last.
+    /// Returns the bounds of the log: its end lies behind everything that was acknowledged. The topic's id is read
+    /// after the bounds.
     async fn log(&self) -> Outcome<Log>;
 
-    /// What the group has committed: what tools show and reset. It is not later than what [`finished`](Self::finished) was told,
-    /// unless an operator has set it.
+    /// Returns the offset that the group has committed, which tools show and reset. It is not later than any that was
+    /// passed to [`finished`](Self::finished), unless an operator has set it.
     async fn committed(&self) -> Outcome<Option<Offset>>;
 
-    /// Reads from `offset` on. Records read from an earlier position are dropped, those on their way included. Safe to
-    /// repeat: the last call counts.
+    /// Reads from `offset` on. Records from an earlier position are dropped, also those on their way. Repeating it is
+    /// safe: the last call counts.
     async fn start_at(&self, offset: Offset) -> Outcome<()>;
 
-    /// The next records from the position that was started at last; pending while there are none. A fault means that the
-    /// position cannot be read, or may be that of another log. Cancel safe.
+    /// Returns the next records behind the position that was last started at; waits while there are none. A fault
+    /// means that the position cannot be read, or that it may be of another log. It is cancel safe.
     async fn records(&self) -> Outcome<Arc<Records>>;
 
-    /// Completes when the partition is taken from this member.
+    /// Completes when this member loses the partition.
     async fn revoked(&self) -> Revocation;
 
-    /// Tells Kafka that everything before `offset` is done, for tools that show lag. Nothing relies on it, so it is safe to
-    /// repeat and may be lost.
+    /// Tells Kafka that everything before `offset` is done, for tools that show lag. Nothing relies on it, so it may
+    /// be repeated or lost.
     fn finished(&self, offset: Offset);
 }
 
@@ -229,7 +228,7 @@ pub trait OwnedPartition: std::fmt::Debug + Send + Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
     pub topic: &'a str,
-    /// The partition; `None` lets the key decide.
+    /// The partition; where it is `None`, the key decides.
     pub partition: Option<u32>,
     pub key: Option<&'a [u8]>,
     pub value: Option<&'a [u8]>,
@@ -245,51 +244,52 @@ pub struct Written {
 
 #[async_trait]
 pub trait Producer: Send + Sync {
-    /// Writes a record and returns once every replica that must have it does. Kafka's default partitioner chooses the
-    /// partition. After a fault the record may be there all the same, so a repeat may write it twice: what is written has
-    /// to bear that.
+    /// Writes a record and returns once every in-sync replica has it. Where the record names no partition, Kafka's
+    /// default partitioner chooses one. After a fault the record may still be there, so a repeat may write it twice:
+    /// its readers have to bear that.
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written>;
 }
 
-/// Writes records by transactions, under a name that one process at a time has.
+/// Writes records in Kafka transactions, under a transactional id that one process holds at a time.
 #[async_trait]
 pub trait Transactions: Send + Sync {
-    /// Takes the name over. What another process began under it is settled: all of a transaction is there, or none. From then
-    /// on that process can finish none.
+    /// Takes the id over. A transaction that another process began under it is settled: all of it is there, or
+    /// nothing. That process can finish no further one. Repeating it is safe.
     async fn take_over(&self) -> Outcome<()>;
 
-    /// Writes all of `records` or none of them, seen by readers at once. After a fault the outcome is unknown, and nothing
-    /// more can be written until the name is [taken over](Self::take_over), which settles it.
+    /// Writes all of `records` or none of them; readers see them at once. After a fault the outcome is unknown, and
+    /// nothing more can be written until [`take_over`](Self::take_over) settles it.
     async fn write(&self, records: &[Outgoing<'_>]) -> Outcome<()>;
 }
 
-/// Reads a topic from end to end outside of any group: an operator's command or a tool.
+/// Reads a topic from end to end outside of any group, for an operator's command or a tool.
 #[async_trait]
 pub trait TopicReader: Send + Sync {
-    /// Whether there is such a topic.
+    /// Returns whether there is such a topic.
     async fn exists(&self) -> Outcome<bool> {
         self.logs().await.map(|logs| !logs.is_empty())
     }
 
-    /// The logs of all its partitions, in order. Each ends before the first transaction that is open: what a read can show.
+    /// Returns the logs of all its partitions, in order. Each ends before the first open transaction: a read shows no
+    /// more.
     async fn logs(&self) -> Outcome<Vec<(Partition, Log)>>;
 
-    /// The log of one partition, as [`logs`](Self::logs) has it.
+    /// Returns the log of one partition, as [`logs`](Self::logs) does.
     async fn log(&self, partition: &Partition) -> Outcome<Log> {
         let found = self.logs().await?.into_iter().find(|(found, _)| found == partition);
         found.map(|(_, log)| log).ok_or_else(|| Fault::Transient(format!("there is no {partition}")))
     }
 
-    /// Some of the records of `partition` from `from` up to `to`, in order; none at the end.
+    /// Returns some of the records of `partition` from `from` up to `to`, in order; none at the end.
     async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records>;
 
-    /// The first record of `partition` that was written at `at` or later; `None` where there is none.
+    /// Returns the offset of the first record of `partition` that was written at `at` or later, if there is one.
     async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>>;
 
-    /// Where reading of `partition` was last marked to continue.
+    /// Returns where reading of `partition` was last marked to continue.
     async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>>;
 
-    /// Marks where reading is to continue. Safe to repeat: the last mark counts.
+    /// Marks where reading is to continue. Repeating it is safe: the last mark counts.
     async fn mark(&self, partition: &Partition, at: Offset) -> Outcome<()>;
 }
 

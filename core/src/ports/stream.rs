@@ -1,4 +1,4 @@
-//! The change stream of the likes table, as the service offers it: shards, iterators, records.
+//! The change stream of the table `likes`, as DynamoDB offers it: stream shards, iterators and records.
 
 use async_trait::async_trait;
 use thiserror::Error;
@@ -9,61 +9,60 @@ use crate::lineage::Listed;
 use crate::tally::RawRecord;
 use crate::time::UnixMillis;
 
-/// One life of a table's stream.
+/// A table's stream from when it was switched on until it is switched off.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StreamInfo {
-    /// Its label.
     pub label: StreamLabel,
-    /// When it was switched on.
+    /// When the stream was switched on.
     pub created: UnixMillis,
-    /// When its table was created.
+    /// When the table was created.
     pub table_created: UnixMillis,
 }
 
-/// Where to begin reading a shard. The newest record is no such place: it would pass over others unseen.
+/// Where to begin reading a shard. The newest record is no such place: it would skip others unseen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// At the oldest record there is.
+    /// At the oldest record that the stream still has.
     Oldest,
-    /// Behind this one.
+    /// Behind the record with this position.
     After(Sequence),
 }
 
-/// A place in a shard that the service remembers for some minutes; opaque.
+/// DynamoDB's iterator in a shard, an opaque text that is valid for some minutes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Iterator(pub String);
 
-/// What a read yields.
+/// The answer to one read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// In order; often empty before the next are reached.
+    /// The records in order. There are often none although more follow.
     pub records: Vec<RawRecord>,
-    /// Where to go on; `None` once the shard has ended and everything was read.
+    /// Where to go on; `None` once the shard has ended and was read to its end.
     pub next: Option<Iterator>,
 }
 
 /// Why a read of the stream failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StreamFault {
-    /// Records behind the position are gone: a loss.
+    /// Records behind the position are deleted: a loss.
     #[error("records at this position were trimmed")]
     Trimmed,
-    /// The iterator is too old: take a new one at the same place.
+    /// The iterator is too old. The caller takes a new one at the same position.
     #[error("the iterator has expired")]
     Expired,
-    /// The stream or the shard is not there any more.
+    /// The stream or the shard no longer exists.
     #[error("the stream shard does not exist")]
     Gone,
-    /// The table has no stream: it was switched off, or never on. It may be switched on at any time.
+    /// The table has no stream: it was switched off, or never on. Someone may switch it on at any time.
     #[error("table {0} has no stream")]
     Off(String),
-    /// Anything a call can fail with.
+    /// The call failed for another reason.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
 
 impl From<StreamFault> for Fault {
-    /// Where the stream's own kinds mean nothing: a stream that is gone will have a successor, or none.
+    /// For callers to whom all of these are transient: a stream that is gone may get a successor.
     fn from(fault: StreamFault) -> Self {
         match fault {
             StreamFault::Fault(fault) => fault,
@@ -75,16 +74,18 @@ impl From<StreamFault> for Fault {
 /// A table's change stream.
 #[async_trait]
 pub trait ChangeStream: Send + Sync {
-    /// The stream the table has now. [`StreamFault::Off`] where it has none, and a fatal fault where it lacks an image.
+    /// Returns the table's present stream. Fails with [`StreamFault::Off`] where there is none, and with a fatal fault
+    /// where the stream lacks an image.
     async fn info(&self) -> Result<StreamInfo, StreamFault>;
 
-    /// Every shard listed, all pages of it.
+    /// Returns every shard of the stream, from all pages.
     async fn shards(&self, label: &StreamLabel) -> Result<Vec<Listed>, StreamFault>;
 
-    /// The shards that continue `parent`; `None` where the engine cannot be asked that, so that all have to be listed.
+    /// Returns the shards that continue `parent`. Returns `None` where DynamoDB cannot be asked for them, so that the
+    /// caller has to list all.
     async fn children(&self, label: &StreamLabel, parent: &StreamShardId) -> Result<Option<Vec<Listed>>, StreamFault>;
 
-    /// An iterator at `position`.
+    /// Returns an iterator at `position`.
     async fn iterator(
         &self,
         label: &StreamLabel,
@@ -92,6 +93,6 @@ pub trait ChangeStream: Send + Sync {
         position: Position,
     ) -> Result<Iterator, StreamFault>;
 
-    /// The records at `iterator`, at most `limit`.
+    /// Returns the records at `iterator`, at most `limit`.
     async fn records(&self, iterator: &Iterator, limit: u32) -> Result<Records, StreamFault>;
 }

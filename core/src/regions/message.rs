@@ -1,4 +1,4 @@
-//! A message of the topic `counts`: how it is written and read.
+//! The messages of the topic `counts`, and how they are written and read.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,42 +13,42 @@ use crate::ids::{CounterId, Region};
 use crate::time::UnixMillis;
 use crate::topic::TopicId;
 
-/// The layout of messages.
+/// The layout of the messages.
 pub const ENTRY_FORMAT: u64 = 1;
 
 /// The key of a standing: no counter's key begins with U+0001.
 pub const STANDING_KEY: &str = "\u{1}standing";
 
-/// What a Region publishes.
+/// What one message publishes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Told {
-    /// Its entry of a counter.
+    /// The Region's entry of a counter.
     Counted(CounterId, Value),
-    /// The standing of the partition. Its `as_of` is by when everything that Kafka had acknowledged in that Region is in.
+    /// The standing of the partition. Its `as_of`: every event that Kafka had acknowledged in that Region by then is
+    /// counted.
     Stated(StandingAt),
 }
 
 /// A message of the topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ToldMessage {
-    /// Whose it is.
+    /// The deployment that published it.
     pub deployment: DeploymentId,
     /// The Region's name.
     pub region: Region,
-    /// The topic that it was published in, also where it is read in a copy. A topic that has lost its end is another one.
+    /// The topic that it was published in, also where a copy is read. A topic that has lost its end gets another id.
     pub topic: TopicId,
-    /// The partition that it was published in: a copy has to keep it there.
+    /// The partition that it was published in. The copy keeps it there.
     pub partition: u32,
     /// When it was published, by the store's clock.
     pub said: UnixMillis,
-    /// What it says.
     pub told: Told,
 }
 
-/// Why a record is no message of a Region.
+/// Why a record is no message of this topic.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadTold {
-    /// It is of another layout.
+    /// It has another layout.
     #[error("it has format {0}, and this version reads format {ENTRY_FORMAT}")]
     Format(u64),
     /// It cannot be read.
@@ -96,7 +96,7 @@ struct Version {
 }
 
 impl ToldMessage {
-    /// The key and the value of the record.
+    /// Returns the key and the value of the record.
     pub fn record(&self) -> (String, Vec<u8>) {
         let (key, body) = match &self.told {
             Told::Counted(counter, Value { likes, version, gap, doubtful }) => (
@@ -114,8 +114,8 @@ impl ToldMessage {
         (key, serde_json::to_vec(&envelope).expect("texts and integers always serialise"))
     }
 
-    /// What of this message may be believed `now`. A standing that is of the future is not, and no clock that is ahead hides how old
-    /// the next message is.
+    /// Returns the message as far as it may be believed `now`, and `None` for a standing of the future. Caps the time
+    /// of publishing at `now`, so that a clock that is ahead does not hide how old the next message is.
     pub fn believable(self, now: UnixMillis) -> Option<Self> {
         let is_possible = match &self.told {
             Told::Counted(..) => true,
@@ -127,7 +127,7 @@ impl ToldMessage {
         is_possible.then(|| Self { said: self.said.min(now), ..self })
     }
 
-    /// When the message of this value was published.
+    /// Returns when the message with this value was published.
     pub fn said_of(value: &[u8]) -> Option<UnixMillis> {
         #[derive(Deserialize)]
         struct Said {
@@ -139,7 +139,7 @@ impl ToldMessage {
     /// Reads a record.
     ///
     /// # Errors
-    /// It is no message of this layout.
+    /// The record is no message of this layout.
     pub fn read(key: &[u8], value: &[u8]) -> Result<Self, BadTold> {
         let malformed = |error: &dyn fmt::Display| BadTold::Malformed(error.to_string());
         let Version { format } = serde_json::from_slice(value).map_err(|error| malformed(&error))?;

@@ -1,4 +1,5 @@
-//! One partition of another Region's topic, as it is read here.
+//! One partition of another Region's topic `counts`, as the change-streamer reads it here: which entries to store, and
+//! which standing to believe.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use crate::ids::{CounterId, Region};
 use crate::time::UnixMillis;
 use crate::topic::{Offset, TopicId};
 
-/// How old what is read may be before an entry may be missing: less than the topic's `min.compaction.lag.ms`, by what clocks may
-/// be off.
+/// How old the last message may be before the reader assumes that entries may be missing. Less than the topic's
+/// `min.compaction.lag.ms`, by more than clocks may differ.
 pub const LAG: Duration = Duration::from_secs(600);
 
-/// A partition of a Region's topic.
+/// The reader of a partition of a Region's topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
     region: Region,
@@ -25,37 +26,40 @@ pub struct Remote {
     pending: BTreeMap<CounterId, Value>,
 }
 
-/// How far a partition was read, and what is known there. A reader that begins at an older position comes to the same.
+/// How far a partition was read, and what is known at that offset. A reader that begins at an older position arrives
+/// at the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RemotePosition {
-    /// Of which topic.
+    /// The topic whose offsets these are.
     pub topic: TopicId,
-    /// Since when the entries are in this table: when other tables were adopted last. In another table none is there.
+    /// When the deployment last adopted other tables. A position with another value is of other tables; these lack its
+    /// entries.
     pub adopted: Option<UnixMillis>,
-    /// Everything before this offset is in the entries.
+    /// Everything before this offset is in the stored entries.
     pub next: Offset,
     /// When the last message that was read was published.
     pub said: UnixMillis,
-    /// What was published until then may lack entries.
+    /// Entries that were published until then may be missing.
     pub behind: UnixMillis,
-    /// Whose topic it is, once something was read.
+    /// The deployment that publishes the topic, once something was read.
     pub deployment: Option<DeploymentId>,
-    /// The topic that its messages were published in, once something was read.
+    /// The topic that the messages were published in, once something was read.
     pub source: Option<TopicId>,
-    /// What may be said of the entries; `None` until a standing may be believed.
+    /// The standing of the entries; `None` until the reader believes one.
     pub standing: Option<StandingAt>,
 }
 
-/// What is to be written: the entries first, then the position.
+/// What to write: the entries first, then the position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteFlush {
-    /// Entries by their [keys](CounterId::in_region), each to be put where none of this or a later version is.
+    /// Entries by their [keys](CounterId::in_region). Each is put where the stored one has an earlier version or is
+    /// absent, so repeating it is safe.
     pub entries: Vec<(CounterId, Value)>,
-    /// Where the reader stands then.
+    /// The position of the reader behind these entries.
     pub position: RemotePosition,
 }
 
-/// The message is of another Region, deployment or topic than what is read.
+/// The message belongs to another Region, deployment or topic than the earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Another {
     /// It names another Region.
@@ -69,15 +73,15 @@ pub enum Another {
     /// It names another deployment.
     #[error("it is of the deployment {}, and those before are of {}", .found.0, .known.0)]
     Deployment {
-        /// Its deployment.
+        /// The deployment of the message.
         found: DeploymentId,
-        /// That of the messages before.
+        /// The deployment of the messages before.
         known: DeploymentId,
     },
 }
 
 impl RemotePosition {
-    /// The beginning of a topic.
+    /// Returns the position at the beginning of a topic.
     pub fn start(topic: TopicId, at: Offset) -> Self {
         let (said, behind) = (UnixMillis(0), UnixMillis(0));
         Self { topic, adopted: None, next: at, said, behind, deployment: None, source: None, standing: None }
@@ -90,20 +94,20 @@ impl Remote {
         Self { region, position, pending: BTreeMap::new() }
     }
 
-    /// Where reading goes on.
+    /// Returns the offset of the next message to read.
     pub fn next(&self) -> Offset {
         self.position.next
     }
 
-    /// How many entries are to be written.
+    /// Returns how many entries are waiting to be written.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Takes the message at `at`, which was read `now`, by the store's clock.
+    /// Takes the message at `at`, which was read at `now` by the store's clock.
     ///
     /// # Errors
-    /// It is not of this Region, or not of the deployment or the topic of those before: nothing is taken.
+    /// The message is of another Region, or of another deployment or topic than those before. Nothing is taken then.
     pub fn take(&mut self, at: Offset, now: UnixMillis, message: ToldMessage) -> Result<(), Another> {
         let ToldMessage { deployment, region, topic, said, told, .. } = message;
         if region != self.region {
@@ -114,12 +118,13 @@ impl Remote {
             return Err(Another::Deployment { found: deployment, known: known.clone() });
         }
         let position = &mut self.position;
-        // A copy may lack the beginning of a topic that was created anew, or what replaced an end that was lost.
+        // A copy may lack the beginning of a topic that was created anew, or what replaced a lost end.
         if *position.source.get_or_insert_with(|| topic.clone()) != topic {
             return Err(Another::Topic);
         }
         if now.since(position.said) >= LAG {
-            // Entries between the last message and this one may have been compacted away. What replaced them was published by now.
+            // Entries between the last message and this one may be compacted away. Their successors were published by
+            // now.
             position.behind = now;
         }
         position.said = position.said.max(said);
@@ -140,7 +145,7 @@ impl Remote {
         Ok(())
     }
 
-    /// What is to be written now.
+    /// Returns what to write now, and forgets the entries.
     pub fn flush(&mut self) -> RemoteFlush {
         let entries = std::mem::take(&mut self.pending).into_iter().collect();
         RemoteFlush { entries, position: self.position.clone() }
@@ -178,7 +183,8 @@ mod tests {
         Told::Stated(StandingAt { at: Place::from_stored(at), standing: Standing::default() })
     }
 
-    /// The place of the standing that is believed after messages, each read at a time, published at a time.
+    /// Returns the place of the standing that a reader believes after messages, given as (read at, published at,
+    /// content).
     fn believed(messages: &[(u64, u64, Told)]) -> Option<u64> {
         let mut remote = remote();
         for (at, (now, said, told)) in (0..).zip(messages) {
@@ -217,7 +223,7 @@ mod tests {
         let up = |now: u64, at| (now, now, stated(at));
         let first = [(began, began, stated(1)), up(began + MINUTE, 2)];
         let with = |more: &[(u64, u64, Told)]| believed(&[&first, more].concat());
-        // The mirror stood still for twenty minutes: what it brings then may lack entries.
+        // The mirror stopped for twenty minutes: what it brings then may lack entries.
         let (back, said) = (began + 21 * MINUTE, began + 2 * MINUTE);
         assert_eq!(with(&[(back, said, stated(3)), (back, back - 1, stated(8))]), Some(2));
         let caught_up = up(back + MINUTE, 9);
@@ -227,7 +233,7 @@ mod tests {
             "between the two something may be missing"
         );
         assert_eq!(with(&[(back, said, stated(3)), caught_up, up(back + 2 * MINUTE, 10)]), Some(10));
-        // Five minutes are not enough for anything to be missing.
+        // After five minutes nothing can be missing.
         let (back, said) = (began + 6 * MINUTE, began + 2 * MINUTE);
         assert_eq!(with(&[(back, said, stated(3))]), Some(3));
     }

@@ -1,29 +1,31 @@
-//! Sums: what one partition adds to one counter.
+//! Cells, the rows of sums: a cell holds what one partition has added to one counter. [`Adding`] decides when the
+//! consumer reads and updates it.
 
 use std::collections::VecDeque;
 
 use super::Version;
 use crate::topic::Offset;
 
-/// The row of one counter and one partition: every event up to the version `to` is in `n`, exactly once.
+/// The row of one counter and one partition: `n` has every event up to the version `to`, each exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cell {
     pub n: i64,
-    /// The last event that is in.
+    /// The version of the last event that is in.
     pub to: Version,
 }
 
-/// What is asked of the store.
+/// A request to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// The cell, consistently.
+    /// Reads the cell, with a consistent read.
     Read,
-    /// The cell becomes `to` if its own `to` is still that of `from`, or if it is still absent. A copy of it is refused.
+    /// Replaces the cell by `to` if its own `to` is still that of `from`, or if it is still absent. So a copy of the
+    /// request is refused.
     Update { from: Option<Cell>, to: Cell },
 }
 
-/// The machine of one counter and one partition, from the partition's claim until it is left. One step is under way at a time;
-/// the events that come meanwhile gather.
+/// The adding of one partition's events to one counter, from the partition's claim until it is left. One request is
+/// under way at a time; events that come meanwhile wait for the next one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Adding {
     /// The events that are not known to be in the cell, in the order of their versions.
@@ -37,7 +39,7 @@ enum Stage {
     #[default]
     Unknown,
     Reading,
-    /// The cell as it was read or written last.
+    /// The cell as it was last read or written.
     Known(Option<Cell>),
     Updating {
         to: Cell,
@@ -45,7 +47,7 @@ enum Stage {
 }
 
 impl Adding {
-    /// Takes in an event. Whether it is in the cell already: then it is finished.
+    /// Takes an event in. Returns whether it is in the cell already and so finished.
     pub fn take(&mut self, version: Version, amount: i64) -> bool {
         let is_in = matches!(self.stage, Stage::Known(Some(cell)) if version <= cell.to);
         if !is_in {
@@ -54,12 +56,13 @@ impl Adding {
         is_in
     }
 
-    /// How many events are not known to be in the cell.
+    /// Returns how many events are not known to be in the cell.
     pub fn gathered(&self) -> usize {
         self.events.len()
     }
 
-    /// What to ask next. It is under way until it is answered.
+    /// Returns the next request, if there is one to send. It is under way until [`read`](Self::read),
+    /// [`stored`](Self::stored) or [`unclear`](Self::unclear) is called.
     pub fn step(&mut self) -> Option<Step> {
         let last = self.events.back()?.0;
         match self.stage {
@@ -69,7 +72,7 @@ impl Adding {
                 Some(Step::Read)
             }
             Stage::Known(from) => {
-                // A sum that was brought to the limit by hand stays there.
+                // A sum that was set to the limit by hand stays there.
                 let n = from.map_or(0, |cell| cell.n);
                 let n = self.events.iter().fold(n, |n, (_, amount)| n.saturating_add(*amount));
                 let to = Cell { n, to: last };
@@ -79,8 +82,8 @@ impl Adding {
         }
     }
 
-    /// The cell was read, or an update was refused and the answer shows the cell. Answers the offsets of the events that are
-    /// in.
+    /// Takes the cell, as it was read or as a refused update returned it. Returns the offsets of the events that are
+    /// in it.
     pub fn read(&mut self, cell: Option<Cell>) -> impl Iterator<Item = Offset> + '_ {
         self.stage = Stage::Known(cell);
         let is_in = |(version, _): &(Version, i64)| cell.is_some_and(|cell| *version <= cell.to);
@@ -88,7 +91,7 @@ impl Adding {
         self.events.drain(..count).map(|(version, _)| version.offset())
     }
 
-    /// The update was carried out. Answers the offsets of the events that are in.
+    /// Notes that the update was carried out. Returns the offsets of the events that are in the cell.
     ///
     /// # Panics
     /// No update is under way.
@@ -97,7 +100,7 @@ impl Adding {
         self.read(Some(to))
     }
 
-    /// The step was refused without showing the cell, or it is not known what became of it.
+    /// Notes that the request failed without showing the cell, or that its outcome is unknown. The next request reads.
     pub fn unclear(&mut self) {
         self.stage = Stage::Unknown;
     }

@@ -1,7 +1,8 @@
-//! Claims: from where on a partition is read, and what may be said of its rows.
+//! Claims: who writes the rows of a partition, from which offset it reads, and how far the rows are.
 //!
-//! Who takes a partition over raises its claim, and stores under it how far the rows have come. Everything before `safe` is
-//! finished, so that is what may be committed; what the topic's own group has committed may be less, as an operator resets it.
+//! A consumer that takes a partition over raises its claim, and stores under it how far the rows are. Every record
+//! before `safe` is finished, so `safe` may be committed to Kafka. The group's committed offset may be less: an
+//! operator may reset it to read again.
 
 mod past;
 
@@ -16,47 +17,48 @@ use super::Topic;
 use crate::time::UnixMillis;
 use crate::topic::{Log, Offset, TopicId};
 
-/// The claim of a partition.
+/// The claim of a partition. [`Found::start`] decides from it where reading begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// Which take-over it is.
+    /// How often the partition was taken over.
     pub n: u64,
-    /// What was stored under it or an earlier one last.
+    /// What was last stored under this claim or an earlier one.
     pub kept: Option<Kept>,
 }
 
-/// How far the rows of a partition have come, as it is stored once a second.
+/// How far the rows of a partition are. The consumer stores it under the claim once a second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The topic whose offsets these are.
     pub topic: TopicId,
-    /// The generation that the topic had.
+    /// The topic's generation when this was stored.
     pub generation: u16,
     /// Every record before it is finished.
     pub safe: Offset,
-    /// Every record that Kafka had acknowledged by then is finished; unknown until the first one is, and during a replay.
+    /// Every record that Kafka had acknowledged by this time is finished. Unknown at the beginning and during a
+    /// replay.
     pub safe_at: Option<UnixMillis>,
-    /// When this was stored by the store's clock, rounded up: greater each time.
+    /// When this was stored, by the store's clock, rounded up. It grows each time.
     pub at: UnixMillis,
     /// The greatest `safe` ever stored.
     pub greatest: Offset,
-    /// Records before it may be in the rows: they were read, though an earlier one may be unfinished.
+    /// When this was stored, no record from here on was in the rows. Those before were read, finished or not.
     pub sent: Offset,
-    /// What `sent` was.
+    /// The earlier values of `sent`.
     pub past: Past,
-    /// Up to where the partition replays, while it does.
+    /// During a replay: the offset at which it ends.
     pub replay: Option<Offset>,
-    /// Since the generation began, a consumer has read an event in it whose key belongs to another partition.
+    /// In this generation, a consumer has read an event whose key belongs to another partition.
     pub misrouted: bool,
 }
 
-/// How long before a start the rows have to have been as far for it to be no replay.
+/// Returns how old the rows have to be for reading their events again to be a replay.
 fn half(tombstones: Duration) -> Duration {
     tombstones / 2
 }
 
 impl Kept {
-    /// What may be said of a partition of `topic` that nothing is known of yet, but that it begins at `safe`.
+    /// Returns the first `Kept` of a partition of `topic` that begins at `safe`.
     pub fn first(topic: &Topic, safe: Offset) -> Self {
         Self {
             topic: topic.id.clone(),
@@ -72,7 +74,7 @@ impl Kept {
         }
     }
 
-    /// The same, where the records up to `greatest` were read before, or may be copies of some that were: they are a replay.
+    /// Marks the records up to `greatest` as a replay: they were read before, or may be copies of records that were.
     #[must_use]
     pub fn read_again_to(self, greatest: Offset) -> Self {
         let replay = Some(greatest).filter(|greatest| *greatest > self.safe);
@@ -81,8 +83,8 @@ impl Kept {
         Self { greatest, sent: greatest, past, replay, ..self }
     }
 
-    /// What is stored where an operator has a partition go on at `to`, whatever lies before it, in a log that ends at `end`.
-    /// `now` is not earlier than the store's clock.
+    /// Returns what is stored when an operator skips to `to`, in a log that ends at `end`. `now` is not earlier than
+    /// the store's clock.
     #[must_use]
     pub fn skipped_to(&self, to: Offset, end: Offset, now: UnixMillis) -> Self {
         let greatest = self.greatest.max(to).min(end);
@@ -91,8 +93,8 @@ impl Kept {
         Self { safe: to, greatest, sent: greatest, at, past: Past::default(), replay, ..self.clone() }
     }
 
-    /// What is stored next: the rows have come to `safe`, with everything that Kafka had acknowledged by `safe_at` if that is
-    /// known, and nothing behind `sent` is in them. `now` is not earlier than the store's clock.
+    /// Returns what is stored next. The rows have everything before `safe`, and everything that Kafka had acknowledged
+    /// by `safe_at`, but nothing from `sent` on. `now` is not earlier than the store's clock.
     #[must_use]
     pub fn come_to(
         &self,
@@ -110,42 +112,43 @@ impl Kept {
         Self { safe, safe_at, at, greatest, sent, past, replay, ..self.clone() }
     }
 
-    /// Whether what is read once more, up to `until`, is by now as old as a replay, as after a long outage: the partition is claimed
-    /// again then, so that a loss is opened first. `now` is not earlier than the store's clock.
+    /// Returns whether the records that are read again, up to `until`, have become so old that this is a replay, as
+    /// after a long outage. The consumer then claims the partition again, so that a loss is opened first. `now` is not
+    /// earlier than the store's clock.
     pub fn has_grown_old(&self, until: Offset, now: UnixMillis, tombstones: Duration) -> bool {
         let was = || self.was(now.minus(half(tombstones)));
         self.safe < until && self.replay.is_none() && was().is_some_and(|was| self.safe < was)
     }
 }
 
-/// What is known of a partition when it was claimed. The claim was raised before the rest was asked.
+/// What a consumer knows when it has claimed a partition. It raises the claim before it asks for the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
     pub claim: &'a Claim,
     pub topic: &'a Topic,
-    /// Which partition it is.
+    /// The number of the partition.
     pub index: u32,
-    /// What Kafka says of it.
+    /// What Kafka answers about the partition.
     pub log: &'a Log,
-    /// How many partitions the topic has by now.
+    /// How many partitions the topic has in Kafka.
     pub partitions: u32,
     /// What the group has committed.
     pub committed: Option<Offset>,
 }
 
-/// Where a partition is begun.
+/// Where reading of a partition begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The first record that is read.
     pub at: Offset,
-    /// Records up to here are read once more, so long after they were written that removed members may come back until it is
-    /// passed: a loss is opened before the first write.
+    /// Set during a replay: removed members may come back until reading has passed this offset, so a loss is opened
+    /// before the first write.
     pub replay: Option<Offset>,
-    /// What is stored under the claim first.
+    /// What is first stored under the claim.
     pub kept: Kept,
 }
 
-/// Why a partition is not begun, or read no further, until an operator has looked.
+/// Why a partition is not read until an operator has looked.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Standstill {
     /// An operator has paused the topic.
@@ -162,7 +165,7 @@ pub enum Standstill {
     /// The topic has grown, and this partition is a new one.
     #[error("the partition is new: drain the {known} partitions before it, then `tally topic adopt` takes it in")]
     NewPartition { known: u32 },
-    /// The group's offset was set forward.
+    /// The group's committed offset was set forward.
     #[error(
         "the group has committed {committed}, but everything is done up to {safe} alone: reset the group to {safe}, or leave out \
          what lies between with `tally topic skip --to {committed}`"
@@ -187,7 +190,6 @@ pub enum Standstill {
 }
 
 impl Standstill {
-    /// Every [name](Self::name).
     pub const NAMES: &'static [&'static str] = &[
         "paused",
         "topic_replaced",
@@ -199,7 +201,7 @@ impl Standstill {
         "refused",
     ];
 
-    /// Its name, as a metric label.
+    /// Returns the name that metrics use as a label.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Paused => "paused",
@@ -214,7 +216,8 @@ impl Standstill {
     }
 }
 
-/// What is wrong with a topic that Kafka says this of, whatever the partition: it is another one, or has lost partitions.
+/// Returns what is wrong with the topic, whatever the partition: Kafka has another topic of this name, or fewer
+/// partitions than before.
 pub fn unfit(topic: &Topic, id: &TopicId, partitions: u32) -> Option<Standstill> {
     let expected = topic.current().partitions();
     if topic.id != *id {
@@ -227,11 +230,11 @@ pub fn unfit(topic: &Topic, id: &TopicId, partitions: u32) -> Option<Standstill>
 }
 
 impl Found<'_> {
-    /// Where the partition is begun: at what the group has committed, but not behind what is safe. `now` is not earlier than the
-    /// store's clock, and tombstones are kept for so long.
+    /// Decides where reading begins: at the committed offset, but not behind `safe`. `now` is not earlier than the
+    /// store's clock; `tombstones` is how long tombstones are kept.
     ///
     /// # Errors
-    /// Why it is not begun.
+    /// The reason why the partition is not read.
     pub fn start(&self, now: UnixMillis, tombstones: Duration) -> Result<Start, Standstill> {
         if self.topic.is_paused {
             return Err(Standstill::Paused);
@@ -246,7 +249,7 @@ impl Found<'_> {
             return Err(reset);
         }
         let Log { start, end, .. } = *self.log;
-        // What is applied already and deleted by now need not be read once more.
+        // Records that are applied and meanwhile deleted need not be read again.
         let at = self.committed.map_or(before.safe, |committed| committed.max(start).min(before.safe));
         if at < start {
             return Err(Standstill::LogTruncated { at, start });
@@ -254,7 +257,7 @@ impl Found<'_> {
         if before.greatest > end {
             return Err(Standstill::BeyondLog { at: before.greatest, end });
         }
-        // What the log has lost behind `safe` is not read once more.
+        // Records behind `safe` that the log has lost are not read again.
         let before = Kept { sent: before.sent.min(end), replay: before.replay.map(|until| until.min(end)), ..before };
         let was = before.was(now.minus(half(tombstones)));
         let is_old = at < before.sent && was.is_some_and(|was| at < was);
@@ -262,14 +265,16 @@ impl Found<'_> {
         Ok(Start { at, replay: kept.replay, kept })
     }
 
-    /// Everything before it is known to be finished in the log that Kafka has; its start where nothing is.
+    /// Returns the offset before which all records of Kafka's present topic are known to be finished; the log's start
+    /// where none are.
     pub fn finished(&self) -> Offset {
         let kept = self.claim.kept.as_ref().filter(|kept| kept.topic == self.log.topic);
         kept.map_or(self.log.start, |kept| kept.safe)
     }
 
-    /// What was stored last of this topic. Where that is nothing, nothing is safe but the beginning; and if nothing was stored of
-    /// any topic but the group has come further, the claim was lost, and all of it is read once more.
+    /// Returns what was last stored of this topic. If nothing was, only the beginning is safe. If nothing was stored
+    /// of any topic, but the group has committed an offset, the claim was lost, and everything up to that offset is a
+    /// replay.
     fn before(&self, first: Offset) -> Kept {
         let first = Kept::first(self.topic, first);
         match &self.claim.kept {
@@ -285,7 +290,7 @@ impl Found<'_> {
         }
     }
 
-    /// Whether the group has committed more than was ever safe.
+    /// Returns a standstill if the group has committed more than what was stored as `safe` for this topic.
     fn forward_reset(&self, before: &Kept) -> Option<Standstill> {
         let is_known = self.claim.kept.as_ref().is_some_and(|kept| kept.topic == before.topic);
         let committed = self.committed.filter(|committed| is_known && *committed > before.safe)?;
@@ -294,8 +299,8 @@ impl Found<'_> {
 }
 
 impl Kept {
-    /// What was sent by a moment, where anything is known of it. Records before that were written by then, also those that are read
-    /// once more since.
+    /// Returns the offset `sent` at `moment`, if it is known. Records before it were written by then, even if they
+    /// were read again since.
     fn was(&self, moment: UnixMillis) -> Option<Offset> {
         let was_stored = self.at > UnixMillis(0) && self.past != Past::default();
         if was_stored && self.at <= moment { Some(self.sent) } else { self.past.at(moment) }
@@ -314,12 +319,12 @@ impl Kept {
     }
 }
 
-/// What Kafka said of the end of a partition, and when it was asked: once everything before that end is finished, so is
-/// everything that was acknowledged by then.
+/// The ends of a partition that Kafka has named, and when it was asked. Once every record before an end is finished,
+/// so is everything that Kafka had acknowledged when it was asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
     said: VecDeque<(UnixMillis, Offset)>,
-    /// How far apart they are kept: the further, the further behind the partition is.
+    /// How far apart the questions are kept: the further, the further behind the partition is.
     apart: Duration,
 }
 
@@ -327,7 +332,7 @@ impl Ends {
     /// How many are kept.
     const MOST: usize = 128;
 
-    /// Kafka, asked at `asked`, named `end`. `asked` is not later than the store's clock then.
+    /// Takes in that Kafka, asked at `asked`, named `end`. `asked` is not later than the store's clock at that moment.
     pub fn take(&mut self, asked: UnixMillis, end: Offset) {
         let before = self.said.len().checked_sub(2).map(|nth| self.said[nth].0);
         match self.said.back_mut() {
@@ -346,7 +351,8 @@ impl Ends {
         }
     }
 
-    /// The latest moment by which everything acknowledged is before `safe`, if there is one among those not answered before.
+    /// Returns the latest question whose end is at most `safe`: everything acknowledged by then is finished. Returns
+    /// `None` if there is none since the last call.
     pub fn reached(&mut self, safe: Offset) -> Option<UnixMillis> {
         let mut reached = None;
         while let Some((asked, _)) = self.said.front().filter(|(_, end)| *end <= safe) {

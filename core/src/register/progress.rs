@@ -1,4 +1,5 @@
-//! The progress of one partition: which writes are sent next, and up to where every record is finished.
+//! The progress of one Kafka partition in the consumer: which writes are sent next, and up to which offset every
+//! record is finished.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -9,21 +10,21 @@ use super::{Change, Row, Version, Write};
 use crate::Map;
 use crate::topic::Offset;
 
-/// How many records in a row the store may refuse, with none taken between them, before the store is to blame and not they.
+/// How many records in a row the store may refuse before the consumer blames the store and stops.
 const REFUSED: u32 = 16;
 
-/// What became of one statement.
+/// The store's answer to one statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// The row is as the write says.
     Stored,
-    /// The row has this version, which is not smaller. A copy of the write may have been carried out before.
+    /// The row has this version, which is not smaller. It may be there by an earlier copy of the write.
     Older(Version),
-    /// The other statement is the one for this row: whether there is a row.
+    /// The row needs the other kind of statement; the flag is whether there is a row.
     Stands(bool),
-    /// It was throttled, or it is not known whether it was carried out.
+    /// It was throttled, or its outcome is unknown.
     Again,
-    /// The store never takes it, whatever is in the row.
+    /// The store never accepts it, whatever is in the row.
     Refused,
 }
 
@@ -31,18 +32,18 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attempt {
     pub write: Arc<Write>,
-    /// Whether there is a row, if an answer about it has said so.
+    /// Whether there is a row, if an answer has shown it.
     pub stands: Option<bool>,
 }
 
 impl Attempt {
-    /// Of a row of which nothing is known.
+    /// Returns the first statement for a row whose state is unknown.
     pub fn first(write: Arc<Write>) -> Self {
         Self { write, stands: None }
     }
 
-    /// Whether the statement replaces a row, or puts one where there is none. Most likes are of a new row, and most removals
-    /// are of one that is there.
+    /// Returns whether the statement replaces a row or puts a new one. Where that is unknown, a like puts and a
+    /// removal replaces, as most of them do.
     pub fn replaces(&self) -> bool {
         self.stands.unwrap_or(self.write.change == Change::Remove)
     }
@@ -51,38 +52,38 @@ impl Attempt {
 /// What follows from an [`Answer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Settled {
-    /// The event is finished, and with it those of its row that gave way to it.
+    /// The event is finished, and so are those of its row that gave way to it.
     Finished,
     /// The row waits for another statement, of this event or of a newer one.
     Again,
-    /// The event is finished once its dead letter (`refused_by_store`) is acknowledged. The newest event that gave way to it
-    /// is written after all.
+    /// The event is finished once its dead letter (`refused_by_store`) is acknowledged. The newest event that gave way
+    /// to it is written after all.
     Refused,
-    /// The event is finished once its dead letter (`misrouted`) is acknowledged: a routed event of the row is in.
+    /// The event is finished once its dead letter (`misrouted`) is acknowledged, since the row has a routed event.
     Misrouted,
-    /// The store has refused as many records in a row as are put aside. The row waits for another attempt; whether and when
-    /// there is one is up to the caller.
+    /// The store has refused too many records in a row. The row waits; the caller decides whether and when to try
+    /// again.
     Halt,
 }
 
-/// The machine of one partition, from its claim until it is left.
+/// The state of one partition, from its claim until it is left.
 ///
-/// A row has at most one statement under way, whatever number of requests the partition has: so before each attempt an event
-/// gives way to the newest one of its row that is known, and no retry of an older one runs beside a newer one. An event that
-/// gave way is finished when that one is.
+/// A row has at most one statement under way, however many requests the partition has. Before each attempt an event
+/// gives way to the newest known event of its row, so no retry of an older event runs beside a newer one. An event
+/// that gave way is finished when the newer one is.
 ///
-/// The versions of one row rise with the offsets: whether a record is routed depends on its row and its partition alone.
+/// The versions of one row rise with the offsets, as whether a record is routed depends on its row and partition
+/// alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// From the first record that is not finished on, by offset.
+    /// The records by offset, beginning with the first that is not finished.
     records: VecDeque<Record>,
-    /// The rows with an event that is not finished.
+    /// The rows that have an unfinished event.
     lines: Map<Named, Line>,
-    /// The rows of which a statement may be sent, each by some write of it.
+    /// The rows for which a statement may be sent, each as some write of it.
     ready: VecDeque<Arc<Write>>,
-    /// The least offset that the next record may have.
     next: Offset,
-    /// How many records were refused since the store took one.
+    /// How many records were refused since the store accepted one.
     refused: u32,
 }
 
@@ -94,27 +95,27 @@ struct Record {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// An event that is to be written unless it gives way, and the one before it of its row, if that was not finished when
-    /// this one came.
+    /// An event to write unless it gives way. `older` is the row's event before it, if that was unfinished when this
+    /// one came.
     Open {
         write: Arc<Write>,
         older: Option<Offset>,
     },
-    /// A dead letter or a sum's event: [`Progress::finish`] says when it is finished.
+    /// A dead letter or a sum's event, for which the caller calls [`Progress::finish`].
     Elsewhere,
     Finished,
 }
 
-/// The open events of one row, each linked to the one before it.
+/// The unfinished events of one row, each linked to the one before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     newest: Offset,
     under_way: Option<Offset>,
-    /// Whether the row is there, as an answer has said.
+    /// Whether there is a row, if an answer has shown it.
     stands: Option<bool>,
 }
 
-/// A write that stands for its row.
+/// A write that is compared and hashed by its row alone.
 #[derive(Clone, Debug)]
 struct Named(Arc<Write>);
 
@@ -122,18 +123,18 @@ impl Progress {
     /// How many statements a request takes.
     pub const STATEMENTS: usize = 25;
 
-    /// Nothing of a partition that is read from `at` on.
+    /// Begins a partition that is read from `at` on.
     pub fn new(at: Offset) -> Self {
         Self { records: VecDeque::new(), lines: Map::default(), ready: VecDeque::new(), next: at, refused: 0 }
     }
 
-    /// The same, where the store had refused so many records in a row before.
+    /// Goes on with the count of refusals of an earlier [`Progress`].
     #[must_use]
     pub fn behind_refusals(self, refused: u32) -> Self {
         Self { refused, ..self }
     }
 
-    /// How many records the store has refused since it took one.
+    /// Returns how many records the store has refused since it accepted one.
     pub fn refusals(&self) -> u32 {
         self.refused
     }
@@ -141,7 +142,7 @@ impl Progress {
     /// Takes in the event of the next record.
     ///
     /// # Panics
-    /// The record stands before one that was taken in already.
+    /// The record comes before one that was taken in already.
     pub fn take(&mut self, write: Write) {
         let (offset, write) = (write.version.offset(), Arc::new(write));
         let older = if let Some(line) = self.lines.get_mut(&write.row) {
@@ -154,51 +155,51 @@ impl Progress {
         self.push(offset, State::Open { write, older });
     }
 
-    /// Takes in the next record, which is [finished](Self::finish) elsewhere: by its dead letter, or in the cell of a sum.
+    /// Takes in the next record, whose dead letter or sum [finishes](Self::finish) it.
     ///
     /// # Panics
-    /// The record stands before one that was taken in already.
+    /// The record comes before one that was taken in already.
     pub fn take_elsewhere(&mut self, offset: Offset) {
         self.push(offset, State::Elsewhere);
     }
 
-    /// No record before `offset` is still to come.
+    /// Notes that no record before `offset` is still to come.
     pub fn reach(&mut self, offset: Offset) {
         self.next = self.next.max(offset);
     }
 
-    /// A dead letter is acknowledged, or a sum's event is in its cell.
+    /// Finishes a record: its dead letter is acknowledged, or its cell has it.
     ///
     /// # Panics
-    /// The record at `offset` is not finished elsewhere, or is finished.
+    /// The record at `offset` was not taken in with [`Self::take_elsewhere`] or put aside, or is finished.
     pub fn finish(&mut self, offset: Offset) {
         let state = self.state(offset).filter(|state| **state == State::Elsewhere);
         *state.expect("a record that is finished elsewhere was taken in") = State::Finished;
         self.advance();
     }
 
-    /// The offset that may be committed: every record before it is finished.
+    /// Returns the offset that may be committed: every record before it is finished.
     pub fn committable(&self) -> Offset {
         self.records.front().map_or(self.next, |record| record.offset)
     }
 
-    /// The offset from which on records are still to come.
+    /// Returns the least offset that the next record may have.
     pub fn next(&self) -> Offset {
         self.next
     }
 
-    /// How many records are kept: those from the first on that is not finished.
+    /// Returns how many records are kept: all from the first unfinished one on.
     pub fn kept(&self) -> usize {
         self.records.len()
     }
 
-    /// How many statements may be sent at once.
+    /// Returns how many statements may be sent now.
     pub fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// The statements of the next request, of different rows, at most `most` and at most [`Self::STATEMENTS`]. All of them are
-    /// under way until they are [settled](Self::settle).
+    /// Returns the statements of the next request, each of another row: at most `most` and at most
+    /// [`Self::STATEMENTS`]. They are under way until they are [settled](Self::settle).
     pub fn cut(&mut self, most: usize) -> Vec<Attempt> {
         let count = most.min(Self::STATEMENTS).min(self.ready.len());
         (0..count).map(|_| self.send_next()).collect()
@@ -214,8 +215,8 @@ impl Progress {
         Attempt { write, stands }
     }
 
-    /// What became of the statement of the event at `offset`. [`Answer::Again`] is told once a wait is over: until then the
-    /// row is not ready.
+    /// Takes the answer to the statement of the event at `offset`, and returns what follows. The row is ready again at
+    /// once, so the caller waits before it passes [`Answer::Again`].
     ///
     /// # Panics
     /// No statement of that event is under way.
@@ -257,7 +258,7 @@ impl Progress {
         settled
     }
 
-    /// The events of a line up to the one at `offset` are finished.
+    /// Finishes the events of a row up to the one at `offset`.
     fn finish_line(&mut self, row: &Row, offset: Offset) {
         if self.lines.get(row).is_some_and(|line| line.newest == offset) {
             self.lines.remove(row);
@@ -269,7 +270,7 @@ impl Progress {
         }
     }
 
-    /// Takes an event out of its line: the one after it follows the one before it.
+    /// Takes an event out of its line: the one after it is linked to the one before it.
     fn unlink(&mut self, write: &Write, older: Option<Offset>) {
         let offset = write.version.offset();
         let older = older.filter(|older| self.open(*older).is_some());
@@ -293,7 +294,7 @@ impl Progress {
         }
     }
 
-    /// Its dead letter is what an event waits for.
+    /// Lets an event wait for its dead letter.
     fn put_aside(&mut self, offset: Offset) {
         *self.state(offset).expect("an event that was under way is kept") = State::Elsewhere;
     }
@@ -304,14 +305,15 @@ impl Progress {
         self.records.push_back(Record { offset, state });
     }
 
-    /// Forgets what is finished at the front.
+    /// Forgets finished records at the front.
     fn advance(&mut self) {
         while self.records.front().is_some_and(|record| record.state == State::Finished) {
             self.records.pop_front();
         }
     }
 
-    /// The event at `offset`, and the one before it in its line; `None` where it is no event or is finished.
+    /// Returns the event at `offset` and the one before it in its line. Returns `None` where there is no unfinished
+    /// event.
     fn open(&self, offset: Offset) -> Option<(Arc<Write>, Option<Offset>)> {
         match &self.records[self.index(offset)?].state {
             State::Open { write, older } => Some((Arc::clone(write), *older)),
@@ -324,8 +326,8 @@ impl Progress {
         Some(&mut self.records[index].state)
     }
 
-    /// Where the record at `offset` is, if it is kept. Offsets may leave some out, so it is never behind where it would be if
-    /// they did not; mostly they do not.
+    /// Returns the index of the record at `offset`, if it is kept. Without gaps between offsets it is the distance
+    /// from the first; gaps, which are rare, can only make it smaller.
     fn index(&self, offset: Offset) -> Option<usize> {
         let first = self.records.front()?.offset;
         let index = usize::try_from(offset.0.checked_sub(first.0)?).ok()?;
@@ -336,7 +338,7 @@ impl Progress {
     }
 }
 
-/// Coarse: what the lines are follows from the records, for the most part.
+/// Leaves the lines out, which for the most part follow from the records.
 impl Hash for Progress {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (&self.records, &self.ready, self.next, self.refused).hash(hasher);

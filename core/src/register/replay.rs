@@ -1,4 +1,4 @@
-//! The loss that is open while a partition is read once more.
+//! A replay: a consumer reads old events again. Meanwhile a loss is open, whose text is written and read here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,8 @@ use std::str::FromStr;
 use super::Kept;
 use crate::topic::{Offset, Partition};
 
-/// A partition is read once more up to an offset, so long after its records were written that removed members may come back.
+/// A consumer reads a partition again up to `until`, so long after the records were written that removed members may
+/// come back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     pub partition: Partition,
@@ -14,10 +15,10 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// The kind of its loss.
+    /// The kind of the loss that is open meanwhile.
     pub const LOSS: &'static str = "replay";
 
-    /// Whether a partition is still replayed of which this was stored last.
+    /// Returns whether the replay still goes on, where `kept` is what the partition's claim stores.
     pub fn goes_on(&self, kept: Option<&Kept>) -> bool {
         kept.is_some_and(|kept| kept.replay.is_some() && kept.safe < self.until)
     }
@@ -25,14 +26,14 @@ impl Replay {
 
 const UP_TO: &str = " is read once more up to ";
 
-/// What its loss says.
+/// Writes the text of the loss.
 impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{UP_TO}{}", self.partition, self.until)
     }
 }
 
-/// A text that is not what the loss of a replay says.
+/// The text is not that of a replay's loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is not said what is replayed")]
 pub struct NoReplay;

@@ -1,13 +1,13 @@
-//! By when everything that Kafka had acknowledged is finished in a partition: what was stored of it under the claim, one after
-//! the other.
+//! The `safe_at` times that the consumer has stored under a partition's claim, one after the other. Every record that
+//! Kafka had acknowledged by `safe_at` is finished; the API's `as_of` comes from these times.
 
 use std::collections::VecDeque;
 
 use super::Kept;
 use crate::time::UnixMillis;
 
-/// The last values of `safe_at` of a partition, each with the moment at which it was stored. They are facts: each stays true,
-/// whatever is stored later.
+/// The last values of `safe_at` of a partition, each with the time at which it was stored. Each stays true whatever is
+/// stored later.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SafeTimes {
     times: VecDeque<(UnixMillis, Option<UnixMillis>)>,
@@ -15,26 +15,26 @@ pub struct SafeTimes {
 }
 
 impl SafeTimes {
-    /// How many are kept: the further back, the further apart, since counts that are far behind are as of about then.
+    /// How many are kept. The older they are, the further apart: counts that are far behind need no precise time.
     const MOST: usize = 64;
 
-    /// Takes in what is stored, if it was not there before.
+    /// Takes in what a claim stores, if it is newer.
     pub fn take(&mut self, kept: &Kept) {
         self.note(kept.at, kept.safe_at);
         self.misrouted |= kept.misrouted;
     }
 
-    /// When the last one was stored.
+    /// Returns when the last one was stored.
     pub fn last(&self) -> Option<UnixMillis> {
         self.times.back().map(|(at, _)| *at)
     }
 
-    /// Whether the partition has had events of keys of other partitions.
+    /// Returns whether the partition has had events whose keys belong to other partitions.
     pub fn is_misrouted(&self) -> bool {
         self.misrouted
     }
 
-    /// Takes in that this is what was stored at a moment.
+    /// Takes in that `safe_at` was stored at the time `at`.
     pub fn note(&mut self, at: UnixMillis, safe_at: Option<UnixMillis>) {
         if self.times.back().is_some_and(|(last, _)| *last >= at) {
             return;
@@ -45,7 +45,7 @@ impl SafeTimes {
         }
     }
 
-    /// The one that leaves the smallest gap, measured by how long ago that is.
+    /// Returns the index of the time whose removal leaves the smallest gap, relative to its age.
     fn least_missed(&self, now: UnixMillis) -> usize {
         let weight = |nth: usize| {
             let (before, behind) = (self.times[nth - 1].0.0, self.times[nth + 1].0.0);
@@ -58,8 +58,8 @@ impl SafeTimes {
         (1..self.times.len() - 1).min_by(less).unwrap_or_default()
     }
 
-    /// What was stored last, no later than `moment`: every event that Kafka had acknowledged by the answer was in the table by
-    /// `moment`. `None` where nothing is known of such a time, and during a replay.
+    /// Returns the `safe_at` that was stored last by `moment`: every event that Kafka had acknowledged by it was in
+    /// the table by `moment`. Returns `None` where none is known, and during a replay.
     pub fn by(&self, moment: UnixMillis) -> Option<UnixMillis> {
         self.times.iter().rev().find(|(at, _)| *at <= moment)?.1
     }

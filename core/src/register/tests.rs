@@ -1,3 +1,4 @@
+//! Tests of [`Progress`], [`Adding`], versions and what events do to rows.
 use super::{
     Adding, Answer, Attempt, Cell, Change, Effect, Progress, Row, Settled, Step, Topic, Version, Write, admitted,
 };
@@ -17,7 +18,7 @@ fn write_of(member: &str, version: Version) -> Write {
     Write { row: Row { key, member: UserId::new(member).unwrap() }, version, change }
 }
 
-/// The partition after it took an event of each of these members.
+/// Returns a partition that took an event of each of these members.
 fn taken(members: &[&str]) -> Progress {
     let mut progress = Progress::new(Offset(0));
     for (offset, member) in (0..).zip(members) {

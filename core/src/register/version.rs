@@ -1,4 +1,4 @@
-//! The version of an event.
+//! The version that a row carries: a write with a version that is not greater is refused.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use crate::topic::Offset;
 
-/// Where an event stands among all those of its row: the generation of the topic, whether the record was routed, and its offset,
-/// in one number. The offsets of two partitions are never compared, but for those of two wrong partitioners: in each
-/// generation, a record in the partition that its key hashes to stands above every one that is not.
+/// The order of an event among all events of its row, in one number: the generation of the topic, whether the record
+/// was routed (lies in the partition that its key hashes to), and its offset. Within a generation, a routed record is
+/// above every one that is not. So offsets of two partitions are compared only where a key was sent to two wrong ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(u64);
 
@@ -17,7 +17,7 @@ impl Version {
     /// The greatest generation: 15 bits are left.
     pub const MAX_GENERATION: u16 = (1 << 15) - 1;
 
-    /// The version of the record at `offset`; `routed` says whether it lies in the partition that its key hashes to.
+    /// Returns the version of the record at `offset`.
     ///
     /// # Panics
     /// The generation is greater than [`Self::MAX_GENERATION`], or the offset has more than 48 bits.
@@ -28,46 +28,44 @@ impl Version {
         Self(above << Self::OFFSET_BITS | offset.0)
     }
 
-    /// A version as a row stores it.
+    /// Reads a version that a row stores.
     pub fn from_stored(stored: u64) -> Self {
         Self(stored)
     }
 
-    /// The number that a row stores.
+    /// Returns the number that a row stores.
     pub fn stored(self) -> u64 {
         self.0
     }
 
-    /// The generation of the topic.
     pub fn generation(self) -> u16 {
         u16::try_from(self.0 >> (Self::OFFSET_BITS + 1)).expect("15 bits are left")
     }
 
-    /// Whether the record lies in the partition that its key hashes to.
+    /// Returns whether the record lies in the partition that its key hashes to.
     pub fn is_routed(self) -> bool {
         self.0 >> Self::OFFSET_BITS & 1 == 1
     }
 
-    /// The record's offset.
     pub fn offset(self) -> Offset {
         Offset(self.0 & ((1 << Self::OFFSET_BITS) - 1))
     }
 
-    /// Whether an event of this version, refused because `stands` is in the row, was refused for its partition and not for its
-    /// age.
+    /// Returns whether an event of this version, which lost to the version `stands` in its row, lost because of its
+    /// partition and not of its age.
     pub(super) fn is_misrouted_beside(self, stands: Self) -> bool {
         !self.is_routed() && stands.is_routed() && self.generation() == stands.generation()
     }
 }
 
-/// The number that is stored.
+/// Writes the number that is stored.
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// For people.
+/// Writes the parts, for people.
 impl fmt::Debug for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let routed = if self.is_routed() { "" } else { " misrouted" };

@@ -1,16 +1,16 @@
-//! The rows by which relays see how late the stream is while nothing else is written.
+//! Canaries: rows that relays update to see how late the stream is while nothing else is written.
 
 use crate::ids::{CounterId, PostId, ReservedKey, RowKey, Shard};
 use crate::tally::RawRecord;
 use crate::time::UnixMillis;
 
-/// A row that counts nothing and says when it was written. There are many, so that each process finds one that it reads
-/// itself.
+/// A row that counts nothing and has the time at which it was written. There are many, so that each process finds one
+/// in a stream shard that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Canary {
-    /// Which of the rows it is.
+    /// Its number.
     pub row: u16,
-    /// A time before it was written, by the clock of the table.
+    /// A time before it was written, by the table's clock.
     pub at: UnixMillis,
 }
 
@@ -19,14 +19,14 @@ impl Canary {
     pub const ROWS: u16 = 4096;
     const POST: &'static str = "~canary-";
 
-    /// The partition key of the row. Its sort key is [`ReservedKey::Canary`].
+    /// Returns the partition key of the row. Its sort key is [`ReservedKey::Canary`].
     pub fn key(self) -> RowKey {
         let post = PostId::new(&format!("{}{}", Self::POST, self.row)).expect("it is an id");
         RowKey { counter: CounterId::likes(post), shard: Shard::FIRST }
     }
 
-    /// What a record of the stream says of one. The time is never later than the stream's own: a process whose clock is fast
-    /// must not say that the stream is in time.
+    /// Reads a canary from a record of the stream. Its time is never later than the record's, so that a process whose
+    /// clock is fast does not take a late stream for a timely one.
     pub fn read(record: &RawRecord) -> Option<Self> {
         const SECOND: u64 = 1000;
         let sort = record.sort.as_deref().and_then(ReservedKey::read)?;

@@ -1,4 +1,5 @@
-//! One partition of the log, as a relaying process feeds it: what is gathered for it, and the one message under way.
+//! A line: what a relay has gathered for one partition of the log, and its one message under way.
+//! [`Relay`](super::Relay) has a line for each partition.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,14 +10,14 @@ use crate::changes::{Body, DeploymentId, Effect, Entry, Message, Section};
 use crate::ids::{Sequence, StreamShard};
 use crate::time::{Now, UnixMillis};
 
-/// A message that is not cut from entries, and goes to every partition.
+/// A message that is not cut from entries and goes to every partition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Said {
     Announcement(Announcement),
     Closing(StreamShard),
 }
 
-/// A message of this kind that is not sent yet.
+/// Such a message while it waits to be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Saying {
     said: Said,
@@ -34,42 +35,43 @@ type Gathered = (Entry, UnixMillis);
 pub(super) struct Line {
     /// What this partition has acknowledged of each stream shard.
     reached: BTreeMap<StreamShard, Fed>,
-    /// Entries that no message has yet.
+    /// The entries that are in no message yet.
     gathered: BTreeMap<StreamShard, Vec<Gathered>>,
     bytes: usize,
-    /// Since when the first of them waits.
+    /// Since when the first of them has been waiting.
     since: Option<Duration>,
-    /// What is said behind them.
+    /// The messages that wait behind them.
     said: VecDeque<Saying>,
-    /// The next message states every stream shard.
+    /// Whether the next message states every stream shard.
     state: bool,
     under_way: Option<UnderWay>,
 }
 
-/// What the next message is made of.
+/// The content of the next message.
 struct Cut {
     sections: Vec<Section>,
-    /// What its acknowledgement will say.
+    /// What its acknowledgement means for each stream shard.
     reaches: Vec<(StreamShard, Fed)>,
     /// When the first of its pages was read.
     read: UnixMillis,
 }
 
-/// The message under way.
+/// The message that was sent and not yet acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct UnderWay {
     value: Arc<[u8]>,
-    /// What its acknowledgement says of stream shards.
+    /// What its acknowledgement means for each stream shard.
     reaches: Vec<(StreamShard, Fed)>,
     said: Option<Said>,
     since: Duration,
     tries: u32,
-    /// It is not known whether it was appended, and it has to be sent again.
+    /// Its outcome is unknown, so it has to be sent again.
     failed: bool,
 }
 
 impl Line {
-    /// The stream shard is handed in again behind `fed`. What this partition has acknowledged beyond that it has.
+    /// Begins a stream shard whose records behind `fed` are passed again. What this partition has acknowledged beyond
+    /// `fed` stays.
     pub(super) fn begin(&mut self, shard: &StreamShard, fed: Fed) {
         self.gathered.remove(shard);
         let reached = self.reached.entry(shard.clone()).or_insert(fed);
@@ -93,7 +95,7 @@ impl Line {
         }
     }
 
-    /// Says something behind everything that was handed in.
+    /// Queues a message behind everything that was passed.
     pub(super) fn say(&mut self, said: Said, value: Arc<[u8]>) {
         let last = |(shard, entries): (&StreamShard, &Vec<Gathered>)| Some((shard.clone(), entries.last()?.0.sequence));
         let behind = self.gathered.iter().filter_map(last).collect();
@@ -101,7 +103,7 @@ impl Line {
         self.state = true;
     }
 
-    /// States every stream shard with the next message.
+    /// Makes the next message state every stream shard.
     pub(super) fn state(&mut self) {
         self.state = true;
     }
@@ -112,7 +114,7 @@ impl Line {
         }
     }
 
-    /// The message under way was acknowledged; what it said, if it was not cut from entries.
+    /// Notes that the message under way was acknowledged. Returns what it was, if it was not cut from entries.
     pub(super) fn acknowledged(&mut self) -> Option<Said> {
         let UnderWay { reaches, said, .. } = self.under_way.take()?;
         for (shard, fed) in reaches {
@@ -123,7 +125,7 @@ impl Line {
         said
     }
 
-    /// The message to send now, if there is one, and how often it was tried.
+    /// Returns the message to send now, if there is one, and how often it was tried.
     pub(super) fn next<'a>(
         &mut self,
         now: Now,
@@ -157,8 +159,9 @@ impl Line {
         Some(self.send(value, Vec::new(), Some(said), now.at))
     }
 
-    /// The sections of the next message: of every stream shard, or of those with entries. It has so many bytes of entries, more
-    /// or less, of which each stream shard has its share: Kafka takes no message of any size. The rest waits for the next one.
+    /// Returns the next message: a section for every stream shard, or for those with entries. It has about `most`
+    /// bytes of entries, shared equally by the stream shards, as Kafka limits the size of a message. The rest waits
+    /// for the next one.
     fn cut(&mut self, now: Now, most: usize, taken: impl Fn(&StreamShard) -> Option<Fed>) -> Cut {
         let mut gathered = std::mem::take(&mut self.gathered);
         let share = most / gathered.len().max(1);
@@ -212,7 +215,7 @@ impl Line {
         }
     }
 
-    /// Since when the oldest thing waits that is not acknowledged.
+    /// Returns since when the message under way, or its first entry, has been waiting.
     pub(super) fn oldest(&self) -> Option<Duration> {
         self.under_way.as_ref().map(|under_way| under_way.since)
     }
@@ -221,7 +224,7 @@ impl Line {
         self.reached.get(shard).copied()
     }
 
-    /// Whether anything of the stream shard is gathered or under way.
+    /// Returns whether entries of the stream shard are gathered, or a section of it is under way.
     pub(super) fn has(&self, shard: &StreamShard) -> bool {
         let under_way = self.under_way.iter().flat_map(|under_way| &under_way.reaches);
         self.gathered.contains_key(shard) || under_way.clone().any(|(sent, _)| sent == shard)
@@ -236,7 +239,7 @@ impl Line {
     }
 }
 
-/// How many entries fit into so many bytes: at least one.
+/// Returns how many entries fit into `bytes`: at least one.
 fn fitting(entries: &[Gathered], bytes: usize) -> usize {
     let mut room = bytes;
     let fits = entries.iter().skip(1).take_while(|(entry, _)| {
@@ -246,7 +249,7 @@ fn fitting(entries: &[Gathered], bytes: usize) -> usize {
     entries.len().min(1 + fits.count())
 }
 
-/// The bytes that an entry takes, more or less.
+/// Returns roughly how many bytes an entry takes.
 fn weight(entry: &Entry) -> usize {
     let member = match &entry.effect {
         Effect::Weighed { member, .. } | Effect::Unreadable { member } => member.as_str().len(),

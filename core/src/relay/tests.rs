@@ -1,4 +1,4 @@
-//! The relay of one process over two partitions, with a reader of each.
+//! Tests of one process's relay over two partitions, with a reader of each.
 
 use super::*;
 use crate::changes::{Filter, Item, Lost, Opened, Opening, Place, Side};
@@ -10,7 +10,7 @@ const PARTITIONS: u32 = 2;
 struct World {
     relay: Relay,
     now: Now,
-    /// Messages under way, by partition.
+    /// The messages under way, each with its partition.
     under_way: Vec<(u32, Arc<[u8]>)>,
     effects: Vec<Effect>,
     readers: Vec<(Filter, u64, Vec<u64>)>,
@@ -24,7 +24,7 @@ fn shard(name: &str) -> StreamShard {
     StreamShard::from(format!("2024/{name}").as_str())
 }
 
-/// An entry in a partition.
+/// Returns an entry that belongs to a partition.
 fn entry(sequence: u64, partition: u32) -> Entry {
     let keys = (0..)
         .map(|n| RowKey { counter: CounterId::likes(PostId::new(&format!("p{n}")).unwrap()), shard: Shard::FIRST });
@@ -52,7 +52,7 @@ impl World {
         world
     }
 
-    /// A process that relays the stream shard `a`.
+    /// Returns a process that relays the stream shard `a`.
     fn begun() -> Self {
         let mut world = Self::new();
         world.begin("a");
@@ -64,7 +64,7 @@ impl World {
         self.acknowledge_all();
     }
 
-    /// What was gathered is sent and acknowledged.
+    /// Sends and acknowledges what was gathered.
     fn linger(&mut self) {
         self.pass(Rules::default().linger);
         self.acknowledge_all();
@@ -151,7 +151,7 @@ fn a_message_is_sent_again_until_it_is_acknowledged_and_nothing_overtakes_it() {
     let (partition, first) = world.under_way.remove(0);
     world.hand(Input::Sent(partition, Err(())));
     assert_eq!(world.under_way, [(partition, Arc::clone(&first))]);
-    // It was appended all the same.
+    // The message was appended all the same.
     world.append(partition, &first);
     world.acknowledge_all();
     assert_eq!(world.readers[0].2, [1, 2]);
@@ -162,7 +162,7 @@ fn what_another_process_relays_as_well_is_accepted_once() {
     let mut world = World::begun();
     world.page("a", &[(1, 0), (2, 1), (3, 0)], 3);
     world.linger();
-    // The next one begins where the stream shard is stored as fed, and the first one goes on.
+    // The next process begins where the stream shard is stored as fed, and the first one goes on.
     let mut other = Relay::new(of(), PARTITIONS, Rules::default(), world.now);
     std::mem::swap(&mut world.relay, &mut other);
     world.begin("a");
@@ -211,7 +211,7 @@ fn what_gathered_while_kafka_was_away_is_sent_in_messages_of_a_bounded_size_and_
     world.begin("b");
     world.page("a", &[(1, 0)], 1);
     world.pass(Rules::default().linger);
-    // The message is not answered, and much more is handed in.
+    // The message is not answered, and much more is passed.
     let many: Vec<_> = (2..9000).map(|n| (n, 0)).collect();
     world.page("a", &many, 9000);
     world.page("b", &[(5, 0)], 5);
@@ -290,7 +290,7 @@ fn a_stream_shard_that_comes_back_before_it_was_left_goes_on_behind_what_is_unde
     world.pass(Rules::default().linger);
     world.page("a", &[(3, 0)], 3);
     world.hand(Input::Leave(shard("a")));
-    // It is read again from where it is stored.
+    // The stream shard is read again from where it is stored as fed.
     world.hand(Input::Begin(shard("a"), Fed::default()));
     world.page("a", &[(1, 0), (2, 0), (3, 0), (4, 0)], 4);
     world.linger();

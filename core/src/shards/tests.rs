@@ -1,8 +1,10 @@
+//! Tests of how workers share stream shards: rounds in which all of them plan and then act.
+
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// Some stream shards and the leases on them, changed as workers act by their plans.
+/// Stream shards and their leases, which change as workers follow their plans.
 struct Table {
     shards: BTreeMap<StreamShardId, Option<Lease>>,
     rounds: usize,
@@ -26,7 +28,7 @@ impl Table {
         plan(me, &offers)
     }
 
-    /// One round: every worker looks at once, then acts, each round another one first.
+    /// Runs one round: all workers plan at the same moment, then act one after the other, each round in another order.
     fn round(&mut self, workers: &[Worker], gone: &BTreeSet<Worker>) {
         let mut plans: Vec<_> = workers.iter().map(|me| (me, self.shards.clone(), self.plan(me, gone))).collect();
         self.rounds += 1;

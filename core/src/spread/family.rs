@@ -1,13 +1,13 @@
-//! The partitions of one counter, in the order in which they are taken into use.
+//! The family of a counter: its partitions, in the order in which producers take them into use.
 
 use xxhash_rust::xxh64::xxh64;
 
 use crate::event::partition_of;
 use crate::ids::CounterId;
 
-/// All `partitions` of a topic as `counter` takes them: the one of its post's key first, the others by a hash of counter and
-/// partition. The first so many are those of that width, so that every width has the partitions of the smaller ones, and
-/// all producers take the same.
+/// Returns all partitions of a topic in the order for `counter`: first the one of its subject's key, then the others
+/// by a hash of counter and partition. A width uses the first so many, so every width includes the smaller ones, and
+/// all producers agree.
 pub(super) fn family(counter: &CounterId, partitions: u32) -> Vec<u32> {
     let home = partition_of(counter.post.as_bytes(), partitions);
     let key = counter.stored();

@@ -1,4 +1,4 @@
-//! Policies, widths and families as examples; `properties::spread` has the laws.
+//! Examples of policies, widths and families; `properties::spread` has the laws.
 
 use super::*;
 use crate::ids::{CounterKind, CounterName, PostId};
@@ -7,14 +7,15 @@ fn views(post: &str) -> CounterId {
     CounterId { post: PostId::new(post).unwrap(), name: CounterName::new("views", CounterKind::Sum).unwrap() }
 }
 
-/// A producer of a topic with twelve partitions, none of them behind.
+/// Returns a producer for a topic of twelve partitions without lag.
 fn spread(policy: SumPolicy) -> Spread {
     let mut spread = Spread::new(policy);
     spread.seen(&[0; 12]);
     spread
 }
 
-/// Sends `rate` events of `counter` in each of so many seconds, from `second` on; where those of the last one went.
+/// Sends `rate` events of `counter` in each of `count` seconds, from `second` on. Returns the choices of the last
+/// second.
 fn seconds(spread: &mut Spread, counter: &CounterId, second: u64, count: u64, rate: u64) -> Vec<Option<u32>> {
     let mut last = Vec::new();
     for second in second..second + count {
@@ -123,7 +124,7 @@ fn what_is_remembered_is_bounded_and_quiet_counters_make_room() {
     assert_eq!((spread.width(&busy), spread.counters.len()), (4, MOST_COUNTERS), "a busy one is kept");
 }
 
-/// Another order would be another partition for a counter while producers of two versions run.
+/// Another order would send a counter to other partitions while producers of two versions run.
 #[test]
 fn families_are_pinned() {
     assert_eq!(family::family(&views("p"), 12)[..4], [2, 0, 4, 1]);

@@ -1,39 +1,39 @@
-//! Over how many partitions one counter is spread: a number that follows its rate, and rests where the rate does.
+//! The width of a counter: over how many partitions it is spread. It follows the counter's rate.
 
 use std::time::Duration;
 
-/// How long events are counted before the width is looked at.
+/// How long events are counted before the width may change.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
 
-/// Events a second in each partition above which there are to be twice as many partitions, and below which half as many.
-/// Twice the lower one is less than the upper one, so that no change is taken back at the same rate.
+/// The events per second and partition above which the width doubles, and below which it halves. Twice the lower
+/// number is less than the upper one, so that no change is undone at the same rate.
 const MOST: u128 = 10_000;
 const LEAST: u128 = 2_500;
 
-/// How many events a second a post has for each of its author's followers, at its height: one for so many.
+/// For so many followers of its author, a post has one event a second at its height.
 const FOLLOWERS: u64 = 2_000;
 
-/// The most partitions that an audience asks for.
+/// The greatest width that an audience asks for.
 const MOST_ASKED: u32 = 256;
 
-/// How many partitions the events of a post ask for at their height. One that followers alone see has half as many events.
+/// Returns the width for the events of a post at their height. A post that only followers see has half as many events.
 pub fn width_for(followers: u64, is_protected: bool) -> u32 {
     let events = u128::from(followers / FOLLOWERS) / if is_protected { 2 } else { 1 };
     let width = events.div_ceil(MOST).clamp(1, u128::from(MOST_ASKED));
     u32::try_from(width).map_or(MOST_ASKED, u32::next_power_of_two)
 }
 
-/// A width, and the events since it was looked at.
+/// A width, and the events since it last changed or was confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
     width: u32,
-    /// When it was looked at; `None` before the first event.
+    /// When counting began; `None` before the first event.
     since: Option<Duration>,
     events: u64,
 }
 
 impl Width {
-    /// The width that a counter begins with.
+    /// Returns the width that a counter begins with.
     pub(super) fn first(width: u32) -> Self {
         Self { width, since: None, events: 0 }
     }
@@ -42,7 +42,7 @@ impl Width {
         self.width
     }
 
-    /// Counts an event at `now`; the width that it is sent under, of `most` partitions.
+    /// Counts an event at `now`. Returns the width for it, at most `most`.
     pub(super) fn count(&mut self, now: Duration, most: u32) -> u32 {
         let over = now.saturating_sub(*self.since.get_or_insert(now));
         if over >= WINDOW {
@@ -53,7 +53,7 @@ impl Width {
         self.width
     }
 
-    /// Whether it would begin anew with the next event: what is known of it is worth nothing.
+    /// Returns whether the counter would begin anew with its next event, so that it can be forgotten.
     pub(super) fn is_idle(self, now: Duration) -> bool {
         self.since.is_none_or(|since| {
             let over = now.saturating_sub(since);
@@ -61,7 +61,7 @@ impl Width {
         })
     }
 
-    /// The width after its events took so long: doubled once, or halved for each window.
+    /// Returns the width after the counted events took `over`: doubled once, or halved once for each window.
     fn after(self, over: Duration, most: u32) -> u32 {
         let over = over.as_millis().max(1);
         let millievents = u128::from(self.events) * 1_000;

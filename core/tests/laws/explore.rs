@@ -1,6 +1,7 @@
-//! Walks every state that a model can reach, breadth first. It finds each state once, the shortest way to a broken law, and
-//! whether the goal can still be reached from everywhere. Each walk prints one line with its test, its result and the number
-//! of states.
+//! The explorer of models: it walks every state that a model can reach, breadth first. Tests call [`holds`],
+//! [`holds_and_ends_well`], [`breaks`] or [`strands`], which print one line with the test's name, the result and the
+//! number of states. A walk finds each state once, the shortest way to a broken law, and whether the goal can still be
+//! reached from everywhere.
 //!
 //! `TALLY_MODELS=large` sets the larger bounds ([`bounds`]), which take minutes and gigabytes, for the nightly run.
 
@@ -139,7 +140,8 @@ impl<M: Model> Walk<M> {
         walk
     }
 
-    /// The number of `state`, which is stored if it is new. `index` contains the hash and the number of each state.
+    /// Returns the number of `state`, and stores the state if it is new. `index` has the hash and the number of each
+    /// state.
     fn visit(&mut self, index: &mut HashTable<(u64, usize)>, state: M::State, origin: Option<(u32, M::Step)>) -> usize {
         let hash = FixedState::default().hash_one(&state);
         if let Some((_, known)) = index.find(hash, |(its, known)| *its == hash && self.states[*known] == state) {
@@ -152,7 +154,7 @@ impl<M: Model> Walk<M> {
         number
     }
 
-    /// A state from which no goal can be reached, if there is one.
+    /// Returns a state from which no goal can be reached, if there is one.
     fn stuck(&self, model: &M) -> Option<usize> {
         let mut before: Vec<Vec<u32>> = vec![Vec::new(); self.states.len()];
         for (to, from) in &self.edges {
@@ -170,7 +172,7 @@ impl<M: Model> Walk<M> {
         fine.iter().position(|fine| !fine)
     }
 
-    /// The states on the shortest way to `state`.
+    /// Returns the states on the shortest way to `state`.
     fn path(&self, state: usize) -> Vec<usize> {
         let origin = |state: &usize| self.origins[*state].map(|(from, _)| from as usize);
         let mut path: Vec<usize> = std::iter::successors(Some(state), origin).collect();
@@ -178,7 +180,7 @@ impl<M: Model> Walk<M> {
         path
     }
 
-    /// The shortest way to `state` as text.
+    /// Returns the shortest way to `state` as text.
     fn trace(&self, state: usize) -> String {
         let mut text = String::new();
         for at in self.path(state) {
@@ -192,8 +194,8 @@ impl<M: Model> Walk<M> {
         text
     }
 
-    /// Prints the result of the walk under the name of the test. It writes to standard output directly, since the output of
-    /// the macros is captured in tests that pass.
+    /// Prints the result of the walk under the name of the test. It writes to standard output directly, since the
+    /// output of the macros is captured in tests that pass.
     fn report(&self, outcome: &str) {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         static STATES: AtomicU64 = AtomicU64::new(0);
@@ -208,7 +210,7 @@ impl<M: Model> Walk<M> {
     }
 }
 
-/// The number of a state in half the memory.
+/// Returns the number of a state in half the memory.
 fn short(number: usize) -> u32 {
     u32::try_from(number).expect("a walk has fewer states than that")
 }

@@ -1,4 +1,5 @@
-//! Shares values between the states of a model: each value is stored once, and states contain its number. Results are memoised.
+//! Saves memory and time in models: [`Interned`] stores each value once, so that states hold only its number, and
+//! [`Memo`] remembers results.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hash};

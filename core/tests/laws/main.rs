@@ -1,4 +1,5 @@
-//! The laws of the core: exhaustive models of its real decision functions, and properties of its pure parts.
+//! The laws of the core: models, which explore its real decision functions exhaustively, and properties of its pure
+//! parts.
 
 #[cfg(test)]
 mod explore;

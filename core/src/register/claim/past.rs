@@ -1,4 +1,5 @@
-//! What was sent under claims, as far back as half of the time that tombstones are kept.
+//! The offsets that a partition's claims have stored as `sent`, as far back as half of the time that tombstones are
+//! kept. From them a consumer sees whether reading again is a replay.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,22 +13,23 @@ use super::half;
 use crate::time::UnixMillis;
 use crate::topic::Offset;
 
-/// Moments, and what `sent` was by then: a few, as far back as half of the time that tombstones are kept.
+/// A few moments, each with the offset `sent` at that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past(pub(super) VecDeque<(UnixMillis, Offset)>);
 
 impl Past {
-    /// How many moments are kept of half of the time that tombstones are.
+    /// How many moments cover half of the time that tombstones are kept.
     const MOMENTS: u32 = 12;
 
-    /// What was sent by `moment`, or by the first moment that is known.
+    /// Returns what was sent by `moment`, or by the first moment that is known.
     pub(super) fn at(&self, moment: UnixMillis) -> Option<Offset> {
         let known = self.0.iter().rev().find(|(at, _)| *at <= moment).or(self.0.front());
         known.map(|(_, sent)| *sent)
     }
 
-    /// Takes in that so much is sent by `now`, unless a moment was taken lately; forgets what is not asked for any more. If nothing
-    /// was stored for long, as while a process slept, the rows up to there may be as old as what was stored `before`.
+    /// Notes that records up to `sent` are sent by `now`, unless a moment was noted lately, and forgets moments that
+    /// are too old. If nothing was stored for long, because the process slept, these records may have been sent right
+    /// after `before`, so that moment is noted, too.
     pub(super) fn take(&mut self, [before, now]: [UnixMillis; 2], sent: Offset, tombstones: Duration) {
         let apart = half(tombstones) / Self::MOMENTS;
         if now.since(before) >= apart {
@@ -48,7 +50,7 @@ impl Past {
     }
 }
 
-/// As it is stored: `moment:sent` and so on, the oldest first.
+/// Writes the stored form, `moment:sent` and so on, the oldest first.
 impl fmt::Display for Past {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, (at, sent)) in self.0.iter().enumerate() {

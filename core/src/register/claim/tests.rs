@@ -1,3 +1,4 @@
+//! Tests of [`Found::start`], of what a claim stores, and of [`Ends`].
 use super::*;
 use crate::register::{Generation, Version};
 use crate::topic::Partition;
@@ -15,7 +16,7 @@ fn topic() -> Topic {
     Topic::first(id("one"), vec![Offset(10), Offset(20)])
 }
 
-/// A partition that was safe up to 100 half a day ago and is up to 200 now.
+/// Returns what is stored of a partition that had sent up to 100 half a day ago and is at 200 now.
 fn kept() -> Kept {
     let past = Past([(UnixMillis(NOW.0 - 13 * HOUR), Offset(100)), (UnixMillis(NOW.0 - HOUR), Offset(190))].into());
     let (safe_at, at) = (Some(UnixMillis(NOW.0 - 2_000)), UnixMillis(NOW.0 - 1_000));
@@ -43,7 +44,7 @@ fn start(kept: Option<Kept>, committed: Option<u64>, log: &Log, topic: &Topic) -
     Found { claim: &claim, topic, index: 0, log, partitions: 2, committed }.start(NOW, TOMBSTONES)
 }
 
-/// The same at another time, of a log and a topic that fit.
+/// Starts at another time, with a log and a topic that fit.
 fn start_at(now: UnixMillis, kept: Kept, committed: Option<u64>) -> Start {
     let (claim, topic, log) = (Claim { n: 8, kept: Some(kept) }, topic(), log(10, 1_000));
     let committed = committed.map(Offset);
@@ -52,7 +53,7 @@ fn start_at(now: UnixMillis, kept: Kept, committed: Option<u64>) -> Start {
         .unwrap()
 }
 
-/// Where the partition is begun, and up to where it replays.
+/// Returns where reading begins, and up to where it is a replay.
 fn begun(kept: Option<Kept>, committed: Option<u64>) -> (u64, Option<u64>) {
     let start = start(kept, committed, &log(10, 1_000), &topic()).unwrap();
     (start.at.0, start.replay.map(|until| until.0))
@@ -166,7 +167,7 @@ fn a_partition_that_an_operator_has_skip_begins_there_and_is_no_replay() {
     assert!(skipped.at > kept().at, "an earlier owner's last word comes too late");
     let begun = start(Some(skipped), Some(200), &log(500, 1_000), &topic()).unwrap();
     assert_eq!((begun.at, begun.replay), (Offset(500), None), "what the group has committed is deleted");
-    // Of a log that has lost its tail.
+    // The log has lost its tail.
     let cut = kept().skipped_to(Offset(80), Offset(90), NOW);
     let begun = start(Some(cut), Some(80), &log(10, 90), &topic()).unwrap();
     assert_eq!((begun.at, begun.replay), (Offset(80), None));

@@ -1,6 +1,7 @@
-//! Small worlds around the production state machines and decisions, which are explored exhaustively.
+//! Models: small worlds around the production state machines and decisions, which the tests explore exhaustively.
 //!
-//! Each world follows every rule of the design. Each of its mutants breaks one rule, and the exploration has to notice it.
+//! Each world follows every rule of the design, and its laws have to hold. Each mutant of a world breaks one rule, and
+//! the exploration has to notice it.
 
 mod cached;
 mod cells;
@@ -16,7 +17,7 @@ use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, Str
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 
-/// A position in the one log.
+/// Returns a position in the one log.
 fn place(at: impl TryInto<u64>) -> Place {
     Place::new(1, Offset(at.try_into().ok().expect("a log is short")))
 }
@@ -26,7 +27,7 @@ fn offset<N: TryFrom<u64>>(place: Place) -> N {
     N::try_from(place.offset().0).ok().expect("a log is short")
 }
 
-/// The sequence number of the nth record of the stream, counted from 1.
+/// Returns the sequence number of the nth record of the stream, counted from 1.
 fn sequence(record: u8) -> Sequence {
     Sequence::from(u64::from(record))
 }
@@ -36,17 +37,17 @@ fn number(sequence: Sequence) -> u8 {
     sequence.as_str().parse().expect("sequences are small")
 }
 
-/// The position after this many records.
+/// Returns the position after this many records.
 fn position(records: u8) -> Option<Sequence> {
     (records > 0).then(|| sequence(records))
 }
 
-/// A row key of the likes of one post.
+/// Returns a row key of the likes of one post.
 fn likes(post: &str, shard: Shard) -> RowKey {
     RowKey { counter: CounterId::likes(PostId::new(post).expect("an id")), shard }
 }
 
-/// A change of one row's weight, as the record with this number.
+/// Returns a change of one row's weight, as the record with this number.
 fn weighed(key: &RowKey, member: &str, [before, after]: [i64; 2], record: u8) -> Entry {
     let side = |weight| Side { weight, ..Side::default() };
     let member = MemberKey::new(member).expect("an id");

@@ -15,12 +15,12 @@ fn direction() -> impl Strategy<Value = Direction> {
     select(vec![Direction::Add, Direction::Remove])
 }
 
-/// The value of a like or unlike.
+/// Returns the value of a like or unlike.
 fn like(post: &str, user: &UserId, direction: Direction, at: UnixMillis) -> Vec<u8> {
     encode(&Definition::likes(), post, direction, Said::Member(user), None, at).unwrap()
 }
 
-/// The encoded value of a decoded event.
+/// Returns the encoded value of a decoded event.
 fn again(event: &Event<'_>) -> Vec<u8> {
     let Deed::Member { id, present } = &event.deed else { panic!("{event:?}") };
     let direction = if *present { Direction::Add } else { Direction::Remove };
@@ -77,7 +77,8 @@ fn damaged(mut value: Vec<u8>, damage: Damage) -> Vec<u8> {
     value
 }
 
-/// An accepted event has valid ids and is encoded unchanged; a rejected one has a reason from the list.
+/// Asserts that an accepted event has valid ids and is encoded unchanged, and that a rejected one has a reason from
+/// the list.
 fn check(value: &[u8]) {
     let likes = Definitions::likes_alone();
     match decode_value(Some(value), RECORDED, &likes) {

@@ -51,12 +51,12 @@ fn row_key() -> impl Strategy<Value = RowKey> {
     (counter(), shard).prop_map(|(counter, shard)| RowKey { counter, shard })
 }
 
-/// Table prefixes that the flag accepts.
+/// Generates table prefixes that the flag accepts.
 fn prefix() -> impl Strategy<Value = String> {
     proptest::prop_oneof![1 => select(vec!["", "a", "likes", "a-", "a."]).prop_map(str::to_owned), 1 => "[a-zA-Z0-9_.-]{0,8}"]
 }
 
-/// The text after the last `#`, or U+001F, of a key that belongs to no counter.
+/// Generates the text after the last `#`, or U+001F, of a key that belongs to no counter.
 fn foreign_name() -> impl Strategy<Value = String> {
     let known = select(vec!["likes", "+likes", "", "+", "++views", "Views", "3", "views+", "views.", "vi#ews", "é"]);
     proptest::prop_oneof![2 => known.prop_map(str::to_owned), 1 => "[+A-Z0-9_][+.:a-z0-9]{0,6}"].prop_filter(
@@ -68,7 +68,7 @@ fn foreign_name() -> impl Strategy<Value = String> {
     )
 }
 
-/// Every id of one to four of the characters that keys are made of.
+/// Returns every id of one to four of the characters that keys are made of.
 fn short_ids() -> Vec<String> {
     let longer = |ids: &Vec<String>| {
         let grown = ids.iter().flat_map(|id| ["#", ".", "+", ":", "/", "0", "v"].map(|end| format!("{id}{end}")));
@@ -78,7 +78,8 @@ fn short_ids() -> Vec<String> {
     lengths.skip(1).take(4).flatten().collect()
 }
 
-/// Tests all combinations instead of random ones: different subjects, counters, shards and deployments have different keys.
+/// Tests all combinations instead of random ones: different subjects, counters, shards and deployments have different
+/// keys.
 #[test]
 fn no_two_counters_of_short_ids_share_a_key() {
     let name = |name, kind| CounterName::new(name, kind).unwrap();

@@ -1,4 +1,5 @@
-//! Entries of another Region's counters come to the same in any order, however often, and however they are gathered.
+//! Entries of another Region's counters give the same result in any order, however often they come and however they
+//! are gathered.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use tally_core::topic::{Offset, TopicId};
 
 use super::cases;
 
-/// An entry as its one writer has it: what it says is decided by its version.
+/// Returns an entry as its one writer makes it: the version decides everything else.
 fn entry() -> impl Strategy<Value = Value> {
     (0_u64..8).prop_map(|version| Value {
         likes: i64::try_from(version * 7 % 5).expect("small"),
@@ -30,7 +31,7 @@ fn region() -> Region {
     Region::new("eu").expect("a name")
 }
 
-/// What is stored after messages were read in this order, and flushed behind some of them.
+/// Returns what is stored after these messages were read in order, and flushed behind those that are marked.
 fn stored(messages: &[(usize, Value, bool)]) -> BTreeMap<CounterId, Value> {
     let mut remote = Remote::new(region(), RemotePosition::start(TopicId("t".into()), Offset(0)));
     let mut stored = BTreeMap::new();

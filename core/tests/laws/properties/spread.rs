@@ -1,4 +1,5 @@
-//! The partitions of the events of sums: nested sets of partitions, and widths that settle.
+//! Laws of [`Spread`], which chooses partitions for the events of sums: sets of partitions are nested, and widths
+//! settle.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -57,7 +57,7 @@ impl Caching {
         }
     }
 
-    /// A write of the missing values followed by the standing, or of only one of them.
+    /// Adds the writes of a fold: the missing values followed by the standing, or only one of them.
     fn tells(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let fold = &state.folds[at];
         let standing = (fold.stated < fold.at).then_some(fold.at);
@@ -80,8 +80,8 @@ impl Caching {
         }
     }
 
-    /// A request arrives once or twice; or its sender gives it up, and it arrives late or never. Its contents were decided
-    /// when it was sent, so other steps in between would add nothing.
+    /// Sends a request, which arrives once or twice; or its sender gives it up, and it arrives late or never. Its
+    /// contents were decided when it was sent, so other steps in between would add nothing.
     fn sends(&self, state: State, at: usize, request: Request, next: &mut Vec<(Step, State)>) {
         let mut answered = state.clone();
         let answer = self.arrives(&mut answered, request);
@@ -131,7 +131,7 @@ impl Caching {
         next.push((step(at, false), after));
     }
 
-    /// A request reaches the cache.
+    /// Lets a request reach the cache, and returns the answer.
     pub(super) fn arrives(&self, state: &mut State, request: Request) -> Answer {
         let mut slot = self.slot(state);
         let answer = match request {
@@ -173,7 +173,7 @@ impl Caching {
         answer
     }
 
-    /// Whether a fill with one token may use another one.
+    /// Returns whether a fill with one token may use another one.
     fn is_same(&self, there: FillToken, token: FillToken) -> bool {
         let of_one_take_over = there.filled(value(0)) == token.filled(value(0));
         let is_similar = of_one_take_over && there.nonce() == token.nonce();

@@ -1,9 +1,9 @@
-//! The cache of one partition of `changes`: two folds that both assume that they own the partition, readers that fill and may
-//! stop at any point, a failover that loses the last commands, and expiry of any key at any time.
+//! A model of the cache of one partition of `changes`. Two folds both assume that they own the partition, readers fill
+//! in values and may stop at any point, a failover loses the last commands, and any key may expire at any time.
 //!
-//! The cache is the production `Slot`. There is one counter, and each position of the log changes it. A request may arrive
-//! after its sender has given it up, and twice. The value that a reader gets contains every change before the standing beside
-//! it.
+//! The cache is the production `Slot`. There is one counter, and each position of the log changes it. A request may
+//! arrive after its sender has given it up, and twice. The value that a reader gets contains every change before the
+//! standing beside it.
 
 mod actors;
 mod tests;
@@ -28,7 +28,8 @@ enum Rule {
     WriterCompared,
     /// Readers ignore values of another take-over.
     ReadersCompare,
-    /// Numbers of take-overs are random: a mutant takes one more than the number in the cache and than the fold's own last one.
+    /// Numbers of take-overs are random: a mutant takes one more than the number in the cache and than the fold's own
+    /// last one.
     NumbersDrawn,
     /// A fill needs the current token.
     FillNeedsToken,
@@ -124,7 +125,7 @@ impl Caching {
         (*self.slots.get(state.slot)).clone()
     }
 
-    /// The value that a reader gets.
+    /// Returns the value that a reader gets.
     fn got(&self, slot: &Slot<()>) -> Option<Value> {
         match slot.entries.get(&()) {
             Some(Entry::Value(_, value)) if !self.obeys(Rule::ReadersCompare) => Some(*value),
@@ -132,7 +133,7 @@ impl Caching {
         }
     }
 
-    /// The passing of time, and failovers.
+    /// Adds the steps of time and of failovers.
     fn environment(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let slot = self.slots.get(state.slot);
         let with = |slot: Slot<()>| State { slot: self.slots.number(slot), ..state.clone() };

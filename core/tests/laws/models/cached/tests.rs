@@ -1,4 +1,4 @@
-//! The law holds, and each rule is necessary.
+//! Tests of the model of the cache: the law holds, and each rule is necessary.
 
 use super::{Caching, Left, MISSING, Rule};
 use crate::explore::{bounds, breaks, holds};

@@ -1,4 +1,4 @@
-//! A consumer of the partition.
+//! A consumer of the partition in the model of a sum.
 
 use tally_core::register::{Adding, Cell, Progress, Step as Ask};
 use tally_core::topic::Offset;
@@ -23,13 +23,13 @@ enum Asked {
 }
 
 impl Cells {
-    /// A consumer to which the partition was just assigned.
+    /// Returns a consumer to which the partition was just assigned.
     pub(super) fn begin(&self, at: u8) -> Consumer {
         let progress = self.progresses.number(Progress::new(Offset(at.into())));
         Consumer { progress, adding: self.addings.number(Adding::default()), asked: Asked::Nothing }
     }
 
-    /// The possible steps of a consumer.
+    /// Adds the possible steps of a consumer.
     pub(super) fn consumer(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
         let before = state.consumers[i];
         let progress = self.progresses.get(before.progress);
@@ -90,7 +90,7 @@ impl Cells {
         }
     }
 
-    /// The store carries out the request.
+    /// Lets the store carry out the request.
     fn answer(&self, state: &mut State, i: usize, ask: Ask) {
         match ask {
             Ask::Read => state.consumers[i].asked = Asked::Seen(state.cell),
@@ -105,7 +105,7 @@ impl Cells {
         }
     }
 
-    /// The consumer gets an answer, or knows that there will be none; the events that are in the cell are finished.
+    /// Lets the consumer get an answer, or learn that there is none. The events that are in the cell are finished then.
     fn act(&self, state: &mut State, i: usize, act: impl FnOnce(&mut Adding) -> Vec<Offset>) {
         let consumer = &mut state.consumers[i];
         let mut adding = (*self.addings.get(consumer.adding)).clone();

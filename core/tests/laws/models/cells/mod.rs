@@ -1,9 +1,9 @@
-//! A sum: the cell of one Kafka partition and one counter.
+//! A model of a sum: the cell of one Kafka partition and one counter.
 //!
-//! There are two consumers: one owns the partition and commits, and the other one is a zombie that goes on. A consumer that
-//! crashes begins again at the committed offset, and the group may be reset to its first offset. An update that was sent may
-//! be carried out at any later time, any number of times, with or without an answer; a value that was read may have changed
-//! before it is heard.
+//! There are two consumers: one owns the partition and commits, and the other one is a zombie that goes on. A consumer
+//! that crashes begins again at the committed offset, and the group may be reset to its first offset. An update that
+//! was sent may be carried out at any later time, any number of times, with or without an answer; a value that was
+//! read may have changed before it is heard.
 
 mod consumer;
 mod tests;
@@ -135,7 +135,7 @@ fn version(offset: u64) -> Version {
     Version::new(1, true, Offset(offset))
 }
 
-/// The amount of an event. Each number is the sum of some amounts in at most one way.
+/// Returns the amount of an event. Each number is the sum of some amounts in at most one way.
 fn amount(offset: u64) -> i64 {
     1 << offset
 }

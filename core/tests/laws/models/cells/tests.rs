@@ -1,4 +1,4 @@
-//! All rules together hold the laws, and leaving out any one of them breaks a law.
+//! Tests of the model of a sum: with all rules the laws hold, and without any one of them a law breaks.
 
 use super::{Cells, LOST, Rule};
 use crate::explore::{bounds, breaks, holds, holds_and_ends_well};

@@ -45,7 +45,7 @@ impl Counts {
         }
     }
 
-    /// The fold begins, and its stored position is no longer in the log.
+    /// Lets a fold begin whose stored position is no longer in the log.
     fn jump(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
         for to in state.check.at + 1..=self.length(state.log) {
             let mut filter = (*self.filters.get(state.check.filter)).clone();
@@ -61,7 +61,8 @@ impl Counts {
         }
     }
 
-    /// The log loses its last message after this fold has read it. The fold writes it late, and no other process has read it.
+    /// Lets the log lose its last message after this fold has read it. The fold writes it late, and no other process
+    /// has read it.
     pub(super) fn lose_end(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
         let (Fold { reader, known }, length) = (state.folds[i], self.length(state.log));
         let is_last = reader.at + 1 == length && state.check.at < length;
@@ -76,7 +77,7 @@ impl Counts {
         }
     }
 
-    /// The late write arrives.
+    /// Lets the late write arrive.
     pub(super) fn write_late(&self, state: &State, next: &mut Vec<(Step, State)>) {
         if let Some((known, written)) = state.late {
             let counter = if self.admits(state.counter, known) { written } else { state.counter };
@@ -84,7 +85,7 @@ impl Counts {
         }
     }
 
-    /// The counter after the message at the fold's position, if it changes.
+    /// Returns the counter after the message at the fold's position, if it changes.
     fn next_change(&self, reader: Reader, known: Number, log: Number) -> Option<(Number, Read, Number)> {
         let message = *self.logs.get(log).messages.get(usize::from(reader.at))?;
         let read = self.read(reader, message);
@@ -92,8 +93,8 @@ impl Counts {
         Some((message, read, counter))
     }
 
-    /// The fold after it has skipped every message that changes nothing. It skips them at once: for the fold and for a tail, a
-    /// position before one of them is equivalent to one after it.
+    /// Returns the fold after it has skipped every message that changes nothing. It skips them at once: for the fold
+    /// and for a tail, a position before one of them is equivalent to one after it.
     pub(super) fn passed(&self, fold: Fold, log: Number) -> Fold {
         let Fold { mut reader, known } = fold;
         reader = self.passes.get((reader, known, log), || {
@@ -108,12 +109,12 @@ impl Counts {
         Fold { reader, known }
     }
 
-    /// The position with the filter of the log's beginning.
+    /// Returns the position with the filter of the log's beginning.
     fn unfiltered(&self, reader: Reader) -> Reader {
         Reader { filter: self.opened().1.filter, ..reader }
     }
 
-    /// The counter after what was accepted at `at` is applied to it, if it changes.
+    /// Returns the counter after what was accepted at `at` is applied to it, if it changes.
     fn applied(&self, counter: Number, at: u8, message: Number, Behind(loss): Behind) -> Option<Number> {
         self.changes.get((counter, at, message, loss), || {
             let mut counter = (*self.counters.get(counter)).clone();
@@ -131,21 +132,21 @@ impl Counts {
         })
     }
 
-    /// The correction as a mutant sees it.
+    /// Returns the correction as a mutant sees it.
     fn as_taken_by(&self, counter: &Counter, correction: &Correction, loss: Option<Place>) -> Correction {
         let seen = if self.obeys(Rule::Seen) { correction.seen } else { counter.corrections };
         let loss = if self.obeys(Rule::LossNamed) { correction.loss } else { loss };
         Correction { seen, loss, ..correction.clone() }
     }
 
-    /// Whether the table accepts an update of a process that knows this state of the counter.
+    /// Returns whether the table accepts an update of a process that knows this state of the counter.
     fn admits(&self, counter: Number, known: Number) -> bool {
         let [counter, known] = [counter, known].map(|number| self.counters.get(number));
         let values = |counter: &Counter| (counter.likes, counter.parts.clone(), counter.corrections);
         counter.version == known.version && (!self.obeys(Rule::ValuesCompared) || values(&counter) == values(&known))
     }
 
-    /// Whether the last correction that the reader has applied makes the counter's error larger.
+    /// Returns whether the last correction that the reader has applied makes the counter's error larger.
     fn is_worse(&self, state: &State, reader: Reader, corrected: Number, message: Number) -> bool {
         if !matches!(item(&self.messages.get(message)), Some(Item::Correction(_))) {
             return false;

@@ -1,4 +1,4 @@
-//! The log, and what its readers make of it.
+//! The log of the model, and what its readers accept of it.
 
 use tally_core::changes::{
     Body, Correction, Effect, Entry, Filter, Item, LossNumber, Lost, Message, Nonce, Place, Section,
@@ -10,7 +10,8 @@ use super::super::{number, offset, opened, place, position, sections, sequence, 
 use super::{Counts, MEMBERS, Record, Rule, Stream};
 use crate::intern::Number;
 
-/// The time at which every message is read and appended. Rows are written earlier: record `k` of the stream at the time `k`.
+/// The time at which every message is read and appended. Rows are written earlier: record `k` of the stream at the
+/// time `k`.
 pub(super) const NOW: UnixMillis = UnixMillis(100);
 
 /// One partition: its messages.
@@ -30,7 +31,7 @@ pub(super) struct Reader {
     pub(super) filter: Number,
 }
 
-/// What a reader makes of one message.
+/// What a reader sees in one message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     pub(super) filter: Number,
@@ -53,7 +54,7 @@ pub(super) struct Known {
 }
 
 impl Counts {
-    /// A log in which the stream shard is announced, and a reader of all of it.
+    /// Returns a log in which the stream shard is announced, and a reader of all of it.
     pub(super) fn opened(&self) -> (Number, Reader) {
         let opened = self.message(opened([self.shard.clone()]));
         let log = self.append(self.logs.number(Log::default()), opened);
@@ -64,7 +65,8 @@ impl Counts {
         self.messages.number(Message { read: NOW, body })
     }
 
-    /// The next message of a relay whose records before `at` are acknowledged: the next record, or only that position.
+    /// Returns the next message of a relay whose records before `at` are acknowledged: the next record, or only that
+    /// position.
     pub(super) fn section(&self, stream: Stream, at: u8, has_entry: bool) -> Number {
         let record = stream.record(at).filter(|_| has_entry);
         let before = stream.rows(at);
@@ -90,7 +92,7 @@ impl Counts {
         }
     }
 
-    /// The announcement of the `nth` loss: of the record at `at`, which was not read.
+    /// Returns the announcement of the `nth` loss: of the record at `at`, which was not read.
     pub(super) fn lost(&self, nth: u8, at: u8) -> Number {
         let next = Some((self.shard.clone(), sequence(at + 2)));
         self.message(Body::Lost(Lost { number: LossNumber(nth.into()), next }))
@@ -113,19 +115,19 @@ impl Counts {
         })
     }
 
-    /// The log without its last message.
+    /// Returns the log without its last message.
     pub(super) fn without_end(&self, log: Number) -> Number {
         let log = self.logs.get(log);
         let kept = log.messages.iter().take(log.messages.len() - 1);
         kept.fold(self.logs.number(Log::default()), |log, message| self.append(log, *message))
     }
 
-    /// The filter of a reader of the whole log.
+    /// Returns the filter of a reader of the whole log.
     pub(super) fn end(&self, log: Number) -> Number {
         self.logs.get(log).end.expect("a log has a message")
     }
 
-    /// What the reader makes of the message at its position.
+    /// Returns what the reader makes of the message at its position.
     pub(super) fn read(&self, reader: Reader, message: Number) -> Read {
         self.readings.get((reader, message), || {
             let mut filter = (*self.filters.get(reader.filter)).clone();
@@ -141,7 +143,7 @@ impl Counts {
         })
     }
 
-    /// The message as a mutant sees it.
+    /// Returns the message as a mutant sees it.
     fn as_taken(&self, filter: &Filter, message: &Message) -> Message {
         let mut message = message.clone();
         match &mut message.body {
@@ -166,7 +168,8 @@ impl Counts {
         })
     }
 
-    /// The `as_of` of an exact answer by an API that took the standing at this filter and then read the counter.
+    /// Returns the `as_of` of an exact answer by an API that took the standing at this filter and then read the
+    /// counter.
     pub(super) fn exact_as_of(&self, filter: Number, counter: Number) -> Option<u8> {
         self.answers.get((filter, counter), || {
             let standing = self.filters.get(filter).standing();
@@ -184,7 +187,7 @@ fn reached(filter: &Filter) -> Option<Sequence> {
     filter.open_shards().find_map(|(_, reached)| reached)
 }
 
-/// The accepted item of a message.
+/// Returns the accepted item of a message.
 pub(super) fn item(message: &Message) -> Option<Item<'_>> {
     match &message.body {
         Body::Sections { sections, .. } => sections.iter().flat_map(|section| &section.entries).map(Item::Entry).next(),

@@ -1,14 +1,14 @@
-//! Counts as a fold of the log `changes`: two relays copy a stream into one partition of the log, two folds add it up, and
+//! A model of counting: two relays copy a stream into one partition of the log `changes`, two folds add it up, and
 //! recounts correct the counter. One of each pair may be a zombie.
 //!
-//! There are one row key with two members, one counter and one stream shard. The log contains real messages, every reader runs
-//! the production filter, a fold the production counter, and a recount the production key. A relay is abstract: it consists of
-//! the position up to which its records are acknowledged, and each of its messages has one record. The marker of a recount is
-//! a record of the stream. The guard time is not modelled.
+//! There are one row key with two members, one counter and one stream shard. The log contains real messages, every
+//! reader runs the production filter, a fold the production counter, and a recount the production key. A relay is
+//! abstract: it consists of the position up to which its records are acknowledged, and each of its messages has one
+//! record. The marker of a recount is a record of the stream. The guard time is not modelled.
 //!
-//! In a world with edits by hand, nothing else goes wrong. A correction calculated before a second one would replace one
-//! calculated after it, so a key is settled only when a recount finds it equal. Losses are announced, and may follow each
-//! other and an initial error of the counter.
+//! In a world with edits by hand, nothing else goes wrong. A correction calculated before a second one would replace
+//! one calculated after it, so a key is settled only when a recount finds it equal. Losses are announced, and may
+//! follow each other and an initial error of the counter.
 
 mod fold;
 mod log;
@@ -50,7 +50,8 @@ enum Rule {
     Seen,
     /// A correction names the last loss that its recount knew.
     LossNamed,
-    /// A tail begins at the position and filter that the fold has stored: a mutant's at the end of the log, without a filter.
+    /// A tail begins at the position and filter that the fold has stored: a mutant's at the end of the log, without a
+    /// filter.
     TailFromFold,
     /// A tail begins before the rows are read.
     TailBeforeRows,
@@ -92,7 +93,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// Whether the fed position of the stream shard still matters.
+    /// Returns whether the fed position of the stream shard still matters.
     fn needs_fed(self) -> bool {
         self.moves > 0 || self.losses > 0
     }
@@ -260,8 +261,8 @@ impl Counts {
         next.push((Step::TakeOver { from }, moved));
     }
 
-    /// Unifies states that are equivalent: each fold has skipped what changes nothing, pairs are in one order, and positions
-    /// from which no process will begin are forgotten.
+    /// Unifies states that are equivalent: each fold has skipped what changes nothing, pairs are in one order, and
+    /// positions from which no process will begin are forgotten.
     fn settle(&self, state: &mut State) {
         state.folds = state.folds.map(|fold| self.passed(fold, state.log));
         state.folds.sort_unstable();
@@ -277,13 +278,13 @@ impl Counts {
         }
     }
 
-    /// Whether it matters which position is stored. A fold may begin at any of them, since it skips what is in the counter
-    /// already.
+    /// Returns whether it matters which position is stored. A fold may begin at any of them, since it skips what is in
+    /// the counter already.
     fn needs_check(&self, state: &State) -> bool {
         self.may_be_exact(state) || state.recounts[..self.recounts].contains(&Recount::Idle)
     }
 
-    /// Whether every error was announced. An initial error and an edit by hand were not.
+    /// Returns whether every error was announced. An initial error and an edit by hand were not.
     fn may_be_exact(&self, state: &State) -> bool {
         self.error == 0 && state.left.edits == self.budget.edits
     }
@@ -296,7 +297,7 @@ impl Counts {
         State { counter: self.counters.number(counter), left, ..*state }
     }
 
-    /// Whether all of the stream is in the log, all of the log in the counter, and no recount is running.
+    /// Returns whether all of the stream is in the log, all of the log in the counter, and no recount is running.
     fn is_at_rest(&self, state: &State) -> bool {
         let all = state.stream.len();
         state.left.changes == 0
@@ -306,22 +307,23 @@ impl Counts {
             && (0..self.recounts).all(|i| self.waits_for_nothing(state, i))
     }
 
-    /// Whether the counter has to be right at rest: nothing went wrong, or a recount began after the last error.
+    /// Returns whether the counter has to be right at rest: nothing went wrong, or a recount began after the last
+    /// error.
     fn has_to_be_right(&self, state: &State) -> bool {
         let since = Since { edits: state.left.edits, loss: self.known(self.end(state.log)).loss };
         let sound = Since { edits: self.budget.edits, loss: None };
         (self.error == 0 && since == sound) || state.recounts.contains(&Recount::Done(since))
     }
 
-    /// Whether the total and the shard equal the rows.
+    /// Returns whether the total and the shard equal the rows.
     fn is_right(&self, state: &State) -> bool {
         let counter = self.counters.get(state.counter);
         let sum = state.stream.sum(state.stream.len());
         counter.likes == sum && counter.part(self.key.shard) == sum
     }
 
-    /// Whether an API that read the stored standing, and reads the counter now, calls a number exact that the rows have not
-    /// had since.
+    /// Returns whether an API that read the stored standing, and reads the counter now, calls a number exact that the
+    /// rows have not had since.
     fn lies(&self, state: &State) -> bool {
         if !self.may_be_exact(state) {
             return false;
@@ -334,7 +336,8 @@ impl Counts {
 }
 
 impl Counts {
-    /// Whether the counter contains an announcement that the standing of a fold which has read the whole log does not reach.
+    /// Returns whether the counter contains an announcement that the standing of a fold which has read the whole log
+    /// does not reach.
     fn strays(&self, state: &State) -> bool {
         let at_end = |fold: &&Fold| fold.reader.at == self.length(state.log) && fold.known == state.counter;
         let gap = self.counters.get(state.counter).gap;

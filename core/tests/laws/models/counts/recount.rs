@@ -86,7 +86,7 @@ impl Counts {
         }
     }
 
-    /// Whether a recount waits in vain because its marker is lost.
+    /// Returns whether a recount waits in vain because its marker is lost.
     pub(super) fn waits_for_nothing(&self, state: &State, i: usize) -> bool {
         match state.recounts[i] {
             Recount::Idle | Recount::Done(_) => true,
@@ -95,7 +95,7 @@ impl Counts {
         }
     }
 
-    /// A recount that begins at the fold's stored position, unless a loss is announced after it.
+    /// Returns a recount that begins at the fold's stored position, unless a loss is announced after it.
     fn begin(&self, state: &State) -> Option<Look> {
         if self.obeys(Rule::LateAwaited) && state.late.is_some() {
             return None;
@@ -133,7 +133,7 @@ impl Counts {
         Look { key, tail: Reader { at: self.length(state.log), filter: self.end(state.log) }, ..look }
     }
 
-    /// The key after the tail has read to the end of the log.
+    /// Returns the key after the tail has read to the end of the log.
     fn followed(&self, Look { tail, key, .. }: Look, log: Number) -> Number {
         self.tails.get((key, tail, log), || {
             let mut key = (*self.keys.get(key)).clone();

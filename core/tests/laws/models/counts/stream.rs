@@ -31,7 +31,7 @@ impl Stream {
         self
     }
 
-    /// The weight of each row after the first records.
+    /// Returns the weight of each row after the first records.
     pub(super) fn rows(self, records: u8) -> [i64; 2] {
         let mut rows = [0, 0];
         for record in self.0.iter().take(records.into()).flatten() {

@@ -1,19 +1,19 @@
-//! All rules together hold the laws, and leaving out any one of them breaks a law.
+//! Tests of the model of counting: with all rules the laws hold, and without any one of them a law breaks.
 
 use super::{Budget, Counts, Edit, FALSE_HOLE, LIE, Rule, STRAY, WORSE, WRONG};
 use crate::explore::{bounds, breaks, holds};
 
-/// Nothing goes wrong except for zombies.
+/// Returns a world in which nothing goes wrong except for zombies.
 fn sound(changes: u8, moves: u8) -> Counts {
     Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 0, jumps: 0, ends: 0 }, 0)
 }
 
-/// The counter is edited by hand.
+/// Returns a world in which the counter is edited by hand.
 fn edited(changes: u8, moves: u8, recounts: usize) -> Counts {
     Counts::new(Budget { changes, moves, edits: 1, losses: 0, holes: 0, jumps: 0, ends: 0 }, recounts)
 }
 
-/// The stream loses a record that was not read, and the counter is wrong at first.
+/// Returns a world in which the stream loses a record that was not read, and the counter is wrong at first.
 fn trimmed(changes: u8, moves: u8, recounts: usize) -> Counts {
     Counts {
         error: 1,
@@ -21,17 +21,17 @@ fn trimmed(changes: u8, moves: u8, recounts: usize) -> Counts {
     }
 }
 
-/// The log loses a message.
+/// Returns a world in which the log loses a message.
 fn holed(changes: u8, moves: u8, recounts: usize) -> Counts {
     Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 1, jumps: 0, ends: 0 }, recounts)
 }
 
-/// The positions of folds are no longer in the log.
+/// Returns a world in which the positions of folds are no longer in the log.
 fn jumping(changes: u8, jumps: u8) -> Counts {
     Counts::new(Budget { changes, moves: 0, edits: 0, losses: 0, holes: 0, jumps, ends: 0 }, 0)
 }
 
-/// The log loses its end after a fold has read it, and the fold writes it late.
+/// Returns a world in which the log loses its end after a fold has read it, and the fold writes it late.
 fn ended(changes: u8, recounts: usize) -> Counts {
     Counts::new(Budget { changes, moves: 0, edits: 0, losses: 0, holes: 0, jumps: 0, ends: 1 }, recounts)
 }

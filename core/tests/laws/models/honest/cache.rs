@@ -33,14 +33,14 @@ pub(super) struct Fill {
 }
 
 impl World {
-    /// What an API gets from the cache.
+    /// Returns what an API gets from the cache.
     pub(super) fn got(&self, state: &State) -> Option<(StandingAt, Value)> {
         let slot = self.slots.get(state.slot);
         let stated = slot.held.as_ref()?.stated.clone();
         Some((stated, slot.get(&())?))
     }
 
-    /// What would be wrong with an answer that an API gives now.
+    /// Returns what would be wrong with an answer that an API gives now.
     pub(super) fn judge_cached(&self, state: &State) -> Option<&'static str> {
         if let Some((stated, value)) = self.got(state)
             && let Some(broken) = self.judge(state, &stated, &value)
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// The fold takes over the partition of the cache, or writes the counter, the standing or both.
+    /// Lets the fold take over the partition of the cache, or write the counter, the standing or both.
     pub(super) fn tell(&self, state: &State, at: usize, fold: &Fold, next: &mut Vec<(Step, State)>) {
         let (place, filter) = fold.settled;
         let standing = self.standing(state, place, filter);
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// A fold learns the outcome of a request at once, or gives up on it, and it arrives late or never.
+    /// Sends a request. The fold learns the outcome at once, or gives up on it, and it arrives late or never.
     fn sends(&self, state: State, at: usize, request: Request, next: &mut Vec<(Step, State)>) {
         if state.lateness > 0 {
             let mut late = State { lateness: state.lateness - 1, ..state.clone() };
@@ -134,7 +134,7 @@ impl World {
         next.push((Step::Asks { fold: at, request }, answered));
     }
 
-    /// A request reaches the cache.
+    /// Lets a request reach the cache, and returns the answer.
     fn arrives(&self, state: &mut State, request: Request) -> Answer {
         let mut slot = (*self.slots.get(state.slot)).clone();
         let answer = match request {
@@ -152,7 +152,7 @@ impl World {
         answer
     }
 
-    /// The API's steps if it finds no value.
+    /// Adds the API's steps if it finds no value.
     fn fill(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let mut slot = (*self.slots.get(state.slot)).clone();
         let Some(fill) = state.fill else {

@@ -24,7 +24,7 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// A fold that begins at the stored position.
+    /// Returns a fold that begins at the stored position.
     pub(super) fn new(table: Table) -> Self {
         let Table { counter, place, filter, .. } = table;
         Self { settled: (place, filter), taken: place, stored: counter, hold: None, owes: false }
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// The fold writes its changes if the counter is as it expects; otherwise it learns the current counter.
+    /// Lets the fold write its changes if the counter is as it expects, and otherwise learn the current counter.
     fn write(&self, state: &State, at: usize, fold: &Fold, next: &mut Vec<(Step, State)>) {
         let Some(counter) = self.applied(state, fold) else { return };
         if state.table.counter != fold.stored {
@@ -61,7 +61,7 @@ impl World {
         next.push((Step::WriteCounter { fold: at }, State { table, ..state.with_fold(at, written) }));
     }
 
-    /// The counter after the fold's changes, if that is another one.
+    /// Returns the counter after the fold's changes, if that is another one.
     fn applied(&self, state: &State, fold: &Fold) -> Option<Counter> {
         let (flush, before) = (self.flush(state, fold), self.counters.get(fold.stored));
         let pending = flush.counters.values().next()?;
@@ -70,7 +70,7 @@ impl World {
         (changes || self.obeys(Rule::ChangedBackWritten)).then_some(counter)
     }
 
-    /// The fold after everything read is settled, because there is nothing to write.
+    /// Returns the fold after everything read is settled, because there is nothing to write.
     fn settled(&self, state: &State, fold: &Fold) -> Fold {
         if self.applied(state, fold).is_some() {
             return fold.clone();
@@ -79,7 +79,7 @@ impl World {
         Fold { settled: (fold.taken, filter), ..fold.clone() }
     }
 
-    /// The changes that the fold has read and not written.
+    /// Returns the changes that the fold has read and not written.
     fn flush(&self, state: &State, fold: &Fold) -> Flush {
         let ((begin, filter), log) = (fold.settled, self.logs.get(state.log));
         let filter = (*self.filters.get(filter)).clone();
@@ -96,7 +96,7 @@ impl World {
         flush
     }
 
-    /// The fold stores its standing and its position. An old position never replaces a newer one.
+    /// Lets the fold store its standing and its position. An old position never replaces a newer one.
     fn store_standing(&self, state: &State, at: usize, fold: &Fold, next: &mut Vec<(Step, State)>) {
         let (place, filter) = match self.obeys(Rule::StoredBehindCounters) {
             true => fold.settled,
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// The standing at an offset.
+    /// Returns the standing at an offset.
     pub(super) fn standing(&self, state: &State, before: u8, filter: Number) -> Number {
         let mut standing = self.filters.get(filter).standing();
         if !self.obeys(Rule::ByPlace) {
@@ -120,13 +120,13 @@ impl World {
         self.standings.number(StandingAt { at: place(before), standing })
     }
 
-    /// An announcement in the form in which it is compared with others.
+    /// Returns an announcement in the form in which it is compared with others.
     pub(super) fn compared(&self, log: &[Message], loss: Option<Place>) -> Option<Place> {
         if self.obeys(Rule::ByPlace) { loss } else { number_of(&log[offset::<usize>(loss?)]) }
     }
 }
 
-/// The number of the loss that a message announces, in the form of a position; a mutant compares these.
+/// Returns the number of the loss that a message announces, in the form of a position; a mutant compares these.
 fn number_of(message: &Message) -> Option<Place> {
     let Body::Lost(lost) = &message.body else { return None };
     u8::try_from(lost.number.0).ok().map(place)

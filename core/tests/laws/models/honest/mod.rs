@@ -1,15 +1,17 @@
-//! The claims of answers. Rows change on two stream shards, which a relay copies into one partition of the log `changes`. A
-//! fold counts, updates the cache and stores its standing. An API reads the standing of the partition and then the counter. In
-//! worlds with Kafka, events are acknowledged before they become rows, and a consumer states by when all of them had. Parts of
-//! the stream are lost and announced, and an audit repairs them. The cache is late, fails, or loses its last commands in a
-//! failover; a second fold may have taken over the partition while the first one goes on. Any process may stop at any point.
+//! A model of the claims that answers make. Rows change on two stream shards, which a relay copies into one partition
+//! of the log `changes`. A fold counts, updates the cache and stores its standing. An API reads the standing of the
+//! partition and then the counter. In worlds with Kafka, events are acknowledged before they become rows, and a
+//! consumer stores a time by which all acknowledged events are rows. Parts of the stream are lost and announced, and
+//! an audit repairs them. The cache is late, fails, or loses its last commands in a failover; a second fold may have
+//! taken over the partition while the first one goes on. Any process may stop at any point.
 //!
-//! Filter, standing, fold, counter, cache and answer are the production ones. An exact answer with `as_of` = t lies between
-//! the sums of the least and of the greatest values that the shards had from t on: those of their rows or, with Kafka, those
-//! of the events that it had acknowledged. No answer calls a number exact that lacks the correction of a loss that its
-//! standing knows.
+//! Filter, standing, fold, counter, cache and answer are the production ones. An exact answer with `as_of` = t lies
+//! between the sums of the least and of the greatest values that the shards had from t on: those of their rows or,
+//! with Kafka, those of the events that it had acknowledged. No answer calls a number exact that lacks the correction
+//! of a loss that its standing knows.
 //!
-//! A number between those sums stays there as time goes on, so an answer that is given much later can be judged at once.
+//! A number between those sums stays there as time goes on, so the model checks at once an answer that is given
+//! much later.
 
 mod cache;
 mod fold;
@@ -36,7 +38,7 @@ use stream::Loss;
 enum Rule {
     /// The API reads the standing before the counter.
     StandingFirst,
-    /// An answer keeps the `as_of` of the standing by which it was judged.
+    /// An answer keeps the `as_of` of the standing that it was made with.
     AsOfStays,
     /// An answer's `as_of` is no later than `safe_at`.
     NoLaterThanSafe,
@@ -48,7 +50,8 @@ enum Rule {
     Gap,
     /// Announcements are compared by their positions: a mutant compares the numbers of the losses.
     ByPlace,
-    /// A counter that changed and changed back is written nevertheless: another fold may have written the value in between.
+    /// A counter that changed and changed back is written nevertheless: another fold may have written the value in
+    /// between.
     ChangedBackWritten,
     /// The standing is stored once every change before it is in the table.
     StoredBehindCounters,
@@ -60,7 +63,7 @@ enum Rule {
     ForgettingNoticed,
 }
 
-/// The bounds of a run.
+/// The bounds of a run. Time goes in ticks.
 struct World {
     /// The number of ticks after the first.
     ticks: u8,
@@ -101,7 +104,8 @@ struct State {
     written: [Vec<u8>; 2],
     /// What the consumer has stored.
     safe: SafeTimes,
-    /// The number of records of each shard that are in the log or lost, and the tick up to which each is stated as complete.
+    /// The number of records of each shard that are in the log or lost, and the tick up to which each is stated as
+    /// complete.
     relayed: [u8; 2],
     stated: [u8; 2],
     losses: [Loss; 2],
@@ -198,7 +202,7 @@ impl World {
         Self { cached: true, numbers: 1, ..Self::table() }
     }
 
-    /// With Kafka and without losses.
+    /// Returns a world with Kafka and without losses.
     fn kafka() -> Self {
         Self { kafka: true, lossy: &[], ..Self::table() }
     }
@@ -215,13 +219,13 @@ impl World {
         Value::from(&*self.counters.get(counter))
     }
 
-    /// The answer about a counter with a standing, as the table has them.
+    /// Returns the answer about a counter with a standing, as the table has them.
     fn serve(&self, standing: Number, counter: Number) -> Served {
         serve(&self.standings.get(standing).standing, CounterKind::Set, Some(&self.counters.get(counter)))
     }
 
-    /// The answer about a value with a standing. An API may have read the consumer's state long ago or just now; what counts
-    /// with the standing is the same.
+    /// Returns the answer about a value with a standing. An API may have read the consumer's state long ago or just
+    /// now; what counts with the standing is the same.
     fn answer(&self, state: &State, stated: &StandingAt, value: &Value) -> Served {
         let answer = value.serve(&stated.standing, CounterKind::Set);
         if !self.kafka || !self.obeys(Rule::NoLaterThanSafe) {
@@ -235,7 +239,7 @@ impl World {
         Served { exact: answer.exact && as_of.is_some(), as_of: as_of.unwrap_or_default(), ..answer }
     }
 
-    /// What is wrong with an answer.
+    /// Returns what is wrong with an answer.
     fn judge(&self, state: &State, stated: &StandingAt, value: &Value) -> Option<&'static str> {
         let answer = self.answer(state, stated, value);
         if answer.exact && !state.was(&answer) {
@@ -258,7 +262,7 @@ impl World {
         (answer.exact && !is_due).then_some(OLD)
     }
 
-    /// The API reads what it needs for an answer.
+    /// Lets the API read what it needs for an answer.
     fn hold(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let Table { counter, standing, .. } = state.table;
         let held = if !self.obeys(Rule::StandingFirst) {
@@ -273,7 +277,7 @@ impl World {
         }
     }
 
-    /// What would be wrong with an answer that the API gives now.
+    /// Returns what would be wrong with an answer that the API gives now.
     fn judge_held(&self, state: &State) -> Option<&'static str> {
         let Table { counter, standing, .. } = state.table;
         match state.held? {
@@ -288,7 +292,7 @@ impl World {
 }
 
 impl State {
-    /// Whether the shards had these values at some time since `as_of`.
+    /// Returns whether the shards had these values at some time since `as_of`.
     fn was(&self, answer: &Served) -> bool {
         let since = usize::try_from(answer.as_of.0).expect("a few ticks");
         let [(a, b), (c, d)] = self.ranges[since].map(|(least, greatest)| (i64::from(least), i64::from(greatest)));
@@ -296,7 +300,7 @@ impl State {
     }
 }
 
-/// The stream shards of the partition, and the counter's shard that each feeds.
+/// Returns the stream shards of the partition, and the counter's shard that each feeds.
 fn stream_shard(shard: usize) -> StreamShard {
     StreamShard::from(["2024/a", "2024/b"][shard])
 }

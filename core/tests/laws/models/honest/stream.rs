@@ -48,8 +48,8 @@ impl World {
         }
     }
 
-    /// The consumer stores by when every acknowledged event is a row: the tick of the first one that is not. What is stored in
-    /// a tick counts from the next one on.
+    /// Lets the consumer store the time by which every acknowledged event is a row: the tick of the first one that is
+    /// not. What is stored in a tick counts from the next one on.
     fn keep(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let first = |shard: usize| state.acknowledged[shard].get(state.written[shard].len()).copied();
         let safe_at = first(0).into_iter().chain(first(1)).fold(state.tick, u8::min);
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// An event is acknowledged, and one becomes a row.
+    /// Lets an event be acknowledged, and one become a row.
     fn change(&self, state: &State, shard: usize, next: &mut Vec<(Step, State)>) {
         let (acknowledged, written) = (state.acknowledged[shard].len(), state.written[shard].len());
         if written < acknowledged {
@@ -84,7 +84,7 @@ impl World {
         next.push((step, after));
     }
 
-    /// The relay sends the next records, all or fewer.
+    /// Lets the relay send the next records, all or fewer.
     fn relay(&self, state: &State, shard: usize, next: &mut Vec<(Step, State)>) {
         let back = state.relayed[shard];
         let begin = match state.losses[shard] {
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// A section with a back-link to one record, and with the records after another one up to a third.
+    /// Returns a section with a back-link to one record, and with the records after another one up to a third.
     fn section(&self, state: &State, shard: usize, [back, begin, to]: [u8; 3]) -> Section {
         let fed = Some(time(state.fed(shard, to)));
         let entries = (begin + 1..=to).map(|at| self.entry(shard, at)).collect();
@@ -136,8 +136,8 @@ impl World {
         }
     }
 
-    /// An audit compares the counter with the rows, corrects it, and closes the losses once it finds the counter equal. Its
-    /// tail begins at the stored position, after every announced loss.
+    /// Lets an audit compare the counter with the rows, correct it, and close the losses once it finds the counter
+    /// equal. Its tail begins at the stored position, after every announced loss.
     pub(super) fn audit(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let begin = state.table.place;
         let is_behind = |loss: &Loss| !matches!(loss, Loss::Announced { at, .. } if *at >= begin);
@@ -172,18 +172,18 @@ impl World {
         }
     }
 
-    /// The sum of each shard before a position of the log, including what is lost.
+    /// Returns the sum of each shard before a position of the log, including what is lost.
     pub(super) fn due(&self, state: &State, before: Place) -> [i64; 2] {
         let reached = self.reached(state.log, offset(before));
         [0, 1].map(|shard| i64::from(INITIAL[shard]) + self.gains(shard, reached[shard]))
     }
 
-    /// The sum of the records of a stream shard up to one.
+    /// Returns the sum of the records of a stream shard up to one.
     fn gains(&self, shard: usize, to: u8) -> i64 {
         self.writes[shard][..usize::from(to)].iter().map(|gain| i64::from(*gain)).sum()
     }
 
-    /// The last record of each stream shard in the log before an offset, including lost ones.
+    /// Returns the last record of each stream shard in the log before an offset, including lost ones.
     fn reached(&self, log: Number, offset: u8) -> [u8; 2] {
         self.reached.get((log, offset), || {
             let mut filter = Filter::default();
@@ -209,12 +209,12 @@ impl World {
 }
 
 impl State {
-    /// The last record that is written on a stream shard.
+    /// Returns the last record that is written on a stream shard.
     fn unread_to(&self, shard: usize) -> u8 {
         u8::try_from(self.written[shard].len()).expect("records are few")
     }
 
-    /// The tick up to which a stream shard is complete if it is relayed up to a record.
+    /// Returns the tick up to which a stream shard is complete if it is relayed up to a record.
     fn fed(&self, shard: usize, relayed: u8) -> u8 {
         self.written[shard].get(usize::from(relayed)).copied().unwrap_or(self.tick)
     }

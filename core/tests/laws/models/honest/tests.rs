@@ -1,4 +1,4 @@
-//! Numbers that are called exact are exact, and leaving out any rule breaks that.
+//! Tests of the model of answers: numbers that are called exact are exact, and leaving out any rule breaks that.
 
 use super::{LIE, OLD, Rule, World};
 use crate::explore::{bounds, breaks, holds};
@@ -7,12 +7,12 @@ use crate::explore::{bounds, breaks, holds};
 const ONE: [&[i8]; 2] = [&[-5, 5], &[]];
 const BOTH: [&[i8]; 2] = [&[-5, 5], &[1]];
 
-/// The cache loses writes.
+/// Returns a world whose cache loses writes.
 fn forgetful() -> World {
     World { writes: ONE, failovers: 1, numbers: 2, expires: true, ..World::cached() }
 }
 
-/// Two folds write to the cache and nothing is lost; a tick makes older values wrong.
+/// Returns a world in which two folds write to the cache and nothing is lost. A tick makes older values wrong.
 fn shared(writes: [&'static [i8]; 2]) -> World {
     World { writes, lossy: &[], ticks: 1, folds: 2, numbers: 2, ..World::cached() }
 }

@@ -1,4 +1,4 @@
-//! A's log `changes`, and what its counters and its standing are at each place.
+//! A's log `changes`, and A's counters and standing at each place in it.
 
 use std::collections::BTreeMap;
 
@@ -11,43 +11,43 @@ use tally_core::time::UnixMillis;
 use super::super::{likes, opened, position, sections, sequence, weighed};
 use super::World;
 
-/// What happens at A.
+/// One thing that happens at A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
-    /// A counter gains so much.
+    /// A counter gains this much.
     Gains(usize, i8),
-    /// It gains so much, the record of which is lost: the log has the announcement.
+    /// A counter gains this much, but its record is lost, and the log has the announcement.
     Loses(usize, i8),
-    /// An audit corrects that.
+    /// An audit corrects the lost gain.
     Corrects(usize, i8),
-    /// It closes the loss.
+    /// The audit closes the loss.
     Closes,
-    /// Nothing: the log says that time has passed.
+    /// Time passes, and the log states so.
     Passes,
 }
 
-/// A's counters at a place, and what may be said of them, but for `as_of`.
+/// A's counters at a place, and their standing without `as_of`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counted {
     pub(super) values: [Value; 2],
     pub(super) standing: Standing,
     counters: [Counter; 2],
     position: Position,
-    /// How many records the stream has.
+    /// The number of records in the stream.
     records: u8,
 }
 
-/// The place behind so many items: behind the announcement of the stream shard.
+/// Returns the place behind this many items, which follow the announcement of the stream shard.
 pub(super) fn place(items: usize) -> Place {
     super::super::place(items + 1)
 }
 
-/// The inverse of [`place`]; 0 for an entry that is not there.
+/// The inverse of [`place`]; 0 for an absent entry.
 pub(super) fn items(place: Place) -> u8 {
     super::super::offset::<u8>(place).saturating_sub(1)
 }
 
-/// A's counters.
+/// Returns the id of one of A's counters.
 pub(super) fn counter(counter: usize) -> CounterId {
     row(counter).counter
 }
@@ -57,7 +57,7 @@ fn row(counter: usize) -> RowKey {
 }
 
 impl World {
-    /// What the users of A have done to a counter in so many items.
+    /// Returns what the users of A have added to a counter in the first items.
     pub(super) fn truth(&self, counter: usize, items: usize) -> i64 {
         let gains = self.script.iter().take(items).map(|item| match item {
             Item::Gains(of, gain) | Item::Loses(of, gain) if *of == counter => i64::from(*gain),
@@ -66,7 +66,7 @@ impl World {
         gains.sum()
     }
 
-    /// A's counters with so many items in.
+    /// Returns A's counters after the first items.
     pub(super) fn counted(&self, items: u8) -> Counted {
         self.counted.get(items, || {
             let Some(nth) = items.checked_sub(1) else {
@@ -78,7 +78,7 @@ impl World {
         })
     }
 
-    /// The counters after a message at an offset.
+    /// Returns the counters after a message at an offset.
     fn take(&self, mut counted: Counted, offset: usize, body: Body) -> Counted {
         let message = Message { read: UnixMillis(0), body };
         counted.records +=

@@ -1,17 +1,18 @@
-//! Counts over two Regions: A publishes one partition of its counters in a compacted topic, a mirror copies that record by
-//! record, and B keeps A's entries and answers by them.
+//! A model of counts over two Regions. A publishes one partition of its counters in a compacted topic, a mirror copies
+//! the topic record by record, and B stores A's entries and answers from them.
 //!
-//! A's counters change place by place; stream is lost, announced and corrected. A fold writes the counters, publishes what
-//! changed with its standing in one transaction, and stores its position. Another fold may take over at any time from what is
-//! stored, and the first one goes on. The mirror may stand still, and repeat an earlier stretch. A reader at B may be replaced at
-//! any time by one that begins at the stored position, and goes on, too.
+//! A's counters change place by place; a part of the stream is lost, announced and corrected. A fold writes the
+//! counters, publishes what changed with its standing in one transaction, and stores its position. Another fold may
+//! take over at any time from the stored position, while the first one goes on. The mirror may stop, and may repeat an
+//! earlier stretch. A reader at B may be replaced at any time by one that begins at the stored position, and goes on,
+//! too.
 //!
-//! What the log does to counters, the messages, the reader and the answer are those that ship. An answer at B that says exact
-//! with `as_of` = t is between the least and the greatest value that A's counter had from t on. Once all is published and read
-//! again, B's entry is A's counter, and exact.
+//! Counters, messages, reader and answer are the production ones. An answer at B that is called exact with `as_of` = t
+//! is between the least and the greatest value that A's counter had from t on. Once everything is published and read
+//! again, B's entry equals A's counter and is exact.
 //!
-//! Compaction is no step: who reads a topic may miss any record that is old enough and has a later one of its key. Each
-//! replica of a partition is compacted by itself, so the next reader may find the record all the same.
+//! Compaction is no step: a reader may miss any record that is old enough and has a later one of its key. Each replica
+//! of a partition is compacted by itself, so the next reader may still find the record.
 
 mod log;
 mod publisher;
@@ -33,11 +34,11 @@ use reader::Reader;
 /// A rule that a mutant leaves out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
-    /// A newer entry takes the place of an older one: a mutant keeps the older one.
+    /// A newer entry replaces an older one: a mutant keeps the older one.
     NewerWins,
-    /// An older entry takes no newer one's place: a mutant writes what it has read.
+    /// An older entry never replaces a newer one: a mutant writes what it has read.
     OlderRefused,
-    /// An entry is judged by the standing of its own partition.
+    /// An entry is served with the standing of its own partition.
     OwnStanding,
     /// A published entry carries the last loss before it.
     GapPublished,
@@ -53,13 +54,14 @@ enum Rule {
     Fenced,
     /// A standing is published behind the entries.
     StandingLast,
-    /// A fold reads what it publishes behind its fence, consistently: nothing is older than what was published before.
+    /// A fold reads what it publishes after its take-over, consistently, so nothing is older than what was published
+    /// before.
     NothingOlder,
-    /// What was found to be in a counter already is published, too.
+    /// A fold also publishes changes that it found to be in the counter already.
     PublishesWhatIsIn,
-    /// A fold stores its position once everything before that is published.
+    /// A fold stores its position once everything before it is published.
     PublishedFirst,
-    /// What is younger than the topic's lag is not compacted.
+    /// Nothing younger than the topic's lag is compacted.
     Lag,
     /// The clocks of two Regions differ by less than 5 s.
     ClocksAgree,
@@ -73,19 +75,19 @@ struct Left {
     replacements: u8,
 }
 
-/// The bounds of a run.
+/// The bounds of a run. Time goes in ticks.
 struct World {
-    /// How many ticks follow the first; two of them are as long as a topic leaves its records alone.
+    /// The number of ticks after the first. Within two ticks a topic compacts nothing.
     ticks: u8,
-    /// What happens at A, in this order.
+    /// What happens at A, in order.
     script: &'static [Item],
-    /// In which tick each item happens, where that is fixed.
+    /// The tick in which each item happens, if these are fixed.
     times: Option<&'static [u8]>,
-    /// Whether B reads a copy of the topic; otherwise the topic itself.
+    /// Whether B reads a copy of the topic or the topic itself.
     mirrored: bool,
     /// Whether a fold may stop between writing counters and publishing them.
     halts: bool,
-    /// The tick in which B begins to read; the one after the first, if it is not that.
+    /// The tick in which B begins to read: the first one, 0, or the one that follows it.
     begins: u8,
     left: Left,
     removed: Option<Rule>,
@@ -101,21 +103,21 @@ struct State {
     tick: u8,
     /// The tick of each item of A's log.
     log: Vec<u8>,
-    /// A's folds: the last one has the partition.
+    /// A's folds; the last one owns the partition.
     folds: Vec<Fold>,
-    /// How far the log is in A's counters, and how far in what a fold begins at.
+    /// How many items are in A's counters, and how many are before the stored position of A's folds.
     reached: u8,
     stored: u8,
-    /// A's topic from where the mirror may go on, and where it does.
+    /// The part of A's topic that the mirror may still copy or repeat, and how many of its records are copied.
     topic: Vec<Record>,
     copied: usize,
-    /// What B reads, from this offset on.
+    /// The part of the topic that B still reads, and the offset of its first record.
     base: usize,
     mirror: Vec<Option<Record>>,
     /// B's entry of each counter, and its stored position.
     entries: [Number; 2],
     position: Number,
-    /// B's readers: the last one has the partition.
+    /// B's readers; the last one owns the partition.
     readers: Vec<Reader>,
     left: Left,
 }
@@ -165,17 +167,17 @@ impl World {
         self.removed != Some(rule)
     }
 
-    /// The standing that B's API finds for A's partition.
+    /// Returns the standing that B's API finds for A's partition.
     fn stated(&self, state: &State) -> Option<StandingAt> {
         if !self.obeys(Rule::OwnStanding) {
-            // Another partition, which has been read up to now.
+            // The standing of another partition, which has been read up to now.
             let standing = Standing { as_of: Some(time(state.tick)), ..Standing::default() };
             return Some(StandingAt { at: log::place(state.log.len()), standing });
         }
         self.positions.get(state.position).standing.clone()
     }
 
-    /// Whether an answer about a counter is exact; and whether the counter had that value since.
+    /// Returns whether an answer about a counter is exact, and whether the counter had its value since `as_of`.
     fn judge(&self, state: &State, counter: usize) -> (bool, bool) {
         let Some(stated) = self.stated(state) else { return (false, true) };
         let answer = self.values.get(state.entries[counter]).serve(&stated.standing, CounterKind::Set);
@@ -189,7 +191,7 @@ impl World {
         (true, (least..=greatest).contains(&answer.likes))
     }
 
-    /// Whether B has A's counters, and knows it.
+    /// Returns whether B has A's counters and calls them exact.
     fn is_even(&self, state: &State) -> bool {
         (0..2).all(|counter| {
             let likes = self.values.get(state.entries[counter]).likes;
@@ -197,8 +199,8 @@ impl World {
         })
     }
 
-    /// Whether B has A's counters, and knows it, once all has happened and everything is published and read again, with
-    /// all gone that may be compacted away.
+    /// Returns whether B has A's counters and calls them exact, once everything has happened, is published and read
+    /// again, and whatever may be compacted is.
     fn ends_well(&self, state: &State) -> bool {
         let mut state = state.clone();
         state.left = Left { take_overs: 1, replacements: 1, ..state.left };
@@ -215,9 +217,9 @@ impl World {
     }
 }
 
-/// Half the time that a topic leaves its records alone, and a bit.
+/// A bit more than half the time for which a topic compacts nothing.
 const TICK: u64 = 304_000;
-/// The first tick.
+/// The time of the first tick.
 const BEGAN: u64 = 1_000_000_000;
 
 fn time(tick: u8) -> UnixMillis {

@@ -1,4 +1,4 @@
-//! A's folds, its topic, and the mirror.
+//! A's folds, the topic that they publish in, and the mirror that copies it.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use tally_core::topic::TopicId;
 use super::log::{counter, items, place};
 use super::{Rule, State, Step, World, time};
 
-/// A record of the topic: when it was published, of which key it is, and how far the log is in it.
+/// A record of the topic: the tick in which it was published, its key, and how many items of the log are in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Record {
     said: u8,
@@ -26,8 +26,8 @@ enum Key {
     Standing,
 }
 
-/// A fold of A: how far it has written the counters, how far it has published, which counters it has to, and how far they
-/// were written when it began.
+/// A fold of A: up to which item it has written the counters and has published, which counters it has to publish, and
+/// up to which item the counters were written when it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Fold {
     taken: u8,
@@ -36,12 +36,12 @@ pub(super) struct Fold {
     found: u8,
 }
 
-/// The name of Region A.
+/// Returns the name of Region A.
 pub(super) fn region() -> Region {
     Region::new("a").expect("a name")
 }
 
-/// Which of the records that come next a reader may read: those before it may be compacted away.
+/// Returns the records of which a reader may read one next: those before it may be compacted away.
 pub(super) fn readable(world: &World, records: &[Option<Record>], from: usize, tick: u8) -> Vec<(usize, Record)> {
     let mut found = Vec::new();
     for (nth, record) in records.iter().enumerate().skip(from) {
@@ -83,8 +83,8 @@ impl World {
         }
     }
 
-    /// A fold publishes what it has written. Another one may have written the counters on, and this one may have read them before
-    /// that or after.
+    /// Publishes what a fold has written. Another fold may have written the counters since, and this one may have read
+    /// them before or after that.
     fn publish_as_read(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let Fold { taken, published, found, .. } = state.folds[at];
         let is_owner = at + 1 == state.folds.len();
@@ -99,14 +99,14 @@ impl World {
         }
     }
 
-    /// Another fold begins at what is stored.
+    /// Lets another fold begin at the stored position.
     pub(super) fn takes_over(&self, state: &mut State) {
         state.left.take_overs -= 1;
         let (stored, found) = (state.stored, state.reached);
         state.folds.push(Fold { taken: stored, published: stored, found, ..Fold::default() });
     }
 
-    /// A fold writes the counters up to a place.
+    /// Lets a fold write the counters up to a place.
     fn writes(&self, state: &mut State, at: usize, to: u8) {
         let fold = &mut state.folds[at];
         let in_already = if self.obeys(Rule::PublishesWhatIsIn) { fold.taken } else { fold.taken.max(state.reached) };
@@ -117,7 +117,7 @@ impl World {
         state.reached = state.reached.max(to);
     }
 
-    /// A fold publishes what it owes, as it was with so many items in, and its standing.
+    /// Lets a fold publish its standing and the counters that it has to, as they were after `as_read` items.
     fn publishes(&self, state: &mut State, at: usize, as_read: u8) {
         let said = state.tick;
         let fold = &mut state.folds[at];
@@ -142,7 +142,7 @@ impl World {
         state.stored = to;
     }
 
-    /// The mirror copies the next record, or begins again at an earlier one.
+    /// Lets the mirror copy the next record, or begin again at an earlier one.
     pub(super) fn copy(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let topic: Vec<_> = state.topic.iter().copied().map(Some).collect();
         for (nth, record) in readable(self, &topic, state.copied, state.tick) {
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// The message that a record is, as it is read.
+    /// Returns the message of a record, as it is read.
     pub(super) fn message(&self, state: &State, record: Record) -> ToldMessage {
         let as_of = usize::from(record.at).checked_sub(1).map_or(0, |last| state.log[last]);
         self.messages.get((record, as_of), || {
@@ -185,7 +185,7 @@ impl World {
                     Told::Stated(StandingAt { at: place(record.at.into()), standing })
                 }
             };
-            // A's clock is as far ahead of B's as is allowed, or further.
+            // A's clock is ahead of B's, nearly as far as is allowed or further.
             let ahead = if self.obeys(Rule::ClocksAgree) { 4_900 } else { 6_000 };
             let said = UnixMillis(time(record.said).0 + ahead);
             let message = ToldMessage {
@@ -203,12 +203,12 @@ impl World {
 }
 
 impl State {
-    /// How many items A's log has.
+    /// Returns the number of items in A's log.
     fn length(&self) -> u8 {
         u8::try_from(self.log.len()).expect("a log is short")
     }
 
-    /// The mirror copies a record of the topic; those before it are gone.
+    /// Copies a record of the topic. Those that the mirror passed over are missing in the copy.
     fn copies(&mut self, nth: usize, record: Record) {
         self.mirror.extend((self.copied..nth).map(|_| None));
         self.mirror.push(Some(record));

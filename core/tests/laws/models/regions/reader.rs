@@ -9,7 +9,7 @@ use super::publisher::{Record, readable, region};
 use super::{Rule, State, Step, World, time};
 use crate::intern::Number;
 
-/// A reader: what it has read, whether some of that is not flushed, and what it is writing.
+/// A reader: what it has read, whether it has to flush some of that, and what it is writing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Reader {
     remote: Number,
@@ -17,14 +17,14 @@ pub(super) struct Reader {
     writing: Option<Writing>,
 }
 
-/// What a reader has still to write: entries, and the position until that is stored.
+/// What a reader still has to write: entries, and the position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Writing {
     entries: Vec<(usize, Number)>,
     position: Option<Number>,
 }
 
-/// Where the first reader begins.
+/// Returns the position where the first reader begins.
 pub(super) fn start() -> RemotePosition {
     RemotePosition::start(TopicId("t".into()), Offset(0))
 }
@@ -34,7 +34,7 @@ fn index(offset: Offset) -> usize {
 }
 
 impl World {
-    /// A reader that goes on from a position.
+    /// Returns a reader that goes on from a position.
     pub(super) fn reader(&self, position: RemotePosition) -> Reader {
         Reader { remote: self.remotes.number(Remote::new(region(), position)), is_dirty: false, writing: None }
     }
@@ -66,14 +66,14 @@ impl World {
         }
     }
 
-    /// Another reader begins at what is stored.
+    /// Lets another reader begin at the stored position.
     pub(super) fn replaces(&self, state: &mut State) {
         state.left.replacements -= 1;
         let position = (*self.positions.get(state.position)).clone();
         state.readers.push(self.reader(position));
     }
 
-    /// The records that a reader may read next, by their place in what is left of the topic.
+    /// Returns the records that a reader may read next, each with its index in `mirror`.
     fn waiting(&self, state: &State, at: usize) -> Vec<(usize, Record)> {
         let from = index(self.remotes.get(state.readers[at].remote).next()) - state.base;
         readable(self, &state.mirror, from, state.tick)
@@ -87,7 +87,7 @@ impl World {
         if position.said == UnixMillis(0) && !self.obeys(Rule::DoubtsWhatWasThere) {
             remote = Remote::new(region(), RemotePosition { said: now, ..position });
         } else if position.said > UnixMillis(0) && !self.obeys(Rule::DoubtsAfterStandstill) {
-            // It does not see how much time has passed.
+            // The mutant does not notice how much time has passed.
             now = now.min(position.said.plus(LAG / 2));
         }
         let offset = u64::try_from(state.base + nth).expect("a topic is short");
@@ -106,7 +106,7 @@ impl World {
         *reader = Reader { remote: self.remotes.number(remote), is_dirty: false, writing };
     }
 
-    /// The reader writes its next entry, or the position behind all of them.
+    /// Writes the reader's next entry, or the position behind all entries.
     fn write(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let writing = state.readers[at].writing.as_ref().expect("it writes");
         if !writing.entries.is_empty() {
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// The entry is put where none of this or a later version is.
+    /// Puts an entry where the stored one is absent or has an earlier version.
     fn puts_entry(&self, state: &mut State, at: usize) {
         let Some(writing) = &mut state.readers[at].writing else { return };
         let (nth, value) = writing.entries.remove(0);
@@ -154,7 +154,7 @@ impl World {
         self.stores_position(state, at);
     }
 
-    /// What is read no more need not be known, so states that differ by it are one.
+    /// Forgets what nobody reads any more, so that states that differ only by it are one.
     pub(super) fn forget(&self, state: &mut State) {
         if state.left.repeats == 0 {
             state.topic.drain(..state.copied);
@@ -171,7 +171,7 @@ impl World {
 }
 
 impl State {
-    /// A reader that has written everything goes on.
+    /// Ends the writing of a reader that has written everything.
     fn settle(&mut self, at: usize) {
         let reader = &mut self.readers[at];
         if reader.writing.as_ref().is_some_and(|writing| writing.entries.is_empty() && writing.position.is_none()) {

@@ -1,35 +1,35 @@
-//! What B calls exact was so at A, and each rule left out breaks that.
+//! Tests of the model of two Regions: what B calls exact was so at A, and leaving out any rule breaks that.
 
 use super::log::Item::{self, Closes, Corrects, Gains, Loses, Passes};
 use super::{LIE, Left, Rule, World};
 use crate::explore::{bounds, breaks, holds};
 
-/// A counter changes, and is known to have stayed so for a while before or after it changes back.
+/// A counter changes, and a statement of time comes between the changes or after them.
 const STAYS: &[Item] = &[Gains(0, 5), Passes, Gains(0, -3)];
 const CHANGES: &[Item] = &[Gains(0, 5), Gains(0, -3), Passes];
-/// A record is lost, and what is behind it is counted.
+/// A record is lost, and a later one is counted.
 const LOST: &[Item] = &[Gains(0, 5), Passes, Loses(0, -3), Gains(0, 1)];
-/// It is repaired, too.
+/// A record is lost, a later one is counted, and an audit corrects the counter.
 const REPAIRED: &[Item] = &[Gains(0, 5), Loses(0, -3), Gains(0, 1), Corrects(0, -3), Closes];
 
 const NONE: Left = Left { take_overs: 0, repeats: 0, replacements: 0 };
 
-/// Another fold takes over, as often as this.
+/// Lets this many other folds take over.
 fn taken_over(take_overs: u8, ticks: u8, script: &'static [Item]) -> World {
     World { halts: true, left: Left { take_overs, ..NONE }, ..World::new(ticks, script) }
 }
 
-/// A fold takes over early, and B begins to read once records may be compacted away.
+/// Lets a fold take over early, and B begin to read once records may be compacted away.
 fn begun_late(take_overs: u8) -> World {
     World { halts: false, begins: 2, times: Some(&[0, 0, 3]), ..taken_over(take_overs, 3, CHANGES) }
 }
 
-/// Another reader goes on, once.
+/// Lets another reader take over once.
 fn replaced(ticks: u8, script: &'static [Item]) -> World {
     World { left: Left { replacements: 1, ..NONE }, ..World::new(ticks, script) }
 }
 
-/// B reads a copy of the topic.
+/// Lets B read a copy of the topic.
 fn mirrored(ticks: u8, script: &'static [Item]) -> World {
     World { mirrored: true, ..World::new(ticks, script) }
 }

@@ -37,14 +37,14 @@ impl Fold {
         Self { stage: Stage::Reads, partition: model.partitions.number(partition), known, written, is_lost: false }
     }
 
-    /// Whether it has nothing under way.
+    /// Returns whether it has nothing under way.
     pub(super) fn is_idle(&self) -> bool {
         self.stage == Stage::Reads
     }
 }
 
 impl Stated {
-    /// The readings that the statement contains.
+    /// Returns the readings that the statement contains.
     fn readings(self) -> impl Iterator<Item = ReadTo> {
         self.read.into_iter().chain(self.last.map(|last| ReadTo { at: self.at, last }))
     }
@@ -143,7 +143,8 @@ impl Regrown {
         after
     }
 
-    /// Replaces the statement if the fold knows the current one; otherwise it compares what others have stated meanwhile.
+    /// Replaces the statement if the fold knows the current one; otherwise it compares what others have stated
+    /// meanwhile.
     fn stated(&self, state: &State, i: usize, stated: Stated) -> (State, bool) {
         let (fold, stands) = (state.folds[i], state.tables.stated);
         if fold.known == stands || !self.obeys(Rule::StatementsCompared) {
@@ -185,7 +186,7 @@ impl State {
     }
 }
 
-/// The counter after the missing part of the flush, if that is another one.
+/// Returns the counter after the missing part of the flush, if that is another one.
 fn applied(flush: &Flush, counter: &Counter) -> Option<Counter> {
     let pending = flush.counters.values().next()?;
     flush.apply(Some(counter), pending, UnixMillis(0)).map(|After { counter, .. }| counter)

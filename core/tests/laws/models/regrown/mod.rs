@@ -1,10 +1,11 @@
-//! A log that loses its end and grows again: other messages are where folds have read, stated and written.
+//! A model of a log that loses its end and grows again: it then has other messages where folds have read, stated and
+//! written.
 //!
-//! There are one stream shard, one relay that may fall back to the stored position, two folds of which one may be a zombie,
-//! and one counter. Every record adds one. The log contains real messages; the folds run the production partition and counter.
-//! A fold whose position is no longer in the log reads nothing until it begins again, since Kafka's client notices; it may
-//! still write what it has read. What happens after a loss is known is left to the other models: a world ends well when a fold
-//! has found the loss.
+//! There are one stream shard, one relay that may fall back to the stored position, two folds of which one may be a
+//! zombie, and one counter. Every record adds one. The log contains real messages; the folds run the production
+//! partition and counter. A fold whose position is no longer in the log reads nothing until it begins again, since
+//! Kafka's client notices; it may still write what it has read. What happens after a loss is known is left to the
+//! other models: a world ends well when a fold has found the loss.
 
 mod fold;
 mod tests;
@@ -19,7 +20,8 @@ use super::{likes, number, offset, opened, place, position, sections, weighed};
 use crate::explore::Model;
 use crate::intern::{Interned, Number};
 
-/// The time at which every message is read and appended. Rows are written earlier: record `k` of the stream at the time `k`.
+/// The time at which every message is read and appended. Rows are written earlier: record `k` of the stream at the
+/// time `k`.
 const NOW: UnixMillis = UnixMillis(100);
 
 /// A rule that a mutant breaks.
@@ -150,7 +152,7 @@ impl Regrown {
         !self.removed.contains(&rule)
     }
 
-    /// The relay's next message: the record after the acknowledged ones, or only that position.
+    /// Returns the relay's next message: the record after the acknowledged ones, or only that position.
     fn section(&self, sent: u8, has_entry: bool) -> Message {
         let entry = |at: u8| weighed(&self.key, &format!("m{at}"), [0, 1], at + 1);
         let (entries, to) = if has_entry { (vec![entry(sent)], sent + 1) } else { (Vec::new(), sent) };
@@ -184,7 +186,7 @@ impl Regrown {
         }
     }
 
-    /// The log keeps only its first messages.
+    /// Lets the log keep only its first messages.
     fn lose_end(&self, state: &State, next: &mut Vec<(Step, State)>) {
         if state.left.ends == 0 {
             return;
@@ -200,7 +202,7 @@ impl Regrown {
         }
     }
 
-    /// The filter of a reader of the whole log, and whether it has found a hole.
+    /// Returns the filter of a reader of the whole log, and whether it has found a hole.
     fn end(&self, state: &State) -> (Filter, bool) {
         let (mut filter, mut hole) = (Filter::default(), false);
         for (at, appended) in state.log.iter().enumerate() {
@@ -210,7 +212,7 @@ impl Regrown {
         (filter, hole)
     }
 
-    /// Whether an API that reads the stored standing, and the counter now, wrongly calls a number exact.
+    /// Returns whether an API that reads the stored standing, and the counter now, wrongly calls a number exact.
     fn lies(&self, state: &State) -> bool {
         let standing = self.standings.get(state.tables.stated.standing);
         let served =
@@ -219,7 +221,7 @@ impl Regrown {
         served.exact && !possible.contains(&served.likes)
     }
 
-    /// Whether all records are in the log, and a fold has written all of the log.
+    /// Returns whether all records are in the log, and a fold has written all of the log.
     fn is_at_rest(&self, state: &State) -> bool {
         let is_done = |fold: &Fold| {
             let partition = self.partitions.get(fold.partition);

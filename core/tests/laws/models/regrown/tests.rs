@@ -1,4 +1,5 @@
-//! All rules together hold the laws, and leaving out any one of them breaks a law.
+//! Tests of the model of a log that grows again: with all rules the laws hold, and without any one of them a law
+//! breaks.
 
 use super::{Budget, LIE, Regrown, Rule, Step, WRONG};
 use crate::explore::{bounds, breaks, holds};
@@ -7,7 +8,7 @@ fn regrown(records: u8, statements: u8, restarts: u8, ends: u8) -> Regrown {
     Regrown::new(Budget { records, statements, falls: 1, ends, restarts })
 }
 
-/// One fold has read what the log has lost since, and the other one has not.
+/// Returns a world in which one fold has read what the log has lost since, and the other one has not.
 fn zombie(records: u8, statements: u8, restarts: u8) -> Regrown {
     const READS: Step = Step::Read { fold: 0 };
     const BEGUN: &[Step] = &[Step::State, READS, READS, READS, Step::LoseEnd { to: 1 }];

@@ -1,4 +1,4 @@
-//! The log as a reader of each partition sees it.
+//! The log of the model, as a reader of each partition sees it.
 
 use tally_core::changes::{Body, Filter, Item, Lost, Message, Opened};
 use tally_core::ids::StreamShard;
@@ -26,7 +26,7 @@ pub(super) struct Reader {
 }
 
 impl Log {
-    /// A log in which the first stream shard is announced.
+    /// Returns a log in which the first stream shard is announced.
     pub(super) fn new() -> Self {
         let opened = Message { read: THEN, body: opened([stream_shard(0)]) };
         let mut reader = Reader::default();
@@ -50,13 +50,13 @@ impl Reader {
         *hole |= taken.hole.is_some();
     }
 
-    /// The reader's position is no longer in the log.
+    /// Jumps, since the reader's position is no longer in the log.
     fn jump(&mut self) {
         self.filter.jump(place(0_u8), THEN);
         (self.hole, self.lost) = (true, true);
     }
 
-    /// The message as a mutant sees it, which ends every stream shard that an announcement does not name.
+    /// Makes a message what a mutant sees in it: the mutant ends every stream shard that an announcement does not name.
     fn completed(&self, message: &mut Message) {
         if let Body::Opened(Opened { shards, ended }) = &mut message.body {
             let named = |shard: &StreamShard| shards.iter().any(|opening| opening.shard == *shard);
@@ -72,7 +72,7 @@ impl Reader {
         self.announced_before(at).is_some()
     }
 
-    /// Whether a loss was announced before a record; `None` if the record was not accepted.
+    /// Returns whether a loss was announced before a record; `None` if the record was not accepted.
     pub(super) fn announced_before(&self, at: u8) -> Option<bool> {
         self.accepted.iter().find(|(accepted, _)| *accepted == at).map(|(_, announced)| *announced)
     }
@@ -97,7 +97,7 @@ impl Reader {
         self.filter.standing().as_of
     }
 
-    /// The last record of an open stream shard in the partition.
+    /// Returns the last record of an open stream shard in the partition.
     pub(super) fn reached(&self, shard: u8) -> Option<u8> {
         let shard = stream_shard(shard);
         self.filter.open_shards().find(|(open, _)| **open == shard).map(|(_, at)| at.map(number).unwrap_or_default())
@@ -105,7 +105,7 @@ impl Reader {
 }
 
 impl Relays {
-    /// The log after a message was appended and read, or after the log has lost it again.
+    /// Returns the log after a message was appended and read, or after the log has lost it again.
     pub(super) fn appended(&self, log: Number, message: Number, is_lost: bool) -> Number {
         self.grown.get((log, message, is_lost), || {
             let mut after = (*self.logs.get(log)).clone();
@@ -124,14 +124,14 @@ impl Relays {
         })
     }
 
-    /// The log after the reader of a partition has jumped.
+    /// Returns the log after the reader of a partition has jumped.
     pub(super) fn jumped(&self, log: Number, partition: usize) -> Number {
         let mut after = (*self.logs.get(log)).clone();
         after.0[partition].jump();
         self.logs.number(after)
     }
 
-    /// A message as the reader sees it; a mutant ignores a part of it.
+    /// Returns a message as the reader sees it; a mutant ignores a part of it.
     fn as_read(&self, message: &Message) -> Message {
         let mut message = message.clone();
         match &mut message.body {

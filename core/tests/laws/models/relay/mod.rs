@@ -1,11 +1,11 @@
-//! The relay of one stream shard into two partitions of the log `changes`. Two processes relay it without a lease, crash, and
-//! send messages that are given up and arrive late; the log may lose an acknowledged message; records may be trimmed before
-//! they are read. In some worlds the stream shard ends and has a child.
+//! A model of the relay: two processes copy one stream shard into two partitions of the log `changes` without a lease.
+//! They crash, and send messages that are given up and arrive late. The log may lose an acknowledged message, and
+//! records may be trimmed before they are read. In some worlds the stream shard ends and has a child.
 //!
-//! Each process runs the production state machine, the log contains the bytes that it wrote, and a reader of each partition
-//! runs the production filter. The log as it is read equals the stream: each record is accepted once and in order, or the
-//! reader finds a hole. What is stored as fed is in every partition, and no standing claims a time from which a record is
-//! missing.
+//! Each process runs the production state machine, the log contains the bytes that it wrote, and a reader of each
+//! partition runs the production filter. The log as it is read equals the stream: each record is accepted once and in
+//! order, or the reader finds a hole. What is stored as fed is in every partition, and no standing claims a time from
+//! which a record is missing.
 
 mod log;
 mod process;
@@ -29,8 +29,8 @@ const PARTITIONS: u32 = 2;
 /// A rule that a mutant breaks: of a process, of its runner, of the store or of a reader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
-    /// A message is sent after the previous one of its partition is acknowledged: a mutant keeps two under way, retries each
-    /// until it arrives, and stores nothing meanwhile.
+    /// A message is sent after the previous one of its partition is acknowledged: a mutant keeps two under way,
+    /// retries each until it arrives, and stores nothing meanwhile.
     OneUnderWay,
     /// What is stored as fed is in every partition: a mutant stores what was read.
     FedBehindAnswers,
@@ -42,8 +42,8 @@ enum Rule {
     ClosingBehindEntries,
     /// A time is stated after the records before it are passed on: a mutant states it first.
     TimeBehindRecords,
-    /// The last time of a stream shard is that of a request that found it open: a mutant states that of the one that found its
-    /// end.
+    /// The last time of a stream shard is that of a request that found it open: a mutant states that of the one that
+    /// found its end.
     TimeWhileOpen,
     /// A process that found a loss passes on nothing after it until the announcement is in every partition.
     AnnouncedFirst,
@@ -192,28 +192,28 @@ impl Relays {
         self.removed != Some(rule)
     }
 
-    /// The first record of a stream shard.
+    /// Returns the first record of a stream shard.
     fn first(&self, shard: u8) -> u8 {
         let before = self.stream[..usize::from(shard)].iter().map(|records| records.len());
         u8::try_from(before.sum::<usize>()).expect("records are few") + 1
     }
 
-    /// The last record of a stream shard.
+    /// Returns the last record of a stream shard.
     fn last(&self, shard: u8) -> u8 {
         self.first(shard + 1) - 1
     }
 
-    /// The stream shard that stays open.
+    /// Returns the stream shard that stays open.
     fn open(&self) -> u8 {
         u8::from(self.ends())
     }
 
-    /// Whether the first stream shard ends.
+    /// Returns whether the first stream shard ends.
     fn ends(&self) -> bool {
         self.stream.len() > 1
     }
 
-    /// The records of a partition, each with its stream shard.
+    /// Returns the records of a partition, each with its stream shard.
     fn records(&self, partition: usize) -> impl Iterator<Item = (u8, u8)> {
         let records = (0u8..).zip(self.stream).flat_map(|(shard, records)| records.iter().map(move |of| (shard, *of)));
         (1u8..).zip(records).filter(move |(_, (_, of))| *of as usize == partition).map(|(at, (shard, _))| (at, shard))
@@ -224,7 +224,8 @@ impl Relays {
         Entry { second: at.into(), ..weighed(&self.subjects[*partition as usize], "u", [0, 1], at) }
     }
 
-    /// Whether a record that a reader lacks is in a hole that it has found, or in a part that was announced as lost.
+    /// Returns whether a record that a reader lacks is in a hole that it has found, or in a part that was announced as
+    /// lost.
     fn is_known_lost(&self, reader: &Reader, at: u8, shard: u8) -> bool {
         let is_passed = reader.reached(shard).map_or(shard == 0, |reached| at <= reached);
         reader.has_hole() && is_passed || reader.has_loss() && self.trimmed == Some(at)

@@ -10,8 +10,8 @@ use super::super::sequence;
 use super::{Letter, PARTITIONS, Reached, Relays, Rule, Sender, State, Step, Stepped, of, stream_shard, time};
 use crate::intern::Number;
 
-/// With these rules, the machine has few timers: nothing is due at `NOW`, a statement is due at `STATING`, and positions are
-/// stored as soon as they change.
+/// With these rules, the machine has few timers: nothing is due at `NOW`, a statement is due at `STATING`, and
+/// positions are stored as soon as they change.
 const RULES: Rules = Rules {
     linger: Duration::from_secs(1),
     bytes: usize::MAX,
@@ -74,7 +74,7 @@ pub(super) struct Process {
     storing: Option<Store>,
 }
 
-/// A state machine that relays nothing yet.
+/// Returns a state machine that relays nothing yet.
 pub(super) fn fresh() -> Relay {
     Relay::new(of(), PARTITIONS, RULES, STATING)
 }
@@ -144,14 +144,14 @@ impl Relays {
         }
     }
 
-    /// A process begins at the stored position of the stream shard.
+    /// Lets a process begin at the stored position of the stream shard.
     pub(super) fn begin(&self, step: Step, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let mut state = state.clone();
         state.processes[at] = Some(Process::new(u8::from(state.closed), self.fresh));
         self.begins(step, &state, at, next);
     }
 
-    /// A process begins, or begins again, with its stream shard.
+    /// Lets a process begin, or begin again, with its stream shard.
     fn begins(&self, step: Step, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let mut state = state.clone();
         let process = state.processes[at].as_mut().expect("it begins");
@@ -201,7 +201,8 @@ impl Relays {
         }
     }
 
-    /// Kafka has accepted nothing for too long: the state machine drops everything, and begins again.
+    /// Restarts a process: Kafka has accepted nothing for too long, so the state machine drops everything, and begins
+    /// again.
     fn restart(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let mut restarted = State { timeouts: state.timeouts - 1, ..state.clone() };
         if self.obeys(Rule::AnswersDropped) {
@@ -210,7 +211,7 @@ impl Relays {
         self.begin(Step::Restart { process: at }, &restarted, at, next);
     }
 
-    /// It reads all or some of the next records, or the end of the stream shard, or a loss.
+    /// Lets a process read all or some of the next records, or the end of the stream shard, or a loss.
     fn read_on(&self, state: &State, at: usize, process: Process, next: &mut Vec<(Step, State)>) {
         let Process { shard, read, .. } = process;
         let last = self.last(shard);
@@ -240,7 +241,7 @@ impl Relays {
         }
     }
 
-    /// What a mutant sends to every partition in addition to its entries.
+    /// Returns what a mutant sends to every partition in addition to its entries.
     fn early_closing(&self) -> impl Iterator<Item = Letter> {
         let closed = Closed { shard: stream_shard(0), back: None, fed: time(0), children: vec![stream_shard(1)] };
         let message = Message { read: READ.wall, body: Body::Closed(closed) };
@@ -248,7 +249,7 @@ impl Relays {
         (0..PARTITIONS).map(move |partition| Letter { message: letter(partition), sender: Sender::Gone })
     }
 
-    /// What may happen while a message of this process is unanswered.
+    /// Adds what may happen while a message of this process is unanswered.
     fn unanswered(&self, state: &State, at: usize, nth: usize, letter: Letter, next: &mut Vec<(Step, State)>) {
         let partition = self.messages.get(letter.message).0;
         if state.timeouts > 0 {
@@ -293,7 +294,7 @@ impl Relays {
         }
     }
 
-    /// The effects of an input.
+    /// Hands an input to the machine, and adds the states after its effects.
     pub(super) fn follows(
         &self,
         step: Step,

@@ -1,4 +1,4 @@
-//! A consumer of the partition.
+//! A consumer of the partition in the model of rows.
 
 use tally_core::register::{Answer, Progress, Settled};
 use tally_core::topic::Offset;
@@ -19,13 +19,13 @@ pub(super) struct Consumer {
 }
 
 impl Rows {
-    /// A consumer to which the partition was just assigned.
+    /// Returns a consumer to which the partition was just assigned.
     pub(super) fn begin(&self, at: u8) -> Consumer {
         let progress = self.progresses.number(Progress::new(Offset(at.into())));
         Consumer { progress, under_way: 0, letters: 0, repeated: 0, may_send: true }
     }
 
-    /// A consumer that does nothing any more.
+    /// Returns a consumer that does nothing any more.
     pub(super) fn gone(&self) -> Consumer {
         Consumer { may_send: false, ..self.begin(self.end()) }
     }
@@ -35,7 +35,7 @@ impl Rows {
         progress.committable() == Offset(self.end().into()) && consumer.repeated == 0
     }
 
-    /// No request from before a night is answered after it, and a claim that was not confirmed is void.
+    /// Lets a night pass: no earlier request is answered after it, and a claim that was not confirmed is void.
     pub(super) fn sleep(&self, state: &mut State) {
         for consumer in &mut state.consumers {
             for event in each(std::mem::take(&mut consumer.under_way)) {
@@ -54,7 +54,7 @@ impl Rows {
         acted
     }
 
-    /// The possible steps of a consumer.
+    /// Adds the possible steps of a consumer.
     pub(super) fn consumer(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
         let before = state.consumers[i];
         if !before.may_send {
@@ -111,7 +111,7 @@ impl Rows {
         }
     }
 
-    /// The store carries out a statement and answers it.
+    /// Lets the store carry out a statement, and returns its answer.
     fn answer(&self, state: &mut State, event: u8) -> Answer {
         let of = self.events[usize::from(event)];
         if of.is_refused {
@@ -129,7 +129,7 @@ impl Rows {
         let offset = Offset(event.into());
         let consumer = &mut state.consumers[i];
         consumer.under_way &= !(1 << event);
-        // The mutant takes a refusal for the end of the whole row.
+        // The mutant takes a refusal as the end of the whole row.
         let ends = answer == Answer::Refused && !self.obeys(Rule::RefusedReplaced);
         let told = if ends { Answer::Stored } else { answer };
         let settled = self.with(consumer, |progress| progress.settle(offset, told));

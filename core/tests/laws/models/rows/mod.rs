@@ -1,14 +1,14 @@
-//! Rows as registers: a write contains the version of its event, so at-least-once delivery suffices.
+//! A model of rows: a write carries the version of its event, so at-least-once delivery suffices.
 //!
-//! There is one Kafka partition with the events of one or two members, and two consumers: one owns the partition and commits,
-//! and the other one is a zombie that goes on. Each runs the production [`Progress`], with any number of requests under way. A
-//! request that was sent may be carried out at any later time, any number of times, with or without an answer, until it is too
-//! old to be accepted. Some events are refused by the store whatever the row contains. A removal leaves its row as a
-//! tombstone, which expires.
+//! There is one Kafka partition with the events of one or two members, and two consumers: one owns the partition and
+//! commits, and the other one is a zombie that goes on. Each runs the production [`Progress`], with any number of
+//! requests under way. A request that was sent may be carried out at any later time, any number of times, with or
+//! without an answer, until it is too old to be accepted. Some events are refused by the store whatever the row
+//! contains. A removal leaves its row as a tombstone, which expires.
 //!
-//! Time passes in one step, a night, which is longer than a request stays valid and than an unconfirmed claim may be used.
-//! After it, no earlier request is accepted, and a consumer that lost the partition sends nothing more. Tombstones expire only
-//! during a night. The group may also be reset to its first offset.
+//! Time passes in one step, a night, which is longer than a request stays valid and than an unconfirmed claim may be
+//! used. After it, no earlier request is accepted, and a consumer that lost the partition sends nothing more.
+//! Tombstones expire only during a night. The group may also be reset to its first offset.
 
 mod consumer;
 mod tests;
@@ -143,7 +143,7 @@ impl Rows {
         self.writes[usize::from(event)].version
     }
 
-    /// Whether each row is live exactly if the last of its events that the store accepts is a like.
+    /// Returns whether each row is live exactly if the last of its events that the store accepts is a like.
     fn is_right(&self, state: &State) -> bool {
         (0..state.rows.len()).all(|member| {
             let last = self.events.iter().rev().find(|event| event.member == member && !event.is_refused);
@@ -151,8 +151,8 @@ impl Rows {
         })
     }
 
-    /// Whether an event is lost once it is committed: the store refuses it, it did not give way to an event that the store
-    /// accepts, and it has no dead letter.
+    /// Returns whether an event is lost once it is committed: the store refuses it, it did not give way to an event
+    /// that the store accepts, and it has no dead letter.
     fn is_lost(&self, state: &State, event: u8) -> bool {
         let (of, later) = (self.events[usize::from(event)], usize::from(event) + 1..usize::from(state.committed));
         let gives_way = self.events[later].iter().any(|later| later.member == of.member && !later.is_refused);
@@ -163,7 +163,7 @@ impl Rows {
         state.committed == self.end() && state.consumers.iter().all(|consumer| self.is_idle(consumer))
     }
 
-    /// A night passes, and some tombstones expire.
+    /// Adds a night, in which some tombstones expire.
     fn night(&self, state: &State, next: &mut Vec<(Step, State)>) {
         if state.left.nights == 0 {
             return;
@@ -232,7 +232,7 @@ fn write(offset: u64, event: Event) -> Write {
     Write { row: Row { key: likes("p", Shard::FIRST), member }, version: Version::new(1, true, Offset(offset)), change }
 }
 
-/// The events of a set.
+/// Returns the events of a set.
 fn each(events: Events) -> impl Iterator<Item = u8> {
     (0..8).filter(move |event| events >> event & 1 == 1)
 }

@@ -1,10 +1,10 @@
-//! All rules together hold the laws, and leaving out any one of them breaks a law.
+//! Tests of the model of rows: with all rules the laws hold, and without any one of them a law breaks.
 
 use super::{Budget, Event, LOST, Rows, Rule, WRONG};
 use crate::explore::{bounds, breaks, holds, holds_and_ends_well};
 
-/// Events of one member, or of two if they have a second letter: `L` is a like and `U` an unlike; `l` and `u` are refused by
-/// the store.
+/// Events of one member, or of two if they have a second letter: `L` is a like and `U` an unlike; `l` and `u` are
+/// refused by the store.
 fn rows(events: &str, resets: u8, nights: u8) -> Rows {
     let event = |word: &str| {
         let action = word.chars().next().expect("an action");
