@@ -1,4 +1,5 @@
-//! The command line: a noun, then a verb.
+//! The command line of `tally`: a noun, then a verb. `run` parses it, calls the verb, prints the answer, and returns
+//! the exit code.
 
 use std::process::ExitCode;
 
@@ -61,7 +62,7 @@ enum Command {
     /// Counters: which ones the deployment has
     #[command(subcommand)]
     Counters(counters::Verb),
-    /// Regions whose counts are added up: how old what is known of each is, and leaving one out
+    /// Regions whose counts are added up: up to when the counts of each are known, and leaving one out
     #[command(subcommand)]
     Regions(regions::Verb),
     /// Audits: every row held against its count
@@ -72,7 +73,7 @@ enum Command {
     /// It does what tally-batch-recount does, in this process, with a progress bar on a terminal. Without --yes it finds and
     /// reports what differs, and corrects nothing.
     Recount(Box<recount::Args>),
-    /// Holds every count against its rows, and changes nothing. Exits with 1 where one is not what its rows weigh
+    /// Compares every count with its rows, and changes nothing. Exits with 1 where one is not the sum of its rows
     ///
     /// It reads every row and every counter, consistently, and the rows of each row key that a counter has a part for. While events
     /// are written counts follow their rows: what differs is looked at again, and a count that moves may be found right by chance.
@@ -106,7 +107,7 @@ enum Command {
     Generate(generate::Generate),
 }
 
-/// Runs what was asked for; the exit code of the process.
+/// Runs the verb that the command line names. Returns the exit code of the process.
 pub(crate) fn run() -> ExitCode {
     let Args { output, command } = Args::parse();
     let done = match command {
@@ -128,7 +129,7 @@ fn in_runtime(command: Command, form: Form) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
     let done = runtime.block_on(Box::pin(answer(command, form)));
-    // A call to Kafka that hangs is no reason to stay.
+    // The process ends even if a call to Kafka hangs.
     runtime.shutdown_background();
     done
 }
@@ -167,7 +168,7 @@ mod tests {
     use crate::change::Writing;
     use crate::desk::Where;
 
-    /// What many commands have in common.
+    /// The two groups of flags that many verbs have.
     fn shared() -> [Command; 2] {
         let groups = [
             <Writing as clap::Args>::augment_args(Command::new("to change something")),
@@ -189,7 +190,7 @@ mod tests {
         said(one) == said(other)
     }
 
-    /// The help of a command and of those behind it: what is shared is named alone.
+    /// Returns the help of a command and of its verbs. A group of shared flags is only named.
     fn helps(command: &Command, is_root: bool) -> String {
         let has =
             |shared: &&Command| shared.get_arguments().all(|one| command.get_arguments().any(|arg| is_same(one, arg)));

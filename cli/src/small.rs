@@ -1,4 +1,5 @@
-//! What images hold under the name `tally`: their health check, and the canary.
+//! The program `tally-probe`, which container images have under the name `tally`: only `probe`, their health check, and
+//! `canary`.
 
 mod canary;
 mod health;

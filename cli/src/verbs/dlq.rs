@@ -1,4 +1,5 @@
-//! `tally dlq`: records that could not be applied, and sending them again.
+//! `tally dlq`: lists and shows dead letters (records that the consumer could not apply), and sends them to their topic
+//! again.
 
 mod letters;
 mod receipts;
@@ -104,7 +105,7 @@ impl ReplayArgs {
         let Self { wanted, limit, sums, writing, of } = self;
         let desk = Desk::open(of).await?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
-        // What a replay of all has read is not called unread any more.
+        // A replay of all letters changes something even if it sends none: it stores how far it has read.
         let is_all = wanted.is_all();
         let mut replay = Replay {
             reader: Arc::new(desk.reader(&desk.dead_letter_topic)?),

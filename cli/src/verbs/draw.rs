@@ -1,4 +1,5 @@
-//! `tally draw`: whether the record of a threshold is what the log says.
+//! `tally draw verify`: checks who was first at a threshold. A milestone's record names the winner; the topic of events
+//! (the log) has to say the same.
 
 mod judged;
 mod verify;
@@ -20,9 +21,9 @@ use crate::said::{Answer, Form, Table, plain, print};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Says whether the record of who was first at a threshold is as it was written, and is what the log says: `true`, `false` or
-    /// `gone`. Exits with 1 if it is not, and with 69 where the log cannot say it: it is cut, or an event has a dead letter and
-    /// may have counted all the same
+    /// Says whether the record of who was first at a threshold is as it was written, and is what the log says: `true`,
+    /// `false`, `gone` or `unread`. Exits with 1 if it is not, and with 69 where the log cannot be read or cannot say
+    /// it: it is cut, or an event has a dead letter and may have counted all the same
     Verify(Box<Args>),
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Verified {
     verdict: &'static str,
-    /// Who and where, or why it is not so.
+    /// For `true` the winner and the winner's event, as JSON; otherwise the reason.
     detail: String,
 }
 
@@ -98,8 +99,9 @@ impl Verb {
     }
 }
 
-/// Where the dead letters of `topic` are, in a deployment whose own topic has them in another one: its consumer is started as that
-/// one is, and where that one was told nothing, the name follows from the topic's.
+/// Returns the topic of dead letters for `topic`. `own` is the deployment's topic of likes, and `letters` its topic of
+/// dead letters. If that has the name that follows from `own`, the name for `topic` follows from `topic`; otherwise all
+/// topics share `letters`.
 fn letters_beside(topic: &str, own: &str, letters: &str) -> String {
     if topic == own || letters != letters_of(own) { letters.to_owned() } else { letters_of(topic) }
 }

@@ -1,4 +1,5 @@
-//! `tally prepare`: the tables and topics of a deployment, created where they are missing, and the lines that start the services.
+//! `tally prepare`: creates the tables and topics of a deployment that are missing, and prints the lines that start the
+//! services.
 
 use std::collections::BTreeMap;
 
@@ -37,21 +38,21 @@ pub(crate) struct Args {
     writing: Writing,
 }
 
-/// A topic as it has to be.
+/// A topic that the deployment needs.
 struct Wanted<'a> {
     name: &'a str,
     partitions: u32,
-    /// Its settings; the first ones are looked at where it is there.
+    /// The settings that it is created with. If it exists already, the first `needed` of them are checked.
     configs: Vec<(&'static str, &'static str)>,
     needed: usize,
 }
 
-/// What was prepared.
+/// The answer of `prepare`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Prepared {
     #[serde(flatten)]
     changed: Changed,
-    /// Settings of topics that are there, which have to be others.
+    /// Settings of existing topics that are wrong.
     wrong: Vec<String>,
     /// The lines that start the services.
     start: Vec<String>,
@@ -103,7 +104,7 @@ impl Args {
                 missing.push(topic);
             } else {
                 found.push(format!("topic {} is there, with {}", topic.name, counted(partitions as u64, "partition")));
-                // Brokers that do not say it of one topic are not waited for again.
+                // If the brokers do not say it for one topic, they are not asked for the others.
                 if is_said {
                     match kafka::topic_settings(settings, topic.name).await {
                         Ok(is) => wrong.extend(topic.wrong(&is)),
@@ -116,7 +117,7 @@ impl Args {
             }
         }
         if self.writing.yes && tables_lack {
-            // The ledger is in one of them.
+            // Before the ledger is written: it is in one of these tables.
             dynamodb::ensure_tables(&desk.connection).await.context("cannot create the tables")?;
         }
         if self.writing.yes {
@@ -134,7 +135,7 @@ impl Args {
         Ok(Prepared { changed: changed.with(found), wrong, start })
     }
 
-    /// The topics, as infra/kafka.yaml has them.
+    /// Returns the topics, as infra/kafka.yaml has them.
     fn topics<'a>(&'a self, desk: &'a Desk) -> Vec<Wanted<'a>> {
         let two: &[_] =
             if self.replication.is_some_and(|replicas| replicas > 2) { &[("min.insync.replicas", "2")] } else { &[] };
@@ -146,7 +147,7 @@ impl Args {
         };
         let (week, month) = (("retention.ms", "604800000"), ("retention.ms", "2592000000"));
         let (deleted, compacted) = (("cleanup.policy", "delete"), ("cleanup.policy", "compact"));
-        // A record has the time at which the log took it.
+        // A message has the time at which the broker appended it.
         let appended = ("message.timestamp.type", "LogAppendTime");
         let packed = ("compression.type", "zstd");
         let hours = ("retention.ms", "100800000");
@@ -160,7 +161,8 @@ impl Args {
         ]
     }
 
-    /// The lines that start the services: with the settings that this command was given and that the shell does not have.
+    /// Returns the lines that start the services. They export the settings that this command was given and the shell
+    /// does not have.
     fn start(&self) -> Vec<String> {
         let Where { store, kafka, topic, group, dead_letter_topic, changes_topic, .. } = &self.of;
         let shards = store.shards.map(|shards| shards.to_string());
@@ -207,7 +209,7 @@ impl std::fmt::Display for Wanted<'_> {
 }
 
 impl Wanted<'_> {
-    /// The settings of the topic that is there which have to be others.
+    /// Compares the `settings` of the existing topic with those that are needed. Returns a line for each that is wrong.
     fn wrong(&self, settings: &BTreeMap<String, String>) -> Vec<String> {
         let needed = self.configs.iter().take(self.needed);
         let wrong = needed.filter_map(|(key, value)| {
@@ -218,7 +220,7 @@ impl Wanted<'_> {
     }
 }
 
-/// A value as a shell reads it.
+/// Quotes a value for a shell, where needed.
 fn quoted(value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:,/@+-".contains(&byte);
     if value.bytes().all(is_plain) { value.to_owned() } else { format!("'{}'", value.replace('\'', r"'\''")) }
