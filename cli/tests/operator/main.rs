@@ -1,4 +1,5 @@
-//! The operators' command as a process of its own, over the emulator on a loopback port and librdkafka's in-process cluster.
+//! Runs `tally` as a process, verb by verb, over the emulator of DynamoDB and librdkafka's in-process cluster. `stage`
+//! sets them up.
 
 #[cfg(test)]
 mod adopting;

@@ -55,7 +55,7 @@ pub(crate) struct Adoption {
     why: String,
     /// Whether the topic still has its records, and has only got more partitions.
     has_grown: bool,
-    /// How many records the new generation begins with: those of the whole topic, or of the new partitions.
+    /// How many records are read now: those of the whole topic or, if it has grown, of the new partitions.
     pub(crate) again: u64,
     /// Partitions of which the group has committed an offset of another topic, and the offset to set instead.
     reset: Vec<(Partition, Offset)>,
