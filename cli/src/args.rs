@@ -1,5 +1,4 @@
-//! The command line of `tally`: a noun, then a verb. `run` parses it, calls the verb, prints the answer, and returns
-//! the exit code.
+//! The command line of `tally`: a noun, then a verb. `run` parses it, calls the verb, and prints the answer.
 
 use std::process::ExitCode;
 

@@ -88,9 +88,8 @@ impl Changed {
 }
 
 impl Writing {
-    /// Carries out `change`, which `plan` describes, if the operator says `--yes` and the plan has a line. The ledger
-    /// has a line about it before it begins. Afterwards this line says what was done, or with which error the change
-    /// failed.
+    /// Carries out `change`, which `plan` describes, if the operator says `--yes` and the plan has a line. Writes a
+    /// line of the ledger before, and adds to it afterwards what was done, or the error of a change that failed.
     ///
     /// # Errors
     /// The change fails, or the ledger cannot be written. If it cannot be written beforehand, nothing was changed.

@@ -52,8 +52,8 @@ pub(crate) struct Where {
     pub(crate) patience: Duration,
 }
 
-/// A deployment. [`Desk::open`] has checked that its tables are there, have the right form, and have a format that this
-/// build knows.
+/// A deployment. [`Desk::open`] has checked that its tables are there, and have a form and a format that this build
+/// knows.
 pub(crate) struct Desk {
     pub(crate) connection: dynamodb::Connection,
     pub(crate) shards: ShardCount,
@@ -92,8 +92,8 @@ impl Desk {
     /// Opens the deployment and checks its tables and its configuration.
     ///
     /// # Errors
-    /// Settings are invalid; a store does not answer; tables are missing or have another form; the configuration is
-    /// lost; the format is not known.
+    /// Settings or tables are not as they have to be, the store does not answer, the configuration is lost or has an
+    /// unknown format.
     pub(crate) async fn open(of: Where) -> anyhow::Result<Self> {
         let (desk, is_lost) = Box::pin(Self::open_unconfigured(of)).await?;
         if is_lost {
@@ -190,7 +190,6 @@ impl Desk {
         self.calls.pages("read rows", page)
     }
 
-    /// Returns whether brokers are named.
     pub(crate) fn has_kafka(&self) -> bool {
         self.kafka.is_some()
     }

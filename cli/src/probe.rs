@@ -45,8 +45,7 @@ impl Target {
         let mut stream = self.connect(deadline)?;
         let host = self.0.authority().map_or("", |authority| authority.as_str());
         stream.set_write_timeout(Some(left(deadline)?))?;
-        // In one piece: a server that answers after the first of several pieces may have closed the connection before
-        // the last.
+        // In one piece: a server that answers after a first piece may close the connection before the last.
         let request = format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();

@@ -54,7 +54,6 @@ pub(crate) struct Table {
 const WIDEST: usize = 48;
 
 impl Table {
-    /// Begins a table with these headings.
     pub(crate) fn headed<const N: usize>(headings: [&str; N]) -> Self {
         Self { rows: vec![headings.map(str::to_uppercase).into()] }
     }

@@ -1,5 +1,4 @@
-//! The program `tally-probe`, which container images have under the name `tally`: only `probe`, their health check, and
-//! `canary`.
+//! The program `tally-probe`, which images have under the name `tally`: only `probe`, their health check, and `canary`.
 
 mod canary;
 mod health;

@@ -1,5 +1,5 @@
 //! The verbs, a module for each noun. A verb opens the deployment (`desk`), reads, and returns an answer (`said`). It
-//! changes something only by way of `change`.
+//! makes changes only by way of `change`.
 
 pub(crate) mod adopt;
 pub(crate) mod audit;

@@ -17,8 +17,7 @@ async fn canary(api: &str, more: &[&str]) -> Done {
     tally(&[&["canary", api, "--every", "0"], more].concat()).await
 }
 
-/// Starts an API that answers each request with what `answer` makes of its method. Returns the address, and the heads
-/// of the requests.
+/// Starts an API that answers with what `answer` makes of a method. Returns its address and the heads of the requests.
 fn api(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));

@@ -1,5 +1,4 @@
-//! `tally adopt tables`: has a deployment go on with tables that are others than before (`adopt`), or whose
-//! configuration is lost (`lost`).
+//! `tally adopt tables`: goes on with tables that are others than before, or whose configuration is lost (`lost`).
 //!
 //! A table that was deleted and created anew has the same name and other contents. Processes notice by its id, and stop
 //! until an operator runs this. It opens a loss first, so no count is exact until an audit has ended.

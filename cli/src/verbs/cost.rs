@@ -1,5 +1,4 @@
-//! `tally cost`: estimates what a deployment costs a month. `parts` has what a load needs of each AWS service, and
-//! `prices` reads the price list, which has a date.
+//! `tally cost`: estimates what a deployment costs a month, by what a load needs (`parts`) and a price list (`prices`).
 
 mod parts;
 mod prices;
@@ -31,7 +30,6 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// The answer of `cost`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cost {
     prices_as_of: String,

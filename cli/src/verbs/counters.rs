@@ -1,5 +1,4 @@
-//! `tally counters`: lists the counters of the deployment (`list`), and defines more (`apply`). `tally adopt tables`
-//! reads definitions with [`read`], too.
+//! `tally counters`: lists the counters of the deployment (`list`), and defines more (`apply`).
 
 use std::path::{Path, PathBuf};
 
@@ -107,8 +106,7 @@ fn parse(text: &str) -> anyhow::Result<Definitions> {
     Ok(Definitions::new(&counters)?)
 }
 
-/// Returns the definitions that are stored, and those of `wanted` that are not stored yet. `topic` is the deployment's
-/// topic of likes.
+/// Returns the stored definitions, and those of `wanted` that are new. `topic` is the deployment's topic of likes.
 ///
 /// # Errors
 /// A counter that is stored would change, or one has `topic` for its own; or the definitions cannot be read.
@@ -129,8 +127,7 @@ async fn missing(
     Ok((seen, more))
 }
 
-/// Defines the counters of `wanted` that are not stored yet, all or none. Returns those. Safe to repeat: what is stored
-/// already stays.
+/// Defines the counters of `wanted` that are new, all or none, and returns them. Safe to repeat: what is stored stays.
 ///
 /// # Errors
 /// Those of [`missing`]; the definitions cannot be written; or other operators define counters at each attempt.

@@ -1,5 +1,4 @@
-//! `tally dlq`: lists and shows dead letters (records that the consumer could not apply), and sends them to their topic
-//! again.
+//! `tally dlq`: lists dead letters (records that the consumer could not apply), and sends them to their topic again.
 
 mod letters;
 mod receipts;

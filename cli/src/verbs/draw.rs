@@ -1,5 +1,5 @@
-//! `tally draw verify`: checks who was first at a threshold. A milestone's record names the winner; the topic of events
-//! (the log) has to say the same.
+//! `tally draw verify`: checks that the record of who was first at a threshold is what the topic of events (the log)
+//! says.
 
 mod judged;
 mod verify;
@@ -99,9 +99,8 @@ impl Verb {
     }
 }
 
-/// Returns the topic of dead letters for `topic`. `own` is the deployment's topic of likes, and `letters` its topic of
-/// dead letters. If that has the name that follows from `own`, the name for `topic` follows from `topic`; otherwise all
-/// topics share `letters`.
+/// Returns the topic of dead letters for `topic`: the deployment's one (`letters`), unless that has the name which
+/// follows from its topic of likes (`own`). Then the name for `topic` follows from `topic`.
 fn letters_beside(topic: &str, own: &str, letters: &str) -> String {
     if topic == own || letters != letters_of(own) { letters.to_owned() } else { letters_of(topic) }
 }

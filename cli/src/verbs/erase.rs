@@ -1,6 +1,6 @@
-//! `tally user erase` and `tally post erase`: take members out of sets. They produce events for it and write no rows
-//! themselves, so that rows, counts and other readers of the topic agree. `waiting` first waits for events that are no
-//! rows yet; `erasing` reads the rows and produces the events.
+//! `tally user erase` and `tally post erase`: take members out of sets, by events, so that rows, counts and other
+//! readers of the topic agree. `waiting` waits for events that are no rows yet; `erasing` reads the rows and produces
+//! the events.
 
 mod erasing;
 mod waiting;
@@ -85,8 +85,8 @@ impl UserVerb {
 }
 
 impl What {
-    /// Without `--yes` reads the rows and says what would be erased. With `--yes` waits until the rows have what is in
-    /// the topics, reads them once, and erases what it finds.
+    /// Reads the rows and says what would be erased. With `--yes` waits until the rows have what is in the topics, and
+    /// erases what it finds then.
     pub(crate) async fn erase(self, subject: Subject, command: &'static str, form: Form) -> anyhow::Result<u8> {
         let Self { counter, read_units_per_second, writing, of } = self;
         let desk = Desk::open(of).await?;
@@ -138,8 +138,7 @@ fn named(subject: &Subject) -> String {
     }
 }
 
-/// Reads the members, takes them out if there is a producer, and prints progress every ten seconds. Returns what it has
-/// found.
+/// Reads the members, takes them out if there is a producer, and prints progress now and then.
 async fn run(desk: &Desk, erasing: &Erasing, producer: Option<&dyn Producer>) -> anyhow::Result<Erased> {
     let mut shown = desk.clock.reading().at;
     let seen = |erased: &Erased| {

@@ -1,6 +1,5 @@
-//! `tally import`: sends likes from a file to the topic, where consumers write them like any others. `lines` reads
-//! lines, `parse` makes events of them, and `run` sends these. `place` keeps how far an import is, and `rejected` the
-//! lines that are no events.
+//! `tally import`: sends likes from a file to the topic, where consumers write them like any others. `lines` reads the
+//! file, `parse` makes events, `run` sends them, `place` keeps how far it is, and `rejected` lines that are no events.
 
 mod args;
 mod lines;

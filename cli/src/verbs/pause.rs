@@ -122,7 +122,7 @@ async fn known(desk: &Desk) -> anyhow::Result<Topic> {
     topic.with_context(|| format!("no consumer has read `{}` yet", desk.topic))
 }
 
-/// Returns whether consumers of `topic` are paused and nothing that they sent can take effect any more: the ledger says
+/// Returns whether consumers of `topic` are paused and none of their requests can take effect any more: the ledger says
 /// that a pause has waited for this.
 pub(super) async fn is_paused(desk: &Desk, topic: &str) -> anyhow::Result<bool> {
     let stored = desk.claims.topic(topic).await.context("cannot read what is known of the topic")?;
@@ -151,8 +151,7 @@ async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Resu
     Ok(paused)
 }
 
-/// Pauses the topic and carries out `change`, which ends the pause if it succeeds. If it fails, consumers go on as
-/// before.
+/// Pauses the topic and carries out `change`, which ends the pause. If it fails, consumers go on as before.
 pub(super) async fn while_paused(
     desk: &Desk,
     topic: &Topic,

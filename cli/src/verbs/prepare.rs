@@ -1,5 +1,4 @@
-//! `tally prepare`: creates the tables and topics of a deployment that are missing, and prints the lines that start the
-//! services.
+//! `tally prepare`: creates missing tables and topics of a deployment, and prints the lines that start the services.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +46,6 @@ struct Wanted<'a> {
     needed: usize,
 }
 
-/// The answer of `prepare`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Prepared {
     #[serde(flatten)]
@@ -161,8 +159,7 @@ impl Args {
         ]
     }
 
-    /// Returns the lines that start the services. They export the settings that this command was given and the shell
-    /// does not have.
+    /// Returns the lines that start the services, and export the settings of this command that the shell does not have.
     fn start(&self) -> Vec<String> {
         let Where { store, kafka, topic, group, dead_letter_topic, changes_topic, .. } = &self.of;
         let shards = store.shards.map(|shards| shards.to_string());

@@ -46,8 +46,7 @@ fn named(text: &str) -> Result<Region, String> {
 #[derive(Debug, Serialize)]
 pub(crate) struct Remote {
     region: String,
-    /// Every event that Kafka had acknowledged in that Region by this time is in its entries. Absent where no such time
-    /// is known.
+    /// Every event that Kafka had acknowledged in that Region by this time is in its entries, if such a time is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     as_of: Option<UnixMillis>,
     #[serde(skip)]

@@ -1,6 +1,6 @@
 //! `tally status`: says in one screen how the deployment is. It follows an event from Kafka to rows, changes and
-//! counts, then looks at losses, recounts, dead letters, the cache and the processes. Each part adds figures to
-//! `Status`, and what it finds wrong.
+//! counts, then looks at losses, recounts, dead letters, cache and processes. Each part adds its figures and faults to
+//! `Status`.
 
 mod looks;
 mod processes;
@@ -84,7 +84,6 @@ pub(super) struct Process {
     partitions: Vec<u32>,
 }
 
-/// The answer of `status`.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Status {
     /// What was looked at, and what was found. In JSON an object with a field for each.
@@ -100,8 +99,7 @@ pub(crate) struct Status {
     /// Partitions that have had events whose keys belong to other partitions.
     misrouted: Vec<u32>,
     paused: bool,
-    /// All events that Kafka had acknowledged by the first time are in the rows, and all rows of the second are
-    /// counted. In milliseconds since 1970.
+    /// When all acknowledged events are in the rows, and when all rows are counted: up to these times, in milliseconds.
     rows_as_of: Option<u64>,
     counts_as_of: Option<u64>,
     /// Whether the API would call an answer about any post fresh.

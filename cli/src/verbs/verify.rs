@@ -69,7 +69,6 @@ struct Difference {
     count: Option<i64>,
 }
 
-/// The answer of `verify`.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Verified {
     rows: u64,
@@ -273,8 +272,8 @@ async fn differing(desk: &Desk, weighed: &[Weighed]) -> anyhow::Result<Vec<RowKe
     Ok(weighed.iter().filter(|weighed| !is_right(weighed)).map(|weighed| weighed.key.clone()).collect())
 }
 
-/// Reads all counters, and adds to `doubted` the counts of row keys that have no row, and totals that are not the sum
-/// of their shards.
+/// Reads all counters, and adds to `doubted` counts of row keys without rows, and totals that are not the sum of their
+/// shards.
 async fn rows_of_counts(desk: &Desk, verified: &mut Verified, doubted: &mut Doubted) -> anyhow::Result<()> {
     let mut pages = desk.every_counter();
     while let Some(counters) = pages.try_next().await? {
@@ -345,8 +344,7 @@ async fn weigh(desk: &Desk, key: &RowKey) -> anyhow::Result<Option<i128>> {
     Ok(sum)
 }
 
-/// Returns how certain the answer is: whether consumers were paused all the time, and whether all changes before
-/// `began` had been counted.
+/// Returns how certain the answer is: were consumers paused all the time, and all changes before `began` counted?
 async fn claim(desk: &Desk, were_paused: bool, began: UnixMillis) -> anyhow::Result<Claim> {
     if !(were_paused && are_paused(desk).await?) {
         return Ok(Claim::RowsMoved);
@@ -362,8 +360,7 @@ async fn claim(desk: &Desk, were_paused: bool, began: UnixMillis) -> anyhow::Res
     Ok(if (0..config.partitions).all(is_counted) { Claim::Certain } else { Claim::NotCounted })
 }
 
-/// Returns whether consumers are paused on all topics, and no request that one of them has sent can take effect any
-/// more.
+/// Returns whether consumers are paused on all topics and none of their requests can take effect any more.
 async fn are_paused(desk: &Desk) -> anyhow::Result<bool> {
     let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
     let others = defined.iter().filter_map(|definition| definition.topic.as_deref());

@@ -1,6 +1,5 @@
 //! Adds up the weights of all rows by row key (counter and shard), for `tally verify`. A row's *weight* is what it
-//! counts for: 1 for a member of a set, the amount of a sum's cell. So the sum is what the counter's part for that
-//! shard has to be.
+//! counts for: 1 for a member of a set, the amount of a sum's cell. The sum is what the counter's part has to be.
 
 use futures_util::stream::TryStreamExt as _;
 use tally_adapters::dynamodb::ScannedRow;
@@ -17,8 +16,7 @@ pub(crate) struct Weighed {
     pub(crate) doubt: bool,
 }
 
-/// Reads all rows, and hands `found` the row keys that are complete, some at once. Returns how many rows there are,
-/// without tombstones.
+/// Reads all rows, and hands complete row keys to `found`, some at once. Returns how many rows are no tombstones.
 pub(crate) async fn by_key(
     desk: &Desk,
     mut found: impl AsyncFnMut(Vec<Weighed>) -> anyhow::Result<()>,

@@ -1,5 +1,4 @@
-//! Runs `tally` as a process, verb by verb, over the emulator of DynamoDB and librdkafka's in-process cluster. `stage`
-//! sets them up.
+//! Runs `tally` as a process, verb by verb, over DynamoDB's emulator and librdkafka's in-process cluster (`stage`).
 
 #[cfg(test)]
 mod adopting;

@@ -15,8 +15,7 @@ fn region(name: &str) -> Region {
     Region::new(name).unwrap()
 }
 
-/// Stores, for the first `partitions` partitions, that a Region's entries have everything that was acknowledged up to
-/// `age` ago.
+/// Stores for the first partitions that a Region's entries have everything that was acknowledged up to `age` ago.
 async fn heard(stage: &Stage, name: &str, age: Duration, partitions: u32) {
     for partition in 0..PARTITIONS {
         let as_of = Some(stage.clock.now().minus(age));

@@ -99,8 +99,7 @@ impl Stage {
         assert!(self.claims.replace_topic("likes", &seen, &to).await.unwrap());
     }
 
-    /// Claims a partition as a consumer does, and stores that its rows have come to `safe`, with everything
-    /// acknowledged by `safe_at`.
+    /// Claims a partition as a consumer does, and stores that its rows have come to `safe`, and to the time `safe_at`.
     pub(crate) async fn come_to(&self, index: u32, safe: u64, safe_at: UnixMillis) {
         let (claim, _) = self.claims.raise(&partition(index)).await.unwrap();
         let kept = claim.kept.unwrap_or(Kept::first(&self.topic().await, Offset(0)));
@@ -217,8 +216,7 @@ impl Stage {
         }
     }
 
-    /// Returns all items of the tables, and the ends and bookmarks of two topics, to compare the state before and after
-    /// a command.
+    /// Returns all items of the tables, and what two topics hold, to compare it before and after a command.
     pub(crate) async fn everything(&self) -> BTreeMap<String, Vec<String>> {
         let mut all = BTreeMap::new();
         for table in ["likes", "like_counts", "checkpoints", "recounts"] {

@@ -1,5 +1,4 @@
-//! `tally status`, `tally doctor` and `tally stream`: over a healthy deployment, and what each names where something is
-//! wrong.
+//! `tally status`, `tally doctor` and `tally stream`, over a healthy deployment and over faults.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;

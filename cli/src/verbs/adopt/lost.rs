@@ -2,9 +2,8 @@
 //! about the topics of events, and the beginning of the log of changes anew.
 //!
 //! Each topic gets a generation above the versions of all rows, and is read from its start again. Then sets are right;
-//! for sums the operator says whether these events count (`--sums`). The log of changes has to be a new, empty topic,
-//! and gets a generation above the versions of all counters: otherwise its entries would count as old and change
-//! nothing.
+//! for sums the operator says whether these events count (`--sums`). The log of changes has to be a new, empty topic.
+//! It gets a generation above the versions of all counters, since entries below them change nothing.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -38,12 +37,10 @@ pub(super) struct Lost<'a> {
 struct Found {
     /// The topics about which nothing is stored.
     topics: Vec<Adoption>,
-    /// The configuration of the log of changes.
     log: Config,
 }
 
 impl Found {
-    /// Returns how many events are read again.
     fn again(&self) -> u64 {
         self.topics.iter().map(|adoption| adoption.again).sum()
     }
@@ -60,8 +57,7 @@ impl<'a> Lost<'a> {
         Ok(Self { desk, config, sums })
     }
 
-    /// Writes everything anew, the configuration last: no service starts before it is there. Safe to repeat: what is
-    /// stored already stays.
+    /// Writes everything anew, the configuration last: no service starts before. Safe to repeat: what is stored stays.
     pub(super) async fn adopt(&self, writing: &Writing, settle: Settle) -> anyhow::Result<Changed> {
         // Before anything is written, and again after the wait.
         let found = self.found().await?;

@@ -57,8 +57,7 @@ pub(crate) struct Load {
     #[arg(long, default_value_t = 12.0, value_parser = count, value_name = "COUNT")]
     months: f64,
 
-    /// Write units for rows that a like takes: 1 for a first like, 2 for a like whose row is there or an unlike without
-    /// a row
+    /// Write units for rows that a like takes: 1 for a first like, 2 for a repeated one or an unlike without a row
     #[arg(long, default_value_t = 1.02, value_parser = share, value_name = "COUNT")]
     units_per_like: f64,
 

@@ -1,6 +1,5 @@
 //! Reads the topic of dead letters: `list` for `tally dlq list` and `tally dlq show`, `left` for the number in `tally
-//! status`. Both leave out letters that belong to another deployment, and tell those whose record a replay has put
-//! back.
+//! status`. Both leave other deployments' letters out, and those whose record a replay has put back.
 
 use std::collections::BTreeMap;
 
@@ -138,7 +137,6 @@ fn shown(letter: &Described) -> String {
 }
 
 impl Wanted {
-    /// Returns whether all letters are meant.
     pub(super) fn is_all(&self) -> bool {
         *self == Self::default()
     }
@@ -153,8 +151,8 @@ impl Wanted {
 }
 
 /// Reads the dead letters of `deployment` that are meant, and describes the first `limit` that no replay has put back.
-/// If the letters of one record are meant, it describes those that were put back, too, and what the record holds.
-/// Receipts count if they are about `topic`.
+/// For one record it describes those that were put back, too, and what the record holds. `topic` is that of the
+/// receipts.
 ///
 /// # Errors
 /// The letters cannot be read.
@@ -210,8 +208,7 @@ pub(in crate::verbs) async fn each(
     Ok(())
 }
 
-/// How many letters [`left`] reads. The rest is counted by offsets alone: receipts and letters of other deployments,
-/// too.
+/// How many letters [`left`] reads. It counts the rest by offsets alone, with receipts and other deployments' letters.
 const COUNTED: usize = 100_000;
 
 /// Returns how many dead letters of `deployment` no replay has put back. Receipts count if they are about `topic`.

@@ -1,5 +1,5 @@
-//! The identity of the record that a dead letter is about, and receipts: messages of the dead-letter topic that name
-//! the records which a replay has put back.
+//! The identity of the record that a dead letter is about, and receipts: messages in the topic of dead letters that
+//! name records which a replay has put back.
 //!
 //! A replay writes the receipt in the same transaction as the records that it puts back, and into the same partition as
 //! their letters. So Kafka keeps it at least as long as the letters.
@@ -22,8 +22,8 @@ const TOPIC: &str = "__tally.replayed.topic";
 pub(in crate::verbs) struct Identity {
     pub(in crate::verbs) partition: u32,
     pub(in crate::verbs) offset: u64,
-    /// When the record was written, in milliseconds; 0 if this is not known. It tells the record from one at the same
-    /// offset of a topic that was created anew.
+    /// When the record was written, in milliseconds; 0 if not known. If the topic was created anew, it tells apart two
+    /// records of one offset.
     pub(in crate::verbs) at: u64,
 }
 
@@ -32,8 +32,7 @@ pub(in crate::verbs) struct Identity {
 pub(in crate::verbs) struct Identities(BTreeSet<Identity>);
 
 impl Identity {
-    /// Returns which record of `topic` a letter is about; `None` if it is about another topic or belongs to another
-    /// deployment.
+    /// Returns which record of `topic` a letter is about; `None` for another topic or a letter of another deployment.
     pub(in crate::verbs) fn of(letter: &Letter<'_>, deployment: &str, topic: &str) -> Option<Self> {
         let (_, partition, offset) = letter.from.filter(|(from, ..)| *from == topic)?;
         letter.foreign(deployment).is_none().then_some(Self { partition, offset: offset.0, at: letter.at })
@@ -41,8 +40,7 @@ impl Identity {
 }
 
 impl Identities {
-    /// Returns whether the set has the record: one at the same place and, if both times are known, written at the same
-    /// time.
+    /// Returns whether the set has the record: at the same place and, if both times are known, of the same time.
     pub(in crate::verbs) fn has(&self, of: Identity) -> bool {
         let written = |at| Identity { at, ..of };
         let mut there = self.0.range(written(0)..=written(u64::MAX));
@@ -54,12 +52,10 @@ impl Identities {
     }
 }
 
-/// Returns the headers of a receipt.
 pub(in crate::verbs) fn receipt_headers<'a>(deployment: &'a str, topic: &'a str) -> [Header<'a>; 2] {
     [(DEPLOYMENT, Some(deployment.as_bytes())), (TOPIC, Some(topic.as_bytes()))]
 }
 
-/// Returns the value of a receipt.
 pub(in crate::verbs) fn receipt(of: &[Identity]) -> Vec<u8> {
     serde_json::to_vec(of).expect("integers always serialise")
 }

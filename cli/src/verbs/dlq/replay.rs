@@ -1,9 +1,8 @@
 //! Sends dead letters that now decode as events to their topic again, for `tally dlq replay`.
 //!
 //! A record is put back once, however many letters it has and however many replays are run or killed. Each transaction
-//! has the records that it puts back and a receipt that names them. All replays of a deployment use the same
-//! transactional id. A replay first takes it over, which ends a replay before it, and then reads all receipts
-//! (docs/adr/0184).
+//! has the records that it puts back and a receipt that names them. All replays of a deployment have one transactional
+//! id. A replay takes it over, which ends the one before, and then reads all receipts (docs/adr/0184).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -36,8 +35,7 @@ pub(super) struct Replayed {
 }
 
 impl Replayed {
-    /// Returns the counts that are not 0, a line each. `what` says what was done, or would be done, with those in
-    /// `sent`.
+    /// Returns the counts that are not 0, a line each. `what` says what becomes, or would become, of those in `sent`.
     pub(super) fn said(&self, what: &str) -> Vec<String> {
         let Self { sent, skipped, repeated, sums, foreign } = *self;
         let parts = [
@@ -75,8 +73,7 @@ pub(super) struct Replay {
     pub(super) topic: String,
     /// The counters whose events are in the topic, to decode them.
     pub(super) definitions: Definitions,
-    /// Which letters are sent. Unless all are meant, the replay begins with the first letter in the topic and stores no
-    /// bookmark.
+    /// Which letters are sent. Unless all are meant, the replay begins with the first one and stores no bookmark.
     pub(super) wanted: Wanted,
     /// Whether records that add to sums are sent, too.
     pub(super) sums: bool,
@@ -171,8 +168,8 @@ impl Replay {
         false
     }
 
-    /// Sends a batch, and its receipt to the partition of its letters, in one transaction: a replay that is killed here
-    /// has sent both or neither.
+    /// Sends a batch, and its receipt to the partition of its letters. A replay that is killed here has sent both or
+    /// neither.
     async fn commit(&self, letters: &Partition, batch: &Batch<'_>) -> anyhow::Result<()> {
         if self.dry_run || batch.of.is_empty() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Decides what the events in the log prove about a draw. `verify` reads the log and hands its events on: `Sum` adds up
-//! those of a sum, `Put` keeps those of a set's member.
+//! Decides what the events in the log prove about a draw. `verify` reads the log: `Sum` adds up the events of a sum,
+//! `Put` keeps those of a set's member.
 
 use tally_core::fault::Fault;
 use tally_core::ids::MemberKey;
@@ -61,8 +61,8 @@ impl Sum {
     }
 }
 
-/// Decides about the `events` that the winning write added to a sum, by what they come to in the log: `without` those
-/// that have a dead letter, and `with` them.
+/// Decides about the `events` of the winning write to a sum, by what they add up to in the log `with` and `without`
+/// those that have a dead letter.
 pub(super) fn judged(
     milestone: &Milestone,
     events: &Events,

@@ -108,8 +108,7 @@ impl Draw {
         }
     }
 
-    /// Looks in all partitions for events that add `member`, and decides by the latest that is not younger than the
-    /// record.
+    /// Looks in all partitions for events that add `member`. The latest that is not younger than the record decides.
     async fn member(&self, milestone: &Milestone, member: &MemberKey) -> Outcome<Found> {
         let letters = self.letters().await?;
         let (mut put, topic) = (Put::default(), self.claims.topic(&self.topic_name).await?);
@@ -203,8 +202,7 @@ impl Draw {
     }
 }
 
-/// Returns why `log` is not the one that was counted, if so: it is another topic's, or it ends before the last event
-/// that was applied.
+/// Returns why `log` is not the one that was counted: it is another topic's, or ends before the last event applied.
 fn another(partition: &Partition, log: &Log, topic: Option<&Topic>, claim: &Claim) -> Option<String> {
     if let Some(topic) = topic.filter(|topic| topic.id != log.topic) {
         return Some(format!("{partition} is another topic by now: {}, and was {}", log.topic, topic.id));

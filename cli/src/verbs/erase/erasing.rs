@@ -136,8 +136,8 @@ impl Erasing {
         Ok(())
     }
 
-    /// Produces the events that take out the members of `rows`, except tombstones. Safe to repeat: taking a member out
-    /// again changes nothing.
+    /// Produces the events that take `rows` out, except tombstones. Safe to repeat: taking one out again changes
+    /// nothing.
     async fn take_out(
         &self,
         rows: Vec<(&Definition, PostId, UserId, Option<u64>)>,
@@ -200,8 +200,7 @@ impl Tombstones {
     }
 }
 
-/// Returns the sets that an erasure of `subject` goes through: those of these names, or all that fit if no name is
-/// given.
+/// Returns the sets that an erasure goes through: those of these names, or all that fit if no name is given.
 ///
 /// # Errors
 /// A counter that is named does not exist, is a sum, or has members that are no users although users are erased.

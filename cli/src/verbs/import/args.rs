@@ -73,7 +73,6 @@ impl ImportArgs {
         self.path().map(|path| PathBuf::from(format!("{}.{ending}", path.display())))
     }
 
-    /// Returns how the lines are written.
     pub(super) fn format(&self) -> Format {
         let is_csv = self.file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
         self.format.unwrap_or(if is_csv { Format::Csv } else { Format::Ndjson })

@@ -15,8 +15,7 @@ const BYTES: usize = 4 << 20;
 /// The byte order mark, which Windows programs put before a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How many bytes are read at once: an event of the greatest length, with a mark before it and two bytes that end the
-/// line.
+/// How many bytes are read at once: the longest event, with a mark before it and two bytes that end its line.
 const PART: u64 = (BYTE_ORDER_MARK.len() + MAX_EVENT_BYTES + 2) as u64;
 
 /// A line, without the bytes that end it.
@@ -90,8 +89,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Reads the next lines: at least one, and at most `most` of those that need no wait. Returns none at the end of
-    /// the file.
+    /// Reads the next lines: at least one, at most `most` of those that need no wait; none at the end of the file.
     pub(super) fn chunk(&mut self, most: usize) -> io::Result<Vec<Line>> {
         let (mut chunk, mut bytes) = (Vec::new(), 0);
         while let Some(line) = self.line()? {

@@ -1,5 +1,4 @@
-//! The *place* of an import: how far it is. It is kept in a file beside the imported one, so that an import that was
-//! stopped goes on there.
+//! The *place* of an import: how far it is, kept in a file beside the imported one, so that a later run goes on there.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -44,8 +43,7 @@ impl Whose {
     }
 }
 
-/// How far an import is. Kafka has acknowledged every event before it, and every line before it that is no event is
-/// counted.
+/// How far an import is. Every event before it is acknowledged, and every line before it that is none is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     whose: Whose,
@@ -94,7 +92,6 @@ impl Place {
         Ok(std::fs::rename(&new, path)?)
     }
 
-    /// Returns how many lines were rejected.
     pub(super) fn rejected(&self) -> u64 {
         self.rejected.values().sum()
     }

@@ -1,8 +1,8 @@
 //! Runs an import: reads lines in chunks, parses them, sends the events to the topic of likes, and keeps the place.
 //!
 //! It sends events in the file's order, so the last line about a user and a post wins. After a fault it sends
-//! everything from the failed event on again, in that order. An event says what is so, not what changes, so repeats end
-//! in the same rows.
+//! everything from the failed event on again. An event says what is so, not what changes, so repeats end in the same
+//! rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,8 +109,7 @@ impl Import {
         })
     }
 
-    /// Imports the rest of the file. Safe to repeat: it sends again what was sent and is not in the place, which ends
-    /// in the same rows.
+    /// Imports the rest of the file. Safe to repeat: events that are sent again end in the same rows.
     ///
     /// # Errors
     /// The file cannot be read, the topic cannot be written, there are more rejected lines than are allowed, or a stop.

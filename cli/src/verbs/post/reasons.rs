@@ -1,6 +1,5 @@
-//! The reasons that `tally post show --explain` prints: why a counter is not exact or not fresh, or why it may be wrong
-//! although it is called exact. `of` reads the runs of the recount, the ledger of corrections and some rows, and
-//! returns the reasons.
+//! The reasons that `tally post show --explain` prints: why a counter is not exact or not fresh, or may be wrong
+//! although it is called exact. `of` reads the runs of the recount, the counter's ledger and some rows.
 //!
 //! A partition's *standing* says up to when all changes are in its counters, and which losses are open. Shards are *in
 //! doubt* if a row's weight cannot be read, or if a recount has found their count wrong and has not corrected it yet.
@@ -24,8 +23,8 @@ use super::seen::{Found, Sources, Stands};
 use crate::desk::Desk;
 use crate::said::ago;
 
-/// How many runs are searched for corrections that were withheld, and how many lines of a counter's ledger for
-/// corrections that were made.
+/// How many runs are searched for withheld corrections, and how many lines of the ledger for corrections that were
+/// made.
 const RUNS: u32 = 200;
 const LINES: u32 = 1_000;
 /// The most rows of a shard that are named.
@@ -37,8 +36,7 @@ const NAMED: usize = 5;
 pub(super) enum Reason {
     /// A loss is open: no count is exact until an audit has ended.
     Loss { loss: u64, kind: String, detail: String },
-    /// The counter has changes behind the announcement of a loss, and the standing has not reached the announcement
-    /// yet.
+    /// The counter has changes behind the announcement of a loss that the standing has not reached yet.
     Behind { gap: u64, known: Option<u64> },
     /// It is not known up to when the rows are complete, or up to when their changes are counted.
     Unknown { detail: String },
@@ -160,8 +158,7 @@ pub(super) async fn of(
     Ok(reasons(found, stands, age, &evidence))
 }
 
-/// Reads the rows of `key` and returns some members whose weight cannot be read, and whether there may be more. `left`
-/// is how many rows may still be read.
+/// Reads at most `left` rows of `key`. Returns some members whose weight cannot be read, and whether there may be more.
 async fn unreadable(desk: &Desk, key: &RowKey, left: &mut usize) -> anyhow::Result<(Vec<String>, bool)> {
     let (mut named, mut pages, mut is_over) = (Vec::new(), desk.weights(key), false);
     while !is_over && *left > 0 && named.len() <= NAMED {
@@ -275,9 +272,8 @@ fn impossible(id: &CounterId, counter: &Counter) -> Vec<Reason> {
     reasons
 }
 
-/// Returns a reason for each shard of which a run has withheld a large correction, unless the ledger says that the
-/// shard was corrected or proved since that run began. `evidence.runs` is newest first, so the newest such run is
-/// named.
+/// Returns a reason for each shard of which a run has withheld a large correction, by the newest such run, unless the
+/// ledger has a line about the shard since that run began.
 fn withheld(id: &CounterId, evidence: &Evidence) -> Vec<Reason> {
     let mut met: BTreeMap<Shard, Reason> = BTreeMap::new();
     let withholding = evidence.runs.iter().filter(|run| !run.dry_run && run.summary.withheld > 0);

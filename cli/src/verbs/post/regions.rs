@@ -25,8 +25,7 @@ pub(super) struct Entry {
     value: Option<i64>,
     version: u64,
     pub(super) exact: bool,
-    /// Every event that Kafka had acknowledged in that Region by this time is in the entry. Absent where no such time
-    /// is known.
+    /// Every event that Kafka had acknowledged in that Region by this time is in the entry, if such a time is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     as_of: Option<UnixMillis>,
     #[serde(skip)]

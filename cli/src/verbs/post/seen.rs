@@ -1,7 +1,6 @@
-//! Reads what is stored about a post, in the order in which the API does: first its *sources* (up to when consumers
-//! have written all events as rows), then its *standing* (up to when all changes of rows are counted), then its
-//! counters. In this order a counter has at least what the standing says. `tally post show` prints the result, `status`
-//! and `verify` use parts.
+//! Reads what is stored about a post, in the order of the API: first its *sources* (up to when consumers have written
+//! all events as rows), then its *standing* (up to when all changes of rows are counted), then its counters. So a
+//! counter has at least what the standing says. `tally post show` prints the result; `status` and `verify` use parts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,8 +22,8 @@ use tally_core::time::UnixMillis;
 use crate::desk::Desk;
 use crate::ended::Usage;
 
-/// How often a standing that is older than the sources is read again, and at which interval. On an idle pipeline a
-/// standing is at most 4 s old.
+/// How often a standing that is older than the sources is read again, and when. If nothing happens, one is at most 4 s
+/// old.
 const LOOKS: u32 = 25;
 const BETWEEN: Duration = Duration::from_millis(200);
 
@@ -38,8 +37,7 @@ pub(super) struct Stands {
 }
 
 impl Stands {
-    /// Returns the time by which every event of these sources that Kafka had acknowledged is in the counter, if one is
-    /// known.
+    /// Returns the time by which every event of these sources that was acknowledged is in the counter, if it is known.
     pub(super) fn as_of(&self, sources: &Sources) -> Option<UnixMillis> {
         let (_, standing) = self.stored.as_ref().filter(|_| !sources.times.is_empty())?;
         served::as_of(standing, &sources.times)
@@ -50,8 +48,7 @@ impl Stands {
     }
 }
 
-/// What consumers have stored about the partitions that a counter's events come from: that of its subject for a set,
-/// all for a sum.
+/// What consumers have stored about the partitions of a counter's events: its subject's for a set, all for a sum.
 #[derive(Clone, Debug, Default)]
 pub(in crate::verbs) struct Sources {
     /// Empty where nothing is known of the topic.
@@ -182,8 +179,8 @@ async fn stored(desk: &Desk, post: &PostId) -> anyhow::Result<Option<(u32, Stand
     Ok(found.map(|found| (partition, found.standing.standing)))
 }
 
-/// Reads a counter. Call it after [`standing`]. An item that cannot be decoded is a result; that the store does not
-/// answer is an error.
+/// Reads a counter, after [`standing`]. An item that cannot be decoded is a result, a store that does not answer an
+/// error.
 pub(in crate::verbs) async fn counter(desk: &Desk, id: &CounterId, sources: Sources) -> anyhow::Result<Found> {
     let read = desk.counters.read(std::slice::from_ref(id), Consistency::Strong).await;
     let mut read = read.context("cannot read the counter")?;

@@ -1,5 +1,4 @@
-//! `tally restore plan`: says whether the tables and Kafka go back to a moment, and prints the commands that restore
-//! them.
+//! `tally restore plan`: says whether tables and Kafka go back to a moment, and prints the commands that restore them.
 
 use std::time::Duration;
 
@@ -13,8 +12,7 @@ use crate::desk::{Desk, Where};
 use crate::said::{Answer, ago};
 use crate::verbs::doctor::{Points, Verdict};
 
-/// How far before the moment reading begins again. Rows are written later than their events, so some may lack in the
-/// tables.
+/// How far before the moment reading begins again: rows are written later than their events.
 pub(super) const BEFORE: Duration = Duration::from_secs(300);
 /// How much later than the rows the checkpoints are restored: so their positions are never earlier than the counts.
 const LATER: Duration = Duration::from_secs(60);

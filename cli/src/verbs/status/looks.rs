@@ -60,8 +60,7 @@ pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> 
     }
     let now = desk.clock.now();
     let open: Vec<_> = known.iter().filter(|stored| stored.closed.is_none()).collect();
-    // For a quiet stream shard the time is stored more rarely, although a process follows it. The counts show a real
-    // delay.
+    // The time of a quiet stream shard is stored more rarely. How late it really is, the counts say.
     let late = late + 2 * Fed::TIME_ALONE;
     let stale: Vec<_> = open.iter().filter(|stored| now.since(stored.fed.at) > late).collect();
     if let Some(worst) = stale.iter().min_by_key(|stored| stored.fed.at) {
@@ -82,8 +81,7 @@ pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> 
     Ok(())
 }
 
-/// From the log of changes to counts: up to when each partition is counted, by its standing, and what Kafka has beyond
-/// it.
+/// From the log of changes to counts: the standing of each partition, and what Kafka has beyond it.
 pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
     let Some(config) = desk.changes.config().await.context("cannot read the configuration of the log")? else {
         let detail = "no change-streamer has set up the log of changes yet";
@@ -113,8 +111,7 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
     Ok(())
 }
 
-/// Returns how many messages are not counted yet; `None` if Kafka is not looked at, or the topic is missing or another
-/// one.
+/// Returns how many messages are not counted yet; `None` without Kafka, or if the topic is missing or another one.
 async fn log(
     desk: &Desk,
     config: &Config,

@@ -1,6 +1,6 @@
-//! The part of `tally status` from Kafka to rows: up to when the rows of each partition are complete, how many records
-//! wait, and whether a partition is paused, halted, unread, replaying or has events that belong elsewhere (*misrouted*
-//! ones).
+//! The part of `tally status` from Kafka to rows: up to when the rows are complete, how many records wait, and
+//! partitions that are paused, halted, unread or replaying, or have *misrouted* events, which belong to another
+//! partition.
 
 use std::time::Duration;
 

@@ -212,8 +212,7 @@ impl Adoption {
         Ok(self.said())
     }
 
-    /// Looks at the topic once more, while consumers stand still, and returns its adoption. Fails if the topic has
-    /// changed meanwhile.
+    /// Looks at the topic once more, while consumers stand still. Fails if it has changed in another way meanwhile.
     async fn again(&self, desk: &Desk) -> anyhow::Result<Self> {
         let now = Self::of(desk, &Seen::look(desk, &self.name).await?, self.sums).await?;
         let same = now.filter(|now| now.has_grown == self.has_grown && now.to.id == self.to.id);
@@ -228,8 +227,7 @@ impl Adoption {
         format!("adopted as generation {number}: start consumers; no count is exact until an audit has passed")
     }
 
-    /// Sets the group's offsets to the start of the topic, where it has committed offsets of another one. Safe to
-    /// repeat.
+    /// Sets the group's offsets to the topic's start where it has committed others. Safe to repeat.
     ///
     /// # Errors
     /// The group has members: then Kafka accepts offsets only from them.

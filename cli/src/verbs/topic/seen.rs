@@ -33,8 +33,7 @@ pub(crate) struct Part {
     pub(crate) claim: Claim,
     /// The offset that the consumers' group has committed.
     pub(crate) committed: Option<Offset>,
-    /// Where a consumer would begin if the topic were not paused, or why it would stop; `None` if nothing is stored
-    /// about the topic.
+    /// Where a consumer would begin if the topic were not paused, or why it would stop; `None` if nothing is stored.
     pub(crate) start: Option<Result<Start, Standstill>>,
 }
 
@@ -80,8 +79,8 @@ impl Seen {
         Ok(seen)
     }
 
-    /// Reads again how far the rows have come, and whether the topic is paused. The ends of the logs and `start` stay
-    /// as they were.
+    /// Reads again how far the rows have come and whether the topic is paused, but not the ends of the logs nor
+    /// `start`.
     pub(crate) async fn look_at_rows(&mut self, desk: &Desk) -> anyhow::Result<()> {
         self.topic = desk.claims.topic(&self.name).await.context("cannot read what is known of the topic")?;
         for part in &mut self.parts {

@@ -1,5 +1,4 @@
-//! `tally topic show`: a line for each partition of the topic, with its claim, offsets, lag, reader and state. What is
-//! wrong comes first.
+//! `tally topic show`: what is wrong, and a line for each partition with its claim, offsets, lag, reader and state.
 
 use std::fmt::Write as _;
 

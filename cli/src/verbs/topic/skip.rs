@@ -1,5 +1,4 @@
-//! `tally topic skip`: has consumers go on at an offset of a partition, and leaves out what lies before. It opens a
-//! loss.
+//! `tally topic skip`: has consumers go on at an offset of a partition, leaves out what lies before, and opens a loss.
 //!
 //! Normally it only stores the new position in the partition's claim (`store`). If the log has lost its tail, so that
 //! offsets are used a second time, it begins a new generation as well (`begin_anew`).
@@ -147,9 +146,8 @@ impl<'a> Skip<'a> {
         Ok(())
     }
 
-    /// Goes on with a log that has lost its tail. From `to` on its records have offsets that rows have already, and yet
-    /// need greater versions. So a new generation begins there. In each other partition it begins at the end of the
-    /// log.
+    /// Goes on with a log that has lost its tail. From `to` on its records have offsets that rows have already, but
+    /// need greater versions. So a new generation begins at `to`, and at the end of each other partition.
     async fn begin_anew(&self, settle: Settle) -> anyhow::Result<()> {
         let begun = while_paused(self.desk, self.topic, settle, async |paused| {
             let seen = Seen::look(self.desk, &self.desk.topic).await?;

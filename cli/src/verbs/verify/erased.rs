@@ -35,7 +35,6 @@ struct Again {
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Erased {
-    /// How many ids were looked for.
     ids: usize,
     /// How many rows have one of the ids.
     again: u64,

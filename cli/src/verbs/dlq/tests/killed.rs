@@ -1,5 +1,4 @@
-//! Replays of dead letters that are killed at each of their steps, or lose Kafka's coordinator there: each record is
-//! still put back exactly once.
+//! Replays of dead letters that are killed at each step, or lose Kafka's coordinator: each record is put back once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -125,8 +124,7 @@ async fn written() -> Broker {
     broker.create_topic("likes", 4);
     broker.create_topic("likes.dlq", 2);
     put_aside(&broker, "likes", &VIEWS).await;
-    // A consumer that was killed wrote a letter, and its successor wrote it again. Letters have no key, so it is in any
-    // partition.
+    // A consumer that was killed wrote a letter, and its successor wrote it again: without a key, so to any partition.
     let reader = broker.reader("test", "likes.dlq");
     let first = Partition { topic: "likes.dlq".into(), index: 0 };
     let records = reader.read(&first, Offset(0), Offset(1)).await.unwrap();

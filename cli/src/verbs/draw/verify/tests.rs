@@ -75,8 +75,7 @@ impl Stage {
         Claims::new(&self.store.connection, tally_service::Host::new("draw").clock())
     }
 
-    /// Stores that the rows come from the topic `id`, whose offsets have begun anew `anew` times, and that they have
-    /// come to `greatest`.
+    /// Stores that the rows come from the topic `id`, whose offsets have begun anew `anew` times, up to `greatest`.
     async fn is(&self, id: &TopicId, anew: u16, greatest: Offset) {
         let claims = self.claims();
         let generations = (0..=anew).map(|n| Generation { number: n + 1, begins: vec![Offset(0); 4] });
