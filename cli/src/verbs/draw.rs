@@ -1,5 +1,5 @@
-//! `tally draw verify`: checks that the record of who was first at a threshold is what the topic of events (the log)
-//! says.
+//! `tally draw verify`: checks a *draw*, the record of who was first at a threshold, against the topic of events (the
+//! log).
 
 mod judged;
 mod verify;

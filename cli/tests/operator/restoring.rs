@@ -64,7 +64,7 @@ async fn tables_of_a_moment_are_good_once_reading_begins_before_it() {
     for age in [2 * HOUR, HOUR, Duration::ZERO] {
         stage.say("likes", 0, b"{}", &[], age).await;
     }
-    // What the moment an hour ago had: one event was applied. The checkpoints, a minute later, have two.
+    // The tables as of an hour ago: one event was applied. The checkpoints are a minute younger and have two.
     let like = json!({"pk": "p#2", "user_id": "u", "post_id": "p", "liked_at": 5});
     stage.store().put("likes", &like).await;
     stage.come_to(0, 2, stage.clock.now()).await;

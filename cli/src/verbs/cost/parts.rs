@@ -317,7 +317,7 @@ mod tests {
         part.least >= known * 0.85 && part.most <= known * 1.15
     }
 
-    /// What was computed by hand for five billion likes a day and ten times as many reads, a year in.
+    /// For five billion likes a day and ten times as many reads, in the twelfth month.
     #[test]
     fn the_sums_are_those_that_were_computed_by_hand() {
         let load = load(&["--likes-per-day", "5e9", "--months", "12"]);
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!((state.least.round(), state.most.round()), (190.0, 584.0));
     }
 
-    /// The trial of docs/aws.md: each change is an update of its own, and the tasks are the least that there are.
+    /// The trial of docs/aws.md: each change is an update of its own, and the tasks are the smallest ones.
     #[test]
     fn a_trial_gathers_nothing_and_has_the_smallest_tasks() {
         let trial = load(&["--likes-per-day", "1e5"]);
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(Derived::from(&longer).flushes.round(), 1.0);
     }
 
-    /// By hand, the 100 bytes that are billed for each item besides its own were left out: 65,000 and 52,000.
+    /// The figures by hand are for 143 bytes a row, without the 100 that are billed besides: as if it had 43 with them.
     #[test]
     fn storage_is_what_was_computed_by_hand_and_the_bytes_that_are_billed_besides() {
         let with = load(&["--likes-per-day", "5e9", "--months", "12"]);

@@ -1,5 +1,5 @@
 //! Reads the topic of dead letters: `list` for `tally dlq list` and `tally dlq show`, `left` for the number in `tally
-//! status`. Both leave other deployments' letters out, and those whose record a replay has put back.
+//! status`. Neither has letters of other deployments, or letters whose record a replay has put back.
 
 use std::collections::BTreeMap;
 

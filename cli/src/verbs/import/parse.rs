@@ -214,7 +214,7 @@ mod tests {
         Text::Whole(line.as_bytes().to_vec())
     }
 
-    /// What the lines behind the first are: each event's key and value, or the reason it is none.
+    /// Parses the lines after the header. Returns each event's key and value, or the reason why the line is no event.
     fn csv(header: &str, lines: &[&str]) -> Vec<String> {
         let mut parser = Parser::new(Format::Csv, header.as_bytes(), None, true).unwrap();
         assert_eq!(parser.fate(&whole(header), NOW), Fate::Header);
