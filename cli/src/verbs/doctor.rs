@@ -215,7 +215,8 @@ async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that tables and log of changes are those over which the deployment was created and the log was set up.
+/// Checks that the tables are those that the deployment was created over, and that the log of changes is the topic that
+/// it was set up with.
 pub(super) async fn log(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
     let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
     match seen.problem() {
