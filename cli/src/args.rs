@@ -15,9 +15,9 @@ use crate::verbs::{
 
 /// Looks after a deployment of Tally
 ///
-/// Verbs read, and write only with --yes: without it they show what they would change. Each change is on the ledger with its
-/// operator and its reason. Exits with 0 if nothing wrong was found, with 1 if something was, with 2 if the command line is wrong,
-/// with 69 if there was no answer, with 78 if configuration or permissions are wrong.
+/// Verbs read, and write only with --yes: without it they show what they would change. Each change is on the ledger
+/// with its operator and its reason. Exits with 0 if nothing wrong was found, with 1 if something was, with 2 if the
+/// command line is wrong, with 69 if there was no answer, with 78 if configuration or permissions are wrong.
 #[derive(Debug, Parser)]
 #[command(name = "tally", version)]
 struct Args {
@@ -69,24 +69,24 @@ enum Command {
     Audit(audit::Verb),
     /// Recounts posts, or everything, while rows and counts change, and repairs what differs. Exits with 1 where anything is left
     ///
-    /// It does what tally-batch-recount does, in this process, with a progress bar on a terminal. Without --yes it finds and
-    /// reports what differs, and corrects nothing.
+    /// It does what tally-batch-recount does, in this process, with a progress bar on a terminal. Without --yes it
+    /// finds and reports what differs, and corrects nothing.
     Recount(Box<recount::Args>),
     /// Compares every count with its rows, and changes nothing. Exits with 1 where one is not the sum of its rows
     ///
-    /// It reads every row and every counter, consistently, and the rows of each row key that a counter has a part for. While events
-    /// are written counts follow their rows: what differs is looked at again, and a count that moves may be found right by chance.
-    /// The answer says what it can claim. Pause consumers for a certain one.
+    /// It reads every row and every counter, consistently, and the rows of each row key that a counter has a part for.
+    /// While events are written counts follow their rows: what differs is looked at again, and a count that moves may
+    /// be found right by chance. The answer says what it can claim. Pause consumers for a certain one.
     Verify(verify::Args),
     /// Sends likes from a file to the topic, where consumers write them like any others. Exits with 1 where lines are no events
     ///
-    /// Each line is an event, as NDJSON or CSV. An import that was stopped continues where it stopped. Lines that are no events
-    /// are counted by reason and kept in the file of --rejected.
+    /// Each line is an event, as NDJSON or CSV. An import that was stopped continues where it stopped. Lines that are
+    /// no events are counted by reason and kept in the file of --rejected.
     Import(Box<import::Args>),
     /// Has consumers stand still: from then on no row changes, however late a request lands
     ///
-    /// It raises the claim of each partition, which ends what consumers do within a second, and returns once everything that they
-    /// have signed before has expired: six minutes later. Counts follow the rows that are there.
+    /// It raises the claim of each partition, which ends what consumers do within a second, and returns once everything
+    /// that they have signed before has expired: six minutes later. Counts follow the rows that are there.
     Pause(Box<pause::PauseArgs>),
     /// Lets consumers go on where they were: within 10 s
     Resume(Box<pause::Args>),

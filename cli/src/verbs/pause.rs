@@ -55,8 +55,8 @@ enum What {
 /// The wait until requests that were signed before can take no effect any more.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Settle {
-    /// How long this waits after it has raised the claims. A consumer signs for a minute after its claim was confirmed, and the
-    /// store takes a signature for five. Less is right only where no consumer has run for so long
+    /// How long this waits after it has raised the claims. A consumer signs for a minute after its claim was confirmed,
+    /// and the store takes a signature for five. Less is right only where no consumer has run for so long
     #[arg(long, default_value = "6m", value_parser = parse_duration, value_name = "SPAN")]
     settle: Duration,
 }

@@ -20,8 +20,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT", help_heading = "Topic")]
     partitions: u32,
 
-    /// Replicas of each topic: 3 in production, where two have to have a record before it is acknowledged. By default what the brokers
-    /// say
+    /// Replicas of each topic: 3 in production, where two have to have a record before it is acknowledged. By default
+    /// what the brokers say
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "COUNT", help_heading = "Topic")]
     replication: Option<u32>,
 

@@ -15,8 +15,8 @@ use crate::said::{Form, print};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, what waits, and
-    /// who reads it. Exits with 1 where anything is wrong, which it names first
+    /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, what
+    /// waits, and who reads it. Exits with 1 where anything is wrong, which it names first
     Show(Box<show::Args>),
     /// Goes on with a topic that was created anew or has another number of partitions
     ///

@@ -41,13 +41,13 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 5, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     looks: u32,
 
-    /// The wait between these looks: longer than a count needs to follow its rows. What differs by the same numbers before and after
-    /// the last one is wrong
+    /// The wait between these looks: longer than a count needs to follow its rows. What differs by the same numbers
+    /// before and after the last one is wrong
     #[arg(long, default_value = "2s", value_parser = parse_duration, value_name = "SPAN")]
     pause: Duration,
 
-    /// Look instead for ids that were erased: a user, or a post, a tab and a user, each on a line. Exits with 1 where one is in the
-    /// tables again, as a replay of old events may bring it back
+    /// Look instead for ids that were erased: a user, or a post, a tab and a user, each on a line. Exits with 1 where
+    /// one is in the tables again, as a replay of old events may bring it back
     #[arg(long, value_name = "FILE")]
     erased: Option<PathBuf>,
 

@@ -29,8 +29,8 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) progress: Option<PathBuf>,
 
-    /// Where to write the lines that are no events. By default the file's name followed by `.rejected`; none for standard
-    /// input and in a dry run. The first five are shown
+    /// Where to write the lines that are no events. By default the file's name followed by `.rejected`; none for
+    /// standard input and in a dry run. The first five are shown
     #[arg(long, value_name = "FILE")]
     pub(super) rejected: Option<PathBuf>,
 
