@@ -1,4 +1,4 @@
-//! The command line: a noun, then a verb.
+//! The command line of `tally`: a noun, then a verb. `run` parses it, calls the verb, and prints the answer.
 
 use std::process::ExitCode;
 
@@ -15,9 +15,9 @@ use crate::verbs::{
 
 /// Looks after a deployment of Tally
 ///
-/// Verbs read, and write only with --yes: without it they show what they would change. Each change is on the ledger with its
-/// operator and its reason. Exits with 0 if nothing wrong was found, with 1 if something was, with 2 if the command line is wrong,
-/// with 69 if there was no answer, with 78 if configuration or permissions are wrong.
+/// Verbs read, and write only with --yes: without it they show what they would change. Each change is on the ledger
+/// with its operator and its reason. Exits with 0 if nothing wrong was found, with 1 if something was, with 2 if the
+/// command line is wrong, with 69 if there was no answer, with 78 if configuration or permissions are wrong.
 #[derive(Debug, Parser)]
 #[command(name = "tally", version)]
 struct Args {
@@ -61,7 +61,7 @@ enum Command {
     /// Counters: which ones the deployment has
     #[command(subcommand)]
     Counters(counters::Verb),
-    /// Regions whose counts are added up: how old what is known of each is, and leaving one out
+    /// Regions whose counts are added up: up to when the counts of each are known, and leaving one out
     #[command(subcommand)]
     Regions(regions::Verb),
     /// Audits: every row held against its count
@@ -69,24 +69,24 @@ enum Command {
     Audit(audit::Verb),
     /// Recounts posts, or everything, while rows and counts change, and repairs what differs. Exits with 1 where anything is left
     ///
-    /// It does what tally-batch-recount does, in this process, with a progress bar on a terminal. Without --yes it finds and
-    /// reports what differs, and corrects nothing.
+    /// It does what tally-batch-recount does, in this process, with a progress bar on a terminal. Without --yes it
+    /// finds and reports what differs, and corrects nothing.
     Recount(Box<recount::Args>),
-    /// Holds every count against its rows, and changes nothing. Exits with 1 where one is not what its rows weigh
+    /// Compares every count with its rows, and changes nothing. Exits with 1 where one is not the sum of its rows
     ///
-    /// It reads every row and every counter, consistently, and the rows of each row key that a counter has a part for. While events
-    /// are written counts follow their rows: what differs is looked at again, and a count that moves may be found right by chance.
-    /// The answer says what it can claim. Pause consumers for a certain one.
+    /// It reads every row and every counter, consistently, and the rows of each row key that a counter has a part for.
+    /// While events are written counts follow their rows: what differs is looked at again, and a count that moves may
+    /// be found right by chance. The answer says what it can claim. Pause consumers for a certain one.
     Verify(verify::Args),
     /// Sends likes from a file to the topic, where consumers write them like any others. Exits with 1 where lines are no events
     ///
-    /// Each line is an event, as NDJSON or CSV. An import that was stopped continues where it stopped. Lines that are no events
-    /// are counted by reason and kept in the file of --rejected.
+    /// Each line is an event, as NDJSON or CSV. An import that was stopped continues where it stopped. Lines that are
+    /// no events are counted by reason and kept in the file of --rejected.
     Import(Box<import::Args>),
     /// Has consumers stand still: from then on no row changes, however late a request lands
     ///
-    /// It raises the claim of each partition, which ends what consumers do within a second, and returns once everything that they
-    /// have signed before has expired: six minutes later. Counts follow the rows that are there.
+    /// It raises the claim of each partition, which ends what consumers do within a second, and returns once everything
+    /// that they have signed before has expired: six minutes later. Counts follow the rows that are there.
     Pause(Box<pause::PauseArgs>),
     /// Lets consumers go on where they were: within 10 s
     Resume(Box<pause::Args>),
@@ -106,7 +106,7 @@ enum Command {
     Generate(generate::Generate),
 }
 
-/// Runs what was asked for; the exit code of the process.
+/// Runs the verb that the command line names. Returns the exit code of the process.
 pub(crate) fn run() -> ExitCode {
     let Args { output, command } = Args::parse();
     let done = match command {
@@ -128,7 +128,7 @@ fn in_runtime(command: Command, form: Form) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
     let done = runtime.block_on(Box::pin(answer(command, form)));
-    // A call to Kafka that hangs is no reason to stay.
+    // The process ends even if a call to Kafka hangs.
     runtime.shutdown_background();
     done
 }
@@ -167,7 +167,7 @@ mod tests {
     use crate::change::Writing;
     use crate::desk::Where;
 
-    /// What many commands have in common.
+    /// The two groups of flags that many verbs have.
     fn shared() -> [Command; 2] {
         let groups = [
             <Writing as clap::Args>::augment_args(Command::new("to change something")),
@@ -189,7 +189,7 @@ mod tests {
         said(one) == said(other)
     }
 
-    /// The help of a command and of those behind it: what is shared is named alone.
+    /// Returns the help of a command and of its verbs. A group of shared flags is only named.
     fn helps(command: &Command, is_root: bool) -> String {
         let has =
             |shared: &&Command| shared.get_arguments().all(|one| command.get_arguments().any(|arg| is_same(one, arg)));

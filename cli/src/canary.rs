@@ -1,5 +1,5 @@
-//! The canary: a like of its own is said again and again, and each time a read has to show it. What it measures is from one
-//! end of the pipeline to the other, which no service can see by itself.
+//! The canary. In each round it likes or unlikes a post of its own over the API, and reads the count until it has
+//! changed. So it measures the pipeline from one end to the other, which no service can see by itself.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -10,7 +10,7 @@ use clap::Args;
 use crate::metrics::{Measured, Step};
 use crate::probe::{Found, Target, now};
 
-/// How often a count is read while a like is waited for.
+/// The pause between two reads of the count, while the canary waits for its like.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Args)]
@@ -51,14 +51,14 @@ pub(crate) struct Canary {
     listen: Option<std::net::SocketAddr>,
 }
 
-/// Why a round came to nothing.
+/// The step at which a round failed, and why.
 struct Failed(Step, String);
 
 impl Canary {
-    /// Makes its rounds; how many of them failed.
+    /// Makes the rounds. Returns how many of them failed.
     ///
     /// # Errors
-    /// The address to serve metrics at cannot be had.
+    /// Metrics cannot be served at the address of `--listen`.
     pub(crate) fn run(&self, mut say: impl FnMut(&str)) -> io::Result<u64> {
         let measured = Measured::default();
         if let Some(address) = self.listen {
@@ -82,7 +82,7 @@ impl Canary {
         Ok(failed)
     }
 
-    /// Says the other of like and unlike, and waits until a read shows it.
+    /// Likes the post, or unlikes it if it is liked, and waits until a read shows it. Returns how long this took.
     fn round(&self, measured: &Measured) -> Result<Duration, Failed> {
         let within = Duration::from_secs(self.within);
         let liked = self.count(within).map_err(|why| Failed(Step::Read, why))? > 0;
@@ -111,7 +111,7 @@ impl Canary {
             if left.is_zero() {
                 return Err(Failed(Step::Seen, format!("no read has shown it within {} s", self.within)));
             }
-            // A read that fails is made again, as long as there is time.
+            // A read that fails is repeated, as long as there is time.
             if self.count(left).is_ok_and(|count| (count > 0) == liked) {
                 return Ok(());
             }
@@ -119,7 +119,7 @@ impl Canary {
         }
     }
 
-    /// The likes of the post.
+    /// Reads how many likes the post has.
     fn count(&self, within: Duration) -> Result<u64, String> {
         match self.api.send("GET", &self.path(), &bearer(self.read_token.as_deref()), within) {
             Ok(Found { status: 200, body, .. }) => likes(&body).ok_or_else(|| format!("no count in {body}")),
@@ -142,14 +142,14 @@ fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
-/// The count in an answer of the API.
+/// Finds the count in an answer of the API.
 fn likes(body: &str) -> Option<u64> {
     let (_, rest) = body.split_once("\"likes\":")?;
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-/// What needs no escape in a path.
+/// Parses an id that needs no escape in a path.
 fn id(text: &str) -> Result<String, &'static str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     if text.is_empty() || text.len() > 256 || !text.bytes().all(is_plain) {
@@ -158,7 +158,7 @@ fn id(text: &str) -> Result<String, &'static str> {
     Ok(text.to_owned())
 }
 
-/// What may stand in a header.
+/// Parses a token that may be in a header.
 fn token(text: &str) -> Result<String, &'static str> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("a token has visible characters alone");

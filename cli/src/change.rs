@@ -1,4 +1,5 @@
-//! A change that an operator makes: shown first, carried out only with `--yes`, and on the ledger before and after.
+//! How verbs change something. `Writing::carry_out` shows the plan of a change. With `--yes` it carries the change out,
+//! and writes a line of the operators' ledger before and after. `Changed` is the answer that the verb prints.
 
 use anyhow::Context;
 use clap::Args;
@@ -9,7 +10,7 @@ use crate::desk::Desk;
 use crate::ended::{self, Usage};
 use crate::said::{Answer, plain};
 
-/// The longest that the ledger keeps of a plan.
+/// The most bytes of a plan that the ledger keeps.
 const PLAN_BYTES: usize = 16_384;
 
 /// Whether a change is made, by whom and why.
@@ -29,21 +30,21 @@ pub(crate) struct Writing {
     pub(crate) operator: Option<String>,
 }
 
-/// What became of a change.
+/// The answer to a change, made or only shown.
 #[derive(Debug, Serialize)]
 pub(crate) struct Changed {
     command: &'static str,
-    /// What was found before, a line each.
+    /// What the verb found before the change, a line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     found: Vec<String>,
-    /// What it changes, a line each.
+    /// What the change does, or would do, a line each.
     plan: Vec<String>,
-    /// What it came to; absent where nothing was changed.
+    /// What was done. Absent where nothing was changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<String>,
-    /// Whether it was only shown.
+    /// Whether the change was only shown.
     dry_run: bool,
-    /// Whether something is wrong all the same.
+    /// Whether something is wrong, whether the change was made or not.
     #[serde(skip)]
     is_wrong: bool,
 }
@@ -65,33 +66,33 @@ impl Answer for Changed {
 }
 
 impl Changed {
-    /// The same, with what was found before.
+    /// Adds what the verb found before the change.
     pub(crate) fn with(self, found: Vec<String>) -> Self {
         Self { found, ..self }
     }
 
-    /// The same, and something is wrong all the same.
+    /// Has the command exit with 1 if `is_wrong`.
     pub(crate) fn wrong_if(self, is_wrong: bool) -> Self {
         Self { is_wrong, ..self }
     }
 
-    /// Whether there is something to do that was not done.
+    /// Returns whether there is something to do that was not done.
     pub(crate) fn is_left(&self) -> bool {
         self.dry_run && !self.plan.is_empty()
     }
 
-    /// The same, where to do nothing would be wrong.
+    /// Has the command exit with 1 if there is something to do that was not done.
     pub(crate) fn wrong_unless_done(self) -> Self {
         Self { is_wrong: self.is_left(), ..self }
     }
 }
 
 impl Writing {
-    /// Carries out `change`, which `plan` describes, if that is asked for. The ledger's line stands before it begins, and says
-    /// afterwards what it came to, also where it failed half-way.
+    /// Carries out `change`, which `plan` describes, if the operator says `--yes` and the plan has a line. Writes a
+    /// line of the ledger before, and adds to it afterwards what was done, or the error of a change that failed.
     ///
     /// # Errors
-    /// Those of the change; the ledger cannot be written, and then nothing was changed.
+    /// The change fails, or the ledger cannot be written. If it cannot be written beforehand, nothing was changed.
     pub(crate) async fn carry_out(
         &self,
         desk: &Desk,
@@ -117,12 +118,12 @@ impl Writing {
     }
 
     /// # Errors
-    /// It is to be done, and not said by whom or why.
+    /// `--yes` is given, and the operator or the reason is not.
     pub(crate) fn check(&self) -> Result<(), Usage> {
         if self.yes { self.by_and_why(known).map(|_| ()) } else { Ok(()) }
     }
 
-    /// Who changes something, and why; what is missing of it is said at once.
+    /// Returns who makes the change, and why. If both are missing, one error names both.
     fn by_and_why(&self, known: impl FnOnce() -> Option<String>) -> Result<(String, String), Usage> {
         match (self.operator.clone().or_else(known), self.why.clone()) {
             (Some(by), Some(why)) => Ok((by, why)),
@@ -151,7 +152,7 @@ impl Writing {
     }
 }
 
-/// The name that this machine knows the operator by.
+/// Returns the user name that the environment has.
 fn known() -> Option<String> {
     ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|by| !by.is_empty()))
 }

@@ -1,5 +1,5 @@
-//! The deployment as an operator meets it: its tables, checked before anything is said about them, and Kafka where brokers are
-//! named.
+//! The deployment that a verb works on. `Desk` opens its tables, checks them, and knows how to reach Kafka where
+//! brokers are named. Nearly every verb begins with [`Desk::open`].
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use tally_service::{Chance, Clock, Host, Stop, StoreArgs, parse_duration};
 
 use crate::ended::Usage;
 
-/// Which deployment is meant.
+/// The flags that say which deployment is meant.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Where {
     #[command(flatten)]
@@ -52,44 +52,48 @@ pub(crate) struct Where {
     pub(crate) patience: Duration,
 }
 
-/// A deployment whose tables are there, have the right form and are in a format that this build knows.
+/// A deployment. [`Desk::open`] has checked that its tables are there, and have a form and a format that this build
+/// knows.
 pub(crate) struct Desk {
     pub(crate) connection: dynamodb::Connection,
     pub(crate) shards: ShardCount,
     pub(crate) checkpoints: dynamodb::Checkpoints,
     pub(crate) recounts: dynamodb::Recounts,
-    /// What the log of changes is folded into.
+    /// The table `like_counts`.
     pub(crate) counters: Counters,
-    /// What is stored of the log of changes.
+    /// What `checkpoints` has about the log of changes.
     pub(crate) changes: Changes,
     pub(crate) rows: dynamodb::Rows,
     pub(crate) stream: dynamodb::Streams,
-    /// What is stored of the topics that events come from.
+    /// What `checkpoints` has about the topics that events come from.
     pub(crate) claims: Claims,
     kafka: Option<kafka::Settings>,
     pub(crate) topic: String,
-    /// The consumers of the topic.
+    /// The Kafka group of the consumers.
     pub(crate) group: String,
     pub(crate) dead_letter_topic: String,
     pub(crate) changes_topic: String,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     pub(crate) patience: Duration,
-    /// Calls of verbs that read on and on: what does not answer is waited for.
+    /// Repeats calls to a store that does not answer, for `patience`. For verbs that read on and on.
     pub(crate) calls: Calls,
-    /// Never requested: what is interrupted ends as in a crash, and every write is safe to repeat.
+    /// Never requested. A command that is interrupted ends as in a crash, and every write is safe to repeat.
     pub(crate) stop: Stop,
 }
 
-/// A long answer, a part at a time.
+/// The pages of a long read.
 pub(crate) type Pages<'a, T> = BoxStream<'a, anyhow::Result<Vec<T>>>;
 
 /// All of a table, as one segment.
 pub(crate) const WHOLE: Segment = Segment { index: 0, of: 1 };
 
 impl Desk {
+    /// Opens the deployment and checks its tables and its configuration.
+    ///
     /// # Errors
-    /// Settings that cannot be, no answer, tables that are not there or of another form, a format that is not known.
+    /// Settings or tables are not as they have to be, the store does not answer, the configuration is lost or has an
+    /// unknown format.
     pub(crate) async fn open(of: Where) -> anyhow::Result<Self> {
         let (desk, is_lost) = Box::pin(Self::open_unconfigured(of)).await?;
         if is_lost {
@@ -98,10 +102,11 @@ impl Desk {
         Ok(desk)
     }
 
-    /// The same, also of a deployment whose configuration is lost, and has so many shards as `of` says; whether it is lost.
+    /// Opens the deployment as [`Self::open`] does, also if its configuration is lost. Then the number of shards is
+    /// that of `--shards`. Returns also whether the configuration is lost.
     ///
     /// # Errors
-    /// The same. It is lost, and no number of shards is said.
+    /// Those of [`Self::open`]. But a lost configuration is one only without `--shards`.
     pub(crate) async fn open_unconfigured(of: Where) -> anyhow::Result<(Self, bool)> {
         let told = of.store.shards;
         let mut desk = Self::reach(of).await?;
@@ -117,10 +122,10 @@ impl Desk {
         Ok((desk, deployed.is_none()))
     }
 
-    /// The same, before anything is known of its tables: it may have none.
+    /// Sets up the connections and checks no table: there may be none.
     ///
     /// # Errors
-    /// Settings that cannot be.
+    /// Settings are invalid.
     pub(crate) async fn reach(of: Where) -> anyhow::Result<Self> {
         let mut invalid = dynamodb::environment();
         let kafka = of.kafka.optional().map_err(|other| invalid.extend(other)).ok().flatten();
@@ -158,38 +163,38 @@ impl Desk {
         })
     }
 
-    /// What a verb runs in that does what a service does.
+    /// Returns the surroundings of a service (clock, chance, patience), for verbs that do what a service does.
     pub(crate) fn host(&self) -> Host {
         Host::new("tally").giving_up_after(Some(self.patience))
     }
 
-    /// Every row, consistently and in pages; rows of one row key follow each other.
+    /// Reads every row, consistently and in pages. The rows of one row key follow each other.
     pub(crate) fn every_row(&self) -> Pages<'_, ScannedRow> {
         let rows = &self.rows;
         let page = move |after: Option<Cursor>| async move { rows.scan(WHOLE, after.as_ref()).await };
         self.calls.pages("read rows", page)
     }
 
-    /// Every counter, consistently and in pages.
+    /// Reads every counter, consistently and in pages.
     pub(crate) fn every_counter(&self) -> Pages<'_, (CounterId, Outcome<Counter>)> {
         let counters = &self.counters;
         let page = move |after: Option<Cursor>| async move { counters.scan(WHOLE, after.as_ref()).await };
         self.calls.pages("read counters", page)
     }
 
-    /// What each row of a row key weighs, in pages.
+    /// Reads the weight of each row of a row key, in pages: 1 for a member of a set, the amount of a sum's cell. `None`
+    /// is a weight that cannot be read.
     pub(crate) fn weights<'a>(&'a self, key: &'a RowKey) -> Pages<'a, (MemberKey, Option<Weight>)> {
         let rows = &self.rows;
         let page = move |after: Option<Cursor>| async move { rows.weights(key, after.as_ref()).await };
         self.calls.pages("read rows", page)
     }
 
-    /// Whether brokers are named.
     pub(crate) fn has_kafka(&self) -> bool {
         self.kafka.is_some()
     }
 
-    /// How Kafka is reached.
+    /// Returns how Kafka is reached.
     ///
     /// # Errors
     /// No brokers are named.
@@ -197,48 +202,48 @@ impl Desk {
         self.kafka.as_ref().ok_or_else(|| Usage("say --brokers (TALLY_BROKERS): this is in Kafka".to_owned()).into())
     }
 
-    /// A reader of `topic`, whose bookmarks are those of replays.
+    /// Returns a reader of `topic`, whose bookmarks (committed offsets) are those of replays of dead letters.
     pub(crate) fn reader(&self, topic: &str) -> anyhow::Result<kafka::TopicReader> {
         self.reader_of(&self.replays(), topic)
     }
 
-    /// The group that keeps the bookmarks of replays, and the name under which they write.
+    /// Returns the group that keeps the bookmarks of replays. Replays also use this name for their transactions.
     pub(crate) fn replays(&self) -> String {
         replay_group(&self.connection.tables().prefix)
     }
 
-    /// What tells the deployment from others in what it writes.
+    /// Returns the name that the deployment has in what it writes: the ARN of its table `likes`.
     pub(crate) fn deployment(&self) -> anyhow::Result<&str> {
         self.connection.deployment().context("the store does not say which table `likes` is")
     }
 
-    /// A reader of `topic`, whose bookmarks are what its consumers have committed.
+    /// Returns a reader of `topic`, whose bookmarks are the offsets that its consumers have committed.
     pub(crate) fn consumers_of(&self, topic: &str) -> anyhow::Result<kafka::TopicReader> {
         self.reader_of(&self.group, topic)
     }
 
-    /// The group that folds the log of changes.
+    /// Returns the Kafka group of the change-streamers.
     pub(crate) fn folds(&self) -> String {
         folds_of(&self.connection.tables().prefix)
     }
 
-    /// A reader of `topic`, whose bookmarks are those of `group`.
+    /// Returns a reader of `topic`, whose bookmarks are those of `group`.
     pub(crate) fn reader_of(&self, group: &str, topic: &str) -> anyhow::Result<kafka::TopicReader> {
         kafka::TopicReader::new(self.kafka()?, group, topic).context("cannot set up a reader")
     }
 
-    /// What tells the deployment from others, for people.
+    /// Names the deployment, for people.
     pub(crate) fn name(&self) -> String {
         tables_of(&self.connection)
     }
 }
 
-/// The change-streamers' group: the name that `tally_change_streamer::group_of` gives it.
+/// Returns the group of the change-streamers, as `tally_change_streamer::group_of` does.
 pub(crate) fn folds_of(table_prefix: &str) -> String {
     format!("{table_prefix}tally-change-streamer")
 }
 
-/// The tables of a deployment, for people.
+/// Names the tables of a deployment, for people.
 fn tables_of(connection: &dynamodb::Connection) -> String {
     let region = connection.region().unwrap_or("no region");
     match connection.tables().prefix.as_str() {
@@ -247,7 +252,7 @@ fn tables_of(connection: &dynamodb::Connection) -> String {
     }
 }
 
-/// Why tables cannot be used, and which prefixes have some.
+/// Returns an error that says why the tables cannot be used and, if they are not there, which prefixes have tables.
 pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) -> anyhow::Error {
     let is_absent = fault.to_string().contains("ResourceNotFoundException");
     if !is_absent {
@@ -260,12 +265,12 @@ pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) ->
         [] => "no deployment is there: tally prepare creates one, or is it another AWS_REGION or account".to_owned(),
         prefixes => format!("deployments are there with the table prefix {}", prefixes.join(", ")),
     };
-    // A service waits for them, and a person is told.
+    // A service would wait for the tables. This command ends, with the exit code of a wrong configuration.
     anyhow::Error::from(Fault::Fatal(fault.to_string()))
         .context(format!("there are no {}; {hint}", tables_of(connection)))
 }
 
-/// Why there is no configuration, and what to do about it.
+/// Returns an error that says why there is no configuration, and what to do about it.
 pub(crate) async fn unconfigured(desk: &Desk) -> anyhow::Error {
     let why = match is_empty(desk).await {
         Ok(true) => "no service has started yet: tally prepare prints the lines that start them",
@@ -275,16 +280,16 @@ pub(crate) async fn unconfigured(desk: &Desk) -> anyhow::Error {
     Fault::Fatal(format!("the checkpoints table has no `config`: {why}")).into()
 }
 
-/// Whether there are neither rows nor counters.
+/// Returns whether there are neither rows nor counters.
 async fn is_empty(desk: &Desk) -> Outcome<bool> {
     let (rows, counters) = (desk.rows.scan(WHOLE, None).await?, desk.counters.scan(WHOLE, None).await?);
     Ok(rows.items.is_empty() && rows.next.is_none() && counters.items.is_empty() && counters.next.is_none())
 }
 
-/// How many shards the deployment was created with; none where its configuration is lost.
+/// Returns how many shards the deployment was created with, or `None` if its configuration is lost.
 ///
 /// # Errors
-/// It cannot be read, or is in a format that is not known.
+/// The configuration cannot be read, or has a format that is not known.
 pub(crate) async fn deployed(checkpoints: &dynamodb::Checkpoints) -> anyhow::Result<Option<ShardCount>> {
     if let Some(stated) = checkpoints.format().await.context("cannot read the configuration")? {
         stated.known()?;

@@ -1,4 +1,4 @@
-//! How the command ends where it cannot answer: one line, and an exit code that says whose turn it is.
+//! How the command ends with an error: the line that it prints, and the exit code that says who can mend it.
 
 use tally_core::fault::Fault;
 use tally_core::format::UnknownFormat;
@@ -7,10 +7,10 @@ use tally_service::Invalid;
 use crate::health::{CONFIGURATION, FOUND_SOMETHING, UNAVAILABLE};
 use crate::said::plain;
 
-/// The command line fits no verb, beyond what its parser sees (`EX_USAGE` of clap).
+/// The command line is wrong. Clap exits with this code, too.
 const USAGE: u8 = 2;
 
-/// What is missing on the command line for what was asked.
+/// An error in the command line that clap does not find. The message says what to change.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -22,7 +22,7 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// The exit code after `error`.
+/// Returns the exit code for `error`, by the first of its causes that has one.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         if cause.is::<Usage>() {
@@ -40,7 +40,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
     FOUND_SOMETHING
 }
 
-/// The error and its causes in one line, without control characters: a file's name may have some.
+/// Returns the error and its causes in one line. Control characters, which a file's name may have, are escaped.
 pub(crate) fn line(error: &anyhow::Error) -> String {
     plain(&format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" "))
 }

@@ -1,4 +1,4 @@
-//! What an operator hands over in a file.
+//! Reads the files that operators name on the command line, for example a list of posts.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use crate::ended::Usage;
 
-/// The text of a file; `-` is the standard input.
+/// Reads a file; `-` is the standard input.
 pub(crate) fn text_of(file: &Path) -> anyhow::Result<String> {
     let read = match file.to_str() {
         Some("-") => std::io::read_to_string(std::io::stdin()),
@@ -17,7 +17,7 @@ pub(crate) fn text_of(file: &Path) -> anyhow::Result<String> {
     read.with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// The ids of a file, one a line. Empty lines are passed over.
+/// Reads a file of ids, one a line. Empty lines are skipped.
 pub(crate) fn ids_of<T: FromStr<Err: Display>>(file: &Path) -> anyhow::Result<Vec<T>> {
     let text = text_of(file)?;
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());

@@ -1,4 +1,5 @@
-//! `probe` and `canary`, in the whole command and in the one that images hold: HTTP without TLS, and nothing else.
+//! The verbs `probe` and `canary`, which need nothing but HTTP without TLS, and the exit codes. `tally` has these
+//! verbs, and so has `tally-probe`, the small program in container images.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -22,18 +23,18 @@ pub(crate) enum Health {
         #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
         within: u64,
     },
-    /// Says a like of its own again and again, and measures how long it takes until a read shows it
+    /// Likes a post of its own again and again, and measures how long it takes until a read shows it
     ///
-    /// It likes and unlikes one post in turn, so that nothing is left behind. Exits with 0 if every round of --rounds was seen,
-    /// with 1 if one was not, with 78 if --listen cannot be had.
+    /// It likes and unlikes one post in turn, so that nothing is left behind. Exits with 0 if every round of --rounds
+    /// was seen, with 1 if one was not, with 78 if the address of --listen cannot be used.
     Canary(Canary),
 }
 
-/// There was an answer, and it is not the one that was hoped for.
+/// The command found something wrong.
 pub(crate) const FOUND_SOMETHING: u8 = 1;
 /// There was no answer (`EX_UNAVAILABLE` of sysexits.h).
 pub(crate) const UNAVAILABLE: u8 = 69;
-/// The configuration cannot be run (`EX_CONFIG` of sysexits.h).
+/// Configuration or permissions are wrong (`EX_CONFIG` of sysexits.h).
 pub(crate) const CONFIGURATION: u8 = 78;
 
 impl Health {
@@ -66,7 +67,7 @@ fn sung(canary: &Canary) -> ExitCode {
     }
 }
 
-/// A reader that has gone is no reason for another exit code.
+/// Writes a line to standard error. A failure to do so is ignored, since it must not change the exit code.
 pub(crate) fn say(said: &str) {
     let _ = writeln!(io::stderr(), "tally: {}", said.trim_end());
 }

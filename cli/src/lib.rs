@@ -12,7 +12,7 @@ mod probe;
 mod said;
 mod verbs;
 
-/// What the program `tally` does.
+/// Runs the program `tally` with the arguments of this process. Returns its exit code.
 pub fn run() -> std::process::ExitCode {
     args::run()
 }

@@ -1,4 +1,4 @@
-//! The operators' command as a program.
+//! The program `tally`, the operators' command.
 
 use std::process::ExitCode;
 

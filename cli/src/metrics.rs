@@ -1,4 +1,4 @@
-//! What the canary has measured, and where Prometheus reads it.
+//! The canary's metrics, and the small HTTP server from which Prometheus reads them.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::probe::now;
 
-/// The metrics, in the words and the form of the services' catalogues.
+/// The name, labels, kind and meaning of each metric, in the form of the services' catalogues.
 const CATALOGUE: [[&str; 4]; 3] = [
     ["tally_canary_seen_seconds", "", "histogram, seconds", "From a like being sent until a read has it."],
     [
@@ -31,14 +31,14 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 /// How long a scraper may take to ask and to read.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where a round may fail.
+/// A step of a round at which it may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The count could not be read.
     Read,
     /// The like was not acknowledged.
     Write,
-    /// No read has shown it in time.
+    /// No read has shown the like in time.
     Seen,
 }
 
@@ -64,17 +64,17 @@ struct State {
     sum: f64,
     failures: [u64; Step::ALL.len()],
     waiting: Option<Instant>,
-    /// When waits ended, and how long they were.
+    /// When each wait for a like ended, and how long it was.
     waits: VecDeque<(Instant, Duration)>,
 }
 
 impl Measured {
-    /// A like is sent.
+    /// Notes that a like is sent.
     pub(crate) fn begin(&self, at: Instant) {
         self.state().waiting = Some(at);
     }
 
-    /// It is waited for no longer, since a read has shown it or because it took too long.
+    /// Notes that the wait for the like has ended: a read has shown it (`seen`), or the round has failed.
     pub(crate) fn end(&self, at: Instant, seen: bool) {
         let mut state = self.state();
         let Some(began) = state.waiting.take() else { return };
@@ -94,16 +94,16 @@ impl Measured {
         self.state().failures[step as usize] += 1;
     }
 
-    /// Answers whatever connects to `address` with the metrics, from now on.
+    /// Begins to serve the metrics at `address`, whatever a client asks for.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// Nothing can listen at the address.
     pub(crate) fn serve(&self, address: SocketAddr) -> io::Result<()> {
         let listener = TcpListener::bind(address)?;
         let measured = self.clone();
         thread::Builder::new().name("metrics".to_owned()).spawn(move || {
             for stream in listener.incoming().flatten() {
-                // A scraper that goes away comes again.
+                // A scraper that has gone away will come again.
                 let _ = measured.answer(stream);
             }
         })?;
@@ -122,7 +122,7 @@ impl Measured {
         stream.write_all((head + &body).as_bytes())
     }
 
-    /// Everything in Prometheus' text format.
+    /// Returns the metrics in Prometheus' text format.
     fn render(&self, at: Instant) -> String {
         let mut state = self.state();
         while state.waits.front().is_some_and(|(ended, _)| at.saturating_duration_since(*ended) > REMEMBERED) {

@@ -1,4 +1,5 @@
-//! One GET without TLS, from the connection to the end of the answer within one span.
+//! An HTTP client without TLS, in which one time limit covers a request from the connection to the end of the answer.
+//! `probe`, `canary` and `status` use it.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -8,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use http::Uri;
 
-/// Of an answer no more is read than this.
+/// Reading stops once an answer has this many bytes.
 const ANSWER_BYTES: u64 = 4096;
 
-/// What is asked: a host, a port and a path.
+/// The URL that is asked: host, port and path.
 #[derive(Clone, Debug)]
 pub(crate) struct Target(Uri);
 
@@ -20,22 +21,22 @@ pub(crate) struct Target(Uri);
 pub(crate) struct Found {
     pub(crate) status: u16,
     pub(crate) body: String,
-    /// The header that says what time it is there.
+    /// The `Date` header: the time by the server's clock.
     #[allow(dead_code, reason = "the command that images hold asks nobody for the time")]
     pub(crate) date: Option<String>,
 }
 
 impl Target {
-    /// Asks, and gives up when `within` has passed.
+    /// Sends a GET for the target's path, and gives up when `within` has passed.
     ///
     /// # Errors
-    /// No connection, no whole answer in time, or one that is no HTTP.
+    /// There is no connection, no whole answer in time, or an answer that is no HTTP.
     pub(crate) fn ask(&self, within: Duration) -> io::Result<Found> {
         let path = self.0.path_and_query().map_or("/", |path| path.as_str());
         self.send("GET", path, "", within)
     }
 
-    /// Sends a request without a body for `path`, with `headers`, each ended by a line break.
+    /// Sends a request without a body for `path`. Each of the `headers` ends with a line break.
     ///
     /// # Errors
     /// As of [`Self::ask`].
@@ -44,12 +45,12 @@ impl Target {
         let mut stream = self.connect(deadline)?;
         let host = self.0.authority().map_or("", |authority| authority.as_str());
         stream.set_write_timeout(Some(left(deadline)?))?;
-        // In one piece: a server that answers the first of several may have gone before the last.
+        // In one piece: a server that answers after a first piece may close the connection before the last.
         let request = format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
         let mut part = [0; 1024];
-        // Each read has what is left of the span, so that an answer that trickles does not prolong it.
+        // The limit of each read is what is left of the whole, so that an answer that trickles in does not prolong it.
         while answer.len() < usize::try_from(ANSWER_BYTES).unwrap_or(usize::MAX) {
             stream.set_read_timeout(Some(left(deadline)?))?;
             match stream.read(&mut part)? {
@@ -60,7 +61,7 @@ impl Target {
         understand(&answer).ok_or_else(|| io::Error::other("what it says is no HTTP"))
     }
 
-    /// The first of the host's addresses that takes the connection.
+    /// Connects to the first of the host's addresses that accepts.
     fn connect(&self, deadline: Instant) -> io::Result<TcpStream> {
         let host = self.0.host().unwrap_or_default().trim_matches(['[', ']']);
         let mut refused = io::Error::other("the name has no address");
@@ -79,7 +80,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// What remains until `deadline`.
+/// Returns the time that is left until `deadline`, or an error if there is none.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

@@ -1,4 +1,5 @@
-//! Answers: a table for people, JSON for programs.
+//! Prints the answers of verbs, as a table for people or as JSON for programs. Each verb returns a type that is an
+//! [`Answer`], and writes times, ranges and counts with the functions at the end.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -19,21 +20,21 @@ pub(crate) enum Form {
     Json,
 }
 
-/// What a verb has to say.
+/// What a verb returns. Its JSON is that of `Serialize`.
 pub(crate) trait Answer: Serialize {
-    /// The same for people.
+    /// Returns the answer as a text for people.
     fn table(&self) -> String;
 
-    /// Whether something is wrong with what was looked at: the command ends with 1 then.
+    /// Returns whether the verb found something wrong. If so, the command exits with 1.
     fn found(&self) -> bool {
         false
     }
 }
 
-/// Writes an answer; the exit code that it ends with.
+/// Writes an answer to standard output. Returns the exit code of the command.
 ///
 /// # Errors
-/// A closed pipe: the answer is not read.
+/// Standard output cannot be written: it is a closed pipe, for example.
 pub(crate) fn print(answer: &impl Answer, form: Form) -> anyhow::Result<u8> {
     let text = match form {
         Form::Table => answer.table(),
@@ -43,22 +44,21 @@ pub(crate) fn print(answer: &impl Answer, form: Form) -> anyhow::Result<u8> {
     Ok(if answer.found() { FOUND_SOMETHING } else { 0 })
 }
 
-/// Columns, each as wide as what stands in it.
+/// A table whose columns are as wide as their widest cells.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
-/// More than this is no column: what is longer stands at the end of its line.
+/// The greatest width of a column. A longer cell pushes the rest of its line to the right.
 const WIDEST: usize = 48;
 
 impl Table {
-    /// A table with these headings.
     pub(crate) fn headed<const N: usize>(headings: [&str; N]) -> Self {
         Self { rows: vec![headings.map(str::to_uppercase).into()] }
     }
 
-    /// A row behind those that are there. What could move the cursor is shown as it is written in Rust.
+    /// Adds a row. A cell with control characters, which could move the cursor, is escaped as in Rust.
     pub(crate) fn row<const N: usize>(&mut self, cells: [&dyn std::fmt::Display; N]) {
         self.rows.push(cells.map(|cell| plain(&cell.to_string())).into());
     }
@@ -83,17 +83,17 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// A text without control characters: an id may not have them, but a dead letter and a foreign item may.
+/// Escapes a text if it has control characters. Ids have none, but a dead letter or a foreign item may.
 pub(crate) fn plain(text: &str) -> String {
     if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text.to_owned() }
 }
 
-/// `1 letter`, `2 letters`.
+/// Returns `1 letter` or `2 letters`.
 pub(crate) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Numbers in order, with those that follow each other as one range: `0-3, 7`.
+/// Lists numbers, which come in ascending order. Those that follow each other are one range: `0-3, 7`.
 pub(crate) fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for number in numbers {
@@ -106,17 +106,17 @@ pub(crate) fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
     ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// The value, or a dash where it is absent.
+/// Returns the value as text, or a dash where it is absent.
 pub(crate) fn or_dash(value: Option<impl std::fmt::Display>) -> String {
     value.map_or("-".to_owned(), |value| value.to_string())
 }
 
-/// How long ago `at` was, if that is known.
+/// Says how long ago `at` was, or that this is not known.
 pub(crate) fn past(now: UnixMillis, at: Option<UnixMillis>) -> String {
     at.map_or("a time that is not known".to_owned(), |at| format!("{} ago", ago(now.since(at))))
 }
 
-/// How long ago, in the largest unit that is not 0.
+/// Returns a span in seconds, minutes, hours or days: the largest unit of which it has at least two.
 pub(crate) fn ago(span: std::time::Duration) -> String {
     match span.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),

@@ -1,4 +1,4 @@
-//! What images hold under the name `tally`: their health check, and the canary.
+//! The program `tally-probe`, which images have under the name `tally`: only `probe`, their health check, and `canary`.
 
 mod canary;
 mod health;

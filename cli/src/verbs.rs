@@ -1,4 +1,5 @@
-//! What each verb does. A verb reads, answers, and writes only through `change`.
+//! The verbs, a module for each noun. A verb opens the deployment (`desk`), reads, and returns an answer (`said`). It
+//! makes changes only by way of `change`.
 
 pub(crate) mod adopt;
 pub(crate) mod audit;

@@ -1,4 +1,4 @@
-//! `tally probe` and `tally canary` against an API of this test's own.
+//! `tally probe` and `tally canary` against an API that the test serves itself.
 
 #![cfg(test)]
 
@@ -17,7 +17,7 @@ async fn canary(api: &str, more: &[&str]) -> Done {
     tally(&[&["canary", api, "--every", "0"], more].concat()).await
 }
 
-/// An API that answers as `answer` says, given the method; gives its address and the heads of requests.
+/// Starts an API that answers with what `answer` makes of a method. Returns its address and the heads of the requests.
 fn api(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
@@ -44,7 +44,7 @@ fn head(stream: &mut TcpStream) -> String {
     asked
 }
 
-/// The same answer to everything.
+/// Starts a service that answers everything with `text`.
 fn says(text: &'static str) -> (String, Arc<Mutex<Vec<String>>>) {
     let (url, heads) = api(|_| text.to_owned());
     (format!("{url}/livez"), heads)

@@ -1,8 +1,7 @@
-//! `tally adopt tables`: going on with tables that are others than the deployment was created over, or whose configuration is
-//! lost.
+//! `tally adopt tables`: goes on with tables that are others than before, or whose configuration is lost (`lost`).
 //!
-//! A table that was deleted and created anew has the same name, and what processes know of it is wrong: they do not go on until
-//! an operator says so. A loss is opened first, so no count is exact until a recount has passed.
+//! A table that was deleted and created anew has the same name and other contents. Processes notice by its id, and stop
+//! until an operator runs this. It opens a loss first, so no count is exact until an audit has ended.
 
 mod lost;
 
@@ -54,16 +53,16 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct One {
     table: String,
-    /// The id that the configuration names.
+    /// The id that `checkpoints` has stored.
     stored: Option<String>,
-    /// The id of the table that is there.
+    /// The id of the table that is there now.
     present: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
 struct Adopted {
     tables: Vec<One>,
-    /// What one of them lacks.
+    /// What the table of likes lacks: expiry of tombstones.
     #[serde(skip_serializing_if = "Option::is_none")]
     lacks: Option<String>,
     #[serde(flatten)]
@@ -105,7 +104,7 @@ impl Verb {
     }
 }
 
-/// What the table of likes lacks, if tombstones expire in it or not.
+/// Returns a warning unless `expire` says that tombstones expire in the table `likes`.
 fn lacks(likes: &str, expire: Outcome<bool>) -> Option<String> {
     match expire {
         Ok(true) => None,
@@ -117,7 +116,7 @@ fn lacks(likes: &str, expire: Outcome<bool>) -> Option<String> {
     }
 }
 
-/// Every table that is named or there.
+/// Lists every table whose id is stored, or that is there.
 fn each(seen: &SeenTables) -> Vec<One> {
     let stored = seen.stored.clone().unwrap_or_default().0;
     let mut names: Vec<&String> = stored.keys().chain(seen.present.0.keys()).collect();

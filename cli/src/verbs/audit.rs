@@ -1,4 +1,6 @@
-//! `tally audit`: asking for one, and watching how far it is.
+//! `tally audit`: queues an audit for the service `tally-batch-recount --watch` (`start`), lists runs of the recount
+//! (`list`), and waits for an audit to end (`watch`). An audit recounts everything, and closes the losses that were
+//! open when it began.
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Form, Table, ago, print};
 
-/// Runs among which the one to be watched is looked for.
+/// How many of the latest runs are searched for the last audit.
 const RUNS: u32 = 100;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -78,10 +80,10 @@ impl Answer for List {
     }
 }
 
-/// How the last audit stands.
+/// The last audit, and whether another one waits.
 #[derive(Debug, Serialize)]
 struct Watched {
-    /// Whether one is queued that no recount has taken up.
+    /// Whether an audit is queued that no recount has taken up.
     queued: bool,
     last: Option<Run>,
 }

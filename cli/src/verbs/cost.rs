@@ -1,4 +1,4 @@
-//! `tally cost`: what a deployment costs a month, by what a like takes and a price list with a date.
+//! `tally cost`: estimates what a deployment costs a month, by what a load needs (`parts`) and a price list (`prices`).
 
 mod parts;
 mod prices;
@@ -13,7 +13,7 @@ use self::parts::{Load, Part};
 use self::prices::Prices;
 use crate::said::{Answer, Table};
 
-/// How old prices may get before `--check` fails.
+/// How many days old prices may be before `--check` fails.
 const DAYS: u64 = 180;
 
 #[derive(clap::Args, Clone, Debug)]
@@ -30,7 +30,6 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// What it costs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cost {
     prices_as_of: String,
@@ -40,9 +39,9 @@ pub(crate) struct Cost {
     parts: Vec<Part>,
     least: f64,
     most: f64,
-    /// What could be done instead, or is done now and then; in no sum.
+    /// What could be paid instead, or only now and then. It is in neither `least` nor `most`.
     besides: Vec<Part>,
-    /// What is assumed of the load and of the processes.
+    /// The assumptions about the load and the processes.
     assumed: Vec<String>,
     left_out: &'static str,
     #[serde(skip)]

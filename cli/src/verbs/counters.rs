@@ -1,4 +1,4 @@
-//! `tally counters`: which counters the deployment has, and defining more.
+//! `tally counters`: lists the counters of the deployment (`list`), and defines more (`apply`).
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::desk::{Desk, Where};
 use crate::given::text_of;
 use crate::said::{Answer, Form, Table, print};
 
-/// Other operators who may define counters at the same time before this one gives up.
+/// How often a definition is tried: an attempt fails if another operator defines counters at the same time.
 const ATTEMPTS: usize = 5;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -87,7 +87,7 @@ fn said(definition: &Definition) -> String {
 /// Reads a file of definitions; `-` is the standard input.
 ///
 /// # Errors
-/// It cannot be read, or is no list of definitions.
+/// The file cannot be read, or is no list of definitions.
 pub(super) fn read(file: &Path) -> anyhow::Result<Definitions> {
     parse(&text_of(file)?).with_context(|| format!("{} is no list of counters", file.display()))
 }
@@ -106,10 +106,10 @@ fn parse(text: &str) -> anyhow::Result<Definitions> {
     Ok(Definitions::new(&counters)?)
 }
 
-/// What of `wanted` is not there yet, beside the list that it would be added to. Counters that name no topic are read from `topic`.
+/// Returns the stored definitions, and those of `wanted` that are new. `topic` is the deployment's topic of likes.
 ///
 /// # Errors
-/// One that is there would change, or the list cannot be read.
+/// A counter that is stored would change, or one has `topic` for its own; or the definitions cannot be read.
 async fn missing(
     deployment: &Checkpoints,
     topic: &str,
@@ -127,11 +127,10 @@ async fn missing(
     Ok((seen, more))
 }
 
-/// Defines what of `wanted` is not there yet, all or nothing; which ones these were. Safe to repeat: what is there already is the
-/// same.
+/// Defines the counters of `wanted` that are new, all or none, and returns them. Safe to repeat: what is stored stays.
 ///
 /// # Errors
-/// As of [`missing`], or others define counters all the time.
+/// Those of [`missing`]; the definitions cannot be written; or other operators define counters at each attempt.
 async fn define(deployment: &Checkpoints, topic: &str, wanted: &Definitions) -> anyhow::Result<Vec<Definition>> {
     for _ in 0..ATTEMPTS {
         let (seen, more) = missing(deployment, topic, wanted).await?;

@@ -1,4 +1,4 @@
-//! `tally dlq`: records that could not be applied, and sending them again.
+//! `tally dlq`: lists dead letters (records that the consumer could not apply), and sends them to their topic again.
 
 mod letters;
 mod receipts;
@@ -22,8 +22,8 @@ use crate::said::{Form, print};
 pub(crate) enum Verb {
     /// Counts the dead letters that no replay has put back by reason, and lists some. Exits with 1 where there are any
     ///
-    /// Those of other deployments that share the topic are counted, and not listed. A letter that names no deployment is of an
-    /// older build, and is taken for one of this deployment.
+    /// Those of other deployments that share the topic are counted, and not listed. A letter that names no deployment
+    /// is of an older build, and is taken for one of this deployment.
     List {
         #[command(flatten)]
         wanted: Wanted,
@@ -35,8 +35,8 @@ pub(crate) enum Verb {
         #[command(flatten)]
         of: Where,
     },
-    /// Shows the dead letters of one record, by the partition and the offset that it had, and what the record holds. Exits with 1
-    /// where no replay has put it back
+    /// Shows the dead letters of one record, by the partition and the offset that it had, and what the record holds.
+    /// Exits with 1 where no replay has put it back
     Show {
         /// The partition that the record was in
         #[arg(long, value_name = "NUMBER")]
@@ -51,11 +51,11 @@ pub(crate) enum Verb {
     },
     /// Sends dead letters that decode as events now to the topic again, as if they had just happened
     ///
-    /// Each record is sent once, however many letters it has and however many replays are run or killed: a replay writes what
-    /// it sends, and that it was sent, in one transaction of Kafka. A replay of all continues where the last one stopped. One of
-    /// a reason, or since a time, begins with the first letter that is kept. Letters of other deployments are left alone; one
-    /// that names no deployment is of an older build, and is taken for one of this deployment. A replay ends one that is still
-    /// running.
+    /// Each record is sent once, however many letters it has and however many replays are run or killed: a replay
+    /// writes what it sends, and that it was sent, in one transaction of Kafka. A replay of all continues where the
+    /// last one stopped. One of a reason, or since a time, begins with the first letter that is kept. Letters of other
+    /// deployments are left alone; one that names no deployment is of an older build, and is taken for one of this
+    /// deployment. A replay ends one that is still running.
     Replay(Box<ReplayArgs>),
 }
 
@@ -104,7 +104,7 @@ impl ReplayArgs {
         let Self { wanted, limit, sums, writing, of } = self;
         let desk = Desk::open(of).await?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
-        // What a replay of all has read is not called unread any more.
+        // A replay of all letters changes something even if it sends none: it stores how far it has read.
         let is_all = wanted.is_all();
         let mut replay = Replay {
             reader: Arc::new(desk.reader(&desk.dead_letter_topic)?),

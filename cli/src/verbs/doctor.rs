@@ -1,4 +1,5 @@
-//! `tally doctor`: whether the deployment is set up as it has to be, each point with what was found.
+//! `tally doctor`: checks whether the deployment is set up as it has to be. Each function checks some *points* and adds
+//! for each a verdict and what it found. `tally restore` uses the same points.
 
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use crate::desk::{Desk, Where, deployed, unconfigured, unusable};
 use crate::ended;
 use crate::said::{Answer, Table, ago};
 
-/// How long the log of changes has to be kept: the stream keeps a day, and its pages may wait for hours.
+/// How long the log of changes has to be kept. The stream keeps a day, and its pages may wait for some hours.
 const CHANGES_KEPT: Duration = Duration::from_secs(27 * 3_600);
-/// How far another clock may be ahead of this one.
+/// How far another machine's clock may be ahead of this one.
 const AHEAD: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args, Clone, Debug)]
@@ -32,13 +33,13 @@ pub(crate) struct Args {
     restore_within: Duration,
 }
 
-/// What was found at a point.
+/// How a point turned out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
     Good,
     Bad,
-    /// The engine does not say.
+    /// It could not be found out.
     Unknown,
 }
 
@@ -58,14 +59,14 @@ impl Points {
         self.0.push(Point { what: what.into(), verdict, detail: detail.into() });
     }
 
-    /// That what was to be looked at could not be, and why.
+    /// Adds a point that is not known, if `looked` is an error.
     fn unless(&mut self, what: &str, looked: anyhow::Result<()>) {
         if let Err(error) = looked {
             self.add(what, Verdict::Unknown, ended::line(&error));
         }
     }
 
-    /// A point that holds or does not, if the engine says.
+    /// Adds a point that is good if `holds`, bad if not, and not known after a fault.
     pub(super) fn asked(&mut self, what: impl Into<String>, holds: &Outcome<bool>, good: &str, bad: &str) {
         match holds {
             Ok(true) => self.add(what, Verdict::Good, good),
@@ -118,10 +119,10 @@ impl Args {
     }
 }
 
-/// Whether the tables have the right form.
+/// Checks that the tables have the right form.
 ///
 /// # Errors
-/// The store does not answer, so that there is nothing to list.
+/// The store does not answer, so that nothing can be checked.
 async fn tables(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
     let Err(fault) = dynamodb::check_tables(&desk.connection).await else {
         points.add("tables", Verdict::Good, format!("{} have the right keys, stream and index", desk.name()));
@@ -144,7 +145,7 @@ async fn configuration(desk: &Desk, points: &mut Points) {
     }
 }
 
-/// Whether the stream of rows can be read, and whether the engine calls it by two names.
+/// Checks that the stream of the table `likes` can be read, and says if its label has another form elsewhere.
 async fn stream(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
     let info = desk.stream.info().await.map_err(Fault::from)?;
     let shards = desk.stream.shards(&info.label).await.map_err(Fault::from)?.len();
@@ -198,7 +199,7 @@ async fn quotas(desk: &Desk, peak: u64, points: &mut Points) {
     }
 }
 
-/// What other processes wrote must not be ahead of this machine's clock.
+/// Checks that no time which a change-streamer has stored is ahead of this machine's clock.
 async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
     let info = desk.stream.info().await.map_err(Fault::from).context("cannot look at the stream")?;
     let known = desk.changes.shards(&info.label).await.context("cannot read the stream shards")?;
@@ -214,8 +215,8 @@ async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The tables have to be those that the deployment was created over, and the log of changes the one that counters have their
-/// positions in.
+/// Checks that the tables are those that the deployment was created over, and that the log of changes is the topic that
+/// it was set up with.
 pub(super) async fn log(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
     let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
     match seen.problem() {
@@ -246,7 +247,7 @@ pub(super) async fn log(desk: &Desk, points: &mut Points) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Kafka has to keep what may have to be read again: for so long, since `why`.
+/// Checks that Kafka keeps the records of `topic` for at least `least`. `why` says in the answer what needs that.
 async fn retention(desk: &Desk, topic: &str, least: Duration, why: &str, points: &mut Points) -> anyhow::Result<()> {
     let what = format!("{topic}: retention");
     if !desk.has_kafka() {

@@ -1,4 +1,5 @@
-//! `tally draw`: whether the record of a threshold is what the log says.
+//! `tally draw verify`: checks a *draw*, the record of who was first at a threshold, against the topic of events (the
+//! log).
 
 mod judged;
 mod verify;
@@ -20,9 +21,9 @@ use crate::said::{Answer, Form, Table, plain, print};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Says whether the record of who was first at a threshold is as it was written, and is what the log says: `true`, `false` or
-    /// `gone`. Exits with 1 if it is not, and with 69 where the log cannot say it: it is cut, or an event has a dead letter and
-    /// may have counted all the same
+    /// Says whether the record of who was first at a threshold is as it was written, and is what the log says: `true`,
+    /// `false`, `gone` or `unread`. Exits with 1 if it is not, and with 69 where the log cannot be read or cannot say
+    /// it: it is cut, or an event has a dead letter and may have counted all the same
     Verify(Box<Args>),
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Verified {
     verdict: &'static str,
-    /// Who and where, or why it is not so.
+    /// For `true` the winner and the winner's event, as JSON; otherwise the reason.
     detail: String,
 }
 
@@ -98,8 +99,8 @@ impl Verb {
     }
 }
 
-/// Where the dead letters of `topic` are, in a deployment whose own topic has them in another one: its consumer is started as that
-/// one is, and where that one was told nothing, the name follows from the topic's.
+/// Returns the topic of dead letters for `topic`: the deployment's one (`letters`), unless that has the name which
+/// follows from its topic of likes (`own`). Then the name for `topic` follows from `topic`.
 fn letters_beside(topic: &str, own: &str, letters: &str) -> String {
     if topic == own || letters != letters_of(own) { letters.to_owned() } else { letters_of(topic) }
 }

@@ -1,4 +1,6 @@
-//! `tally user erase` and `tally post erase`: what takes members out is produced, so that rows, counts and followers agree.
+//! `tally user erase` and `tally post erase`: take members out of sets, by events, so that rows, counts and other
+//! readers of the topic agree. `waiting` waits for events that are no rows yet; `erasing` reads the rows and produces
+//! the events.
 
 mod erasing;
 mod waiting;
@@ -25,7 +27,7 @@ use crate::given::ids_of;
 use crate::health::say;
 use crate::said::{Form, counted, print};
 
-/// How often a pass over the table says how far it is.
+/// How often progress is printed.
 const SHOWN: Duration = Duration::from_secs(10);
 
 /// `tally user`.
@@ -33,9 +35,10 @@ const SHOWN: Duration = Duration::from_secs(10);
 pub(crate) enum UserVerb {
     /// Takes users out of every set that has users as members, likes and retweets among them: reads the whole table once
     ///
-    /// It waits first until everything that is in the topics by now is in the rows, and erases nothing if that takes longer than
-    /// --patience. What users do after that is not erased: stop it before. Exits with 1 where members are left that no action
-    /// takes out. Backups, the topic's retention, dead letters and logs keep what they have for their time.
+    /// It waits first until everything that is in the topics by now is in the rows, and erases nothing if that takes
+    /// longer than --patience. What users do after that is not erased: stop it before. Exits with 1 where members are
+    /// left: their set has no remove action. Backups, the topic's retention, dead letters and logs keep what they have
+    /// for their time.
     Erase {
         /// The users
         #[arg(value_name = "ID")]
@@ -82,8 +85,8 @@ impl UserVerb {
 }
 
 impl What {
-    /// A dry run reads the tables and says what would be erased. With `--yes` they are read once, behind what waits in the topics,
-    /// and what is found is erased.
+    /// Reads the rows and says what would be erased. With `--yes` waits until the rows have what is in the topics, and
+    /// erases what it finds then.
     pub(crate) async fn erase(self, subject: Subject, command: &'static str, form: Form) -> anyhow::Result<u8> {
         let Self { counter, read_units_per_second, writing, of } = self;
         let desk = Desk::open(of).await?;
@@ -126,7 +129,7 @@ impl What {
     }
 }
 
-/// What is erased, for people.
+/// Names what is erased, for people.
 fn named(subject: &Subject) -> String {
     match subject {
         Subject::Users(users) if users.len() > 1 => format!("{} users", users.len()),
@@ -135,7 +138,7 @@ fn named(subject: &Subject) -> String {
     }
 }
 
-/// Reads the members, takes them out if there is a producer, and prints its progress every ten seconds.
+/// Reads the members, takes them out if there is a producer, and prints progress now and then.
 async fn run(desk: &Desk, erasing: &Erasing, producer: Option<&dyn Producer>) -> anyhow::Result<Erased> {
     let mut shown = desk.clock.reading().at;
     let seen = |erased: &Erased| {
@@ -152,7 +155,7 @@ fn said(Erased { read, found, .. }: &Erased) -> String {
     format!("{} read, {} found", counted(*read, "row"), counted(*found, "member"))
 }
 
-/// What an erasure found, a line each.
+/// Says what an erasure found, a line each.
 fn came_to(erased: &Erased, subject: &Subject, now: UnixMillis) -> Vec<String> {
     let mut lines = vec![said(erased)];
     if let Subject::Users(users) = subject {

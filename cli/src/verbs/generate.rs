@@ -1,4 +1,4 @@
-//! Completions for shells, and the manual.
+//! `tally completions` and `tally man`: write completions for shells, and the manual.
 
 use std::io::Write;
 

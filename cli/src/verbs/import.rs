@@ -1,4 +1,5 @@
-//! `tally import`: likes from a file, sent to the topic, where consumers write them like any others.
+//! `tally import`: sends likes from a file to the topic, where consumers write them like any others. `lines` reads the
+//! file, `parse` makes events, `run` sends them, `place` keeps how far it is, and `rejected` lines that are no events.
 
 mod args;
 mod lines;
@@ -43,7 +44,7 @@ impl Args {
         let open = async |settings| Import::open(to.clone(), settings, desk.host().patience(), &desk.stop).await;
         let (mut plan, mut found, mut is_whole) = (Vec::new(), Vec::new(), true);
         if settings.path().is_none() {
-            // Nothing is known of it before it is read, which can be done once.
+            // Standard input can be read only once, so the plan cannot say what it holds.
             plan.push(format!("send the likes of the standard input to `{}`", desk.topic));
         } else {
             let mut would = open(ImportArgs { dry_run: true, rejected: None, ..settings.clone() }).await?;

@@ -1,4 +1,4 @@
-//! `tally ledger`: what operators have changed by hand.
+//! `tally ledger`: lists what operators have changed with this command, newest first.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -25,14 +25,14 @@ struct Line {
     reason: String,
     command: String,
     plan: String,
-    /// Absent where the process that began it has not said how it ended.
+    /// What was done, or the error. Absent while the change is under way, and for ever if its process died.
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<String>,
     #[serde(skip)]
     ago: String,
 }
 
-/// The latest lines.
+/// The latest lines of the ledger.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Lines(Vec<Line>);
@@ -66,7 +66,7 @@ impl Answer for Lines {
     }
 }
 
-/// What has several lines, in a table that has one for each change.
+/// Joins the lines of an outcome, since the table has one line for each change.
 fn in_one_line(text: &str) -> String {
     text.lines().collect::<Vec<_>>().join("; ")
 }

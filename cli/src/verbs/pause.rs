@@ -1,4 +1,5 @@
-//! `tally pause consumer` and `tally resume consumer`: consumers stand still, and nothing that they sent before lands any more.
+//! `tally pause consumer` and `tally resume consumer`. A paused consumer writes no rows, and no request that it had
+//! sent before can take effect any more. `tally topic` changes topics under such a pause (`while_paused`).
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use crate::desk::{Desk, Where};
 use crate::health::say;
 use crate::said::ago;
 
-/// How often a wait says how long it will be.
+/// How often the time that is left to wait is printed.
 const SHOWN: Duration = Duration::from_secs(30);
-/// Lines of the ledger among which the last pause is looked for.
+/// How many lines of the ledger are searched for the last pause.
 const LINES: u32 = 500;
-/// What a pause, and the changes that need one, are called in the ledger.
+/// The commands of the ledger's lines about pauses, and about changes that pause consumers themselves.
 const PAUSE: &str = "pause consumer";
 const RESUME: &str = "resume consumer";
 pub(super) const ADOPT: &str = "topic adopt";
@@ -25,7 +26,7 @@ pub(super) const SKIP: &str = "topic skip";
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    /// What
+    /// What to pause or to resume
     what: What,
 
     #[command(flatten)]
@@ -51,17 +52,17 @@ enum What {
     Consumer,
 }
 
-/// The wait until nothing of before arrives.
+/// The wait until requests that were signed before can take no effect any more.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Settle {
-    /// How long this waits after it has raised the claims. A consumer signs for a minute after its claim was confirmed, and the
-    /// store takes a signature for five. Less is right only where no consumer has run for so long
+    /// How long this waits after it has raised the claims. A consumer signs for a minute after its claim was confirmed,
+    /// and the store takes a signature for five. Less is right only where no consumer has run for so long
     #[arg(long, default_value = "6m", value_parser = parse_duration, value_name = "SPAN")]
     settle: Duration,
 }
 
 impl Settle {
-    /// Waits, and says from time to time for how long.
+    /// Waits, and says now and then how long it will take.
     pub(crate) async fn wait(self, desk: &Desk) {
         let mut left = self.settle;
         while !left.is_zero() {
@@ -96,7 +97,7 @@ impl PauseArgs {
 }
 
 impl Args {
-    /// Lets consumers go on.
+    /// Has consumers go on.
     pub(crate) async fn resume(self) -> anyhow::Result<Changed> {
         let Self { what: What::Consumer, writing, of } = self;
         let desk = Desk::open(of).await?;
@@ -111,7 +112,7 @@ impl Args {
     }
 }
 
-/// What the ledger's lines about pauses of `topic` begin with.
+/// Returns how the plan begins in the ledger's lines about pauses of `topic`.
 fn line_of(topic: &str) -> String {
     format!("pause {topic}: ")
 }
@@ -121,14 +122,15 @@ async fn known(desk: &Desk) -> anyhow::Result<Topic> {
     topic.with_context(|| format!("no consumer has read `{}` yet", desk.topic))
 }
 
-/// Whether consumers of `topic` stand still and nothing of theirs can land any more: the ledger says that this was waited for.
+/// Returns whether consumers of `topic` are paused and none of their requests can take effect any more: the ledger says
+/// that a pause has waited for this.
 pub(super) async fn is_paused(desk: &Desk, topic: &str) -> anyhow::Result<bool> {
     let stored = desk.claims.topic(topic).await.context("cannot read what is known of the topic")?;
     if !stored.is_some_and(|topic| topic.is_paused) {
         return Ok(false);
     }
     let lines = desk.recounts.operations(LINES).await.context("cannot read the ledger")?;
-    // An adoption that failed half-way may have raised the flag as well.
+    // The flag alone does not tell: an adoption or a skip that failed half-way may have left it.
     let decides = |line: &&Operation| match line.command.as_str() {
         PAUSE => line.plan.starts_with(&line_of(topic)),
         command => [RESUME, ADOPT, SKIP].contains(&command),
@@ -137,10 +139,10 @@ pub(super) async fn is_paused(desk: &Desk, topic: &str) -> anyhow::Result<bool> 
     Ok(last.and_then(|line| line.ended.as_deref()).is_some_and(|ended| !ended.starts_with("failed")))
 }
 
-/// Pauses the topic and returns once nothing lands any more that a consumer has sent before; the topic as it stands then. Safe to
-/// repeat: claims are raised once more, and it is waited for again.
+/// Pauses the topic, and waits until no request that a consumer has sent before can take effect. Returns the topic as
+/// it is stored then. Safe to repeat: it raises the claims once more and waits again.
 async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Result<Topic> {
-    // The flag first: a claim that is raised behind it finds it.
+    // The flag first, so that a consumer that takes a partition over afterwards finds it.
     let paused = Topic { is_paused: true, ..topic.clone() };
     replace(desk, topic, &paused).await?;
     let raised = desk.claims.raise_all(&desk.topic, topic.current().partitions()).await;
@@ -149,7 +151,7 @@ async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Resu
     Ok(paused)
 }
 
-/// Carries out `change` of the topic while consumers stand still; as it fails, they go on as before.
+/// Pauses the topic and carries out `change`, which ends the pause. If it fails, consumers go on as before.
 pub(super) async fn while_paused(
     desk: &Desk,
     topic: &Topic,
@@ -162,7 +164,7 @@ pub(super) async fn while_paused(
     Err(back.err().map_or(error, |back| back.context("consumers stay paused: tally resume consumer")))
 }
 
-/// Puts `to` in the place of what is known of the topic.
+/// Stores `to` about the topic. Fails if `seen` is no longer what is stored, so a repeat changes nothing.
 pub(super) async fn replace(desk: &Desk, seen: &Topic, to: &Topic) -> anyhow::Result<()> {
     let replaced = desk.claims.replace_topic(&desk.topic, seen, to).await;
     let replaced = replaced.context("cannot store what is known of the topic")?;

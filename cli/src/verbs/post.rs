@@ -1,4 +1,5 @@
-//! `tally post`: a post's numbers, why one of them is not exact, and having it recounted.
+//! `tally post`: shows a post's counters and why one is not exact (`show`), erases its members (`erase`), and queues
+//! its counters for a recount (`recount`).
 
 mod reasons;
 mod recount;
@@ -23,7 +24,8 @@ use crate::verbs::erase::{Subject, What};
 pub(crate) enum Verb {
     /// Shows each counter of a post. Exits with 1 where one is not exact
     Show(Box<Show>),
-    /// Takes every like out of a post, and the members out of its other sets. Exits with 1 where members are left that no action takes out
+    /// Takes every like out of a post, and the members out of its other sets. Exits with 1 where members are left:
+    /// their set has no remove action
     ///
     /// It waits first, as `tally user erase` does.
     Erase {
@@ -70,18 +72,18 @@ struct Shown {
     counter: String,
     #[serde(flatten)]
     figures: Figures,
-    /// Every event that Kafka had acknowledged by then is in the number; absent where that is not known.
+    /// Every event that Kafka had acknowledged by this time is in the number. Absent where no such time is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     as_of: Option<u64>,
     fresh: bool,
     #[serde(skip)]
     age: String,
-    /// Why it waits for a recount, by row key.
+    /// The row keys that wait for a recount, each with the reason.
     queued: Vec<(String, &'static str)>,
-    /// Why it is not exact; absent without --explain.
+    /// Why the number is not exact or not fresh. Absent without --explain.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<Vec<Reason>>,
-    /// What other Regions add to it; absent without --explain, and where there are none.
+    /// What other Regions add to the number. Absent without --explain, and where there are no other Regions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     regions: Vec<regions::Entry>,
 }
@@ -90,7 +92,7 @@ struct Shown {
 struct Post {
     post_id: String,
     counters: Vec<Shown>,
-    /// The partition of the log of changes that everything about the post is in.
+    /// The partition of the log of changes that has the post's changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     partition: Option<u32>,
 }
@@ -148,7 +150,7 @@ impl Show {
         let Self { id, counter, explain, fresh_within, rows, of } = self;
         let desk = Desk::open(of).await?;
         let chosen = seen::chosen(&desk, &id, &counter).await?;
-        // The sources before the standing, and that before the counters: what is lost after that is in none of them.
+        // In this order, as the API does: so the counters have at least what the standing says.
         let sources = seen::sources(&desk, &chosen).await?;
         let standing = seen::standing(&desk, &id, &sources).await?;
         let others = if explain { regions::standings(&desk, &id).await? } else { Vec::new() };

@@ -1,4 +1,4 @@
-//! `tally prepare`: the tables and topics of a deployment, created where they are missing, and the lines that start the services.
+//! `tally prepare`: creates missing tables and topics of a deployment, and prints the lines that start the services.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT", help_heading = "Topic")]
     partitions: u32,
 
-    /// Replicas of each topic: 3 in production, where two have to have a record before it is acknowledged. By default what the brokers
-    /// say
+    /// Replicas of each topic: 3 in production, where two have to have a record before it is acknowledged. By default
+    /// what the brokers say
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "COUNT", help_heading = "Topic")]
     replication: Option<u32>,
 
@@ -37,21 +37,20 @@ pub(crate) struct Args {
     writing: Writing,
 }
 
-/// A topic as it has to be.
+/// A topic that the deployment needs.
 struct Wanted<'a> {
     name: &'a str,
     partitions: u32,
-    /// Its settings; the first ones are looked at where it is there.
+    /// The settings that it is created with. If it exists already, the first `needed` of them are checked.
     configs: Vec<(&'static str, &'static str)>,
     needed: usize,
 }
 
-/// What was prepared.
 #[derive(Debug, Serialize)]
 pub(crate) struct Prepared {
     #[serde(flatten)]
     changed: Changed,
-    /// Settings of topics that are there, which have to be others.
+    /// Settings of existing topics that are wrong.
     wrong: Vec<String>,
     /// The lines that start the services.
     start: Vec<String>,
@@ -103,7 +102,7 @@ impl Args {
                 missing.push(topic);
             } else {
                 found.push(format!("topic {} is there, with {}", topic.name, counted(partitions as u64, "partition")));
-                // Brokers that do not say it of one topic are not waited for again.
+                // If the brokers do not say it for one topic, they are not asked for the others.
                 if is_said {
                     match kafka::topic_settings(settings, topic.name).await {
                         Ok(is) => wrong.extend(topic.wrong(&is)),
@@ -116,7 +115,7 @@ impl Args {
             }
         }
         if self.writing.yes && tables_lack {
-            // The ledger is in one of them.
+            // Before the ledger is written: it is in one of these tables.
             dynamodb::ensure_tables(&desk.connection).await.context("cannot create the tables")?;
         }
         if self.writing.yes {
@@ -134,7 +133,7 @@ impl Args {
         Ok(Prepared { changed: changed.with(found), wrong, start })
     }
 
-    /// The topics, as infra/kafka.yaml has them.
+    /// Returns the topics, as infra/kafka.yaml has them.
     fn topics<'a>(&'a self, desk: &'a Desk) -> Vec<Wanted<'a>> {
         let two: &[_] =
             if self.replication.is_some_and(|replicas| replicas > 2) { &[("min.insync.replicas", "2")] } else { &[] };
@@ -146,7 +145,7 @@ impl Args {
         };
         let (week, month) = (("retention.ms", "604800000"), ("retention.ms", "2592000000"));
         let (deleted, compacted) = (("cleanup.policy", "delete"), ("cleanup.policy", "compact"));
-        // A record has the time at which the log took it.
+        // A message has the time at which the broker appended it.
         let appended = ("message.timestamp.type", "LogAppendTime");
         let packed = ("compression.type", "zstd");
         let hours = ("retention.ms", "100800000");
@@ -160,7 +159,7 @@ impl Args {
         ]
     }
 
-    /// The lines that start the services: with the settings that this command was given and that the shell does not have.
+    /// Returns the lines that start the services, and export the settings of this command that the shell does not have.
     fn start(&self) -> Vec<String> {
         let Where { store, kafka, topic, group, dead_letter_topic, changes_topic, .. } = &self.of;
         let shards = store.shards.map(|shards| shards.to_string());
@@ -207,7 +206,7 @@ impl std::fmt::Display for Wanted<'_> {
 }
 
 impl Wanted<'_> {
-    /// The settings of the topic that is there which have to be others.
+    /// Compares the `settings` of the existing topic with those that are needed. Returns a line for each that is wrong.
     fn wrong(&self, settings: &BTreeMap<String, String>) -> Vec<String> {
         let needed = self.configs.iter().take(self.needed);
         let wrong = needed.filter_map(|(key, value)| {
@@ -218,7 +217,7 @@ impl Wanted<'_> {
     }
 }
 
-/// A value as a shell reads it.
+/// Quotes a value for a shell, where needed.
 fn quoted(value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:,/@+-".contains(&byte);
     if value.bytes().all(is_plain) { value.to_owned() } else { format!("'{}'", value.replace('\'', r"'\''")) }

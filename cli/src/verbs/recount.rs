@@ -1,4 +1,4 @@
-//! `tally recount`: recounts posts, or everything, in this process. What is done is the program `tally-batch-recount`'s.
+//! `tally recount`: recounts posts, or everything, in this process, by the code of the program `tally-batch-recount`.
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     of: Where,
 }
 
-/// What a recount that changes nothing has found.
+/// The answer of a dry run: what it has found.
 #[derive(Debug, Serialize)]
 struct Dry {
     dry_run: bool,
@@ -110,7 +110,7 @@ fn planned(scope: &Scope, desk: &Desk) -> String {
     }
 }
 
-/// Runs a recount to its end: how it ended, and what it came to.
+/// Runs a recount to its end. Returns its exit code and its summary.
 async fn done(desk: &Desk, (scope, rules): (&Scope, Rules)) -> anyhow::Result<(Exit, Summary)> {
     let ports = Ports::over(&desk.connection, LogPorts::open(desk.kafka()?, &desk.changes_topic)?);
     let by = (desk.host().patience(), desk.chance.clone());
@@ -118,7 +118,7 @@ async fn done(desk: &Desk, (scope, rules): (&Scope, Rules)) -> anyhow::Result<(E
     Box::pin(tally_batch_recount::recount(&of, scope, false)).await
 }
 
-/// What a recount came to, in one line without what is 0.
+/// Returns the summary in one line, without numbers that are 0.
 fn came_to(summary: &Summary) -> String {
     let Summary { counters, rows, corrected, withheld, alarms, left, .. } = summary;
     let numbers = [

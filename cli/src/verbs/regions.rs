@@ -1,4 +1,5 @@
-//! `tally regions`: the Regions whose entries are added up, how old they are, and leaving one out.
+//! `tally regions`: lists the Regions whose counts answers add up (`list`), and leaves one out for good (`forget`). A
+//! Region's *entries* are its counts, copied to this Region.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Form, Table, ago, print, ranges};
 
-/// How old what is known of a Region may be.
+/// A Region is silent if its entries are complete up to an earlier time than this long ago.
 const SILENT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Subcommand)]
@@ -41,22 +42,22 @@ fn named(text: &str) -> Result<Region, String> {
     Region::new(text).ok_or_else(|| "a Region is [a-z0-9-]{1,32}".to_owned())
 }
 
-/// Another Region, by what is known of its entries.
+/// Another Region, and up to when its entries are complete.
 #[derive(Debug, Serialize)]
 pub(crate) struct Remote {
     region: String,
-    /// Every event that Kafka had acknowledged there by then is in its entries; absent where that is not known.
+    /// Every event that Kafka had acknowledged in that Region by this time is in its entries, if such a time is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     as_of: Option<UnixMillis>,
     #[serde(skip)]
     age: Option<Duration>,
     partitions: u32,
-    /// Partitions of which nothing may be believed.
+    /// Partitions without a valid standing: it is not known up to when their entries are complete.
     unknown: Vec<u32>,
 }
 
 impl Remote {
-    /// Whether nothing is known of it that is younger than a minute.
+    /// Returns whether the Region is silent: its entries are not known to be complete up to a minute ago.
     pub(crate) fn is_silent(&self) -> bool {
         self.age.is_none_or(|age| age > SILENT)
     }
@@ -71,7 +72,7 @@ impl std::fmt::Display for Remote {
     }
 }
 
-/// What is known of every other Region.
+/// Reads what is known about every other Region.
 ///
 /// # Errors
 /// The tables cannot be read.
@@ -98,7 +99,7 @@ pub(crate) async fn look(desk: &Desk) -> anyhow::Result<Vec<Remote>> {
 
 #[derive(Debug, Serialize)]
 struct Listed {
-    /// This Region; absent before it has a name.
+    /// This Region's name. Absent before it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     own: Option<String>,
     remotes: Vec<Remote>,

@@ -1,5 +1,5 @@
-//! `tally restore`: what it takes to put the tables back to a moment, and whether it was done right. It changes nothing: tables are
-//! restored by AWS, and what consumers have committed is set back by Kafka's own tools.
+//! `tally restore`: prints the steps that restore the tables to a moment (`plan`), and checks the restored tables
+//! (`check`). It changes nothing: AWS restores the tables, and Kafka's own tools set committed offsets back.
 
 mod check;
 mod plan;

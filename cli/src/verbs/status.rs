@@ -1,4 +1,6 @@
-//! `tally status`: how the deployment is, in one screen: what was looked at, what was not, and what is wrong by name.
+//! `tally status`: says in one screen how the deployment is. It follows an event from Kafka to rows, changes and
+//! counts, then looks at losses, recounts, dead letters, cache and processes. Each part adds its figures and faults to
+//! `Status`.
 
 mod looks;
 mod processes;
@@ -43,10 +45,10 @@ pub(crate) struct Args {
 /// Something that is wrong.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
-    /// What it is about, in one word or two.
+    /// The name of the fault, in a few words.
     what: &'static str,
     detail: String,
-    /// Where it is explained.
+    /// The runbook that explains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     see: Option<&'static str>,
 }
@@ -55,9 +57,9 @@ pub(super) struct Finding {
 #[derive(Debug)]
 struct Figure {
     name: &'static str,
-    /// What was found, for people.
+    /// What was found, as text.
     text: String,
-    /// The same for programs.
+    /// What was found, as JSON.
     fields: Value,
 }
 
@@ -69,11 +71,11 @@ fn by_name<S: Serializer>(figures: &[Figure], serializer: S) -> Result<S::Ok, S:
 #[derive(Debug, Serialize)]
 struct Unseen {
     what: &'static str,
-    /// Why, or what to say to have it looked at.
+    /// Why it was not looked at, or which flag has it looked at.
     why: String,
 }
 
-/// A process that is known to run.
+/// A member of a Kafka group.
 #[derive(Debug, Serialize)]
 pub(super) struct Process {
     group: String,
@@ -82,26 +84,25 @@ pub(super) struct Process {
     partitions: Vec<u32>,
 }
 
-/// The deployment in one screen.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Status {
-    /// What was looked at, each with what was found: an object of named figures for programs.
+    /// What was looked at, and what was found. In JSON an object with a field for each.
     #[serde(serialize_with = "by_name")]
     figures: Vec<Figure>,
     not_looked_at: Vec<Unseen>,
     wrong: Vec<Finding>,
     /// Members of the groups that read Kafka.
     processes: Vec<Process>,
-    /// Records of the topic that are no rows yet, and messages of the log of changes that are not counted yet.
+    /// How many records of the topic are no rows yet, and how many messages of the log of changes are not counted yet.
     lag: Option<u64>,
     changes_lag: Option<u64>,
     /// Partitions that have had events whose keys belong to other partitions.
     misrouted: Vec<u32>,
     paused: bool,
-    /// Everything that Kafka had acknowledged by then is in rows, and is counted: in milliseconds since 1970.
+    /// When all acknowledged events are in the rows, and when all rows are counted: up to these times, in milliseconds.
     rows_as_of: Option<u64>,
     counts_as_of: Option<u64>,
-    /// Whether an answer about any post would be called fresh.
+    /// Whether the API would call an answer about any post fresh.
     fresh: bool,
 }
 
@@ -118,7 +119,7 @@ impl Status {
         self.not_looked_at.push(Unseen { what, why: why.into() });
     }
 
-    /// Looks at a part. What could not be looked at is wrong, and hides nothing else.
+    /// Runs one part. If it fails, that is something wrong, and the other parts still run.
     async fn look(&mut self, what: &'static str, at: impl AsyncFnOnce(&mut Self) -> anyhow::Result<()>) {
         if let Err(error) = at(self).await {
             self.wrong("no answer", format!("{what}: {}", ended::line(&error)), None);
@@ -126,7 +127,7 @@ impl Status {
         }
     }
 
-    /// An answer is as of the lesser of both times.
+    /// Says whether answers are fresh: their `as_of` is the lesser of both times.
     fn freshness(&mut self, late: Duration, now: UnixMillis) {
         let as_of = self.rows_as_of.zip(self.counts_as_of).map(|(rows, counts)| UnixMillis(rows.min(counts)));
         self.fresh = as_of.is_some_and(|as_of| now.since(as_of) <= late);

@@ -1,4 +1,5 @@
-//! `tally stream`: the shards of the table's change stream, which process copies each to the log of changes, and what was lost.
+//! `tally stream`: lists the shards of the table's change stream (`shards`), which process copies each to the log of
+//! changes (`leases`), and the losses that are open (`losses`).
 
 use anyhow::Context;
 use clap::Subcommand;
@@ -42,13 +43,13 @@ struct Shard {
     id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<String>,
-    /// Everything up to this record is in the log of changes.
+    /// All changes up to this sequence number are in the log of changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     sequence: Option<String>,
-    /// Everything before this time is.
+    /// All changes before this time are in the log of changes.
     at: u64,
     closed: bool,
-    /// Whether the store lists it still.
+    /// Whether the store still lists the shard.
     listed: bool,
     #[serde(skip)]
     age: String,
@@ -103,7 +104,7 @@ impl Answer for Leases {
 
 #[derive(Debug, Serialize)]
 struct OpenLoss {
-    /// Its number, which is at least the time at which it was found.
+    /// The loss's number, which is at least the time at which it was found.
     id: u64,
     kind: String,
     detail: String,

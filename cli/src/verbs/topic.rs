@@ -1,5 +1,6 @@
-//! `tally topic`: how far the rows of each partition have come, and going on where consumers stand still until an operator has
-//! looked.
+//! `tally topic`: shows how far the rows of each partition have come (`show`). Consumers stop where they may lose
+//! events or count wrongly; an operator has them go on with a topic that was replaced or has grown (`adopt`), or at an
+//! offset of a partition (`skip`).
 
 mod adopt;
 mod seen;
@@ -14,8 +15,8 @@ use crate::said::{Form, print};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, what waits, and
-    /// who reads it. Exits with 1 where anything is wrong, which it names first
+    /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, what
+    /// waits, and who reads it. Exits with 1 where anything is wrong, which it names first
     Show(Box<show::Args>),
     /// Goes on with a topic that was created anew or has another number of partitions
     ///

@@ -1,5 +1,8 @@
-//! `tally verify`: every count held against its rows, without a write. An audit says the same and corrects; this is for a moment
-//! at which nothing may be written, and for a second opinion.
+//! `tally verify`: compares every count with its rows and writes nothing. An audit finds the same and corrects it; this
+//! is for a time at which nothing may be written, and for a second opinion.
+//!
+//! It reads all rows and then all counters, and notes what differs. Counts follow rows with a delay, so it *looks* at
+//! each difference again, several times: what is still different, by the same numbers as in the look before, is wrong.
 
 mod erased;
 
@@ -23,13 +26,13 @@ use crate::verbs::pause::is_paused;
 use crate::verbs::post::seen::{Sources, counter};
 use crate::verbs::weighed::{self, Weighed};
 
-/// Counters of one read.
+/// How many counters are read in one call.
 const BATCH: usize = 100;
-/// Reads under way at once.
+/// How many reads are under way at once.
 const AT_ONCE: usize = 16;
-/// Differences that are listed; the others are counted.
+/// How many differences are listed; the others are only counted.
 const LISTED: usize = 20;
-/// What is looked at again at most: more than that are wrong for one reason.
+/// How many differences are looked at again. The others are called wrong at once: so many have one cause.
 const DOUBTED: usize = 100_000;
 
 #[derive(clap::Args, Clone, Debug)]
@@ -38,13 +41,13 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 5, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     looks: u32,
 
-    /// The wait between these looks: longer than a count needs to follow its rows. What differs by the same numbers before and after
-    /// the last one is wrong
+    /// The wait between these looks: longer than a count needs to follow its rows. What differs by the same numbers
+    /// before and after the last one is wrong
     #[arg(long, default_value = "2s", value_parser = parse_duration, value_name = "SPAN")]
     pause: Duration,
 
-    /// Look instead for ids that were erased: a user, or a post, a tab and a user, each on a line. Exits with 1 where one is in the
-    /// tables again, as a replay of old events may bring it back
+    /// Look instead for ids that were erased: a user, or a post, a tab and a user, each on a line. Exits with 1 where
+    /// one is in the tables again, as a replay of old events may bring it back
     #[arg(long, value_name = "FILE")]
     erased: Option<PathBuf>,
 
@@ -52,7 +55,7 @@ pub(crate) struct Args {
     of: Where,
 }
 
-/// A count that is not what its rows weigh.
+/// A count that is not the sum of its rows.
 #[derive(Debug, Serialize)]
 struct Difference {
     post: String,
@@ -60,24 +63,23 @@ struct Difference {
     /// Absent where the counter's total is not the sum over its shards.
     #[serde(skip_serializing_if = "Option::is_none")]
     shard: Option<u16>,
-    /// What the rows weigh, or the shards come to; absent where a row cannot be read.
+    /// The sum of the rows, or of the counter's shards. Absent where a row cannot be read.
     rows: Option<i128>,
-    /// What the count says; absent where it cannot be read.
+    /// The count. Absent where it cannot be read.
     count: Option<i64>,
 }
 
-/// What was found.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Verified {
     rows: u64,
     row_keys: u64,
     counters: u64,
-    /// What differed in each look, and each time by other numbers: nothing is said of it.
+    /// How many counts differed in every look, but at last by other numbers than before: they may be right or wrong.
     moving: u64,
     wrong: u64,
-    /// The first of them.
+    /// The first of the wrong counts.
     differences: Vec<Difference>,
-    /// Losses that are open: counts may be wrong, and an audit is due.
+    /// How many losses are open: counts may be wrong, and an audit is due.
     #[serde(skip_serializing_if = "is_none")]
     losses: usize,
     claim: Claim,
@@ -87,15 +89,15 @@ fn is_none(number: &usize) -> bool {
     *number == 0
 }
 
-/// What the answer can claim.
+/// How certain the answer is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Claim {
-    /// No row changed, and every change of before was counted: each count was right or is listed.
+    /// No row changed, and all changes before had been counted: each count was right or is called wrong.
     Certain,
-    /// No row changed, and not every change of before was counted yet: what is listed may be about to be counted.
+    /// No row changed, but not all changes before had been counted: what is listed may be about to be counted.
     NotCounted,
-    /// Rows were written meanwhile.
+    /// Rows may have been written meanwhile.
     #[default]
     RowsMoved,
 }
@@ -143,14 +145,14 @@ impl Answer for Verified {
     }
 }
 
-/// What may be wrong: the count of a row key, or a counter's total.
+/// A count that may be wrong: that of a row key, or a counter's total.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Key(RowKey),
     Total(CounterId),
 }
 
-/// What the rows weigh and what the count says, each absent where it cannot be read.
+/// The sum of the rows and the count, each absent where it cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
     rows: Option<i128>,
@@ -163,12 +165,12 @@ impl Numbers {
     }
 }
 
-/// What differed, so far.
+/// The counts that have differed so far.
 #[derive(Debug, Default)]
 struct Doubted {
-    /// With what the look before found.
+    /// Each with the numbers that the look before found, if there was one.
     found: BTreeMap<What, Option<Numbers>>,
-    /// Those there is no room for.
+    /// How many more there are.
     others: u64,
 }
 
@@ -244,7 +246,7 @@ impl Verified {
     }
 }
 
-/// Holds each row key's rows against its count; those that differ.
+/// Reads all rows, compares the sum of each row key with its count, and adds those that differ to `doubted`.
 async fn counts_of_rows(desk: &Desk, verified: &mut Verified, doubted: &mut Doubted) -> anyhow::Result<()> {
     let rows = weighed::by_key(desk, async |whole| {
         verified.row_keys += whole.len() as u64;
@@ -270,7 +272,8 @@ async fn differing(desk: &Desk, weighed: &[Weighed]) -> anyhow::Result<Vec<RowKe
     Ok(weighed.iter().filter(|weighed| !is_right(weighed)).map(|weighed| weighed.key.clone()).collect())
 }
 
-/// Looks for counts of row keys that have no row, and for totals that are not what their shards come to.
+/// Reads all counters, and adds to `doubted` counts of row keys without rows, and totals that are not the sum of their
+/// shards.
 async fn rows_of_counts(desk: &Desk, verified: &mut Verified, doubted: &mut Doubted) -> anyhow::Result<()> {
     let mut pages = desk.every_counter();
     while let Some(counters) = pages.try_next().await? {
@@ -299,7 +302,7 @@ async fn has_rows(desk: &Desk, key: &RowKey) -> anyhow::Result<bool> {
     let first = move |after: Option<Cursor>| async move { rows.likes(key, after.as_ref(), Some(1)).await };
     let mut sizes = match key.counter.name.kind() {
         CounterKind::Set => desk.calls.pages("read rows", first).map_ok(|rows| rows.len()).boxed(),
-        // A cell for each partition, a few at most.
+        // A sum has at most one row for each Kafka partition.
         CounterKind::Sum => desk.weights(key).map_ok(|rows| rows.len()).boxed(),
     };
     while let Some(size) = sizes.try_next().await? {
@@ -310,7 +313,7 @@ async fn has_rows(desk: &Desk, key: &RowKey) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// What it is now, beside what the look before found.
+/// Reads the numbers of `what` again. Returns them after those of the look before.
 async fn look(desk: &Desk, what: What, before: Option<Numbers>) -> anyhow::Result<(What, Option<Numbers>, Numbers)> {
     let now = match &what {
         What::Key(key) => {
@@ -330,7 +333,7 @@ async fn look(desk: &Desk, what: What, before: Option<Numbers>) -> anyhow::Resul
     Ok((what, before, now))
 }
 
-/// What the rows of a row key weigh; `None` where one cannot be read.
+/// Adds up the rows of a row key. Returns `None` if one cannot be read.
 async fn weigh(desk: &Desk, key: &RowKey) -> anyhow::Result<Option<i128>> {
     let (mut sum, mut pages) = (Some(0), desk.weights(key));
     while let Some(rows) = pages.try_next().await? {
@@ -341,7 +344,7 @@ async fn weigh(desk: &Desk, key: &RowKey) -> anyhow::Result<Option<i128>> {
     Ok(sum)
 }
 
-/// What the numbers prove, since `began`: rows that no consumer changed, and changes that were all counted.
+/// Returns how certain the answer is: were consumers paused all the time, and all changes before `began` counted?
 async fn claim(desk: &Desk, were_paused: bool, began: UnixMillis) -> anyhow::Result<Claim> {
     if !(were_paused && are_paused(desk).await?) {
         return Ok(Claim::RowsMoved);
@@ -357,7 +360,7 @@ async fn claim(desk: &Desk, were_paused: bool, began: UnixMillis) -> anyhow::Res
     Ok(if (0..config.partitions).all(is_counted) { Claim::Certain } else { Claim::NotCounted })
 }
 
-/// Whether no consumer writes, and nothing lands any more that one has sent.
+/// Returns whether consumers are paused on all topics and none of their requests can take effect any more.
 async fn are_paused(desk: &Desk) -> anyhow::Result<bool> {
     let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
     let others = defined.iter().filter_map(|definition| definition.topic.as_deref());

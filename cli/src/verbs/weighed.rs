@@ -1,4 +1,5 @@
-//! All rows, weighed by row key: what each counter has to be.
+//! Adds up the weights of all rows by row key (counter and shard), for `tally verify`. A row's *weight* is what it
+//! counts for: 1 for a member of a set, the amount of a sum's cell. The sum is what the counter's part has to be.
 
 use futures_util::stream::TryStreamExt as _;
 use tally_adapters::dynamodb::ScannedRow;
@@ -6,17 +7,16 @@ use tally_core::ids::{MemberKey, RowKey};
 
 use crate::desk::Desk;
 
-/// A row key whose rows were weighed.
+/// A row key, with the sum of its rows' weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Weighed {
     pub(crate) key: RowKey,
     pub(crate) weight: i128,
-    /// What a row of it weighs cannot be read.
+    /// Whether the weight of one of its rows cannot be read.
     pub(crate) doubt: bool,
 }
 
-/// Weighs the rows of each row key, which follow each other, and hands on the row keys that are complete, some at once; how many
-/// rows there are.
+/// Reads all rows, and hands complete row keys to `found`, some at once. Returns how many rows are no tombstones.
 pub(crate) async fn by_key(
     desk: &Desk,
     mut found: impl AsyncFnMut(Vec<Weighed>) -> anyhow::Result<()>,
@@ -25,13 +25,13 @@ pub(crate) async fn by_key(
     while let Some(rows) = pages.try_next().await? {
         let mut whole = Vec::new();
         for row in rows {
-            // Items that are no rows count nothing, as in the stream.
+            // An item that is no row counts for nothing, as in the stream.
             let Some(key) = key_of(&row) else { continue };
             if open.as_ref().is_none_or(|open| open.key != key) {
                 whole.extend(open.replace(Weighed { key, weight: 0, doubt: false }));
             }
             let Some(open) = &mut open else { continue };
-            // A tombstone weighs nothing.
+            // A tombstone is not counted as a row.
             count += u64::from(row.gone.is_none());
             match row.weight() {
                 Some(weight) => open.weight += i128::from(weight.get()),

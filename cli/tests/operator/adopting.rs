@@ -1,4 +1,4 @@
-//! `tally adopt tables`: tables that are others than before, and a configuration that is lost.
+//! `tally adopt tables`: over tables that are others than before, and over a deployment whose configuration is lost.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::changes::File;
 use crate::stage::{Said, Stage, partition, version};
 
 const YES: [&str; 3] = ["--yes", "--why", "a test"];
-/// Members of one post: under another number of shards some are elsewhere.
+/// How many members the post has: so many that with another number of shards some rows would be elsewhere.
 const MEMBERS: i64 = 12;
 const VIEWS: &str = "[[counters]]\nname = \"views\"\nkind = \"sum\"\nadd = \"view\"\n";
 
@@ -28,7 +28,7 @@ fn home(counter: &CounterId, member: &str, shards: u64) -> String {
     RowKey::of(counter, member, ShardCount::new(shards).unwrap()).to_string()
 }
 
-/// Likes and views that were said and counted, of a deployment whose checkpoints are gone; which counters it had.
+/// Writes likes and views, and a counter, and deletes the checkpoints. Returns the file that defines the counters.
 async fn lost(stage: &Stage) -> File {
     let file = File::of("views.toml", VIEWS);
     for (index, age) in [(0, 9), (0, 8), (1, 7)] {
@@ -43,7 +43,7 @@ async fn lost(stage: &Stage) -> File {
         stage.store().put("likes", &json!({"pk": pk, "user_id": user, "n": n, "to": to})).await;
     }
     stage.consumers().mark(&partition(0), Offset(2)).await.unwrap();
-    // Of the third generation of the log.
+    // Its version is of the third generation of the log.
     let counter = json!({"post_id": "a", "likes": 0, "version": 3_u64 << 48 | 5});
     stage.store().put("like_counts", &counter).await;
     stage.delete_all("checkpoints", "id").await;

@@ -1,4 +1,5 @@
-//! Changes: shown and not made without `--yes`, made with it, and on the ledger.
+//! Verbs that change something: without `--yes` they only show the change, with it they make it and the ledger has it.
+//! Here for dead letters, counters, pauses, erasures and imports.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +13,7 @@ use crate::stage::{Said, Stage, partition};
 
 const YES: [&str; 3] = ["--yes", "--why", "a test"];
 
-/// A file of a name that no other test has.
+/// A temporary file, whose name no other test has.
 pub(crate) struct File(std::path::PathBuf);
 
 impl File {
@@ -149,7 +150,7 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     assert!(listed.code == Some(0) && listed.out.starts_with("no letters, 2 more were put back"), "{listed:?}");
     let shown = stage.tally(&["dlq", "show", "--partition", "1", "--offset", "6"]).await;
     assert!(shown.code == Some(0) && shown.out.contains("put back   yes"), "{shown:?}");
-    // What does not decode is said, and is no letter to send.
+    // A letter that is no event is named, and not sent.
     let headers = [("__connect.errors.topic", "likes"), ("__connect.errors.class.name", "not_json")];
     let at = [("__connect.errors.partition", "0"), ("__connect.errors.offset", "9")];
     stage.say("likes.dlq", 0, b"{", &[headers, at].concat(), std::time::Duration::ZERO).await;
@@ -158,7 +159,7 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     let all = made(&stage, &["dlq", "replay"]).await;
     let done = "1 letter still no event, 2 letters put back before, 1 letter of other topics or deployments\n";
     assert!(all.out.ends_with(done), "{all:?}");
-    // It is left, whatever has read it: the list and the status say so alike.
+    // Although a replay has read it, the list and the status still have it.
     assert_eq!(stage.tally(&["dlq", "list"]).await.code, Some(1));
     assert!(stage.tally(&["status"]).await.out.contains("1 in likes.dlq"));
 }
@@ -288,7 +289,7 @@ async fn a_like_that_waits_in_kafka_is_waited_for_before_its_user_is_erased() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_imported_once_and_what_is_no_event_is_said() {
     let stage = Stage::set().await;
-    // A name that would move a terminal's cursor.
+    // The name of the file would move a terminal's cursor.
     let file = File::of("likes\u{1b}[2J.ndjson", &format!("{EVENTS}nonsense\n"));
     for sent in [2, 2] {
         let said = made(&stage, &["import", file.name()]).await;

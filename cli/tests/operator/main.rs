@@ -1,4 +1,4 @@
-//! The operators' command as a process of its own, over the emulator on a loopback port and librdkafka's in-process cluster.
+//! Runs `tally` as a process, verb by verb, over DynamoDB's emulator and librdkafka's in-process cluster (`stage`).
 
 #[cfg(test)]
 mod adopting;

@@ -1,4 +1,4 @@
-//! `tally post`.
+//! `tally post show`, each reason of its `--explain`, and `tally post recount`; and `tally draw` without a record.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `tally prepare`.
+//! `tally prepare`: what it shows and creates, the second time as well.
 
 use serde_json::json;
 use tally_testkit::process::run;
@@ -30,7 +30,7 @@ async fn without_yes_it_shows_which_tables_are_missing_and_creates_none() {
     assert_eq!(stage.store().call("ListTables", json!({})).await, before, "a reason is missing");
 }
 
-/// The Kafka in the process creates no topics.
+/// Needs real brokers: librdkafka's in-process cluster creates no topics.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names"]
 async fn with_yes_all_of_it_is_there_the_second_time_changes_nothing_and_a_wrong_topic_is_named() {
@@ -52,7 +52,7 @@ async fn with_yes_all_of_it_is_there_the_second_time_changes_nothing_and_a_wrong
     );
     let ledger = stage.store().items("new-recounts").await;
     assert!(json!(ledger).to_string().contains("create topic"), "{ledger:?}");
-    // As it was, with one partition more asked for, and the log of changes in the place of a compacted topic.
+    // Once more, with the log of changes named in the place of the compacted topic `boards`.
     let [likes, changes, _, blocks] = topics;
     let topics = [likes, changes.clone(), changes, blocks];
     let second = prepare(&stage, &brokers, &topics, &yes).await;

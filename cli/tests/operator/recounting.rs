@@ -1,4 +1,4 @@
-//! `tally recount`: what is refused before it begins, and a run of it beside a change-streamer.
+//! `tally recount`: command lines that it refuses, and recounts beside a change-streamer.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn streamer_of(stage: &Stage) -> Running {
     Running::start(app, Host::new("streamer"))
 }
 
-/// Waits until the likes of `id` are so many.
+/// Waits until `id` has so many likes.
 async fn counted(stage: &Stage, id: &CounterId, likes: i64) {
     let counters = Counters::new(&stage.connection);
     tally_testkit::eventually(&format!("{id} has {likes} likes"), async || {
@@ -81,7 +81,7 @@ async fn a_count_that_was_edited_by_hand_is_shown_without_yes_and_right_with_it(
     streamer.stop(Duration::from_secs(10)).await;
 }
 
-/// The run of another process that begins later, and has ended when ours has.
+/// The record of another process's run that began later than ours and has ended.
 fn others_run() -> RunRecord {
     let began = UnixMillis(4_000_000_000_000);
     let summary = Summary { corrected: 99, ..Summary::default() };

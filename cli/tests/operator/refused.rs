@@ -1,4 +1,4 @@
-//! What cannot be answered: one line that says why, and an exit code that says whose turn it is.
+//! Errors of `tally`: each is one line that says why, and has an exit code that says who can mend it.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -129,13 +129,13 @@ async fn what_is_not_permitted_is_named() {
     let writes = with(&stage, &line, |c| _ = c.env("AWS_ACCESS_KEY_ID", "Reader")).await;
     assert_eq!(writes.code, Some(78), "{writes:?}");
     assert!(writes.err.contains("cannot write the ledger; nothing was changed"), "{writes:?}");
-    // The tables alone: the Kafka of this stage does not say how long it keeps a topic.
+    // Without brokers: the Kafka of this stage does not say how long it keeps a topic.
     let doctor = async |role: &str| {
         with(&stage, &["doctor"], |c| _ = c.env("AWS_ACCESS_KEY_ID", role).env_remove("TALLY_BROKERS")).await
     };
     let said = doctor("Reader").await;
     assert_eq!(said.out.matches("this process may not write to it").count(), 4, "{said:?}");
-    // An operator puts markers beside rows in batches, and is granted no other write of them.
+    // An operator may put a recount's markers beside rows, in batches, and may write nothing else there.
     let said = doctor("Operator").await;
     assert_eq!(said.out.matches("may be read and written").count(), 4, "{said:?}");
 }

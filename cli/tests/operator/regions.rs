@@ -1,4 +1,4 @@
-//! Other Regions: `tally regions`, and what `tally status` and `tally post show` say of them.
+//! Other Regions: `tally regions`, and what `tally status` and `tally post show` say about them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn region(name: &str) -> Region {
     Region::new(name).unwrap()
 }
 
-/// Everything that was acknowledged in a Region so long ago is in its entries, of the first of the partitions.
+/// Stores for the first partitions that a Region's entries have everything that was acknowledged up to `age` ago.
 async fn heard(stage: &Stage, name: &str, age: Duration, partitions: u32) {
     for partition in 0..PARTITIONS {
         let as_of = Some(stage.clock.now().minus(age));

@@ -1,4 +1,4 @@
-//! `tally restore`: the tables of a moment, under another prefix.
+//! `tally restore`: its plan, and its checks over tables that were restored to a moment under another prefix.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::stage::{Said, Stage, partition};
 const HOUR: Duration = Duration::from_secs(3_600);
 const YES: [&str; 5] = ["--yes", "--why", "a test", "--table-prefix", "r-"];
 
-/// What the store's restore does: each table as it was, under another name.
+/// Does what a restore of the store does: creates tables under another prefix, with the items of the moment.
 async fn restore(stage: &Stage, tables: Vec<(&str, Vec<Value>)>) {
     let client = stage.store().emulator.http_client();
     let connection = Connection::in_process(&Settings::local("r-"), client, stage.clock.now());
@@ -64,7 +64,7 @@ async fn tables_of_a_moment_are_good_once_reading_begins_before_it() {
     for age in [2 * HOUR, HOUR, Duration::ZERO] {
         stage.say("likes", 0, b"{}", &[], age).await;
     }
-    // What the moment an hour ago had: one event was applied. The checkpoints, a minute later, have two.
+    // The tables as of an hour ago: one event was applied. The checkpoints are a minute younger and have two.
     let like = json!({"pk": "p#2", "user_id": "u", "post_id": "p", "liked_at": 5});
     stage.store().put("likes", &like).await;
     stage.come_to(0, 2, stage.clock.now()).await;
@@ -87,7 +87,7 @@ async fn tables_of_a_moment_are_good_once_reading_begins_before_it() {
 
     let adopted = stage.tally(&[&["adopt", "tables"][..], &YES].concat()).await;
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
-    // What Kafka's own tool does.
+    // Set the group back, as Kafka's own tool does.
     let consumers = kafka::TopicReader::new(&stage.engines.kafka(), "r-tally-consumer", "likes").unwrap();
     consumers.mark(&partition(0), Offset(1)).await.unwrap();
     let said = check().await;

@@ -1,4 +1,5 @@
-//! What the tests run on: a deployment that is well, the means to make it unwell, and the command with its answer.
+//! `Stage`, which all tests of this folder use: a healthy deployment over the emulator and an in-process Kafka,
+//! functions that bring it into another state, and `tally`, which runs the command over it.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -28,7 +29,7 @@ use tally_testkit::{Engines, Store};
 pub(crate) use tally_testkit::process::Done as Said;
 
 pub(crate) const PARTITIONS: u32 = 2;
-/// A deployment of few shards, so that what is said of a post is short.
+/// Few shards, so that answers about a post are short.
 const SHARDS: u64 = 4;
 /// How long tombstones are kept.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -45,7 +46,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A deployment that has just been created: nothing has been said yet, and every reader is up to date.
+    /// Creates a deployment. There are no events yet, and every reader is up to date.
     pub(crate) async fn set() -> Self {
         Self::under(Config { shards: 2, ..Config::default() }).await
     }
@@ -56,7 +57,7 @@ impl Stage {
         stage
     }
 
-    /// The same, whose log of changes no change-streamer has set up yet.
+    /// Creates a deployment whose log of changes no change-streamer has set up yet.
     pub(crate) async fn unfollowed(config: Config) -> Self {
         let topics = [("likes", PARTITIONS), ("likes.dlq", 1), ("changes", PARTITIONS)];
         let engines = Engines::start(config, &topics).await;
@@ -90,7 +91,7 @@ impl Stage {
         self.claims.topic("likes").await.unwrap().unwrap()
     }
 
-    /// Has something else be known of the topic.
+    /// Changes what is stored about the topic.
     pub(crate) async fn know(&self, change: impl FnOnce(&mut Topic)) {
         let seen = self.topic().await;
         let mut to = seen.clone();
@@ -98,7 +99,7 @@ impl Stage {
         assert!(self.claims.replace_topic("likes", &seen, &to).await.unwrap());
     }
 
-    /// Claims a partition as a consumer does, and stores that its rows have come to `safe`, with all that was said by `safe_at`.
+    /// Claims a partition as a consumer does, and stores that its rows have come to `safe`, and to the time `safe_at`.
     pub(crate) async fn come_to(&self, index: u32, safe: u64, safe_at: UnixMillis) {
         let (claim, _) = self.claims.raise(&partition(index)).await.unwrap();
         let kept = claim.kept.unwrap_or(Kept::first(&self.topic().await, Offset(0)));
@@ -106,7 +107,7 @@ impl Stage {
         assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
     }
 
-    /// Has everything in the topic be in the rows.
+    /// Stores that everything in the topic is in the rows.
     pub(crate) async fn catch_up(&self) {
         for (partition, log) in self.reader("likes").logs().await.unwrap() {
             self.come_to(partition.index, log.end.0, self.clock.now()).await;
@@ -117,12 +118,12 @@ impl Stage {
         self.claims.read(&partition(index)).await.unwrap().kept.unwrap()
     }
 
-    /// What the group of consumers has committed.
+    /// Returns a reader whose bookmarks are the offsets that the group of consumers has committed.
     pub(crate) fn consumers(&self) -> kafka::TopicReader {
         kafka::TopicReader::new(&self.engines.kafka(), "tally-consumer", "likes").unwrap()
     }
 
-    /// Sets the log of changes up: every shard of the stream is in it, and all of it is counted, up to `at`.
+    /// Sets the log of changes up: it has every shard of the stream, and all of it is counted, up to `at`.
     async fn follow(&self, at: UnixMillis) {
         let topic = self.reader("changes").logs().await.unwrap().remove(0).1.topic;
         let config =
@@ -138,7 +139,7 @@ impl Stage {
         }
     }
 
-    /// What may be said of the counters of a partition at an offset of the log.
+    /// Stores the standing of a partition: up to when all changes are in its counters, and which losses are open.
     pub(crate) async fn stand(&self, partition: u32, offset: u64, standing: Standing) {
         let standing = StandingAt { at: Place::new(1, Offset(offset)), standing };
         let stands = self.changes.stated(partition).await.unwrap().unwrap_or_default();
@@ -146,14 +147,14 @@ impl Stage {
         assert_eq!(self.changes.state(partition, &stated).await.unwrap(), Ok(()));
     }
 
-    /// Has one more stream shard, which is in the log up to so long ago.
+    /// Adds a stream shard, of which the log has everything up to `span` ago.
     pub(crate) async fn unread_for(&self, span: Duration) {
         let label = dynamodb::Streams::new(&self.connection).info().await.unwrap().label;
         let shard = StreamShard::new(&label, &format!("shardId-late-{}", span.as_secs()).as_str().into());
         self.changes.begin(&shard, None, Fed { to: None, at: self.clock.now().minus(span) }).await.unwrap();
     }
 
-    /// Opens a loss, which every standing knows.
+    /// Opens a loss, which the standing of every partition has heard of.
     pub(crate) async fn lose(&self, kind: &str, what: &str) -> LossNumber {
         let now = self.clock.now();
         let number = self.changes.open_new_loss(now, kind, what).await.unwrap();
@@ -168,7 +169,7 @@ impl Stage {
         kafka::TopicReader::new(&self.engines.kafka(), "tally-dlq-replay", topic).unwrap()
     }
 
-    /// Writes a record as of so long ago.
+    /// Writes a record whose time is `age` ago.
     pub(crate) async fn say(&self, topic: &str, partition: i32, value: &[u8], headers: &[(&str, &str)], age: Duration) {
         let at = self.clock.now().0 - u64::try_from(age.as_millis()).unwrap();
         let mut owned = rdkafka::message::OwnedHeaders::new();
@@ -180,13 +181,13 @@ impl Stage {
         self.producer.send(record, Duration::from_secs(30)).await.unwrap();
     }
 
-    /// A dead letter of the record at `offset`, which would be an event now.
+    /// Writes a dead letter about the record at `offset`, which would be an event now.
     pub(crate) async fn put_aside(&self, offset: u64) {
         let ours = self.store().call("DescribeTable", json!({"TableName": "likes"})).await;
         self.put_aside_of(ours["Table"]["TableArn"].as_str().unwrap(), offset).await;
     }
 
-    /// The same, which `deployment` wrote.
+    /// Writes a dead letter as `deployment` would.
     pub(crate) async fn put_aside_of(&self, deployment: &str, offset: u64) {
         let offset = offset.to_string();
         let headers = [
@@ -201,7 +202,7 @@ impl Stage {
         self.say("likes.dlq", 0, event, &headers, Duration::ZERO).await;
     }
 
-    /// Has items of a table expire by an attribute, or not any more.
+    /// Switches expiry of a table's items by an attribute on or off.
     pub(crate) async fn expire(&self, table: &str, by: &str, on: bool) {
         let wanted = json!({"Enabled": on, "AttributeName": by});
         let update = json!({"TableName": table, "TimeToLiveSpecification": wanted});
@@ -215,7 +216,7 @@ impl Stage {
         }
     }
 
-    /// All that is stored, in the tables and in Kafka: to be compared with itself.
+    /// Returns all items of the tables, and what two topics hold, to compare it before and after a command.
     pub(crate) async fn everything(&self) -> BTreeMap<String, Vec<String>> {
         let mut all = BTreeMap::new();
         for table in ["likes", "like_counts", "checkpoints", "recounts"] {
@@ -234,7 +235,7 @@ impl Stage {
         all
     }
 
-    /// The command with this deployment's settings in its environment, and none of the test's own.
+    /// Returns the command `tally` with this deployment's settings, and without those of the test's environment.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.engines.command(env!("CARGO_BIN_EXE_tally"));
         command.args(args).env("TALLY_OPERATOR", "anna");
@@ -247,7 +248,7 @@ impl Stage {
     }
 }
 
-/// The version of the routed record at `offset`, as it is stored.
+/// Returns the stored form of the version that a routed event at `offset` has.
 pub(crate) fn version(generation: u16, offset: u64) -> u64 {
     Version::new(generation, true, Offset(offset)).to_string().parse().unwrap()
 }

@@ -1,4 +1,4 @@
-//! `tally status` and `tally doctor`.
+//! `tally status`, `tally doctor` and `tally stream`, over a healthy deployment and over faults.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -98,7 +98,7 @@ async fn misrouted_events_pauses_and_a_redis_that_is_dead_are_named() {
     assert!(said.out.contains("cache away") && said.out.contains("it does not answer"), "{said:?}");
 }
 
-/// A process that is ready and says with each answer that it is another time.
+/// Starts a service that is ready, and whose clock says `date`. Returns its URL.
 fn with_another_clock(date: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/readyz", listener.local_addr().unwrap());
@@ -120,7 +120,7 @@ async fn a_process_whose_clock_is_fast_is_named() {
     assert!(said.out.contains(&format!("the clock of {url} is")) && said.out.contains(" d fast"), "{said:?}");
 }
 
-/// Everything at once that `status` looks for in the tables and in Kafka.
+/// Makes everything wrong that `status` looks for in the tables and in Kafka.
 async fn make_unwell(stage: &Stage) {
     stage.lose("trimmed", "shardId-7").await;
     let late = Standing { as_of: Some(stage.clock.now().minus(HOUR)), ..Standing::default() };
@@ -243,7 +243,7 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
         assert_eq!(verdict(what), expected, "{what}: {said:?}");
     }
     assert_eq!(said.code, Some(1), "deletion protection is off");
-    // Kafka is not asked again.
+    // From here on without Kafka.
     let tables = async || run(stage.command(&["doctor"]).env_remove("TALLY_BROKERS")).await;
     stage.expire("likes", "gone", false).await;
     let said = tables().await;

@@ -1,4 +1,4 @@
-//! `tally topic`: what is said of partitions, and going on where consumers do not by themselves.
+//! `tally topic`: what `show` says about partitions, and how `adopt` and `skip` have consumers go on.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn records(stage: &Stage, index: i32, count: u32) {
     }
 }
 
-/// The kinds of the losses that are open.
+/// Returns the kinds of the losses that are open.
 async fn losses(stage: &Stage) -> Vec<String> {
     stage.changes.losses().await.unwrap().open().map(|(_, loss)| loss.kind.clone()).collect()
 }
@@ -169,7 +169,7 @@ async fn what_is_skipped_is_said_and_a_loss_is_open_from_then_on() {
     assert_eq!(losses(&stage).await, ["skipped"]);
     assert_eq!((stage.kept(0).await.safe, stage.topic().await.generations.len()), (Offset(3), 1));
     assert_eq!(topic(&stage, &["show"]).await.code, Some(0));
-    // Further than the group is: it would begin where that is.
+    // The group has committed 3, so it is set, too.
     let said = done(&stage, &["skip", "--partition", "0", "--to", "5"]).await;
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(stage.consumers().bookmark(&partition(0)).await, Ok(Some(Offset(5))));

@@ -1,4 +1,4 @@
-//! `tally verify`.
+//! `tally verify`: which counts it calls wrong, how certain it is, and `--erased`.
 
 use serde_json::json;
 use tally_core::changes::Standing;
@@ -6,7 +6,7 @@ use tally_core::changes::Standing;
 use crate::changes::File;
 use crate::stage::{Said, Stage};
 
-/// When the store deletes tombstones, in seconds.
+/// When the tombstones expire, in seconds since 1970.
 const GONE: i64 = 4_000_000_000;
 
 async fn row(stage: &Stage, key: &str, user: &str) {
@@ -36,7 +36,7 @@ async fn counts_that_are_what_their_rows_weigh_are_found_right_and_each_other_on
     count(&stage, "less", 0, &[("s3", 0)]).await;
     count(&stage, "gone", 4, &[("s2", 4)]).await;
     count(&stage, "total", 5, &[("s2", 0)]).await;
-    // Of members that were taken out, and of posts that have no counter: tombstones are no rows.
+    // Tombstones, also of posts that have no counter: they do not count as rows.
     for (key, user) in [("right#1", "z"), ("gone#2", "a"), ("unliked#0", "a")] {
         stage.store().put("likes", &json!({"pk": key, "user_id": user, "v": 7, "gone": GONE})).await;
     }
@@ -138,12 +138,12 @@ async fn a_count_that_follows_its_rows_is_not_called_wrong() {
     let stage = Stage::set().await;
     row(&stage, "p#1", "a").await;
     let verified = std::sync::atomic::AtomicBool::new(false);
-    // A row behind, most of the time.
+    // Most of the time the count is one row behind.
     let follow = async {
         for nth in 0.. {
             count(&stage, "p", nth + 1, &[("s1", nth + 1)]).await;
             row(&stage, "p#1", &format!("u-{nth}")).await;
-            // A request is answered at once in this process: the command has to go on meanwhile.
+            // Requests are answered at once in this process. The sleep lets the command go on meanwhile.
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             if verified.load(std::sync::atomic::Ordering::Relaxed) {
                 return;

@@ -1,8 +1,9 @@
-//! What is lost with the checkpoints, written anew: the configuration, the topics of events, and where the log of changes begins.
+//! `tally adopt tables` for a deployment whose table `checkpoints` is lost: writes the configuration, what is known
+//! about the topics of events, and the beginning of the log of changes anew.
 //!
-//! A topic is adopted in a generation above every row's version, from its start, so that everything is said again: sets converge,
-//! and sums take what an operator says. The log of changes has to be a new topic, in a generation above the versions of all
-//! counters: what lies before its version changes no counter.
+//! Each topic gets a generation above the versions of all rows, and is read from its start again. Then sets are right;
+//! for sums the operator says whether these events count (`--sums`). The log of changes has to be a new, empty topic.
+//! It gets a generation above the versions of all counters, since entries below them change nothing.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,41 +25,41 @@ use crate::verbs::counters;
 use crate::verbs::pause::Settle;
 use crate::verbs::topic::{Adoption, Seen, Sums};
 
-/// A deployment without configuration.
+/// A deployment whose configuration is lost, and the configuration to write.
 pub(super) struct Lost<'a> {
     desk: &'a Desk,
     config: Configuration,
     sums: Option<Sums>,
 }
 
-/// What everything that is lost is written from.
+/// What to write, by what the rows and the logs say.
 #[derive(Clone, Debug)]
 struct Found {
-    /// The topics of which nothing is known.
+    /// The topics about which nothing is stored.
     topics: Vec<Adoption>,
-    /// The log of changes.
     log: Config,
 }
 
 impl Found {
-    /// How many events are read again.
     fn again(&self) -> u64 {
         self.topics.iter().map(|adoption| adoption.again).sum()
     }
 }
 
 impl<'a> Lost<'a> {
+    /// Takes the counters from `file`; without a file the deployment has likes alone.
+    ///
     /// # Errors
-    /// The file defines no counters.
+    /// The file cannot be read, or defines no counters.
     pub(super) fn of(desk: &'a Desk, file: Option<&Path>, sums: Option<Sums>) -> anyhow::Result<Self> {
         let definitions = file.map(counters::read).transpose()?.unwrap_or_else(Definitions::likes_alone);
         let config = Configuration { shards: desk.shards, definitions, ladder: Ladder::default() };
         Ok(Self { desk, config, sums })
     }
 
-    /// Writes everything anew, the configuration last: nothing starts before.
+    /// Writes everything anew, the configuration last: no service starts before. Safe to repeat: what is stored stays.
     pub(super) async fn adopt(&self, writing: &Writing, settle: Settle) -> anyhow::Result<Changed> {
-        // Looked for before anything is written, and again behind the wait.
+        // Before anything is written, and again after the wait.
         let found = self.found().await?;
         let changed = writing.carry_out(self.desk, "adopt tables", self.plan(&found), async || {
             settle.wait(self.desk).await;
@@ -87,7 +88,7 @@ impl<'a> Lost<'a> {
         plan
     }
 
-    /// What is known of each topic, from what the rows and the logs say. One that an attempt before this has stored stays.
+    /// Finds out what to write from the rows and the logs. Leaves out topics that an earlier attempt has stored.
     async fn found(&self) -> anyhow::Result<Found> {
         let remains = Remains::read(&self.desk.connection).await.context("cannot read rows")?;
         let generation = self.fits(&remains).await?;
@@ -114,8 +115,8 @@ impl<'a> Lost<'a> {
         Ok(Found { topics, log })
     }
 
-    /// The log of changes as it is stored, by an attempt before this one too. Where it is not, the topic has to be empty: what it
-    /// has is of a deployment whose positions are lost.
+    /// Returns the configuration of the log of changes: the stored one, for example by an earlier attempt, or a new
+    /// one. For a new one the topic has to be empty: nobody knows any more which of its messages were counted.
     async fn log(&self, generation: u16) -> anyhow::Result<Config> {
         if let Some(stands) = self.desk.changes.config().await.context("cannot read the configuration of the log")? {
             return Ok(stands);
@@ -138,8 +139,8 @@ impl<'a> Lost<'a> {
         own.chain([self.desk.topic.clone()]).collect()
     }
 
-    /// Whether what was said of the deployment is so: it has each counter that is there, and rows are where its number of shards
-    /// puts them. The greatest generation of a counter's version.
+    /// Checks that `--counters` defines every counter that has rows or counts, and that the rows are where `--shards`
+    /// puts them. Returns the greatest generation in the counters' versions.
     async fn fits(&self, remains: &Remains) -> anyhow::Result<u16> {
         if let Some(sum) = remains.sums.iter().find(|name| self.config.definitions.named(name.as_str()).is_none()) {
             bail!("--counters defines no counter `{sum}`, and there are rows of it");
@@ -149,7 +150,7 @@ impl<'a> Lost<'a> {
         while let Some(counters) = pages.try_next().await? {
             for (id, counter) in &counters {
                 self.defines(id)?;
-                // One that cannot be read is of no generation: the fold names it, and an operator mends it.
+                // A counter that cannot be read has no generation. The fold will name it, and an operator mends it.
                 let version = counter.as_ref().map_or(0, |counter| counter.version.generation());
                 generation = generation.max(version);
             }
@@ -157,7 +158,7 @@ impl<'a> Lost<'a> {
         Ok(generation)
     }
 
-    /// Looks at some rows alone: under another number of shards most of them would be elsewhere.
+    /// Checks the first page of rows: with another number of shards most of them would be elsewhere.
     async fn rows_fit(&self) -> anyhow::Result<()> {
         let rows = self.desk.rows.scan(WHOLE, None).await.context("cannot read rows")?;
         for row in rows.items {

@@ -1,4 +1,5 @@
-//! The parts of the sum, each with how it comes about. What a like takes is in docs/sizing.md.
+//! The parts of a month's price: what the load needs, times the price of it. docs/sizing.md says where the figures
+//! about a like come from. `monthly` has what is always paid, `besides` the alternatives, `assumed` the assumptions.
 
 use std::time::Duration;
 
@@ -13,34 +14,35 @@ const HOURS: f64 = 730.0;
 const DAY: f64 = 86_400.0;
 const GB: f64 = 1e9;
 
-/// What the store adds to each item's size when it bills storage.
+/// How many bytes the store adds to each item when it bills storage.
 const ITEM_OVERHEAD: f64 = 100.0;
-/// What a table that is provisioned may use of it on average.
+/// The share of its provisioned capacity that a table uses on average.
 const UTILIZATION: f64 = 0.7;
-/// What one read unit reads consistently.
+/// How many bytes one read unit reads consistently.
 const READ_UNIT: f64 = 4_096.0;
 /// Bytes of a request and its answer, and of an event with its key and headers.
 const ANSWER_BYTES: f64 = 650.0;
 const EVENT_BYTES: f64 = 150.0;
-/// How long the topic keeps an event, and what its brokers come to.
+/// How long the topic keeps an event, and how many brokers there are.
 const RETENTION_DAYS: f64 = 7.0;
 const BROKERS: f64 = 3.0;
-/// Vcpus of the services together for so many likes a second, and memory for each.
+/// How many likes a second the services together carry for each vCPU.
 const LIKES_PER_CPU: f64 = 965.0;
-/// The smallest deployment: seven tasks of a quarter of a vCPU, as infra/env/trial.env has them.
+/// The vCPUs of the smallest deployment: seven tasks of a quarter each, as in infra/env/trial.env.
 const LEAST_CPUS: f64 = 7.0 * 0.25;
-/// Likes that one counter update takes in where a flush gathers that many: hot posts share updates.
+/// How many likes one counter update takes in, if a flush gathers that many: the likes of a hot post share an update.
 const CHANGES_PER_UPDATE: f64 = 4.0;
 const GB_PER_CPU: f64 = 2.0;
-/// Nodes of the cache.
+/// How many nodes the cache has.
 const NODES: f64 = 3.0;
-/// Writes that one partition of a table takes: its stream has as many shards. Each is read so often in a second.
+/// How many write units a second need one more partition of the table, and so one more stream shard; and how often a
+/// second each stream shard is read.
 const UNITS_PER_SHARD: f64 = 579.0;
 const READS_PER_SHARD: f64 = 5.0;
-/// How often in a second a stream shard's lease is renewed.
+/// How often a second the lease of a stream shard is renewed.
 const LEASES: f64 = 40.0 / 60.0;
 
-/// What the deployment carries.
+/// The load that the deployment carries.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Load {
     /// Likes and unlikes a day
@@ -51,16 +53,16 @@ pub(crate) struct Load {
     #[arg(long, value_parser = count, value_name = "COUNT")]
     reads_per_day: Option<f64>,
 
-    /// In which month of its life
+    /// The age of the deployment: rows of so many months are stored
     #[arg(long, default_value_t = 12.0, value_parser = count, value_name = "COUNT")]
     months: f64,
 
-    /// Write units that a like takes of rows: a first like takes one, and one again or an unlike without a row takes two
+    /// Write units for rows that a like takes: 1 for a first like, 2 for a repeated one or an unlike without a row
     #[arg(long, default_value_t = 1.02, value_parser = share, value_name = "COUNT")]
     units_per_like: f64,
 
-    /// Likes that one counter update takes in: tally_stream_records_total by that of updates. By default 4, and fewer where a flush
-    /// gathers fewer
+    /// Likes that one counter update takes in: tally_stream_records_total divided by tally_updates_total. By default 4,
+    /// and fewer where a flush gathers fewer
     #[arg(long, value_parser = share, value_name = "COUNT")]
     changes_per_update: Option<f64>,
 
@@ -93,7 +95,7 @@ fn share(text: &str) -> Result<f64, &'static str> {
     count(text).ok().filter(|number| *number >= 1.0).ok_or("a number from 1 up")
 }
 
-/// A part of the sum, in dollars a month; two numbers where it depends on more than the load.
+/// A part of the price, in dollars a month: the least and the most, which are equal if it depends on the load alone.
 #[derive(Debug, Serialize)]
 pub(super) struct Part {
     pub(super) what: &'static str,
@@ -112,7 +114,7 @@ impl Part {
     }
 }
 
-/// A sum for people: without cents.
+/// Formats a sum, or the two ends of a range, without cents.
 pub(super) fn dollars(least: f64, most: f64) -> String {
     let grouped = |sum: f64| {
         let digits = format!("{sum:.0}");
@@ -122,21 +124,21 @@ pub(super) fn dollars(least: f64, most: f64) -> String {
     if (most - least).abs() < 0.5 { grouped(least) } else { format!("{} to {}", grouped(least), grouped(most)) }
 }
 
-/// What is derived from the load.
+/// Figures that follow from the load.
 struct Derived {
     /// Partitions of each of the two logs.
     partitions: f64,
-    /// Flushes of counters of a partition in a second, and the changes that each gathers.
+    /// How often a second one partition's counters are flushed, and how many changes each flush gathers.
     flushes: f64,
     gathered: f64,
     changes_per_update: f64,
-    /// Vcpus of the services together.
+    /// The vCPUs of all services together.
     cpus: f64,
-    /// Likes of a month, and of a second.
+    /// Likes a month, and likes a second.
     likes: f64,
     rate: f64,
     reads: f64,
-    /// Write units of rows of a month.
+    /// Write units for rows a month.
     units: f64,
     rows: f64,
 }
@@ -162,7 +164,7 @@ impl From<&Load> for Derived {
     }
 }
 
-/// What is paid each month.
+/// Returns what is paid each month.
 pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
     let (of, tables) = (Derived::from(load), &prices.dynamodb);
     let write = tables.million_write_units / 1e6;
@@ -211,13 +213,13 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
     ]
 }
 
-/// Write units of a month that say how far rows and counts are.
+/// Returns how many write units a month go into claims, standings and leases.
 fn state(of: &Derived, flushes: f64) -> f64 {
     let a_second = of.partitions + of.partitions * (1.0 + flushes) + shards(of) * LEASES;
     a_second * DAYS * DAY
 }
 
-/// A number for people: with as many digits as say something.
+/// Formats a number with at most two decimals, and without any from 10 up.
 fn number(number: f64) -> String {
     if number >= 10.0 {
         format!("{number:.0}")
@@ -226,7 +228,7 @@ fn number(number: f64) -> String {
     }
 }
 
-/// What is assumed, a line each.
+/// Returns the assumptions, a line each.
 pub(super) fn assumed(load: &Load) -> Vec<String> {
     let of = Derived::from(load);
     let percent = |share: f64| number(share * 100.0);
@@ -251,7 +253,7 @@ pub(super) fn assumed(load: &Load) -> Vec<String> {
     ]
 }
 
-/// What could be instead, and what is paid for once.
+/// Returns what could be paid instead, and what an audit costs each time.
 pub(super) fn besides(load: &Load, prices: &Prices) -> Vec<Part> {
     let (of, tables) = (Derived::from(load), &prices.dynamodb);
     let provisioned = of.units / (DAYS * DAY) / UTILIZATION * HOURS;
@@ -315,7 +317,7 @@ mod tests {
         part.least >= known * 0.85 && part.most <= known * 1.15
     }
 
-    /// What was computed by hand for five billion likes a day and ten times as many reads, a year in.
+    /// For five billion likes a day and ten times as many reads, in the twelfth month.
     #[test]
     fn the_sums_are_those_that_were_computed_by_hand() {
         let load = load(&["--likes-per-day", "5e9", "--months", "12"]);
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!((state.least.round(), state.most.round()), (190.0, 584.0));
     }
 
-    /// The trial of docs/aws.md: each change is an update of its own, and the tasks are the least that there are.
+    /// The trial of docs/aws.md: each change is an update of its own, and the tasks are the smallest ones.
     #[test]
     fn a_trial_gathers_nothing_and_has_the_smallest_tasks() {
         let trial = load(&["--likes-per-day", "1e5"]);
@@ -354,7 +356,7 @@ mod tests {
         assert_eq!(Derived::from(&longer).flushes.round(), 1.0);
     }
 
-    /// By hand, the 100 bytes that are billed for each item besides its own were left out: 65,000 and 52,000.
+    /// The figures by hand are for 143 bytes a row, without the 100 that are billed besides: as if it had 43 with them.
     #[test]
     fn storage_is_what_was_computed_by_hand_and_the_bytes_that_are_billed_besides() {
         let with = load(&["--likes-per-day", "5e9", "--months", "12"]);

@@ -1,10 +1,10 @@
-//! The price list, and how old it is.
+//! Reads the price list, a TOML file, and says how old it is.
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use tally_core::time::UnixMillis;
 
-/// The list that is built in.
+/// The price list that is built in.
 pub(super) const BUILT_IN: &str = include_str!("../../../prices.toml");
 
 const DAY_MILLIS: u64 = 86_400_000;
@@ -62,13 +62,15 @@ pub(super) struct Cache {
 }
 
 impl Prices {
+    /// Parses a price list.
+    ///
     /// # Errors
-    /// A price is missing, or there is one that is not known.
+    /// A price is missing, or one is not known.
     pub(super) fn read(text: &str) -> anyhow::Result<Self> {
         Ok(toml::from_str(text)?)
     }
 
-    /// How many days ago they held; 0 where that is still to come.
+    /// Returns how many days old the prices are; 0 if `as_of` is in the future.
     ///
     /// # Errors
     /// `as_of` is no day.
@@ -78,13 +80,13 @@ impl Prices {
     }
 }
 
-/// The days from 1970 to a day as `2026-11-01`.
+/// Returns the days from 1970 to a day that is written as `2026-11-01`.
 fn day(text: &str) -> anyhow::Result<u64> {
     let numbers: Option<Vec<u64>> = text.split('-').map(|part| part.parse().ok()).collect();
     let Some([year @ 1970..=9999, month @ 1..=12, day @ 1..=31]) = numbers.as_deref() else {
         bail!("a day is written as 2026-11-01");
     };
-    // The year begins with March, so that the day that leap years add is its last.
+    // This year begins in March, so that the day that leap years add is its last.
     let (year, month) = if *month <= 2 { (year - 1, month + 9) } else { (*year, month - 3) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 306 + 5) / 10 + day - 1;
     Ok(days - 719_468)

@@ -1,4 +1,5 @@
-//! Which dead letters there are, and what they are about.
+//! Reads the topic of dead letters: `list` for `tally dlq list` and `tally dlq show`, `left` for the number in `tally
+//! status`. Neither has letters of other deployments, or letters whose record a replay has put back.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use tally_core::topic::{Log, Offset, Partition};
 use super::receipts::{Identities, Identity, letter, put_back};
 use crate::said::{Answer, Table, or_dash, plain};
 
-/// Which dead letters are meant; without any of these all.
+/// Which dead letters are meant: all, if none of the flags is given.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Those put aside for this reason
@@ -27,7 +28,7 @@ pub(crate) struct Wanted {
     #[arg(long, value_name = "MILLIS", value_parser = clap::value_parser!(u64).map(UnixMillis))]
     pub(super) since: Option<UnixMillis>,
 
-    /// Those of the record that had this place: a partition and an offset.
+    /// Those of the record that had this partition and this offset.
     #[arg(skip)]
     pub(super) from: Option<(u32, u64)>,
 }
@@ -37,7 +38,7 @@ fn reason(text: &str) -> Result<String, String> {
     known.then(|| text.to_owned()).ok_or_else(|| format!("one of {}", Rejection::REASONS.join(", ")))
 }
 
-/// A dead letter, for people: where the record came from, and why it was not applied.
+/// A dead letter as it is shown: where its record came from, and why it was not applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Described {
     pub(super) topic: Option<String>,
@@ -45,39 +46,39 @@ pub(super) struct Described {
     pub(super) offset: Option<u64>,
     pub(super) reason: &'static str,
     pub(super) message: String,
-    /// How many bytes the record had, where the letter has only some of it.
+    /// How many bytes the record's value had, if the letter has only the first of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cut_from: Option<u64>,
     /// Whether a replay has put the record back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_put_back: bool,
-    /// What the record holds, where the letters of one record are asked for.
+    /// What the record holds. Only `tally dlq show` has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) record: Option<Content>,
 }
 
-/// What a record holds, for people: bytes that are no UTF-8 are escaped as in Rust. Times are in milliseconds since 1970.
+/// What a record holds. Bytes that are no UTF-8 are escaped as in Rust. Times are in milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Content {
-    /// When it was written; 0 where its letter does not say it.
+    /// When the record was written; 0 if its letter does not say it.
     pub(super) written: u64,
-    /// When its letter was.
+    /// When the letter was written.
     pub(super) put_aside: u64,
     pub(super) key: Option<String>,
     pub(super) headers: Vec<(String, Option<String>)>,
     pub(super) value: Option<String>,
 }
 
-/// Dead letters that no replay has put back.
+/// The dead letters that were found.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Letters {
-    /// The first of them.
+    /// The first letters that no replay has put back. For one record, those that were put back, too.
     pub(super) letters: Vec<Described>,
     pub(super) reasons: BTreeMap<&'static str, u64>,
     pub(super) total: u64,
-    /// How many there are of records that were put back. They are listed only where one record is asked for.
+    /// How many letters are about records that were put back. `reasons` and `total` do not have them.
     pub(super) put_back: u64,
-    /// How many there are of each other deployment that has its dead letters in the same topic.
+    /// How many letters each other deployment has in the same topic.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) foreign: BTreeMap<String, u64>,
 }
@@ -110,7 +111,7 @@ impl Answer for Letters {
     }
 }
 
-/// One letter with what its record holds.
+/// Returns a letter with what its record holds, as text.
 fn shown(letter: &Described) -> String {
     let Described { topic, partition, offset, reason, message, cut_from, is_put_back, record } = letter;
     let mut table = Table::default();
@@ -136,7 +137,6 @@ fn shown(letter: &Described) -> String {
 }
 
 impl Wanted {
-    /// Whether all are meant.
     pub(super) fn is_all(&self) -> bool {
         *self == Self::default()
     }
@@ -150,11 +150,12 @@ impl Wanted {
     }
 }
 
-/// Reads the dead letters of `topic` in `deployment` that are meant, and describes the first `limit` of them that no replay has put
-/// back. Of one record all are described, with what it holds.
+/// Reads the dead letters of `deployment` that are meant, and describes the first `limit` that no replay has put back.
+/// For one record it describes those that were put back, too, and what the record holds. `topic` is that of the
+/// receipts.
 ///
 /// # Errors
-/// They cannot be read.
+/// The letters cannot be read.
 pub(super) async fn list(
     reader: &dyn TopicReader,
     (deployment, topic): (&str, &str),
@@ -189,7 +190,7 @@ pub(super) async fn list(
     Ok(found)
 }
 
-/// Hands each record of `partition` from `from` and before `to` to `take`.
+/// Reads `partition` from `from` up to before `to`, and hands each record to `take`.
 pub(in crate::verbs) async fn each(
     reader: &dyn TopicReader,
     partition: &Partition,
@@ -207,10 +208,10 @@ pub(in crate::verbs) async fn each(
     Ok(())
 }
 
-/// How many letters are told from receipts and from letters of other deployments; offsets alone count the rest.
+/// How many letters [`left`] reads. It counts the rest by offsets alone, with receipts and other deployments' letters.
 const COUNTED: usize = 100_000;
 
-/// How many dead letters of `topic` in `deployment` no replay has put back.
+/// Returns how many dead letters of `deployment` no replay has put back. Receipts count if they are about `topic`.
 ///
 /// # Errors
 /// The topic cannot be looked at.
@@ -223,7 +224,7 @@ pub(in crate::verbs) async fn left(reader: &dyn TopicReader, deployment: &str, t
             for record in records.iter() {
                 let letter = letter(record).filter(|letter| letter.foreign(deployment).is_none());
                 letters.extend(letter.map(|letter| Identity::of(&letter, deployment, topic)));
-                // The receipt of a letter lies behind it.
+                // A letter's receipt comes after it.
                 put_back(record, deployment, topic)?.into_iter().for_each(|of| known.insert(of));
             }
             at = records.last_offset().map_or(log.end, Offset::next);
@@ -233,7 +234,7 @@ pub(in crate::verbs) async fn left(reader: &dyn TopicReader, deployment: &str, t
     Ok(uncounted + letters.iter().filter(|of| of.is_none_or(|of| !known.has(of))).count() as u64)
 }
 
-/// What replays have put back so far of `topic` in `deployment`.
+/// Reads the receipts: which records of `topic` in `deployment` replays have put back so far.
 pub(super) async fn put_back_of(
     reader: &dyn TopicReader,
     logs: &[(Partition, Log)],

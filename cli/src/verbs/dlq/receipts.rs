@@ -1,7 +1,8 @@
-//! Which record a dead letter is about, and the receipts that say which of those records were put back.
+//! The identity of the record that a dead letter is about, and receipts: messages in the topic of dead letters that
+//! name records which a replay has put back.
 //!
-//! A replay writes a receipt into the dead-letter topic in the same transaction as what it puts back, and into the same
-//! partition as the letters: so it is kept at least as long as they are.
+//! A replay writes the receipt in the same transaction as the records that it puts back, and into the same partition as
+//! their letters. So Kafka keeps it at least as long as the letters.
 
 use std::collections::BTreeSet;
 
@@ -11,27 +12,27 @@ use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, Record};
 
-/// The deployment whose records were put back.
+/// The header with the deployment whose records were put back.
 const DEPLOYMENT: &str = "__tally.replayed.deployment";
-/// The topic that they were put back on.
+/// The header with the topic that they were put back on.
 const TOPIC: &str = "__tally.replayed.topic";
 
-/// A record of one topic.
+/// The identity of a record within its topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(in crate::verbs) struct Identity {
     pub(in crate::verbs) partition: u32,
     pub(in crate::verbs) offset: u64,
-    /// When it was written, in milliseconds, which tells it from the record at the same place of a topic that was created anew; 0
-    /// where that is not known.
+    /// When the record was written, in milliseconds; 0 if not known. If the topic was created anew, it tells apart two
+    /// records of one offset.
     pub(in crate::verbs) at: u64,
 }
 
-/// Records of one topic.
+/// A set of records of one topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::verbs) struct Identities(BTreeSet<Identity>);
 
 impl Identity {
-    /// Which record of `topic` in `deployment` a letter is about, if it is about one.
+    /// Returns which record of `topic` a letter is about; `None` for another topic or a letter of another deployment.
     pub(in crate::verbs) fn of(letter: &Letter<'_>, deployment: &str, topic: &str) -> Option<Self> {
         let (_, partition, offset) = letter.from.filter(|(from, ..)| *from == topic)?;
         letter.foreign(deployment).is_none().then_some(Self { partition, offset: offset.0, at: letter.at })
@@ -39,7 +40,7 @@ impl Identity {
 }
 
 impl Identities {
-    /// Whether the record is one of them: at the same place and, if both say it, written at the same time.
+    /// Returns whether the set has the record: at the same place and, if both times are known, of the same time.
     pub(in crate::verbs) fn has(&self, of: Identity) -> bool {
         let written = |at| Identity { at, ..of };
         let mut there = self.0.range(written(0)..=written(u64::MAX));
@@ -51,25 +52,23 @@ impl Identities {
     }
 }
 
-/// The headers of a receipt.
 pub(in crate::verbs) fn receipt_headers<'a>(deployment: &'a str, topic: &'a str) -> [Header<'a>; 2] {
     [(DEPLOYMENT, Some(deployment.as_bytes())), (TOPIC, Some(topic.as_bytes()))]
 }
 
-/// The value of a receipt.
 pub(in crate::verbs) fn receipt(of: &[Identity]) -> Vec<u8> {
     serde_json::to_vec(of).expect("integers always serialise")
 }
 
-/// What `record` of the dead-letter topic says, unless it is a receipt.
+/// Reads `record` of the dead-letter topic as a letter; `None` if it is a receipt.
 pub(in crate::verbs) fn letter(record: Record<'_>) -> Option<Letter<'_>> {
     record.header(DEPLOYMENT).is_none().then(|| Letter::read(record))
 }
 
-/// The records of `topic` in `deployment` that were put back according to `record`, if it is a receipt.
+/// Returns the records that were put back, if `record` is a receipt about `topic` and `deployment`; otherwise none.
 ///
 /// # Errors
-/// It is a receipt of them, and cannot be read.
+/// `record` is such a receipt, and cannot be read.
 pub(in crate::verbs) fn put_back(record: Record<'_>, deployment: &str, topic: &str) -> Outcome<Vec<Identity>> {
     let is = |name, wanted: &str| record.header(name) == Some(wanted.as_bytes());
     if !is(DEPLOYMENT, deployment) || !is(TOPIC, topic) {

@@ -1,8 +1,8 @@
-//! Sending dead letters that decode as events now again.
+//! Sends dead letters that now decode as events to their topic again, for `tally dlq replay`.
 //!
-//! A record is put back once, however many letters it has and however many replays are run or killed. Each transaction of a
-//! replay holds the records that it puts back and a receipt that names them; a replay reads the receipts before it sends, once
-//! it has taken over the name that all replays of the deployment write under (docs/adr/0184).
+//! A record is put back once, however many letters it has and however many replays are run or killed. Each transaction
+//! has the records that it puts back and a receipt that names them. All replays of a deployment have one transactional
+//! id. A replay takes it over, which ends the one before, and then reads all receipts (docs/adr/0184).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use super::letters::{Wanted, put_back_of};
 use super::receipts::{Identities, Identity, letter, receipt, receipt_headers};
 use crate::said::counted;
 
-/// What a replay did.
+/// How many letters a replay has read, by what it did with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Replayed {
-    /// Sent to the topic again.
+    /// Their records were sent to the topic again.
     pub(super) sent: u64,
-    /// Still not valid events, or cut.
+    /// They are still not valid events, or are cut.
     pub(super) skipped: u64,
-    /// Of records that were put back before, by this replay or another: they have several letters.
+    /// Their records were put back before, by this replay or another.
     pub(super) repeated: u64,
-    /// What adds to a sum, which has to be asked for.
+    /// They add to sums, and `--sums` was not given.
     pub(super) sums: u64,
-    /// From other topics or deployments whose consumers share the dead-letter topic.
+    /// They come from other topics, or from other deployments that share the dead-letter topic.
     pub(super) foreign: u64,
 }
 
 impl Replayed {
-    /// What became of letters, or would, a line each.
+    /// Returns the counts that are not 0, a line each. `what` says what becomes, or would become, of those in `sent`.
     pub(super) fn said(&self, what: &str) -> Vec<String> {
         let Self { sent, skipped, repeated, sums, foreign } = *self;
         let parts = [
@@ -50,7 +50,7 @@ impl Replayed {
     }
 }
 
-/// What is put back by one transaction.
+/// The records that one transaction puts back.
 #[derive(Default)]
 struct Batch<'a> {
     records: Vec<PutBack<'a>>,
@@ -63,34 +63,34 @@ struct PutBack<'a> {
     headers: Vec<Header<'a>>,
 }
 
-/// Sends the dead letters of a topic of one deployment to it again.
+/// A replay of the dead letters of one topic in one deployment.
 pub(super) struct Replay {
     pub(super) reader: Arc<dyn TopicReader>,
     pub(super) transactions: Arc<dyn Transactions>,
-    /// How long Kafka is waited for.
+    /// Repeats calls to Kafka that fail, for a limited time.
     pub(super) calls: Calls,
     pub(super) deployment: String,
     pub(super) topic: String,
-    /// What is an event, of those said in the topic.
+    /// The counters whose events are in the topic, to decode them.
     pub(super) definitions: Definitions,
-    /// Which letters are sent. Where not all are meant, how far it was is not written down: it begins with the first letter there is.
+    /// Which letters are sent. Unless all are meant, the replay begins with the first one and stores no bookmark.
     pub(super) wanted: Wanted,
-    /// Send what adds to a sum as well.
+    /// Whether records that add to sums are sent, too.
     pub(super) sums: bool,
-    /// Send nothing, and do not write down how far it was.
+    /// Whether to send nothing and store no bookmark.
     pub(super) dry_run: bool,
 }
 
 impl Replay {
-    /// Reads at most `limit` dead letters, and none that was written after it began, so that it ends even if every letter
-    /// comes back. It continues where the last replay stopped, and sends nothing that another has sent, also where that one was
-    /// killed. A replay that is still running is ended by this one. Kafka is waited for.
+    /// Reads at most `limit` dead letters, and none that was written after it began, so that it ends even if every
+    /// record gets a new letter. If all letters are meant, it continues at the last replay's bookmark. Safe to repeat:
+    /// it sends nothing that another replay has sent, even one that was killed. It ends a replay that is still running.
     ///
     /// # Errors
     /// Letters cannot be read, or cannot be sent.
     pub(super) async fn run(&self, limit: usize) -> anyhow::Result<Replayed> {
         if !self.dry_run {
-            // Behind this, receipts say all that was ever sent.
+            // From here on no other replay can send, so the receipts name everything that was sent.
             self.calls.persist("begin to put dead letters back", || self.transactions.take_over()).await?;
         }
         let logs = self.calls.persist("look at the dead letters", || self.reader.logs()).await?;
@@ -118,7 +118,7 @@ impl Replay {
                 left -= records.len().min(left);
                 at = last.next();
                 if !self.dry_run && self.wanted.is_all() {
-                    // The next replay begins with what this one has left out.
+                    // The next replay begins with the first letter that this one has left out.
                     let at = passed.unwrap_or(at);
                     let mark = || self.reader.mark(&partition, at);
                     self.calls.persist("write down how far the replay is", mark).await?;
@@ -128,13 +128,13 @@ impl Replay {
         Ok(done)
     }
 
-    /// What was put back so far.
+    /// Reads which records were put back so far.
     async fn put_back(&self, logs: &[(Partition, Log)]) -> Outcome<Identities> {
         put_back_of(&*self.reader, logs, &self.deployment, &self.topic).await
     }
 
-    /// Puts the record of `letter` into `batch` if it is to be sent. Whether it is left out: it adds to a sum, and that was not
-    /// asked for.
+    /// Counts `letter` in `done`, and puts its record into `batch` if it is to be sent. Returns whether the letter is
+    /// left out because it adds to a sum and `--sums` was not given.
     fn leaves_out<'a>(
         &self,
         letter: &Letter<'a>,
@@ -161,14 +161,15 @@ impl Replay {
         }
         known.insert(of);
         batch.of.push(of);
-        // With a wrong or missing key it would be out of order again.
+        // The record gets the right key: with a wrong or missing one it would be out of order again.
         let key = event.subject().to_owned();
         batch.records.push(PutBack { key, value: letter.record.value, headers: letter.original_headers() });
         done.sent += 1;
         false
     }
 
-    /// Sends a batch, and its receipt to where its letters are. A replay that is killed here has sent both or neither.
+    /// Sends a batch, and its receipt to the partition of its letters. A replay that is killed here has sent both or
+    /// neither.
     async fn commit(&self, letters: &Partition, batch: &Batch<'_>) -> anyhow::Result<()> {
         if self.dry_run || batch.of.is_empty() {
             return Ok(());
@@ -192,7 +193,7 @@ impl Replay {
         let has_failed = Cell::new(false);
         let write = || async {
             if has_failed.replace(true) {
-                // It is not known whether the write before this one was carried out: then its receipt is there.
+                // The write before this one failed, but may have been carried out. If so, its receipt is there.
                 self.transactions.take_over().await?;
                 let known = self.put_back(&self.reader.logs().await?).await?;
                 if batch.of.iter().all(|of| known.has(*of)) {

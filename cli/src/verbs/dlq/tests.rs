@@ -38,7 +38,7 @@ async fn put_aside(broker: &Broker, topic: &str, values: &[&[u8]]) {
     }
 }
 
-/// The letter that `deployment` writes of the record that has this offset and was written then.
+/// Writes a dead letter of `deployment` about the record of `topic` that has this offset and was written at this time.
 async fn letter(broker: &Broker, deployment: Option<&str>, topic: &str, (offset, at): (u64, u64), value: &[u8]) {
     let from = Partition { topic: topic.into(), index: 2 };
     let mut records = Records::default();
@@ -152,7 +152,7 @@ async fn a_letter_of_another_deployment_is_counted_and_left_alone() {
         deployment: "arn:theirs".to_owned(),
         ..replay(&broker)
     };
-    // Our receipt says nothing of theirs.
+    // Our receipt does not count for the other deployment.
     let done = theirs.run(100).await.unwrap();
     assert_eq!(done, Replayed { sent: 2, foreign: 1, ..Replayed::default() });
 }
@@ -163,11 +163,11 @@ async fn a_record_with_several_letters_is_put_back_once() {
     put_aside(&broker, "likes", &[EVENT]).await;
     let done = replay(&broker).run(100).await.unwrap();
     assert_eq!(done, Replayed { sent: 1, repeated: 1, ..Replayed::default() }, "within one replay");
-    // A consumer that was away writes a third one.
+    // A consumer that was away writes a third letter.
     put_aside(&broker, "likes", &[EVENT]).await;
     let done = replay(&broker).run(100).await.unwrap();
     assert_eq!(done, Replayed { repeated: 1, ..Replayed::default() }, "over replays");
-    // The topic was created anew, and its first record is another one.
+    // The topic was created anew, so its first record is another one.
     letter(&broker, Some(OURS), "likes", (0, 60), EVENT).await;
     let done = replay(&broker).run(100).await.unwrap();
     assert_eq!(done, Replayed { sent: 1, ..Replayed::default() });
@@ -177,7 +177,7 @@ async fn a_record_with_several_letters_is_put_back_once() {
 async fn a_record_that_is_put_aside_again_is_another_one_and_a_replay_ends() {
     let broker = broker(&[EVENT]).await;
     for offset in 1..4 {
-        // The consumer refuses what the replay puts back, at its new place.
+        // The consumer refuses the record again, at the offset at which the replay has put it.
         assert_eq!(replay(&broker).run(100).await.unwrap(), Replayed { sent: 1, ..Replayed::default() });
         letter(&broker, Some(OURS), "likes", (offset, 50), EVENT).await;
     }

@@ -1,4 +1,5 @@
-//! What the events that were found in the log say of a draw.
+//! Decides what the events in the log prove about a draw. `verify` reads the log: `Sum` adds up the events of a sum,
+//! `Put` keeps those of a set's member.
 
 use tally_core::fault::Fault;
 use tally_core::ids::MemberKey;
@@ -6,19 +7,19 @@ use tally_core::milestone::{Events, Milestone};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 
-/// Records say when they were written to the second.
+/// The record of a milestone has its time to the second.
 const SECOND: u64 = 1_000;
 
 /// Whether a draw is what the log says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It is; what to tell.
+    /// It is what the log says. The text names the winner.
     True(String),
-    /// It is not, and why.
+    /// It is not what the log says, and why.
     False(String),
-    /// The log cannot say it, or not any more, and why.
+    /// The log cannot say it, or can no longer say it, and why.
     Gone(String),
-    /// What could not be read, however often it was tried.
+    /// The log or the tables could not be read in several tries.
     Unread(Fault),
 }
 
@@ -34,18 +35,18 @@ pub(super) struct Place {
 #[derive(Default)]
 pub(super) struct Sum {
     total: i64,
-    /// The one with which the total reached what was needed.
+    /// The event with which the total reached what was needed.
     winner: Option<Place>,
 }
 
-/// The events of one member that put it there.
+/// The events of the log that add one member to the set.
 #[derive(Default)]
 pub(super) struct Put {
-    /// The latest that has a dead letter.
+    /// The last event that has a dead letter.
     pub(super) with_letter: Option<Place>,
-    /// The latest that is not younger than the record.
+    /// The latest event that is not younger than the record and has no dead letter.
     before: Option<Place>,
-    /// One that is younger, by its producer's clock.
+    /// An event that is younger than the record, by its producer's clock.
     after: Option<Place>,
     /// A partition that has lost its oldest records.
     pub(super) cut: Option<Partition>,
@@ -60,7 +61,8 @@ impl Sum {
     }
 }
 
-/// What the log says of the `events` of one write: their sum without those that have a dead letter, and with them.
+/// Decides about the `events` of the winning write to a sum, by what they add up to in the log `with` and `without`
+/// those that have a dead letter.
 pub(super) fn judged(
     milestone: &Milestone,
     events: &Events,
@@ -126,7 +128,7 @@ impl Put {
     }
 }
 
-/// A draw in one line of JSON, since an id may hold any character.
+/// Returns a draw as one line of JSON, since an id may hold any character.
 pub(super) fn told(milestone: &Milestone, who: &str, place: Option<&Place>) -> String {
     #[derive(serde::Serialize)]
     struct Line<'a> {

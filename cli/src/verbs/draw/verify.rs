@@ -1,12 +1,13 @@
-//! Whether the record of a threshold is as it was written, and is what the log says.
+//! Verifies the record of a threshold: whether it is as it was written, and whether the log of events says the same.
 //!
-//! Of a sum the log alone decides: the events that the winning write took in lie in the log, in order. The same log gives the
-//! same winner to each who reads it. Of a set the record names a member; the log has to have an event that puts it there.
+//! For a sum the record names a range of offsets. `Draw::event` adds their amounts up again, and the event that reaches
+//! the threshold is the winner: everybody who reads the log finds the same one. For a set the record names a member,
+//! and `Draw::member` looks for an event that adds this member.
 //!
-//! A dead letter proves nothing about its record. It may have been written by a consumer that had lost its partition, or that
-//! was killed before the record's counter was defined, while another counted the record. So a record with a letter may have
-//! counted or not. Amounts are positive: where a sum comes to what is recorded without all of those, none of them counted, and
-//! where it comes to it with all of them, all did. Otherwise the log cannot say which.
+//! A dead letter does not prove that its event never counted. The consumer that wrote it may have lost its partition,
+//! or may have been killed before the event's counter was defined, while another consumer counted the event. Amounts
+//! are positive. So if the sum without all events that have a letter is the recorded one, none of them counted; if the
+//! sum with all of them is, all counted. Otherwise the log cannot say which did.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,10 +30,10 @@ use super::judged::{Found, Place, Put, Sum, judged, told};
 use crate::health::say;
 use crate::verbs::dlq::{Identities, Identity, each, letter};
 
-/// How often what cannot be read is tried.
+/// How often a verification is tried if something cannot be read.
 const TRIES: u32 = 5;
 
-/// The wait before it is tried again.
+/// The wait before the next try.
 const BETWEEN: Duration = Duration::from_secs(1);
 
 /// A draw to be verified.
@@ -42,31 +43,31 @@ pub(super) struct Draw {
     pub(super) milestones: Recounts,
     pub(super) claims: Claims,
     pub(super) deployment: String,
-    /// The topic that the counter's events are said in.
+    /// The topic of the counter's events.
     pub(super) topic_name: String,
-    /// Reads it.
+    /// Reads that topic.
     pub(super) topic: Arc<dyn TopicReader>,
     pub(super) letters: Arc<dyn TopicReader>,
-    /// What is an event, of those said in the topic.
+    /// The counters whose events are in the topic, to decode them.
     pub(super) definitions: Definitions,
 }
 
-/// The records of a topic that have a dead letter.
+/// Which records of the counter's topic have a dead letter.
 struct Letters {
     of: Identities,
-    /// The dead-letter topic has lost its oldest letters: what was written up to here may have had one.
+    /// If the dead-letter topic has lost its oldest letters: records written up to this time may have had one.
     lost_until: Option<UnixMillis>,
 }
 
 impl Letters {
-    /// Whether `record` of `partition` has one.
+    /// Returns whether `record` of `partition` has a dead letter.
     fn has(&self, partition: &Partition, record: Record<'_>) -> bool {
         self.of.has(Identity { partition: partition.index, offset: record.offset.0, at: record.at.0 })
     }
 }
 
 impl Draw {
-    /// Verifies it, and tries again where something cannot be read for the moment.
+    /// Verifies the draw, and tries again a few times if something cannot be read for the moment.
     pub(super) async fn persist(&self, clock: Clock) -> Found {
         let mut left = TRIES;
         loop {
@@ -82,7 +83,7 @@ impl Draw {
         }
     }
 
-    /// Verifies it.
+    /// Verifies the draw once.
     ///
     /// # Errors
     /// The tables or the log cannot be read.
@@ -107,7 +108,7 @@ impl Draw {
         }
     }
 
-    /// The latest event that puts `member` there and is not younger than its row.
+    /// Looks in all partitions for events that add `member`. The latest that is not younger than the record decides.
     async fn member(&self, milestone: &Milestone, member: &MemberKey) -> Outcome<Found> {
         let letters = self.letters().await?;
         let (mut put, topic) = (Put::default(), self.claims.topic(&self.topic_name).await?);
@@ -134,14 +135,14 @@ impl Draw {
         Ok(put.found(milestone, member, letters.lost_until))
     }
 
-    /// Whether `record` says that `member` is in the counter.
+    /// Returns whether `record` is an event that adds `member` to the counter.
     fn puts(&self, record: Record<'_>, member: &MemberKey) -> bool {
         let Ok(event) = decode(record, &self.definitions) else { return false };
         let is_there = matches!(&event.deed, Deed::Member { id, present: true } if **id == *member.as_str());
         is_there && event.counter == self.counter.name && event.subject() == &*self.counter.post
     }
 
-    /// The event with which the amounts of those that one write took in reach what was needed.
+    /// Adds up the events that the winning write took in, and finds the one that reaches the threshold.
     async fn event(&self, milestone: &Milestone, events: &Events) -> Outcome<Found> {
         let partition = Partition { topic: events.topic.clone(), index: events.partition };
         let logs = self.topic.logs().await?;
@@ -175,14 +176,14 @@ impl Draw {
         Ok(judged(milestone, events, &without, &with, letters.lost_until.is_some()))
     }
 
-    /// What `record` adds to the counter, if it is an event of it.
+    /// Returns what `record` adds to the counter, if it is an event of the counter.
     fn amount(&self, record: Record<'_>) -> Option<i64> {
         let event = decode(record, &self.definitions).ok()?;
         let Deed::Amount(n) = event.deed else { return None };
         (event.counter == self.counter.name && event.subject() == &*self.counter.post).then_some(n)
     }
 
-    /// Which records of the counter's topic have a dead letter.
+    /// Reads which records of the counter's topic have a dead letter.
     async fn letters(&self) -> Outcome<Letters> {
         let mut found = Letters { of: Identities::default(), lost_until: None };
         for (letters, log) in self.letters.logs().await? {
@@ -201,7 +202,7 @@ impl Draw {
     }
 }
 
-/// Why `log` is not the one that was counted from: it is another topic's, or ends before what was applied.
+/// Returns why `log` is not the one that was counted: it is another topic's, or ends before the last event applied.
 fn another(partition: &Partition, log: &Log, topic: Option<&Topic>, claim: &Claim) -> Option<String> {
     if let Some(topic) = topic.filter(|topic| topic.id != log.topic) {
         return Some(format!("{partition} is another topic by now: {}, and was {}", log.topic, topic.id));

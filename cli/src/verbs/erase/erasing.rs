@@ -1,5 +1,5 @@
-//! Erasure: the remove action of each set for every member that is a user, or that a post has, produced through the topic, so
-//! that rows, counts and followers agree and the consumer stays the only writer of rows.
+//! Erasure. For every member that is one of the users, or that the post has, it produces the remove action of the set
+//! as an event. So rows, counts and other readers of the topic agree, and the consumer stays the only writer of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,62 +17,62 @@ use tally_core::time::UnixMillis;
 
 use crate::health::say;
 
-/// Events under way at once.
+/// How many events are under way at once.
 const AT_ONCE: usize = 256;
-/// Parts of the table read at once for a user's rows.
+/// How many segments of the table are read at once to find users' rows.
 const SEGMENTS: u32 = 8;
 
-/// Whose likes are erased.
+/// Whose members are erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// All that these users gave.
+    /// These users, wherever they are members.
     Users(BTreeSet<UserId>),
-    /// All that this post got.
+    /// All members of this post's sets.
     Post(PostId),
 }
 
-/// What an erasure came to.
+/// What an erasure has found and done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Erased {
-    /// Rows that were read.
+    /// How many rows were read.
     pub(super) read: u64,
-    /// Users that have rows, tombstones among them, where users are erased.
+    /// If users are erased: those that have rows or tombstones.
     pub(super) users: BTreeSet<UserId>,
-    /// Members found in sets that they can be taken out of.
+    /// How many members were found in sets that have a remove action.
     pub(super) found: u64,
-    /// Events that Kafka has acknowledged.
+    /// How many events Kafka has acknowledged.
     pub(super) produced: u64,
-    /// By name: members found in sets that no action takes one out of.
+    /// How many members are left, by the name of their set: it has no remove action.
     pub(super) left: BTreeMap<String, u64>,
-    /// What is left of members that were taken out before.
+    /// The tombstones of members that were taken out before.
     pub(super) tombstones: Tombstones,
 }
 
-/// Tombstones that were met. Each keeps the member's id until the store deletes it.
+/// Tombstones that were found. Each keeps the member's id until the store deletes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tombstones {
     pub(super) rows: u64,
-    /// When the store deletes the last of them, in seconds.
+    /// When the last of them expires, in seconds since 1970.
     pub(super) until: Option<u64>,
 }
 
-/// Erases from these sets of a deployment.
+/// An erasure of one subject's members from some sets of a deployment.
 pub(super) struct Erasing {
     pub(super) rows: Rows,
     pub(super) shards: ShardCount,
     pub(super) calls: Calls,
     pub(super) subject: Subject,
     pub(super) sets: Vec<Definition>,
-    /// Where events go of sets that have no topic of their own.
+    /// The topic for sets that have no topic of their own.
     pub(super) topic: String,
 }
 
 impl Erasing {
-    /// Erases; `seen` is told what it has come to behind each page that is read. Without a producer it counts what would be
-    /// erased, and erases nothing. Safe to repeat: taking a member out again changes nothing.
+    /// Erases, and calls `seen` after each page of rows. Without a producer it only counts what would be erased. Safe
+    /// to repeat: taking a member out again changes nothing.
     ///
     /// # Errors
-    /// A fault that waiting does not mend.
+    /// A table or Kafka has a fault that waiting does not mend.
     pub(super) async fn run(
         &self,
         producer: Option<&dyn Producer>,
@@ -109,7 +109,7 @@ impl Erasing {
         Ok(())
     }
 
-    /// One pass over the table, however many users there are.
+    /// Erases users in one pass over the table, however many they are.
     async fn of_users(
         &self,
         users: &BTreeSet<UserId>,
@@ -136,7 +136,8 @@ impl Erasing {
         Ok(())
     }
 
-    /// Produces what takes each member out that is not gone. Safe to repeat: taking one out again changes nothing.
+    /// Produces the events that take `rows` out, except tombstones. Safe to repeat: taking one out again changes
+    /// nothing.
     async fn take_out(
         &self,
         rows: Vec<(&Definition, PostId, UserId, Option<u64>)>,
@@ -186,7 +187,7 @@ impl Erasing {
 }
 
 impl Tombstones {
-    /// How many keep an id, and for how long, for people; nothing where there are none.
+    /// Says how many tombstones stay, and for how long; `None` if there are none.
     pub(super) fn stay(self, now: UnixMillis) -> Option<String> {
         let Self { rows, until } = self;
         let seconds = until?.saturating_sub(now.0 / 1_000);
@@ -199,10 +200,10 @@ impl Tombstones {
     }
 }
 
-/// The sets whose members of one subject, or of users, can be found by their rows: those named, or all that there are.
+/// Returns the sets that an erasure goes through: those of these names, or all that fit if no name is given.
 ///
 /// # Errors
-/// A counter that is named and has no such members.
+/// A counter that is named does not exist, is a sum, or has members that are no users although users are erased.
 pub(super) fn sets(defined: &Definitions, names: &[String], subject: &Subject) -> anyhow::Result<Vec<Definition>> {
     let (mut sets, are_users) = (Vec::new(), matches!(subject, Subject::Users(_)));
     for definition in chosen(defined, names)? {
@@ -212,7 +213,7 @@ pub(super) fn sets(defined: &Definitions, names: &[String], subject: &Subject) -
             (are_users && definition.member != MemberField::User).then_some("its members are no users")
         };
         match unfit {
-            // A hashtag may be called what a post is called.
+            // The sets of hashtags are left out: a hashtag may have the same id as the post.
             None if names.is_empty() && !are_users && definition.subject != SubjectField::Post => {}
             None => sets.push(definition),
             Some(why) if !names.is_empty() => bail!("counter {} cannot be erased from: {why}", definition.name),

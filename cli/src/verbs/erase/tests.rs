@@ -1,4 +1,4 @@
-//! Erasures: what they produce.
+//! Erasures of posts and users over the emulator: which events they produce, and what they leave.
 
 use std::sync::Mutex;
 
@@ -17,7 +17,7 @@ use tally_testkit::{BEGAN, Store};
 use super::erasing::Tombstones;
 use super::*;
 
-/// When the store deletes tombstones, in seconds: later than any test lasts.
+/// When the tombstones expire, in seconds since 1970: later than any test lasts.
 const GONE: u64 = 1_800_000_000;
 
 /// A record's key and value.
@@ -36,7 +36,7 @@ impl Producer for Kept {
     }
 }
 
-/// Rows of posts and their users.
+/// A store with rows.
 struct World(Store);
 
 impl World {
@@ -44,7 +44,7 @@ impl World {
         Self(Store::start().await)
     }
 
-    /// `users` likes for each of so many posts.
+    /// Writes `users` likes for each of the posts.
     async fn fill(&self, posts: u64, users: u64) {
         for (n, u) in (0..posts).flat_map(|n| (0..users).map(move |u| (n, u))) {
             self.put(&post(n), &user(u), true).await;
@@ -92,7 +92,7 @@ fn set(name: &str) -> CounterId {
     CounterId { name: CounterName::new(name, CounterKind::Set).unwrap(), ..post(0) }
 }
 
-/// Erases from counters of these, and sends events to `producer` if there is one.
+/// Runs an erasure, which sends its events to `producer` if there is one.
 async fn carried_out(
     world: &World,
     producer: Option<&dyn Producer>,
@@ -112,7 +112,7 @@ async fn carried_out(
     erasing.run(producer, |_| {}).await
 }
 
-/// Erases likes; what was produced, in order.
+/// Erases likes. Returns the events that were produced, in order.
 async fn erased(world: &World, subject: Subject) -> (anyhow::Result<Erased>, Vec<Record>) {
     erased_from(world, subject, (&Definitions::likes_alone(), &[])).await
 }

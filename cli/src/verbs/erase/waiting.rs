@@ -1,4 +1,5 @@
-//! What waits in Kafka when an erasure begins: a like that is no row yet would not be found, and would be there afterwards.
+//! Waits, before an erasure, until the rows have what was in the topics when it began. The erasure would not find a
+//! like that is no row yet, and the consumer would write it afterwards.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,11 +13,11 @@ use crate::health::say;
 use crate::said::{counted, ranges};
 use crate::verbs::topic::{Part, Seen};
 
-/// How often rows are looked at, and how often it is said that they are waited for.
+/// How often the positions of the rows are read, and how often progress is printed.
 const LOOK: Duration = Duration::from_secs(1);
 const SHOWN: Duration = Duration::from_secs(30);
 
-/// The topics of sets, with where they ended when they were looked at, and up to where they are in the rows.
+/// The topics of the sets: where each ended at the beginning, and how far its rows have come.
 pub(super) struct Waiting(Vec<Seen>);
 
 impl Waiting {
@@ -33,7 +34,7 @@ impl Waiting {
         Ok(Self(seen))
     }
 
-    /// What is not in the rows, a line for each topic.
+    /// Says how many records are not in the rows yet, a line for each topic that has some.
     pub(super) fn lines(&self) -> Vec<String> {
         let line = |seen: &Seen| {
             let parts: Vec<&Part> = seen.parts.iter().filter(|part| seen.lag(part) > 0).collect();
@@ -51,10 +52,10 @@ impl Waiting {
         self.0.iter().filter_map(line).collect()
     }
 
-    /// Waits until rows have everything that was in the topics.
+    /// Waits until the rows have everything that was in the topics at the beginning.
     ///
     /// # Errors
-    /// A partition stands still; it takes longer than the operator's patience.
+    /// A partition with such records is paused or has stopped, or it takes longer than `--patience`.
     pub(super) async fn until_over(mut self, desk: &Desk) -> anyhow::Result<()> {
         let began = desk.clock.reading().at;
         let mut shown = None;
@@ -78,7 +79,7 @@ impl Waiting {
         }
     }
 
-    /// Whether something waits that no consumer reads before an operator has looked.
+    /// Returns whether records wait that no consumer reads until an operator does something.
     fn stands_still(&self) -> bool {
         let stands = |seen: &Seen, part: &Part| seen.is_paused() || matches!(part.start, Some(Err(_)));
         self.0.iter().any(|seen| seen.parts.iter().any(|part| seen.lag(part) > 0 && stands(seen, part)))

@@ -1,4 +1,4 @@
-//! What an import is told on the command line.
+//! The arguments of `tally import`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,11 +6,7 @@ use clap::builder::TypedValueParser as _;
 use clap::{Args, ValueEnum};
 use tally_core::time::UnixMillis;
 
-/// Send likes from a file to the topic of likes, where consumers write them like any others. An import that was stopped
-/// continues where it stopped
-///
-/// Each line is an event, as NDJSON or CSV. Exits with 0 if every line was sent, with 1 if some were rejected or the
-/// import was stopped. Lines that are no events are counted by reason and written to the file of --rejected.
+/// The arguments that say what to import, and how.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ImportArgs {
     /// The file to read; `-` is standard input
@@ -33,8 +29,8 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) progress: Option<PathBuf>,
 
-    /// Where to write the lines that are no events. By default the file's name followed by `.rejected`; none for standard
-    /// input and in a dry run. The first five are shown
+    /// Where to write the lines that are no events. By default the file's name followed by `.rejected`; none for
+    /// standard input and in a dry run. The first five are shown
     #[arg(long, value_name = "FILE")]
     pub(super) rejected: Option<PathBuf>,
 
@@ -62,33 +58,32 @@ pub(super) enum Format {
 }
 
 impl ImportArgs {
-    /// The file; `None` for standard input.
+    /// Returns the path of the file; `None` for standard input.
     pub(super) fn path(&self) -> Option<&Path> {
         Some(&*self.file).filter(|path| path.as_os_str() != "-")
     }
 
-    /// How many bytes there are, where that is known.
+    /// Returns the size of the file, if it is a regular one.
     pub(super) fn size(&self) -> Option<u64> {
         std::fs::metadata(self.path()?).ok().filter(|file| file.is_file()).map(|file| file.len())
     }
 
-    /// A file beside it.
+    /// Returns the path of a file beside the imported one; `None` for standard input.
     fn beside(&self, ending: &str) -> Option<PathBuf> {
         self.path().map(|path| PathBuf::from(format!("{}.{ending}", path.display())))
     }
 
-    /// How the lines are written.
     pub(super) fn format(&self) -> Format {
         let is_csv = self.file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
         self.format.unwrap_or(if is_csv { Format::Csv } else { Format::Ndjson })
     }
 
-    /// Where it is kept how far the import is.
+    /// Returns the path of the file that says how far the import is.
     pub(super) fn progress(&self) -> Option<PathBuf> {
         self.progress.clone().or_else(|| self.beside("progress"))
     }
 
-    /// Where the lines are written that are no events. Those of a dry run are not written beside the file.
+    /// Returns the path of the file for lines that are no events. A dry run has none by default.
     pub(super) fn rejected(&self) -> Option<PathBuf> {
         self.rejected.clone().or_else(|| self.beside("rejected").filter(|_| !self.dry_run))
     }

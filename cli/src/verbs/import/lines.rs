@@ -1,4 +1,5 @@
-//! The lines of a file or of standard input, each with where it ends, in bounded memory.
+//! Reads a file or standard input line by line, in bounded memory. Each line comes with its number and with the offset
+//! at which it ends, so that an import can go on there.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,22 +8,22 @@ use std::path::Path;
 use anyhow::Context;
 use tally_core::event::MAX_EVENT_BYTES;
 
-/// How many lines, and about how many bytes, are read and sent at once.
+/// The most lines, and about the most bytes, that are read and sent at once.
 pub(super) const AT_ONCE: usize = 10_000;
 const BYTES: usize = 4 << 20;
 
-/// What Windows programs put before a text.
+/// The byte order mark, which Windows programs put before a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// An event of the greatest length, with a mark before it and two bytes that end it.
+/// How many bytes are read at once: the longest event, with a mark before it and two bytes that end its line.
 const PART: u64 = (BYTE_ORDER_MARK.len() + MAX_EVENT_BYTES + 2) as u64;
 
-/// One line, without its end.
+/// A line, without the bytes that end it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     /// Counted from 1.
     pub(super) number: u64,
-    /// How many bytes of the file are behind it, its end included.
+    /// How many bytes the file has up to here, with those that end the line.
     pub(super) end: u64,
     pub(super) text: Text,
 }
@@ -30,12 +31,12 @@ pub(super) struct Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Text {
     Whole(Vec<u8>),
-    /// Longer than any event: only its length is kept, and how it begins.
+    /// A line that is longer than any event: its length, and how it begins.
     TooLong(usize, Vec<u8>),
 }
 
 impl Text {
-    /// What was kept of it.
+    /// Returns the line, or how it begins if it is too long.
     pub(super) fn kept(&self) -> &[u8] {
         match self {
             Self::Whole(text) | Self::TooLong(_, text) => text,
@@ -48,12 +49,12 @@ pub(super) struct Lines {
     input: BufReader<Box<dyn Read + Send>>,
     number: u64,
     end: u64,
-    /// The first line, if it was looked at and not taken.
+    /// The first line, if [`Self::first`] has read it and no one has taken it yet.
     first: Option<Line>,
 }
 
 impl Lines {
-    /// Those of a file, or of standard input.
+    /// Opens a file, or standard input.
     pub(super) fn open(file: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = file else { return Ok(Self::new(Box::new(io::stdin()))) };
         Ok(Self::new(Box::new(File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?)))
@@ -63,7 +64,7 @@ impl Lines {
         Self { input: BufReader::with_capacity(1 << 16, input), number: 0, end: 0, first: None }
     }
 
-    /// The first line, which stays the next one to be read. Empty where there is none.
+    /// Returns the first line, which stays the next one to be read; an empty one if there is none.
     pub(super) fn first(&mut self) -> io::Result<Vec<u8>> {
         if self.number == 0 {
             self.first = self.line()?;
@@ -71,7 +72,7 @@ impl Lines {
         Ok(self.first.as_ref().map(|line| line.text.kept().to_vec()).unwrap_or_default())
     }
 
-    /// Goes on behind the first `bytes`, which are `lines` lines.
+    /// Skips the first `bytes`, which are `lines` lines.
     pub(super) fn skip_to(&mut self, bytes: u64, lines: u64) -> io::Result<()> {
         if bytes == 0 {
             return Ok(());
@@ -88,7 +89,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The next lines, `most` of them at most: those that can be had without waiting, and at least one; none at the end.
+    /// Reads the next lines: at least one, at most `most` of those that need no wait; none at the end of the file.
     pub(super) fn chunk(&mut self, most: usize) -> io::Result<Vec<Line>> {
         let (mut chunk, mut bytes) = (Vec::new(), 0);
         while let Some(line) = self.line()? {
@@ -135,7 +136,7 @@ impl Lines {
         Ok(Some(Line { number: self.number, end: self.end, text }))
     }
 
-    /// What is left of the line, with its end, up to so many bytes; nothing at the end of the file.
+    /// Reads the rest of the line, at most [`PART`] bytes of it. Returns nothing at the end of the file.
     fn part(&mut self) -> io::Result<Vec<u8>> {
         let mut part = Vec::new();
         self.input.by_ref().take(PART).read_until(b'\n', &mut part)?;

@@ -1,6 +1,6 @@
-//! What a line is: an event with the key that it has in Kafka, nothing, or wrong for a reason.
+//! Parses the lines of an import: a line is an event, blank, the heading of a CSV file, or rejected for a reason.
 //!
-//! CSV becomes JSON first, so that the one decoder says what an event is.
+//! A line of CSV becomes JSON first. So the decoder of the consumer decides what an event is, in both formats.
 
 use anyhow::{Context, bail};
 use csv_core::{ReadRecordResult, Reader};
@@ -19,7 +19,7 @@ const COLUMNS: usize = 256;
 /// What a line turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Nothing.
+    /// An empty line.
     Blank,
     /// The names of the columns.
     Header,
@@ -27,10 +27,10 @@ pub(super) enum Fate {
     Rejected(Wrong),
 }
 
-/// An event as a record.
+/// An event, with the key and the value of its record in Kafka.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
-    /// When it happened, if the line says so.
+    /// When the event happened, if the line says so.
     pub(super) at: Option<UnixMillis>,
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
@@ -53,19 +53,19 @@ impl From<Rejection> for Wrong {
 pub(super) struct Parser {
     csv: Option<Csv>,
     ts: Option<UnixMillis>,
-    /// The earliest time that is taken.
+    /// The earliest time that an event may have.
     earliest: UnixMillis,
 }
 
-/// No event states this time, which is beyond the year 9999.
+/// Stands for the time of an event that states none. No event can state it: it is beyond the year 9999.
 const UNSTATED: UnixMillis = UnixMillis(u64::MAX);
 
 impl Parser {
-    /// A parser of a file whose first line is `first`. Events that state no time happened at `ts`. Times before the year 2000 are
-    /// taken where `old_times` are allowed.
+    /// Sets up a parser for a file whose first line is `first`. Events that state no time happened at `ts`. Times
+    /// before the year 2000 are rejected, unless `old_times` is set.
     ///
     /// # Errors
-    /// A CSV file whose first line does not name the columns.
+    /// The first line of a CSV file does not name the columns.
     pub(super) fn new(format: Format, first: &[u8], ts: Option<UnixMillis>, old_times: bool) -> anyhow::Result<Self> {
         let csv = match format {
             Format::Ndjson => None,
@@ -74,20 +74,20 @@ impl Parser {
         Ok(Self { csv, ts, earliest: if old_times { UnixMillis(0) } else { UnixMillis::YEAR_2000 } })
     }
 
-    /// The columns of a CSV file that are read, and those that are not.
+    /// Returns the columns of a CSV file that are read, and those that are ignored.
     pub(super) fn columns(&self) -> (Vec<String>, Vec<String>) {
         let names = self.csv.iter().flat_map(|csv| csv.names.iter().map(|name| name.trim().to_owned()));
         names.partition(|name| COLUMNS_READ.contains(&name.as_str()))
     }
 
-    /// Reading goes on behind the first line, which an import before this one has read.
+    /// Goes on after the first line, which an earlier import has read: so no line names the columns any more.
     pub(super) fn behind_the_first(&mut self) {
         if let Some(csv) = &mut self.csv {
             csv.is_first = false;
         }
     }
 
-    /// What a line is. One without a time of its own happened at `now`, unless another time was given.
+    /// Returns what a line is. An event that states no time happened at the time of `--ts`, or else at `now`.
     pub(super) fn fate(&mut self, text: &Text, now: UnixMillis) -> Fate {
         let line = match text {
             Text::TooLong(len, _) => return Fate::Rejected(Rejection::TooLarge(*len).into()),
@@ -109,8 +109,7 @@ impl Parser {
     }
 }
 
-/// The event of a JSON text, written anew: its time is stated, and what is no part of it is left out. Where it states none it
-/// happened at `now`.
+/// Decodes a JSON text, and encodes the event anew: with a time, `now` if it states none, and without unknown fields.
 fn event(json: &[u8], now: UnixMillis, earliest: UnixMillis) -> Result<Event, Wrong> {
     let event = decode_value(Some(json), UNSTATED, &Definitions::likes_alone())?;
     let stated = Some(event.at).filter(|at| *at != UNSTATED);
@@ -132,7 +131,7 @@ fn event(json: &[u8], now: UnixMillis, earliest: UnixMillis) -> Result<Event, Wr
 /// The columns that are read.
 const COLUMNS_READ: [&str; 5] = ["post_id", "user_id", "action", "region", "ts"];
 
-/// Where the columns are, and what reads them.
+/// The reader of a CSV file, and the places of the columns.
 struct Csv {
     reader: Reader,
     names: Vec<String>,
@@ -141,7 +140,7 @@ struct Csv {
     action: Option<usize>,
     region: Option<usize>,
     ts: Option<usize>,
-    /// The first line is no event.
+    /// Whether the next line is the first one, which names the columns.
     is_first: bool,
 }
 
@@ -158,7 +157,7 @@ impl Csv {
         Ok(Self { reader, names, post, user, action, region, ts, is_first: true })
     }
 
-    /// The line as JSON; `None` for the one that names the columns.
+    /// Returns the line as JSON; `None` for the line that names the columns.
     fn json(&mut self, line: &[u8]) -> Result<Option<Vec<u8>>, Wrong> {
         if std::mem::take(&mut self.is_first) {
             return Ok(None);
@@ -183,7 +182,7 @@ impl Csv {
     }
 }
 
-/// The fields of one line.
+/// Splits a line into its fields.
 fn split(reader: &mut Reader, line: &[u8]) -> Result<Vec<String>, Wrong> {
     std::str::from_utf8(line).map_err(|error| Rejection::NotUtf8(error.valid_up_to()))?;
     reader.reset();
@@ -215,7 +214,7 @@ mod tests {
         Text::Whole(line.as_bytes().to_vec())
     }
 
-    /// What the lines behind the first are: each event's key and value, or the reason it is none.
+    /// Parses the lines after the header. Returns each event's key and value, or the reason why the line is no event.
     fn csv(header: &str, lines: &[&str]) -> Vec<String> {
         let mut parser = Parser::new(Format::Csv, header.as_bytes(), None, true).unwrap();
         assert_eq!(parser.fate(&whole(header), NOW), Fate::Header);

@@ -1,4 +1,4 @@
-//! How far an import is, kept in a file beside the imported one, so that an import that was stopped goes on there.
+//! The *place* of an import: how far it is, kept in a file beside the imported one, so that a later run goes on there.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,14 +10,14 @@ use tally_core::topic::TopicId;
 
 use super::args::Format;
 
-/// How much of the first line is kept, to know the file again.
+/// How many bytes of the first line are kept, to recognise the file.
 const FIRST: usize = 200;
 
-/// Which import a place belongs to.
+/// What identifies the import that a place belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Whose {
     topic: String,
-    /// A topic that was created again has none of what was sent before.
+    /// The topic's id in Kafka: a topic that was created anew lacks what was sent before.
     topic_id: String,
     format: String,
     first_line: String,
@@ -30,7 +30,7 @@ impl Whose {
         Self { topic: topic.to_owned(), topic_id: id.to_string(), format: format.to_owned(), first_line }
     }
 
-    /// The first thing in which two imports differ.
+    /// Says in what the two imports differ, if they do.
     fn difference(&self, other: &Self) -> Option<String> {
         let pairs = [
             ("topic", &self.topic, &other.topic),
@@ -43,7 +43,7 @@ impl Whose {
     }
 }
 
-/// Everything before it is acknowledged by Kafka, or rejected and said to be.
+/// How far an import is. Every event before it is acknowledged, and every line before it that is none is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     whose: Whose,
@@ -53,17 +53,17 @@ pub(super) struct Place {
     pub(super) blank: u64,
     /// Lines that are no events, by reason.
     pub(super) rejected: BTreeMap<String, u64>,
-    /// How long the file of rejected lines is.
+    /// How many bytes the file of rejected lines has.
     pub(super) rejected_bytes: u64,
     #[serde(skip)]
     path: Option<PathBuf>,
 }
 
 impl Place {
-    /// The place kept at `path`, or the beginning.
+    /// Reads the place that is kept at `path`. Without such a file it is the beginning.
     ///
     /// # Errors
-    /// A file that is no place, or that of another import.
+    /// The file cannot be read, is no place, or belongs to another import.
     pub(super) fn open(path: Option<PathBuf>, whose: Whose) -> anyhow::Result<Self> {
         let fresh =
             Self { whose, bytes: 0, lines: 0, sent: 0, blank: 0, rejected: BTreeMap::new(), rejected_bytes: 0, path };
@@ -81,7 +81,7 @@ impl Place {
         Ok(Self { path: fresh.path, ..kept })
     }
 
-    /// Writes it down. Safe to repeat; a crash leaves the old or the new one.
+    /// Writes the place to its file. Safe to repeat: a crash leaves the old place or the new one.
     pub(super) fn save(&self) -> anyhow::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let new = PathBuf::from(format!("{}.new", path.display()));
@@ -92,7 +92,6 @@ impl Place {
         Ok(std::fs::rename(&new, path)?)
     }
 
-    /// How many lines were rejected.
     pub(super) fn rejected(&self) -> u64 {
         self.rejected.values().sum()
     }

@@ -1,4 +1,4 @@
-//! The lines that are no events, as a file of NDJSON: which line, why, and what it says.
+//! Writes the lines of an import that are no events to a file of NDJSON: the line's number, the reason, and its text.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -9,18 +9,18 @@ use anyhow::Context;
 use super::lines::Line;
 use super::parse::Wrong;
 
-/// How many are shown.
+/// How many rejected lines are shown.
 const SHOWN: usize = 5;
-/// How much of a line is kept.
+/// How many bytes of a line are kept.
 const KEPT: usize = 1_000;
 
 pub(super) struct Rejected {
-    /// Where they are.
+    /// The file; `None` if rejected lines are not kept.
     pub(super) path: Option<PathBuf>,
-    /// Opened for the first one.
+    /// The open file, once there is a rejected line.
     file: Option<File>,
     bytes: u64,
-    /// The first ones, for people.
+    /// The first rejected lines, for people.
     pub(super) first: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ struct Entry<'a> {
 }
 
 impl Rejected {
-    /// Goes on behind the first `bytes` of the file: what is behind them is written again.
+    /// Goes on after the first `bytes` of the file, and cuts off the rest, which will be written again.
     pub(super) fn open(path: Option<PathBuf>, bytes: u64) -> anyhow::Result<Self> {
         let stale = |path: &&PathBuf| std::fs::metadata(path).is_ok_and(|file| file.len() > bytes);
         if let Some(path) = path.as_ref().filter(stale) {
@@ -43,7 +43,7 @@ impl Rejected {
         Ok(Self { path, file: None, bytes, first: Vec::new() })
     }
 
-    /// Writes one; how long the file is then.
+    /// Writes a rejected line. Returns how many bytes the file has then.
     pub(super) fn write(&mut self, line: &Line, wrong: &Wrong) -> anyhow::Result<u64> {
         if self.first.len() < SHOWN {
             self.first.push(format!("line {}: {}: {}", line.number, wrong.reason, wrong.message));

@@ -1,7 +1,8 @@
-//! Sends likes from a file to the topic of likes, where the consumers write them like any others.
+//! Runs an import: reads lines in chunks, parses them, sends the events to the topic of likes, and keeps the place.
 //!
-//! Events are sent in the file's order, so the last line about a user and a post wins. After a fault everything from the
-//! failed event on is sent again, in that order: an event says what is, not what changes, so repeats end in the same rows.
+//! It sends events in the file's order, so the last line about a user and a post wins. After a fault it sends
+//! everything from the failed event on again. An event says what is so, not what changes, so repeats end in the same
+//! rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +24,10 @@ use super::place::{Place, Whose};
 use super::rejected::Rejected;
 use crate::health::say;
 
-/// How often the place is written down, and how often the log says how far the import is.
+/// How often the place is written down, and how often progress is printed.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(5);
-/// How late a turn may be taken: after an outage the lines of that time are not sent all at once.
+/// How much delay is made up for: after an outage the lines of that time are not sent all at once.
 const SLACK: Duration = Duration::from_millis(200);
 
 /// Where events go.
@@ -37,33 +38,33 @@ pub(super) struct Target {
     pub(super) topic: String,
 }
 
-/// An import under way, and what it came to.
+/// An import under way.
 pub(super) struct Import {
     to: Target,
     partitions: u32,
     patience: Patience,
     settings: ImportArgs,
-    /// The lines, unless a thread reads them.
+    /// The lines; `None` while a thread reads some.
     lines: Option<Lines>,
     parser: Parser,
     pace: Pace,
-    /// How far it is, what earlier imports of the same file did included.
+    /// How far the import is. The numbers include what earlier imports of the same file did.
     pub(super) place: Place,
     rejected: Rejected,
-    /// The first and the last time that an event states, of those that were not imported earlier.
+    /// The earliest and the latest time that an event of this run states.
     times: Option<[UnixMillis; 2]>,
-    /// How many of these state none.
+    /// How many events of this run state no time.
     undated: u64,
-    /// When the place was written down last; at which line the log said how far it is, and when.
+    /// When the place was written down last. At which line progress was printed last, and when.
     noted: Duration,
     said: (u64, Duration),
 }
 
 impl Import {
-    /// The import of what the place does not say is imported.
+    /// Opens the file, and goes on at the place that an earlier import has kept.
     ///
     /// # Errors
-    /// A file or a topic that cannot be read.
+    /// The file or the topic cannot be read, or the place belongs to another import.
     pub(super) async fn open(
         to: Target,
         settings: ImportArgs,
@@ -108,7 +109,7 @@ impl Import {
         })
     }
 
-    /// Imports. Safe to repeat: what was sent and not noted is sent again.
+    /// Imports the rest of the file. Safe to repeat: events that are sent again end in the same rows.
     ///
     /// # Errors
     /// The file cannot be read, the topic cannot be written, there are more rejected lines than are allowed, or a stop.
@@ -151,7 +152,7 @@ impl Import {
         }
     }
 
-    /// The next lines, which are sent at once.
+    /// Reads the next lines, which are sent at once.
     async fn read(&mut self) -> anyhow::Result<Vec<Line>> {
         let (lines, most) = (self.lines.take(), self.pace.at_once());
         let mut lines = lines.context("reading the file ended")?;
@@ -161,7 +162,7 @@ impl Import {
         chunk.context("cannot read the file")
     }
 
-    /// Counts a line.
+    /// Counts a line that is finished, and moves the place behind it. Fails if too many lines are no events.
     fn finish(&mut self, line: &Line, fate: &Fate) -> anyhow::Result<()> {
         match fate {
             Fate::Blank => self.place.blank += 1,
@@ -191,7 +192,7 @@ impl Import {
         Ok(())
     }
 
-    /// Writes the place down, and says how far it is, each now and then.
+    /// Now and then writes the place down, and prints progress.
     fn keep_up(&mut self) -> anyhow::Result<()> {
         let now = self.patience.clock().reading().at;
         if now.saturating_sub(self.noted) >= NOTE_EVERY {
@@ -217,7 +218,7 @@ impl Import {
         self.place.save().context("cannot write down how far the import is")
     }
 
-    /// What the file has, a line each: its columns, the times of its events, and the lines that are none.
+    /// Says what the file has: its columns, the times of its events, and the lines that are no events.
     pub(super) fn found(&self) -> Vec<String> {
         let (columns, ignored) = self.parser.columns();
         let mut lines = Vec::new();
@@ -237,19 +238,19 @@ impl Import {
         lines
     }
 
-    /// What it came to, in one line.
+    /// Says what was imported, in one line.
     pub(super) fn said(&self) -> String {
         let Place { lines, sent, .. } = self.place;
         let refused = self.refused().map_or(String::new(), |refused| format!(", {refused}"));
         format!("{sent} events sent of {lines} lines{refused}")
     }
 
-    /// The first lines that are no events, each with why.
+    /// Returns the first lines that are no events, each with the reason.
     pub(super) fn first_refused(&self) -> Vec<String> {
         self.rejected.first.clone()
     }
 
-    /// How many lines are no events and why, if there are any.
+    /// Says how many lines are no events and why, if there are any.
     fn refused(&self) -> Option<String> {
         let count = self.place.rejected();
         let reasons: Vec<String> =
@@ -261,8 +262,8 @@ impl Import {
 }
 
 impl Target {
-    /// Hands all events to the client in order, and waits for them. How many lines are finished before the first whose event is
-    /// not acknowledged, and why it is not.
+    /// Hands all events to the client in order, and waits until they are acknowledged. Returns how many lines are
+    /// finished before the first whose event fails, and its fault.
     async fn send_all(&self, fates: &[Fate], partitions: u32) -> (usize, Option<Fault>) {
         let sends: Vec<_> = fates.iter().map(|fate| self.send(fate, partitions).boxed()).collect();
         let mut sent = stream::iter(sends).buffered(AT_ONCE);
@@ -276,7 +277,7 @@ impl Target {
         (finished, None)
     }
 
-    /// Sends a line, if it is an event.
+    /// Sends a line, if it is an event. Fails if Kafka puts it into another partition than its key says.
     async fn send(&self, fate: &Fate, partitions: u32) -> Outcome<()> {
         let Fate::Event(event) = fate else { return Ok(()) };
         let (key, value) = (Some(&*event.key), Some(&*event.value));
@@ -291,22 +292,22 @@ impl Target {
     }
 }
 
-/// Hands out turns at a rate.
+/// Limits how many lines are sent a second.
 struct Pace {
     /// Lines a second.
     rate: u32,
-    /// When the next turn comes.
+    /// When the next lines may be sent.
     due: Duration,
     clock: Clock,
 }
 
 impl Pace {
-    /// How many lines share a turn: those of a tenth of a second.
+    /// Returns how many lines are sent at once: those of a tenth of a second.
     fn at_once(&self) -> usize {
         (self.rate as usize / 10).clamp(1, AT_ONCE)
     }
 
-    /// Completes when it is the turn of the next lines.
+    /// Waits until the next lines may be sent.
     async fn turn(&mut self, lines: usize) {
         let now = self.clock.reading().at;
         self.due = self.due.max(now.saturating_sub(SLACK));

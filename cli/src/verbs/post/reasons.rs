@@ -1,4 +1,8 @@
-//! Why a counter is not exact or not fresh, or not right although nothing makes it inexact.
+//! The reasons that `tally post show --explain` prints: why a counter is not exact or not fresh, or may be wrong
+//! although it is called exact. `of` reads the runs of the recount, the counter's ledger and some rows.
+//!
+//! A partition's *standing* says up to when all changes are in its counters, and which losses are open. Shards are *in
+//! doubt* if a row's weight cannot be read, or if a recount has found their count wrong and has not corrected it yet.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,39 +23,40 @@ use super::seen::{Found, Sources, Stands};
 use crate::desk::Desk;
 use crate::said::ago;
 
-/// Runs that are looked through for corrections that were not made, and lines of the ledger that say that one was.
+/// How many runs are searched for withheld corrections, and how many lines of the ledger for corrections that were
+/// made.
 const RUNS: u32 = 200;
 const LINES: u32 = 1_000;
-/// Rows that are named one by one.
+/// The most rows of a shard that are named.
 const NAMED: usize = 5;
 
 /// A reason, by its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub(super) enum Reason {
-    /// A loss is open: no count is exact until an audit has gone through.
+    /// A loss is open: no count is exact until an audit has ended.
     Loss { loss: u64, kind: String, detail: String },
-    /// The counter has something behind a loss that its standing does not know of yet.
+    /// The counter has changes behind the announcement of a loss that the standing has not reached yet.
     Behind { gap: u64, known: Option<u64> },
-    /// Nothing is known of the partition that the post is in.
+    /// It is not known up to when the rows are complete, or up to when their changes are counted.
     Unknown { detail: String },
     /// The standing is older than a fresh number may be.
     Late { partition: u32 },
-    /// Consumers are further behind than a fresh number may be.
+    /// The rows are complete up to a time that is too long ago for a fresh number.
     Rows { complete: u64, detail: String },
-    /// The counter is absent from a table that is not the one that counters were written to.
+    /// The counter is absent, and the table is not the one that counters were written to.
     Lost { detail: String },
-    /// A weight could not be read, and its row cannot be named.
+    /// The shard is in doubt, and no row was found whose weight cannot be read.
     Doubt { key: String },
-    /// Rows whose weight cannot be read were set aside.
+    /// The weights of these rows cannot be read.
     Quarantine { key: String, rows: Vec<String>, more: bool },
-    /// A set has fewer members than none.
+    /// The total of a set is negative.
     Negative { value: i64, shards: Vec<(String, i64)> },
     /// The total is not the sum over its shards.
     Total { value: i64, sum: i128 },
-    /// A recount found another number, and it takes a person to make so large a correction.
+    /// A recount found another number, and only a person may make so large a correction.
     Withheld { key: String, counted: i64, rows: i64, run: String },
-    /// The item itself cannot be read.
+    /// The counter's item cannot be read.
     Damaged { detail: String },
 }
 
@@ -108,7 +113,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How old a number may be that is fresh.
+/// What decides whether a time is fresh: it is at most `fresh_within` before `now`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Age {
     pub(super) now: UnixMillis,
@@ -121,16 +126,16 @@ impl Age {
     }
 }
 
-/// What is read besides the counter to explain it.
+/// What is read besides the counter and the standing, to explain the number.
 #[derive(Debug, Default)]
 struct Evidence {
-    /// Members whose weight cannot be read, by the shard that they are in, and whether there may be more.
+    /// For each shard in doubt: members whose weight cannot be read, and whether there may be more of them.
     unreadable: BTreeMap<Shard, (Vec<String>, bool)>,
     runs: Vec<RunRecord>,
     ledger: Vec<LedgerEntry>,
 }
 
-/// Why the counter that was `found` is not exact or not fresh, with what has to be read to say so: `rows` rows at most.
+/// Returns why the counter that was `found` is not exact or not fresh. Reads at most about `rows` rows to find it out.
 pub(super) async fn of(
     desk: &Desk,
     found: &Found,
@@ -153,7 +158,7 @@ pub(super) async fn of(
     Ok(reasons(found, stands, age, &evidence))
 }
 
-/// Members of `key` whose weight cannot be read, and whether there may be more than these.
+/// Reads at most `left` rows of `key`. Returns some members whose weight cannot be read, and whether there may be more.
 async fn unreadable(desk: &Desk, key: &RowKey, left: &mut usize) -> anyhow::Result<(Vec<String>, bool)> {
     let (mut named, mut pages, mut is_over) = (Vec::new(), desk.weights(key), false);
     while !is_over && *left > 0 && named.len() <= NAMED {
@@ -194,7 +199,7 @@ fn reasons(found: &Found, stands: &Stands, age: Age, evidence: &Evidence) -> Vec
     reasons
 }
 
-/// What is to be said of every counter of the partition.
+/// Returns the reasons that hold for every counter of the partition.
 fn of_partition(stands: &Stands, age: Age) -> Vec<Reason> {
     let Some((partition, standing)) = &stands.stored else {
         return vec![Reason::Unknown {
@@ -218,7 +223,7 @@ fn of_partition(stands: &Stands, age: Age) -> Vec<Reason> {
     reasons
 }
 
-/// What is to be said of the rows that the counter is a count of.
+/// Returns a reason if the counter's rows are not complete up to now.
 fn of_rows(sources: &Sources, age: Age) -> Option<Reason> {
     match sources.complete() {
         None => {
@@ -233,14 +238,14 @@ fn of_rows(sources: &Sources, age: Age) -> Option<Reason> {
     }
 }
 
-/// A loss that the counter knows and its standing does not.
+/// Returns a reason if the counter knows of a later loss than the standing does.
 fn behind(counter: &Counter, stands: &Stands) -> Option<Reason> {
     let known = stands.stored.as_ref().and_then(|(_, standing)| standing.loss);
     let gap = counter.gap.filter(|gap| Some(*gap) > known)?;
     Some(Reason::Behind { gap: gap.stored(), known: known.map(|known| known.stored()) })
 }
 
-/// Shards with a row whose weight could not be read.
+/// Returns a reason for each shard in doubt.
 fn doubts(id: &CounterId, counter: &Counter, evidence: &Evidence) -> Vec<Reason> {
     let reason = counter.doubt.iter().map(|shard| {
         let key = RowKey { counter: id.clone(), shard: *shard }.to_string();
@@ -252,7 +257,7 @@ fn doubts(id: &CounterId, counter: &Counter, evidence: &Evidence) -> Vec<Reason>
     reason.collect()
 }
 
-/// Numbers that no rows can have.
+/// Returns a reason for each number that no rows can add up to.
 fn impossible(id: &CounterId, counter: &Counter) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let value = counter.likes;
@@ -267,7 +272,8 @@ fn impossible(id: &CounterId, counter: &Counter) -> Vec<Reason> {
     reasons
 }
 
-/// Large corrections that the latest run to meet them has not made, and no run since.
+/// Returns a reason for each shard of which a run has withheld a large correction, by the newest such run, unless the
+/// ledger has a line about the shard since that run began.
 fn withheld(id: &CounterId, evidence: &Evidence) -> Vec<Reason> {
     let mut met: BTreeMap<Shard, Reason> = BTreeMap::new();
     let withholding = evidence.runs.iter().filter(|run| !run.dry_run && run.summary.withheld > 0);
@@ -286,7 +292,7 @@ fn withheld(id: &CounterId, evidence: &Evidence) -> Vec<Reason> {
     met.into_values().collect()
 }
 
-/// Whether the shard was proved or corrected at `since` or later.
+/// Returns whether the ledger has a line about the shard of `since` or later.
 fn is_corrected(ledger: &[LedgerEntry], shard: Shard, since: UnixMillis) -> bool {
     ledger.iter().any(|line| line.shard == Some(shard) && line.at >= since)
 }

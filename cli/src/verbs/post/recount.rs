@@ -1,4 +1,4 @@
-//! `tally post recount`: the row keys of a post, put into the queue of the recount.
+//! `tally post recount`: queues all row keys of a post's counters for the service `tally-batch-recount --watch`.
 
 use anyhow::Context;
 use tally_core::audit::QueueReason;

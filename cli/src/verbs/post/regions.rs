@@ -1,4 +1,5 @@
-//! What other Regions add to a counter of a post.
+//! What other Regions add to a counter of a post, for `tally post show --explain`. A Region's *entry* for a counter is
+//! an item of `like_counts`: the count of that Region, as far as it was copied to this one.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -13,18 +14,18 @@ use tally_core::time::UnixMillis;
 use crate::desk::Desk;
 use crate::said::past;
 
-/// The standing of the post's entries in each other Region; `None` where none may be believed.
+/// For each other Region, the standing of the post's entries; `None` where no standing is valid.
 pub(super) type Standings = Vec<(Region, Option<Standing>)>;
 
 /// The entry of another Region.
 #[derive(Debug, Serialize)]
 pub(super) struct Entry {
     region: String,
-    /// What it adds; absent where it cannot be read.
+    /// What the entry adds. Absent where it cannot be read.
     value: Option<i64>,
     version: u64,
     pub(super) exact: bool,
-    /// Every event that Kafka had acknowledged there by then is in it; absent where that is not known.
+    /// Every event that Kafka had acknowledged in that Region by this time is in the entry, if such a time is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     as_of: Option<UnixMillis>,
     #[serde(skip)]
@@ -40,7 +41,7 @@ impl std::fmt::Display for Entry {
     }
 }
 
-/// The standings, which are to be read before the entries.
+/// Reads the standings. Call it before [`entries`]: so an entry has at least what its standing says.
 pub(super) async fn standings(desk: &Desk, post: &PostId) -> anyhow::Result<Standings> {
     let (_, named) = desk.checkpoints.defined().await.context("cannot read the Regions")?;
     let config = desk.changes.config().await.context("cannot read the configuration of the log")?;
@@ -55,7 +56,7 @@ pub(super) async fn standings(desk: &Desk, post: &PostId) -> anyhow::Result<Stan
     Ok(named.remotes.into_iter().map(stated).collect())
 }
 
-/// The entry of each Region.
+/// Reads each Region's entry for the counter.
 pub(super) async fn entries(
     desk: &Desk,
     counter: &CounterId,

@@ -1,4 +1,6 @@
-//! What is stored of a post, read in the order in which an answer may be called exact.
+//! Reads what is stored about a post, in the order of the API: first its *sources* (up to when consumers have written
+//! all events as rows), then its *standing* (up to when all changes of rows are counted), then its counters. So a
+//! counter has at least what the standing says. `tally post show` prints the result; `status` and `verify` use parts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,22 +22,22 @@ use tally_core::time::UnixMillis;
 use crate::desk::Desk;
 use crate::ended::Usage;
 
-/// How often a standing is looked at that does not cover the sources yet, and how far apart: on an idle pipeline it is at most 4 s
+/// How often a standing that is older than the sources is read again, and when. If nothing happens, one is at most 4 s
 /// old.
 const LOOKS: u32 = 25;
 const BETWEEN: Duration = Duration::from_millis(200);
 
-/// What may be said of the counters of a post.
+/// The standing of a post's counters, and the losses.
 #[derive(Debug, Default)]
 pub(super) struct Stands {
-    /// The standing of the partition that everything about the post is in; `None` before the first was stored.
+    /// The post's partition of the log of changes and its standing; `None` before the first standing was stored.
     pub(super) stored: Option<(u32, Standing)>,
-    /// What is known of the losses.
+    /// All losses that are stored.
     pub(super) losses: Losses,
 }
 
 impl Stands {
-    /// Every event that Kafka had acknowledged by then is in a counter whose events come from these partitions.
+    /// Returns the time by which every event of these sources that was acknowledged is in the counter, if it is known.
     pub(super) fn as_of(&self, sources: &Sources) -> Option<UnixMillis> {
         let (_, standing) = self.stored.as_ref().filter(|_| !sources.times.is_empty())?;
         served::as_of(standing, &sources.times)
@@ -46,17 +48,17 @@ impl Stands {
     }
 }
 
-/// What consumers have stored of the partitions that a counter's events come from: that of its subject for a set, all for a sum.
+/// What consumers have stored about the partitions of a counter's events: its subject's for a set, all for a sum.
 #[derive(Clone, Debug, Default)]
 pub(in crate::verbs) struct Sources {
     /// Empty where nothing is known of the topic.
     pub(super) times: Vec<SafeTimes>,
-    /// When the last of it was stored.
+    /// When the latest of these times was stored.
     pub(super) at: UnixMillis,
 }
 
 impl Sources {
-    /// Every event that Kafka had acknowledged by then is a row; `None` where that is not known.
+    /// Returns the time by which every event that Kafka had acknowledged is a row; `None` where no such time is known.
     pub(super) fn complete(&self) -> Option<UnixMillis> {
         let each = self.times.iter().map(|times| times.by(UnixMillis::MAX)).collect::<Option<Vec<_>>>()?;
         each.into_iter().min()
@@ -68,9 +70,9 @@ impl Sources {
 pub(in crate::verbs) struct Found {
     pub(super) id: CounterId,
     pub(super) sources: Sources,
-    /// The counter, or why it cannot be read: that is an answer, too.
+    /// The counter, or why its item cannot be read.
     pub(in crate::verbs) counter: Outcome<Option<Counter>>,
-    /// The table is the one that counters were written to, so one that is absent was never written.
+    /// Whether the table is the one that counters were written to. If so, a counter that is absent was never written.
     pub(super) reserved: bool,
 }
 
@@ -81,20 +83,20 @@ pub(super) struct Figures {
     pub(super) value: Option<i64>,
     pub(super) version: u64,
     pub(super) exact: bool,
-    /// How many of its shards hold anything.
+    /// How many shards the counter has parts of.
     pub(super) shards: usize,
-    /// How many corrections are in.
+    /// How many corrections the counter has had.
     pub(super) c: u64,
-    /// The place of the last announcement of a loss before what was counted last.
+    /// The place of the last loss that was announced before the counter's last change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gap: Option<u64>,
-    /// Shards with a row whose weight could not be read.
+    /// The shards that are in doubt.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) doubt: BTreeSet<u16>,
 }
 
 impl Figures {
-    /// What the API would say of the counter.
+    /// Returns the numbers, with `exact` as the API would say it.
     pub(super) fn of(found: &Found, stands: &Stands) -> Self {
         let unread = Self { value: None, version: 0, exact: false, shards: 0, c: 0, gap: None, doubt: BTreeSet::new() };
         let Ok(counter) = &found.counter else { return unread };
@@ -106,7 +108,7 @@ impl Figures {
         Self {
             value: Some(served.likes),
             version: served.version,
-            // As the API: without a time that it is as of, no number is exact.
+            // As in the API, no number is exact without an `as_of`.
             exact: served.exact && is_known && stands.as_of(&found.sources).is_some(),
             shards: parts.len(),
             c: corrections,
@@ -116,10 +118,10 @@ impl Figures {
     }
 }
 
-/// The counters that are meant: those of these names, or every one that the deployment has.
+/// Returns the ids of the subject's counters with these names, or of all its counters if no name is given.
 ///
 /// # Errors
-/// There is no counter of a name.
+/// The deployment has no counter with one of the names.
 pub(super) async fn chosen(desk: &Desk, subject: &PostId, names: &[String]) -> anyhow::Result<Vec<CounterId>> {
     let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
     let chosen = tally_batch_recount::chosen(&defined, names);
@@ -127,7 +129,7 @@ pub(super) async fn chosen(desk: &Desk, subject: &PostId, names: &[String]) -> a
     Ok(chosen.into_iter().map(|definition| CounterId { post: subject.clone(), name: definition.name }).collect())
 }
 
-/// What is known of the partitions that each of these counters' events come from.
+/// Reads the sources of each of the counters.
 pub(super) async fn sources(desk: &Desk, counters: &[CounterId]) -> anyhow::Result<Vec<Sources>> {
     let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
     let mut all = Vec::new();
@@ -151,8 +153,8 @@ pub(super) async fn sources(desk: &Desk, counters: &[CounterId]) -> anyhow::Resu
     Ok(all)
 }
 
-/// The standing of the post's partition, and the losses: in this order, and before any counter is read. A standing that is older
-/// than what is known of the sources does not cover it yet, so it is waited for, but not for long.
+/// Reads the standing of the post's partition and then the losses. Call it before [`counter`]. If the standing is older
+/// than the sources, this waits a few seconds for a newer one.
 pub(super) async fn standing(desk: &Desk, post: &PostId, sources: &[Sources]) -> anyhow::Result<Stands> {
     let since = sources.iter().map(|sources| sources.at).max().unwrap_or_default();
     let mut stored = stored(desk, post).await?;
@@ -177,7 +179,8 @@ async fn stored(desk: &Desk, post: &PostId) -> anyhow::Result<Option<(u32, Stand
     Ok(found.map(|found| (partition, found.standing.standing)))
 }
 
-/// The counter, read after the standing. No answer from the store is none.
+/// Reads a counter, after [`standing`]. An item that cannot be decoded is a result, a store that does not answer an
+/// error.
 pub(in crate::verbs) async fn counter(desk: &Desk, id: &CounterId, sources: Sources) -> anyhow::Result<Found> {
     let read = desk.counters.read(std::slice::from_ref(id), Consistency::Strong).await;
     let mut read = read.context("cannot read the counter")?;
@@ -190,7 +193,7 @@ pub(in crate::verbs) async fn counter(desk: &Desk, id: &CounterId, sources: Sour
     Ok(Found { id: id.clone(), sources, counter, reserved: read.reserved })
 }
 
-/// The row keys that wait for a recount, and why.
+/// Reads the row keys that wait for a recount, each with the reason.
 pub(in crate::verbs) async fn queued(desk: &Desk) -> anyhow::Result<Vec<(RowKey, &'static str)>> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
@@ -203,7 +206,7 @@ pub(in crate::verbs) async fn queued(desk: &Desk) -> anyhow::Result<Vec<(RowKey,
     }
 }
 
-/// Every shard that rows of a counter are under, and those besides that the counter has.
+/// Returns every shard of the deployment, and those besides that the counter has parts of.
 pub(super) fn shards(desk: &Desk, counter: Option<&Counter>) -> Vec<Shard> {
     let stored = counter.into_iter().flat_map(|counter| counter.parts.keys().copied());
     let mut shards: Vec<Shard> = desk.shards.all().chain(stored).collect();

@@ -1,4 +1,5 @@
-//! Whether tables that were restored fit each other and Kafka.
+//! `tally restore check`: checks, before any service is started over restored tables, that they fit each other and
+//! Kafka. It also checks that consumers will read again everything that the rows may lack.
 
 use anyhow::Context;
 use tally_core::ports::TopicReader;
@@ -11,7 +12,7 @@ use crate::desk::{Desk, Where};
 use crate::verbs::doctor::{Points, Verdict, kept, log};
 use crate::verbs::topic::{Part, Seen};
 
-/// Offsets before a start that are looked at for the last event that lies before it.
+/// How many offsets before the start of reading are searched for the last event before it.
 const LOOKED_AT: u64 = 100;
 
 #[derive(clap::Args, Clone, Debug)]
@@ -55,7 +56,7 @@ impl Args {
     }
 }
 
-/// Reading has to begin with what was said just before the moment: rows have nothing that came later.
+/// Checks that consumers begin to read a partition before the moment: the rows have nothing that came later.
 async fn start(
     desk: &Desk,
     reader: &dyn TopicReader,
@@ -78,9 +79,9 @@ async fn start(
     Ok(())
 }
 
-/// When the last event before `start` was said, of those that Kafka still has.
+/// Returns the time of the last event before `start`, if Kafka still has one there.
 async fn passed(reader: &dyn TopicReader, of: &Part, start: Offset) -> anyhow::Result<Option<UnixMillis>> {
-    // Not each offset has a record.
+    // Some offsets have no record.
     let from = Offset(start.0.saturating_sub(LOOKED_AT)).max(of.log.start);
     let read = reader.read(&of.partition, from, start).await.context("cannot read what lies before the start")?;
     Ok(read.iter().last().map(|record| record.at))

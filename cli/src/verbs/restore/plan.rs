@@ -1,4 +1,4 @@
-//! Whether the tables can be restored to a moment, and by which steps.
+//! `tally restore plan`: says whether tables and Kafka go back to a moment, and prints the commands that restore them.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::desk::{Desk, Where};
 use crate::said::{Answer, ago};
 use crate::verbs::doctor::{Points, Verdict};
 
-/// How far before the moment Kafka is read again: rows were written after their events.
+/// How far before the moment reading begins again: rows are written later than their events.
 pub(super) const BEFORE: Duration = Duration::from_secs(300);
-/// How much later than the rows the checkpoints are restored: never earlier than the counts, so that no position is read twice.
+/// How much later than the rows the checkpoints are restored: so their positions are never earlier than the counts.
 const LATER: Duration = Duration::from_secs(60);
-/// How long the store can restore to a moment.
+/// How far back the store can restore a table.
 const KEPT: Duration = Duration::from_secs(35 * 86_400);
 
 #[derive(clap::Args, Clone, Debug)]
@@ -85,7 +85,7 @@ fn moment(desk: &Desk, to: UnixMillis, prefix: &str, points: &mut Points) {
     points.add("prefix", verdict, detail);
 }
 
-/// Whether Kafka still has everything that was said since just before the moment.
+/// Checks that Kafka still has every event since [`BEFORE`] the moment.
 async fn log(desk: &Desk, to: UnixMillis, points: &mut Points) -> anyhow::Result<()> {
     if !desk.has_kafka() {
         points.add("kafka", Verdict::Unknown, "say --brokers to have it looked at");
@@ -96,7 +96,7 @@ async fn log(desk: &Desk, to: UnixMillis, points: &mut Points) -> anyhow::Result
         let first =
             reader.read(&partition, log.start, log.start.next()).await.context("cannot read the log's start")?;
         let kept = first.iter().next().map(|record| record.at);
-        // What begins with offset 0 has lost nothing.
+        // A log that begins with offset 0 has lost nothing.
         let is_gone = log.start.0 > 0 && kept.is_none_or(|kept| kept > from);
         if is_gone {
             let detail = "events from before the moment are deleted: what was said in between is lost";
@@ -121,7 +121,7 @@ fn steps(desk: &Desk, to: UnixMillis, prefix: &str) -> Vec<String> {
             seconds(at)
         )
     };
-    // Never what is still to come, and what stands before consumers are paused.
+    // Not later than now, and not earlier than the rows.
     let later = to.plus(LATER).min(desk.clock.now()).max(to);
     let like = format!("{prefix}likes");
     let expire = |table: &str, by: &str| {
@@ -154,7 +154,7 @@ fn steps(desk: &Desk, to: UnixMillis, prefix: &str) -> Vec<String> {
     ]
 }
 
-/// How consumers are had begin with what was said just before the moment.
+/// Returns the command that has consumers begin to read just before the moment.
 pub(super) fn set_back(group: &str, topic: &str, to: UnixMillis) -> String {
     format!(
         "kafka-consumer-groups.sh --bootstrap-server .. --group {group} --topic {topic} --reset-offsets --to-datetime {} --execute",
@@ -162,7 +162,7 @@ pub(super) fn set_back(group: &str, topic: &str, to: UnixMillis) -> String {
     )
 }
 
-/// A moment as Kafka's tools take it: `2026-03-01T12:00:00.000`, in UTC.
+/// Formats a time in UTC as Kafka's tools take it: `2026-03-01T12:00:00.000`.
 fn utc(at: UnixMillis) -> String {
     format!("{}.{:03}", at.date().replace(' ', "T"), at.0 % 1_000)
 }

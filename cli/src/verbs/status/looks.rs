@@ -1,4 +1,5 @@
-//! What `status` looks at, part by part.
+//! The parts of `tally status` about tables, changes, counts, other Regions, losses, recounts, dead letters and the
+//! cache, a function each. `rows` and `processes` have the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,12 +25,12 @@ use crate::said::{ago, counted, past, ranges};
 use crate::verbs::post::seen::queued as queued_keys;
 use crate::verbs::{dlq, regions};
 
-/// Runs among which the last audit is looked for.
+/// How many of the latest runs are searched for the last audit.
 const RUNS: u32 = 200;
-/// How old the last audit may be.
+/// The greatest age of the last audit that is not called old.
 const AUDIT_OLD: Duration = Duration::from_secs(35 * 86_400);
 
-/// Whether the tables are those that the deployment was created over.
+/// Checks that the tables are those that the deployment was created over.
 pub(super) async fn tables(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
     let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
     match seen.problem() {
@@ -39,7 +40,7 @@ pub(super) async fn tables(desk: &Desk, status: &mut Status) -> anyhow::Result<(
     Ok(())
 }
 
-/// Rows to the log of changes: how far each stream shard is in it, and which process copies it.
+/// From rows to the log of changes: how far each stream shard is in the log, and which process copies it.
 pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
     let info = match desk.stream.info().await {
         Ok(info) => info,
@@ -59,7 +60,7 @@ pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> 
     }
     let now = desk.clock.now();
     let open: Vec<_> = known.iter().filter(|stored| stored.closed.is_none()).collect();
-    // What is stored of a quiet stream shard is this old although it is followed: then the counts say how late it is.
+    // The time of a quiet stream shard is stored more rarely. How late it really is, the counts say.
     let late = late + 2 * Fed::TIME_ALONE;
     let stale: Vec<_> = open.iter().filter(|stored| now.since(stored.fed.at) > late).collect();
     if let Some(worst) = stale.iter().min_by_key(|stored| stored.fed.at) {
@@ -80,7 +81,7 @@ pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> 
     Ok(())
 }
 
-/// The log of changes to counts: the standing of each partition, and what Kafka has beyond it.
+/// From the log of changes to counts: the standing of each partition, and what Kafka has beyond it.
 pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> anyhow::Result<()> {
     let Some(config) = desk.changes.config().await.context("cannot read the configuration of the log")? else {
         let detail = "no change-streamer has set up the log of changes yet";
@@ -110,7 +111,7 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
     Ok(())
 }
 
-/// How many messages the counts do not have yet; `None` where Kafka is not looked at, or has another topic.
+/// Returns how many messages are not counted yet; `None` without Kafka, or if the topic is missing or another one.
 async fn log(
     desk: &Desk,
     config: &Config,
@@ -144,7 +145,7 @@ async fn log(
     Ok(Some(logs.iter().map(wait).sum()))
 }
 
-/// Other Regions: up to when everything there is in their entries.
+/// Other Regions: up to when their counts are complete here.
 pub(super) async fn regions(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
     let remotes = regions::look(desk).await?;
     for remote in remotes.iter().filter(|remote| remote.is_silent()) {
@@ -157,7 +158,7 @@ pub(super) async fn regions(desk: &Desk, status: &mut Status) -> anyhow::Result<
     Ok(())
 }
 
-/// Losses: while one is open, no count is exact.
+/// The losses that are open: while there is one, no count is exact.
 pub(super) async fn losses(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
     let losses = desk.changes.losses().await.context("cannot read the losses")?;
     let now = desk.clock.now();
@@ -171,7 +172,7 @@ pub(super) async fn losses(desk: &Desk, status: &mut Status) -> anyhow::Result<(
     Ok(())
 }
 
-/// Audits and what waits for a recount.
+/// The last run, the last audit, and the row keys that wait for a recount.
 pub(super) async fn recounts(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
     let runs = desk.recounts.runs(RUNS).await.context("cannot read the runs")?;
     let now = desk.clock.now();
@@ -209,13 +210,13 @@ pub(super) async fn recounts(desk: &Desk, status: &mut Status) -> anyhow::Result
     Ok(())
 }
 
-/// When the last audit ended that looked at everything and left nothing.
+/// Returns when the last audit ended that left no difference.
 fn last_audit(runs: &[RunRecord]) -> Option<UnixMillis> {
     let is_good = |run: &&RunRecord| run.scope == RunScope::Audit && !run.dry_run && run.summary.left == 0;
     runs.iter().filter(is_good).filter_map(|run| run.ended).max()
 }
 
-/// Dead letters that no replay has put back, also those that a replay has read and that are no events still.
+/// The dead letters that no replay has put back, with those that a replay has read and found to be no events.
 pub(super) async fn letters(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
     if !desk.has_kafka() {
         return Ok(());
@@ -229,7 +230,7 @@ pub(super) async fn letters(desk: &Desk, status: &mut Status) -> anyhow::Result<
     Ok(())
 }
 
-/// Whether the cache answers, and how old the standings in it are.
+/// The cache: whether it answers, and how old the standings in it are.
 pub(super) async fn cache(
     desk: &Desk,
     address: Option<Secret>,

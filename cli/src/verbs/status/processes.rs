@@ -1,4 +1,5 @@
-//! Which processes run: members of the groups that read Kafka, and those that are asked.
+//! The parts of `tally status` about processes: the members of the Kafka groups, and the services that the operator
+//! names with `--service`.
 
 use std::time::Duration;
 
@@ -16,10 +17,10 @@ use crate::said::{ago, counted, ranges};
 
 /// How long a service may take to say whether it is ready.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Where it is explained that a process is missing.
+/// The runbook for a process that is missing.
 const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyServiceMissing.md");
 
-/// The members of both groups, and the partitions that no member has.
+/// Looks at the groups of consumers and change-streamers: their members, and partitions that no member has.
 pub(super) async fn members(desk: &Desk, status: &mut Status) {
     if !desk.has_kafka() {
         return;
@@ -59,7 +60,7 @@ fn seen(what: &'static str, group: &str, topic: &str, members: Vec<Member>, part
     }));
 }
 
-/// Whether the services are ready, and whether their clocks and this machine's are right.
+/// Asks the services whether they are ready, and compares their clocks and this machine's with the store's.
 pub(super) fn services(desk: &Desk, urls: &[Target], status: &mut Status) {
     let store = desk.connection.store_clock();
     let off = |at| store.bounds().and_then(|bounds| bounds.off(at).map(|off| (off, at > bounds.latest)));

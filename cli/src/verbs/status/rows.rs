@@ -1,4 +1,6 @@
-//! Kafka to rows: up to where and when the rows of each partition are complete, what waits, and what is not in order.
+//! The part of `tally status` from Kafka to rows: up to when the rows are complete, how many records wait, and
+//! partitions that are paused, halted, unread or replaying, or have *misrouted* events, which belong to another
+//! partition.
 
 use std::time::Duration;
 
@@ -15,14 +17,14 @@ use crate::said::{ago, counted, past, ranges};
 use crate::verbs::dlq::each;
 use crate::verbs::topic::Seen;
 
-/// How many of the last records of a partition are looked at for events that belong to another one.
+/// How many of the last records of a partition are searched for misrouted events.
 const SAMPLED: u64 = 1_000;
 
-/// What is known of a partition.
+/// A partition of the topic, as far as it is known.
 struct Part {
     index: u32,
     kept: Option<Kept>,
-    /// Records that are no rows yet; `None` where Kafka is not looked at.
+    /// How many records are no rows yet; `None` if Kafka is not looked at.
     lag: Option<u64>,
     is_halted: bool,
 }
@@ -61,7 +63,7 @@ pub(super) async fn look(desk: &Desk, late: Duration, status: &mut Status) -> an
     Ok(())
 }
 
-/// What is stored, without Kafka.
+/// Returns the partitions by what is stored, for a command without brokers.
 async fn stored(desk: &Desk, topic: Option<&Topic>) -> anyhow::Result<Vec<Part>> {
     let partitions = topic.map_or(0, |topic| topic.current().partitions());
     let claims = desk.claims.all(&desk.topic, partitions).await.context("cannot read the claims")?;
@@ -82,7 +84,7 @@ fn in_kafka(seen: &Seen, status: &mut Status) -> Vec<Part> {
     seen.parts.iter().map(part).collect()
 }
 
-/// How old the rows of each partition are.
+/// Says up to when the rows of each partition are complete.
 fn ages(desk: &Desk, parts: &[Part], late: Duration, status: &mut Status) {
     const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyConsumerLag.md");
     let (name, now) = (&desk.topic, desk.claims.time().latest);
@@ -111,7 +113,7 @@ fn ages(desk: &Desk, parts: &[Part], late: Duration, status: &mut Status) {
         let detail = format!("{}: complete up to {} ago{lag}", of(&stale), ago(now.since(oldest)));
         status.wrong("rows are late", detail, RUNBOOK);
     }
-    // It is not known of the whole where it is not known of one partition.
+    // If no time is known for one partition, none is known for the whole.
     let as_of = parts.iter().map(|part| part.kept.as_ref().and_then(|kept| kept.safe_at)).min().flatten();
     status.rows_as_of = as_of.map(|at| at.0);
     let as_of = past(now, as_of);
@@ -124,7 +126,7 @@ fn ages(desk: &Desk, parts: &[Part], late: Duration, status: &mut Status) {
     status.figure("rows", format!("{partitions}, complete up to {as_of}{lag}{paused}"), fields);
 }
 
-/// Whether the last events of each partition belong to it. Sums may be anywhere.
+/// Checks that the last events of each partition belong there by their keys. Events of sums may be in any partition.
 async fn misrouting(desk: &Desk, seen: &Seen, status: &mut Status) -> anyhow::Result<()> {
     let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
     let (definitions, partitions) = (defined.said_in(&desk.topic), seen.partitions());

@@ -1,5 +1,8 @@
-//! `tally topic adopt`: a topic that was created anew or has another number of partitions, and one of which nothing is known any
-//! more although there are rows.
+//! `tally topic adopt`: has consumers go on with a topic that was created anew, has another number of partitions, or of
+//! which nothing is stored although there are rows.
+//!
+//! `Adoption::of` decides what to do: begin a new *generation*, whose versions are above all earlier ones. `tally adopt
+//! tables` uses `Adoption`, too.
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
@@ -15,7 +18,7 @@ use crate::desk::{Desk, Where};
 use crate::ended::Usage;
 use crate::verbs::pause::{ADOPT, Settle, replace, while_paused};
 
-/// What losses of an adoption are called.
+/// The kind of the loss that an adoption opens.
 const ADOPTED: &str = "topic_adopted";
 
 #[derive(clap::Args, Clone, Debug)]
@@ -34,7 +37,7 @@ pub(crate) struct Args {
     of: Where,
 }
 
-/// What becomes of events that add to sums and are in a topic when it is adopted.
+/// What becomes of the events that add to sums and are in a topic when it is adopted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sums {
     /// They are left out: they were counted before
@@ -43,20 +46,20 @@ pub(crate) enum Sums {
     Count,
 }
 
-/// How a topic is gone on with.
+/// How consumers go on with a topic.
 #[derive(Clone, Debug)]
 pub(crate) struct Adoption {
-    /// What is known of it afterwards.
+    /// What is stored about the topic afterwards.
     pub(crate) to: Topic,
     name: String,
     why: String,
-    /// It has the records that it had, and some partitions more.
+    /// Whether the topic still has its records, and has only got more partitions.
     has_grown: bool,
-    /// How many records are read that may have been read before.
+    /// How many records are read now: those of the whole topic or, if it has grown, of the new partitions.
     pub(crate) again: u64,
-    /// Where the group has committed what is no offset of this topic, and what it is set to.
+    /// Partitions of which the group has committed an offset of another topic, and the offset to set instead.
     reset: Vec<(Partition, Offset)>,
-    /// Where each partition ends.
+    /// The end of each partition.
     ends: Vec<Offset>,
     sums: Option<Sums>,
 }
@@ -72,16 +75,16 @@ impl Args {
             let adoption = adoption.context("there is nothing to adopt")?;
             adoption.carry_out(&desk, &seen, settle).await
         });
-        // A topic that waits to be adopted is something wrong.
+        // A topic that waits to be adopted is a fault.
         changed.await.map(Changed::wrong_unless_done)
     }
 }
 
 impl Adoption {
-    /// How the topic that was seen is gone on with; `None` where that needs no operator.
+    /// Returns how consumers go on with the topic that was seen; `None` if they do so without an operator.
     ///
     /// # Errors
-    /// It has grown and is not drained; it is not said what becomes of sums.
+    /// The topic has grown and is not drained, or `--sums` is missing.
     async fn of(desk: &Desk, seen: &Seen, sums: Option<Sums>) -> anyhow::Result<Option<Self>> {
         let Some(topic) = &seen.topic else {
             let remains = Remains::read(&desk.connection).await.context("cannot read rows")?;
@@ -104,10 +107,10 @@ impl Adoption {
         Self::anew(seen, number, &why, has_sums(desk).await?, sums).map(Some)
     }
 
-    /// A topic whose records are all of a generation behind `before`.
+    /// Adopts a topic whose records are all in the generation after `before`.
     ///
     /// # Errors
-    /// There is no further generation; it is not said what becomes of sums.
+    /// There is no further generation, or `--sums` is missing.
     pub(crate) fn anew(
         seen: &Seen,
         before: u16,
@@ -140,7 +143,7 @@ impl Adoption {
         Ok(Self { to, name: seen.name.clone(), why: why.to_owned(), has_grown: false, again, reset, ends, sums })
     }
 
-    /// A topic that has the records it had, each before the end of its partition a row by now, and more partitions.
+    /// Adopts a topic that has only got more partitions. All records of its old partitions have to be rows.
     fn grown(seen: &Seen, topic: &Topic, sums: Option<Sums>) -> anyhow::Result<Self> {
         let known = topic.current().partitions();
         let (before, new): (Vec<&Part>, Vec<&Part>) = seen.parts.iter().partition(|part| part.partition.index < known);
@@ -165,7 +168,7 @@ impl Adoption {
         Ok(Self { to, name: seen.name.clone(), why, has_grown: true, again, reset: Vec::new(), ends, sums })
     }
 
-    /// What it changes, a line each.
+    /// Returns what the adoption changes, a line each.
     pub(crate) fn plan(&self, desk: &Desk) -> Vec<String> {
         let Self { to, name, why, has_grown, again, reset, sums, .. } = self;
         let (number, partitions) = (to.current().number, to.current().partitions());
@@ -209,7 +212,7 @@ impl Adoption {
         Ok(self.said())
     }
 
-    /// The same of the topic as it is now, while consumers stand still.
+    /// Looks at the topic once more, while consumers stand still. Fails if it has changed in another way meanwhile.
     async fn again(&self, desk: &Desk) -> anyhow::Result<Self> {
         let now = Self::of(desk, &Seen::look(desk, &self.name).await?, self.sums).await?;
         let same = now.filter(|now| now.has_grown == self.has_grown && now.to.id == self.to.id);
@@ -224,10 +227,10 @@ impl Adoption {
         format!("adopted as generation {number}: start consumers; no count is exact until an audit has passed")
     }
 
-    /// Has the group begin where the topic does: what it has committed counts records of another one. Safe to repeat.
+    /// Sets the group's offsets to the topic's start where it has committed others. Safe to repeat.
     ///
     /// # Errors
-    /// The group has members: Kafka takes it only from them then.
+    /// The group has members: then Kafka accepts offsets only from them.
     pub(crate) async fn set_group(&self, desk: &Desk) -> anyhow::Result<()> {
         let consumers = desk.consumers_of(&self.name)?;
         for (partition, begin) in &self.reset {
@@ -236,7 +239,8 @@ impl Adoption {
         Ok(())
     }
 
-    /// Stores what is known of the topic from now on, behind the claims that begin in it, in the place of `seen`. Safe to repeat.
+    /// Opens a loss and stores the claims, unless the topic has only grown. Then it stores the topic in the place of
+    /// `seen`. Safe to repeat.
     pub(crate) async fn store(&self, desk: &Desk, seen: Option<&Topic>) -> anyhow::Result<()> {
         if !self.has_grown {
             let what = format!("what `{}` had unread before generation {}", self.name, self.to.current().number);
@@ -252,8 +256,8 @@ impl Adoption {
         Ok(())
     }
 
-    /// Stores for each partition that it begins at its start. What its log has by now may be a copy of what was read before, so
-    /// that is a replay.
+    /// Stores in each partition's claim that reading begins at the partition's start. Up to its present end this is
+    /// called a replay, since these records may be copies of some that were read before.
     async fn store_claims(&self, desk: &Desk) -> anyhow::Result<()> {
         for (index, (begin, end)) in (0..).zip(self.to.current().begins.iter().zip(&self.ends)) {
             let partition = Partition { topic: self.name.as_str().into(), index };

@@ -1,4 +1,5 @@
-//! A topic as it is: what is stored of it, what Kafka says, and what a consumer would make of both.
+//! Looks at a topic of events for the verbs that show or change it: what is stored about it, what Kafka says, and where
+//! a consumer that takes a partition over would begin, or why it would stop.
 
 use std::time::Duration;
 
@@ -10,33 +11,33 @@ use tally_core::topic::{Log, Offset, Partition, TopicId};
 
 use crate::desk::Desk;
 
-/// How long tombstones are kept, unless consumers are told otherwise: it decides what is called a replay, and nothing else here.
+/// How long consumers keep tombstones by default. Here this decides only what is called a replay.
 const TOMBSTONES: Duration = Duration::from_secs(86_400);
 
-/// A topic and its partitions.
+/// A topic and its partitions, as they were seen.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) name: String,
-    /// As the deployment has adopted it; `None` before a consumer has read it.
+    /// What is stored about the topic; `None` before a consumer has read it.
     pub(crate) topic: Option<Topic>,
-    /// What Kafka has under the name.
+    /// The id that the topic has in Kafka.
     pub(crate) id: TopicId,
     pub(crate) parts: Vec<Part>,
 }
 
-/// A partition.
+/// A partition, as it was seen.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) partition: Partition,
     pub(crate) log: Log,
     pub(crate) claim: Claim,
-    /// What the consumers' group has committed.
+    /// The offset that the consumers' group has committed.
     pub(crate) committed: Option<Offset>,
-    /// Where a consumer would begin, were the topic not paused; `None` where nothing is known of the topic.
+    /// Where a consumer would begin if the topic were not paused, or why it would stop; `None` if nothing is stored.
     pub(crate) start: Option<Result<Start, Standstill>>,
 }
 
-/// Something that is wrong with partitions.
+/// A reason for which consumers stop, and the partitions that have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
     pub(crate) name: &'static str,
@@ -46,8 +47,8 @@ pub(crate) struct Problem {
 }
 
 impl Seen {
-    /// Looks at the topic `name`. What is committed is read before the claims, and the logs are looked at last, so that nothing
-    /// seems to be ahead of what it follows.
+    /// Looks at the topic `name`. It reads committed offsets first, then claims, and the ends of the logs last: so what
+    /// follows never seems to be ahead.
     pub(crate) async fn look(desk: &Desk, name: &str) -> anyhow::Result<Self> {
         let reader = desk.consumers_of(name)?;
         let looking = || format!("cannot look at `{name}`");
@@ -78,8 +79,8 @@ impl Seen {
         Ok(seen)
     }
 
-    /// Looks again at up to where the rows have come and whether the topic is paused. Where it ends, and what is wrong with its
-    /// partitions, stays what it was.
+    /// Reads again how far the rows have come and whether the topic is paused, but not the ends of the logs nor
+    /// `start`.
     pub(crate) async fn look_at_rows(&mut self, desk: &Desk) -> anyhow::Result<()> {
         self.topic = desk.claims.topic(&self.name).await.context("cannot read what is known of the topic")?;
         for part in &mut self.parts {
@@ -98,7 +99,7 @@ impl Seen {
         }
     }
 
-    /// How many partitions Kafka has.
+    /// Returns how many partitions the topic has in Kafka.
     pub(crate) fn partitions(&self) -> u32 {
         u32::try_from(self.parts.len()).unwrap_or(u32::MAX)
     }
@@ -107,7 +108,7 @@ impl Seen {
         self.topic.as_ref().is_some_and(|topic| topic.is_paused)
     }
 
-    /// What is wrong, each once.
+    /// Returns the problems of the topic, each once.
     pub(crate) fn problems(&self) -> Vec<Problem> {
         let mut problems: Vec<Problem> = Vec::new();
         for part in &self.parts {
@@ -121,12 +122,12 @@ impl Seen {
         problems
     }
 
-    /// What is stored of the partition's rows, of this topic.
+    /// Returns what is stored about the partition's rows, if it is about the topic that Kafka has now.
     pub(crate) fn kept<'a>(&self, part: &'a Part) -> Option<&'a Kept> {
         part.claim.kept.as_ref().filter(|kept| kept.topic == self.id)
     }
 
-    /// How many records of the partition are no rows yet.
+    /// Returns how many records of the partition are not known to be finished yet.
     pub(crate) fn lag(&self, part: &Part) -> u64 {
         let begin = || self.topic.as_ref().and_then(|topic| topic.begin_of(part.partition.index));
         let safe = self.kept(part).map(|kept| kept.safe).or_else(begin).unwrap_or(part.log.start);
@@ -134,10 +135,10 @@ impl Seen {
     }
 }
 
-/// Sets what the consumers' group has committed of a partition. Safe to repeat.
+/// Sets the offset that the consumers' group has committed of a partition. Safe to repeat.
 ///
 /// # Errors
-/// The group has members: Kafka takes it only from them then.
+/// The group has members: then Kafka accepts offsets only from them.
 pub(super) async fn commit(desk: &Desk, reader: &dyn TopicReader, of: &Partition, to: Offset) -> anyhow::Result<()> {
     let why = || format!("cannot set what group {} has committed of {of}: are all consumers stopped", desk.group);
     reader.mark(of, to).await.with_context(why)

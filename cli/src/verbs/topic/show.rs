@@ -1,4 +1,4 @@
-//! `tally topic show`.
+//! `tally topic show`: what is wrong, and a line for each partition with its claim, offsets, lag, reader and state.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ pub(crate) struct Shown {
     paused: bool,
     problems: Vec<Problem>,
     partitions: Vec<Line>,
-    /// Why it is not known who reads the partitions.
+    /// The fault for which it is not known who reads the partitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     members_unknown: Option<String>,
 }
@@ -36,14 +36,14 @@ struct Line {
     partition: u32,
     claim: u64,
     committed: Option<u64>,
-    /// Every record before it is a row or a dead letter.
+    /// Every record before this offset is finished: it is in the rows, or has a dead letter.
     safe: Option<u64>,
-    /// Every record that was acknowledged by then is.
+    /// Every record that Kafka had acknowledged by this time is finished.
     safe_at: Option<u64>,
     log_start: u64,
     log_end: u64,
     lag: u64,
-    /// The member of the group that reads it.
+    /// The member of the group that reads the partition.
     held_by: Option<String>,
     state: String,
     #[serde(skip)]
@@ -143,7 +143,7 @@ impl Args {
     }
 }
 
-/// What a consumer does or would do, in a few words.
+/// Says in a few words what a consumer does, or would do, with the partition.
 fn state(seen: &Seen, part: &Part) -> String {
     match (&part.start, seen.kept(part)) {
         (Some(Err(standstill)), _) => standstill.name().to_owned(),

@@ -1,4 +1,7 @@
-//! `tally topic skip`: a partition goes on at an offset, whatever lies before.
+//! `tally topic skip`: has consumers go on at an offset of a partition, leaves out what lies before, and opens a loss.
+//!
+//! Normally it only stores the new position in the partition's claim (`store`). If the log has lost its tail, so that
+//! offsets are used a second time, it begins a new generation as well (`begin_anew`).
 
 use anyhow::{Context, bail, ensure};
 use tally_core::register::{Kept, Standstill, Topic};
@@ -11,7 +14,7 @@ use crate::desk::{Desk, Where};
 use crate::ended::Usage;
 use crate::verbs::pause::{SKIP, Settle, replace, while_paused};
 
-/// What the loss is called.
+/// The kind of the loss that a skip opens.
 const SKIPPED: &str = "skipped";
 
 #[derive(clap::Args, Clone, Debug)]
@@ -34,12 +37,12 @@ pub(crate) struct Args {
     of: Where,
 }
 
-/// A partition that goes on elsewhere.
+/// A partition that goes on at another offset.
 struct Skip<'a> {
     desk: &'a Desk,
     topic: &'a Topic,
     part: &'a Part,
-    /// What is stored of its rows.
+    /// What is stored about its rows.
     kept: Kept,
     to: Offset,
 }
@@ -93,12 +96,12 @@ impl<'a> Skip<'a> {
         Ok(skip)
     }
 
-    /// Whether the log has lost its tail: offsets that rows are of count other records now.
+    /// Returns whether the log has lost its tail: rows have offsets that other records get now.
     fn is_cut(&self) -> bool {
         self.kept.greatest > self.part.log.end
     }
 
-    /// What is lost, for people.
+    /// Says what is lost.
     fn what(&self) -> String {
         let (Kept { safe, greatest, .. }, to, partition) = (&self.kept, self.to, &self.part.partition);
         if self.is_cut() {
@@ -107,7 +110,7 @@ impl<'a> Skip<'a> {
         format!("{} records of {partition} were left out: {safe} to {to}", to.0 - safe.0)
     }
 
-    /// Whether a consumer would begin elsewhere, as the group has committed something else.
+    /// Returns whether the group has committed an offset from which a consumer would not begin at `to`.
     fn is_group_elsewhere(&self) -> bool {
         self.part.committed.is_some_and(|committed| committed.max(self.part.log.start) != self.to)
     }
@@ -132,7 +135,7 @@ impl<'a> Skip<'a> {
         commit(self.desk, &consumers, &self.part.partition, self.to).await
     }
 
-    /// Stores where the partition goes on. Safe to repeat.
+    /// Stores in the partition's claim where it goes on. Safe to repeat.
     async fn store(&self, topic: &Topic) -> anyhow::Result<()> {
         let (partition, claims) = (&self.part.partition, &self.desk.claims);
         let (claim, _) = claims.raise(partition).await.context("cannot raise the claim")?;
@@ -143,14 +146,14 @@ impl<'a> Skip<'a> {
         Ok(())
     }
 
-    /// The same of a log that has lost its tail. Its offsets count other records from `to` on, which have to be above what the rows
-    /// have. So a generation begins there, and in each other partition behind what may have been applied under the present one.
+    /// Goes on with a log that has lost its tail. From `to` on its records have offsets that rows have already, but
+    /// need greater versions. So a new generation begins at `to`, and at the end of each other partition.
     async fn begin_anew(&self, settle: Settle) -> anyhow::Result<()> {
         let begun = while_paused(self.desk, self.topic, settle, async |paused| {
             let seen = Seen::look(self.desk, &self.desk.topic).await?;
             let index = self.part.partition.index;
             let begin = |part: &Part| if part.partition.index == index { self.to } else { part.log.end };
-            // Partitions that are new wait until the topic is adopted.
+            // New partitions wait until the topic is adopted.
             let known = seen.parts.iter().take(self.topic.current().begins.len());
             let mut to = self.topic.continued(known.map(begin).collect());
             let to = to.as_mut().context("there is no further generation")?;

@@ -1,5 +1,5 @@
-//! `tally verify --erased`: whether ids that were erased are in the table of rows again. A replay of events from before an erasure
-//! writes them once more, until it reaches the events that take them out.
+//! `tally verify --erased`: checks whether ids that were erased are in the table of rows again. If old events are read
+//! once more, those before an erasure write the ids again, until the events that take them out are read, too.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,15 +13,15 @@ use crate::ended::Usage;
 use crate::given::text_of;
 use crate::said::{Answer, Table, ago};
 
-/// Rows that are listed; the others are counted.
+/// How many rows are listed; the others are only counted.
 const LISTED: usize = 100;
 
-/// What was erased.
+/// The ids that were erased.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ids {
-    /// From every set.
+    /// Users that were erased from every set.
     users: BTreeSet<UserId>,
-    /// From the sets of one post.
+    /// Users that were erased from the sets of one post.
     members: BTreeSet<(PostId, UserId)>,
 }
 
@@ -35,15 +35,14 @@ struct Again {
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Erased {
-    /// How many were looked for.
     ids: usize,
-    /// How many rows there are.
+    /// How many rows have one of the ids.
     again: u64,
-    /// The first of them.
+    /// The first of those rows.
     rows: Vec<Again>,
-    /// Tombstones keep an id until the store deletes them.
+    /// How many tombstones have one of the ids. They keep it until the store deletes them.
     tombstones: u64,
-    /// When the last of those is deleted, in seconds.
+    /// When the last of those tombstones may be deleted, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
     #[serde(skip)]
@@ -76,8 +75,10 @@ impl Answer for Erased {
 }
 
 impl Ids {
+    /// Parses a file of ids.
+    ///
     /// # Errors
-    /// A line that is neither a user nor a post, a tab and a user.
+    /// A line is neither a user nor a post, a tab and a user.
     fn of(text: &str) -> anyhow::Result<Self> {
         let mut ids = Self::default();
         for (nth, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.is_empty()) {
@@ -98,7 +99,7 @@ impl Ids {
     }
 }
 
-/// Reads every row, and tells those of the ids in `file`.
+/// Reads every row, and returns those that have one of the ids in `file`.
 pub(super) async fn look(file: &Path, of: Where) -> anyhow::Result<Erased> {
     let (ids, desk) = (Ids::of(&text_of(file)?)?, Desk::open(of).await?);
     let mut found = Erased { ids: ids.users.len() + ids.members.len(), ..Erased::default() };

@@ -1,4 +1,4 @@
-//! Replays that are killed at each of their steps, and the replays after them.
+//! Replays of dead letters that are killed at each step, or lose Kafka's coordinator: each record is put back once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use tally_core::topic::Log;
 
 use super::*;
 
-/// How many calls a replay lives to make.
+/// How many calls to Kafka a replay makes before it is killed.
 #[derive(Clone)]
 struct Life {
     calls: Arc<AtomicUsize>,
-    /// How many calls find no coordinator then, before there is one again; none where the replay is dead.
+    /// If set, it is not killed: this many calls find no coordinator, and the next ones find one again.
     away: Option<Arc<AtomicUsize>>,
 }
 
@@ -23,7 +23,7 @@ impl Life {
         Self { calls: Arc::new(AtomicUsize::new(calls)), away: None }
     }
 
-    /// Lives through one more call, or is dead, or finds no coordinator.
+    /// Counts a step. Fails if the replay is dead, or finds no coordinator.
     fn live(&self) -> Outcome<()> {
         let has_more = |of: &AtomicUsize| {
             of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
@@ -37,7 +37,7 @@ impl Life {
     }
 }
 
-/// Ports of a replay that dies: before a call, or after it, before the answer.
+/// A port of a replay that fails before a call, or after it and before the answer.
 struct Mortal<T> {
     life: Life,
     of: T,
@@ -92,7 +92,7 @@ const VIEWS: [&[u8]; 3] = [
     br#"{"post_id":"c","action":"view"}"#,
 ];
 
-/// A replay with sums that lives so long.
+/// Sets up a replay that sends sums, too, and lives for `life`.
 fn living(broker: &Broker, life: &Life, wanted: &Wanted) -> Replay {
     let definitions = Definitions::new(&[Entry::sum("views", "view", None)]).unwrap();
     let reader = broker.reader("replay", "likes.dlq");
@@ -106,7 +106,7 @@ fn living(broker: &Broker, life: &Life, wanted: &Wanted) -> Replay {
     }
 }
 
-/// How often each value was put back.
+/// Returns how often each value was put back.
 async fn put_back(broker: &Broker) -> BTreeMap<String, usize> {
     let (reader, mut found) = (broker.reader("test", "likes"), BTreeMap::new());
     for (partition, log) in reader.logs().await.unwrap() {
@@ -118,13 +118,13 @@ async fn put_back(broker: &Broker) -> BTreeMap<String, usize> {
     found
 }
 
-/// A broker with two letters of the first record and one of each other, in two partitions.
+/// Creates a broker with two letters about the first record and one about each other, in two partitions.
 async fn written() -> Broker {
     let broker = Broker::new();
     broker.create_topic("likes", 4);
     broker.create_topic("likes.dlq", 2);
     put_aside(&broker, "likes", &VIEWS).await;
-    // A consumer that was killed wrote it, and its successor once more: without a key, so to any partition.
+    // A consumer that was killed wrote a letter, and its successor wrote it again: without a key, so to any partition.
     let reader = broker.reader("test", "likes.dlq");
     let first = Partition { topic: "likes.dlq".into(), index: 0 };
     let records = reader.read(&first, Offset(0), Offset(1)).await.unwrap();
@@ -142,12 +142,12 @@ async fn each_record_of_a_sum_is_put_back_once_whichever_replays_are_killed_and_
     let all = Wanted::default();
     let some = Wanted { reason: Some("refused_by_store".to_owned()), ..Wanted::default() };
     let mut killed = 0;
-    // How long the first lives, what it and the one after it replay, and how many letters each reads at most.
+    // How many calls the first replay lives for, how many letters each reads at most, and which letters the two send.
     for (calls, limit) in (0..60).flat_map(|calls| [1, 2, 100].map(|limit| (calls, limit))) {
         for (first, second) in [(&all, &all), (&some, &all), (&all, &some)] {
             let broker = written().await;
             killed += usize::from(living(&broker, &Life::of(calls), first).run(limit).await.is_err());
-            // It may be killed as well.
+            // The second may be killed as well.
             killed += usize::from(living(&broker, &Life::of(calls / 2), second).run(limit).await.is_err());
             living(&broker, &Life::of(usize::MAX), second).run(100).await.unwrap();
             living(&broker, &Life::of(usize::MAX), &all).run(100).await.unwrap();

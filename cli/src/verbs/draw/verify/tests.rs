@@ -16,7 +16,7 @@ use super::*;
 const TOPIC: &str = "likes";
 const LETTERS: &str = "likes.dlq";
 
-/// A log and tables.
+/// A topic of events, a topic of dead letters, and tables.
 struct Stage {
     broker: Broker,
     store: Store,
@@ -53,7 +53,7 @@ fn milestone(by: Winner) -> Milestone {
 }
 
 impl Stage {
-    /// A log of these records, the first of which has offset 0.
+    /// Begins with these records in partition 2, from offset 0 on.
     async fn of(values: &[&str]) -> Self {
         let broker = Broker::new();
         broker.create_topic(TOPIC, 4);
@@ -75,7 +75,7 @@ impl Stage {
         Claims::new(&self.store.connection, tally_service::Host::new("draw").clock())
     }
 
-    /// The rows are of this topic, in which offsets have begun anew so often, and have come to `greatest`.
+    /// Stores that the rows come from the topic `id`, whose offsets have begun anew `anew` times, up to `greatest`.
     async fn is(&self, id: &TopicId, anew: u16, greatest: Offset) {
         let claims = self.claims();
         let generations = (0..=anew).map(|n| Generation { number: n + 1, begins: vec![Offset(0); 4] });
@@ -105,7 +105,7 @@ impl Stage {
         self.letter_of("ours", offset, 50_000).await;
     }
 
-    /// A letter that `deployment` wrote of the record at `offset` that was written at `at`.
+    /// Writes a dead letter of `deployment` about the record at `offset` that was written at `at`.
     async fn letter_of(&self, deployment: &str, offset: u64, at: u64) {
         let mut records = Records::default();
         records.push(Offset(offset), UnixMillis(at), None, Some(b"{"), []);
@@ -114,7 +114,7 @@ impl Stage {
         writer.write(&partition(), records.get(0).unwrap(), &rejection).await.unwrap();
     }
 
-    /// The threshold was reached as `by` says, whatever was recorded before.
+    /// Records that `by` reached the threshold, in the place of an earlier record.
     async fn record(&self, counter: &CounterId, by: Winner) {
         let (pk, sk) = (format!("milestone#{}", counter.stored()), format!("{:020}", 10));
         for (table, key) in [
@@ -180,7 +180,7 @@ async fn a_record_that_the_log_does_not_come_to_is_false() {
     assert!(matches!(stage.verify(likes()).await, Found::False(_)), "there is no record");
 }
 
-/// What is found of one record of three views, once `change` was made.
+/// Records a milestone over three views, makes `change`, and returns what the verification finds.
 async fn after(by: Winner, change: impl AsyncFnOnce(&Stage)) -> Found {
     let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
     stage.record(&views(), by).await;
@@ -280,15 +280,15 @@ async fn a_record_that_counted_in_spite_of_its_letter_makes_no_draw_false() {
     stage.letter(1).await;
     stage.record(&views(), of_sum(0, 3, 3, 6)).await;
     assert_eq!(offset(&stage.verify(views()).await), 1);
-    // Two have one, and one of them counted: the log does not say which.
+    // Two have a letter, and one of them counted: the log does not say which.
     stage.letter(2).await;
     stage.record(&views(), of_sum(0, 3, 3, 4)).await;
     let found = stage.verify(views()).await;
     assert!(gone(&found, "some of those counted"), "{found:?}");
-    // More than all of them is false.
+    // The record has more than all of them: it is false.
     stage.record(&views(), of_sum(0, 3, 3, 7)).await;
     assert!(matches!(stage.verify(views()).await, Found::False(_)));
-    // The only event of a member.
+    // The only event of a member has a letter.
     let stage = Stage::of(&[LIKE]).await;
     stage.letter(0).await;
     stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap())).await;

@@ -15,7 +15,7 @@ use super::*;
 
 const PARTITIONS: u32 = 4;
 
-/// A folder that goes with its test.
+/// A temporary folder, which is removed with its test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -59,12 +59,12 @@ impl Drop for Folder {
     }
 }
 
-/// A broker that does what a test says of the sends that come: the first is number 1.
+/// A broker whose sends fail as `mood` says, by their number, beginning with 1.
 struct Moody {
     broker: Broker,
     sends: AtomicU32,
     mood: Box<dyn Fn(u32) -> Option<Fault> + Send + Sync>,
-    /// What is in the log, in order.
+    /// The values that were sent, in order.
     log: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -79,7 +79,7 @@ impl Producer for Moody {
                 self.broker.send(record).await
             }
         };
-        // The answer takes a while, so that others are under way.
+        // The answer takes a while, so that several sends are under way at once.
         tokio::time::sleep(Duration::from_millis(3)).await;
         outcome
     }
@@ -95,7 +95,7 @@ fn moody(broker: &Broker, mood: impl Fn(u32) -> Option<Fault> + Send + Sync + 's
     Arc::new(Moody { broker: broker.clone(), sends: AtomicU32::new(0), mood: Box::new(mood), log: Mutex::default() })
 }
 
-/// Whether all of the file is in the topic and all of its lines were events.
+/// Imports the file. Returns whether all of it is in the topic and all of its lines were events.
 async fn is_whole(
     broker: &Broker,
     producer: Arc<dyn Producer>,
@@ -114,7 +114,7 @@ async fn imported(broker: &Broker, settings: ImportArgs) -> anyhow::Result<bool>
     is_whole(broker, Arc::new(broker.clone()), settings, Switch::new().stop()).await
 }
 
-/// What is in the topic: post, user, action and time of each event, in order, by partition.
+/// Returns post, user, action and time of each event in the topic, partition by partition and in order.
 async fn events(broker: &Broker) -> Vec<(String, String, String, u64)> {
     let reader = broker.reader("test", "likes");
     let mut events = Vec::new();
@@ -158,7 +158,7 @@ async fn each_line_is_an_event_in_its_partition_and_wrong_ones_are_named() {
 async fn the_last_line_about_a_user_and_a_post_is_last_in_the_log_whatever_fails() {
     let (broker, folder) = (broker(), Folder::new());
     let text: String = (0..300).map(|n| line(n % 3, n % 7, if n % 2 == 0 { "like" } else { "unlike" })).collect();
-    // Some fail alone, and the ones behind them are in the log before them.
+    // Some sends fail alone, so that later events are in the log before theirs.
     let producer =
         moody(&broker, |send| (send % 50 == 7 && send < 900).then(|| Fault::Transient("no answer".to_owned())));
     let ended = is_whole(&broker, Arc::clone(&producer) as _, folder.settings(&text), Switch::new().stop()).await;
