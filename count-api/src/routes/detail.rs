@@ -1,4 +1,4 @@
-//! A counter's number with what stands in each of its shards, or with what each Region adds to it.
+//! Answers a counter's number with the value of each of its shards, or of each Region.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::error::Problem;
 use crate::read::Detailed;
 use crate::value::CounterValue;
 
-/// What decides how many shards a set has.
+/// The value of `decided_by`: the deployment decides how many shards a set has.
 pub(super) const DEPLOYMENT: &str = "deployment";
 
 /// The query.
@@ -110,7 +110,7 @@ pub(super) struct ShardValue {
     value: i64,
 }
 
-/// The number of `chosen` and what it consists of, from the tables.
+/// Reads the number of `chosen` and its parts from the tables.
 pub(super) async fn detailed(
     api: &Handles,
     chosen: &Chosen,
