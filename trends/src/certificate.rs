@@ -1,10 +1,11 @@
-//! What may be claimed about the accuracy of a list.
+//! Decides what a list may claim about its accuracy: that it is exact, a bound of the error, or a reason why the error
+//! is not known.
 
 use std::time::Duration;
 
 use tally_core::time::UnixMillis;
 
-/// What is known about the window of a list.
+/// What is known about a window. The claim follows from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence {
     /// The last second before the window.
@@ -63,7 +64,7 @@ impl Reason {
         Self::ALL.into_iter().find(|reason| reason.label() == label)
     }
 
-    /// The reason as it appears in answers.
+    /// Returns the reason as it appears in answers.
     pub fn label(self) -> &'static str {
         match self {
             Self::Loss => "loss",
@@ -77,7 +78,7 @@ impl Reason {
 }
 
 impl Claim {
-    /// The claim about a list that is merged from two. Each subject is in only one of them.
+    /// Returns the claim about a list that is merged from two. Each subject is in only one of them.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -90,7 +91,7 @@ impl Claim {
         }
     }
 
-    /// The most that a sum may be off, or `None` if that is not known.
+    /// Returns the most that a sum may be off, or `None` if that is not known.
     pub fn bound(self) -> Option<u64> {
         match self {
             Self::Exact => Some(0),

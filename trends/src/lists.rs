@@ -1,4 +1,4 @@
-//! The lists of partitions, and how they are merged.
+//! The list of one partition, and the merge of all partitions' lists of one moment into the list that the API answers.
 
 use tally_core::ids::PostId;
 

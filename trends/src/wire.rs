@@ -1,7 +1,7 @@
-//! The messages of the topic of boards: ticks and boards.
-//!
-//! A **tick** says that every list of a moment is in the topic: a board that was not written at that moment has not changed
-//! since it was last written. This only holds among the messages of one writer, so each message names its writer.
+//! The format of the topic of boards, which `tally-trends` writes and the API reads. A **board** is the list of one
+//! partition, place and window. A **tick** says that all boards of a moment, a whole second, are in the topic: a board
+//! that was not written at that moment has not changed since it was last written. This only holds among the messages of
+//! one writer, so each message names its writer.
 
 use std::borrow::Cow;
 
@@ -116,14 +116,15 @@ struct BoardWire<'a> {
     items: Vec<(Cow<'a, str>, i64)>,
 }
 
-/// The key of the board of `place` and `window` in a partition.
+/// Returns the key of the board of `place` and `window` in a partition.
 pub fn board_key(partition: u32, place: &Place, window: Window) -> String {
     let region = place.region.as_ref().map_or(ALL, Region::as_str);
     format!("{BOARD}/{partition}/{}/{region}/{window}", place.counter.marked())
 }
 
-/// A hash of a board at the moment of its writing: XXH64 of its place, window and moment. Marks are added up, so the difference
-/// between two marks of one board must not be that of another board, too.
+/// Returns a hash of a board's place and window and of the moment at which it was written (XXH64). A tick has the sum
+/// of all marks, so a mark must depend on all three together: otherwise two boards with swapped moments would have the
+/// same sum.
 pub fn mark(place: &Place, window: Window, moment: u64) -> u64 {
     let region = place.region.as_ref().map_or(ALL, Region::as_str);
     let mut mark = Xxh64::new(0);
