@@ -19,7 +19,7 @@ impl Chance {
         Self(Arc::new(AtomicU64::new(seed)))
     }
 
-    /// A sequence no other process has.
+    /// Creates a sequence no other process has.
     pub fn from_entropy() -> Self {
         Self::seeded(RandomState::new().build_hasher().finish())
     }
@@ -37,7 +37,7 @@ impl Chance {
         bits ^ (bits >> 31)
     }
 
-    /// A random number in `0.0..1.0`, for the jitter of a backoff.
+    /// Returns a random number in `0.0..1.0`, for the jitter of a backoff.
     pub fn fraction(&self) -> f64 {
         let bits = u32::try_from(self.token() >> 32).unwrap_or(u32::MAX);
         f64::from(bits) / (f64::from(u32::MAX) + 1.0)

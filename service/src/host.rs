@@ -38,7 +38,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host with the system's clock, unpredictable random numbers and readiness of its own.
+    /// Creates a host with the system's clock, unpredictable random numbers and readiness of its own.
     #[expect(clippy::disallowed_methods, reason = "the clock of every service comes from here")]
     pub fn new(name: &str) -> Self {
         Self {
@@ -60,19 +60,19 @@ impl Host {
         Self { chance, ..self }
     }
 
-    /// The same host, whose tasks pause whenever `standstill` says so.
+    /// Returns the same host, whose tasks pause whenever `standstill` says so.
     #[must_use]
     pub fn with_standstill(self, standstill: Standstill) -> Self {
         Self { supervisor: self.supervisor.standing_still_by(standstill), ..self }
     }
 
-    /// The same host with another readiness, usually a [`Readiness::scope`] of a shared one.
+    /// Returns the same host with another readiness, usually a [`Readiness::scope`] of a shared one.
     #[must_use]
     pub fn with_readiness(self, readiness: Readiness) -> Self {
         Self { readiness, ..self }
     }
 
-    /// The same host, which gives up on a dependency that has failed for `patience`, if there is a limit.
+    /// Returns the same host, which gives up on a dependency that has failed for `patience`, if there is a limit.
     #[must_use]
     pub fn giving_up_after(self, patience: Option<Duration>) -> Self {
         Self { patience, ..self }
@@ -82,7 +82,7 @@ impl Host {
         self.clock
     }
 
-    /// The retry policy of this process.
+    /// Returns the retry policy of this process.
     pub fn patience(&self) -> Patience {
         Patience::new(self.clock, self.chance.clone()).giving_up_after(self.patience)
     }
@@ -113,7 +113,7 @@ impl Host {
         self.supervisor.job(name, job);
     }
 
-    /// The stop signal for code outside of any task: that of the first stage.
+    /// Returns the stop signal for code outside of any task: that of the first stage.
     pub fn stop(&self) -> Stop {
         self.supervisor.stop_of(Stage::Intake)
     }
@@ -143,7 +143,7 @@ impl Running {
         Self { host }
     }
 
-    /// The service's host, for its readiness and for adding tasks.
+    /// Returns the service's host, for its readiness and for adding tasks.
     pub fn host(&self) -> &Host {
         &self.host
     }

@@ -62,26 +62,26 @@ impl Patience {
         Self { clock, chance, backoff: Backoff::STORE, limit: None, on_fault: Arc::new(|_, _, _| {}) }
     }
 
-    /// The same policy with another backoff.
+    /// Returns the same policy with another backoff.
     #[must_use]
     pub fn with_backoff(self, backoff: Backoff) -> Self {
         Self { backoff, ..self }
     }
 
-    /// The same policy, which gives up on a call that has failed for `limit`, if there is a limit.
+    /// Returns the same policy, which gives up on a call that has failed for `limit`, if there is a limit.
     #[must_use]
     pub fn giving_up_after(self, limit: Option<Duration>) -> Self {
         Self { limit, ..self }
     }
 
-    /// The same policy, which calls `on_fault` before each wait, for metrics and logs. Its arguments are the name of the call,
-    /// the fault and the number of attempts failed so far.
+    /// Returns the same policy, which calls `on_fault` before each wait, for metrics and logs. Its arguments are the
+    /// name of the call, the fault and the number of attempts failed so far.
     #[must_use]
     pub fn on_fault(self, on_fault: impl Fn(&str, &Fault, u32) + Send + Sync + 'static) -> Self {
         Self { on_fault: Arc::new(on_fault), ..self }
     }
 
-    /// The clock that it waits by.
+    /// Returns the clock that it waits by.
     pub fn clock(&self) -> Clock {
         self.clock
     }

@@ -28,7 +28,8 @@ impl Readiness {
         Self::default()
     }
 
-    /// A scope of this readiness. Its conditions appear in the whole as `name/condition`, and it sees no others.
+    /// Returns a scope of this readiness. Its conditions appear in the whole as `name/condition`, and it sees no
+    /// others.
     #[must_use]
     pub fn scope(&self, name: &str) -> Self {
         Self { prefix: format!("{}{name}/", self.prefix), conditions: Arc::clone(&self.conditions) }
@@ -65,7 +66,7 @@ impl Readiness {
         self.conditions.send_modify(|conditions| conditions.retain(|name, _| !name.starts_with(&self.prefix)));
     }
 
-    /// Every condition of this scope, by name.
+    /// Returns every condition of this scope, by name.
     pub fn report(&self) -> Report {
         self.report_of(&self.conditions.borrow())
     }

@@ -87,7 +87,7 @@ pub fn run<P: Program>() -> ExitCode {
     exit.into()
 }
 
-/// The environment variables of this process that are valid Unicode.
+/// Returns the environment variables of this process that are valid Unicode.
 fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
@@ -225,7 +225,7 @@ async fn heard(signal: &mut Option<Signal>) -> Option<()> {
     }
 }
 
-/// Whether hangups were ignored when this process was started. Only Linux tells.
+/// Returns whether hangups were ignored when this process was started. Only Linux tells.
 fn ignores_hangups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

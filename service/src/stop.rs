@@ -25,7 +25,7 @@ impl Stop {
         self.requested.cancelled().await;
     }
 
-    /// Whether the task should be draining.
+    /// Returns whether the task should be draining.
     pub fn is_requested(&self) -> bool {
         self.requested.is_cancelled()
     }
@@ -36,7 +36,7 @@ impl Stop {
         self.last_call.cancelled().await;
     }
 
-    /// Whether the grace period is nearly over.
+    /// Returns whether the grace period is nearly over.
     pub fn is_last_call(&self) -> bool {
         self.last_call.is_cancelled()
     }
@@ -92,12 +92,12 @@ impl Switch {
         Self::default()
     }
 
-    /// The receiving end for the task.
+    /// Returns the receiving end for the task.
     pub fn stop(&self) -> Stop {
         Stop { requested: self.requested.clone(), last_call: self.last_call.clone() }
     }
 
-    /// A switch that follows this one and can also be switched alone.
+    /// Returns a switch that follows this one and can also be switched alone.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { requested: self.requested.child_token(), last_call: self.last_call.child_token() }

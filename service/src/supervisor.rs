@@ -73,20 +73,20 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// The exit code: clean only if nothing failed and no job returned another code.
+    /// Returns the exit code: clean only if nothing failed and no job returned another code.
     pub fn exit(&self) -> Exit {
         self.ended.iter().fold(Exit::CLEAN, |exit, end| exit.or(end.exit()))
     }
 }
 
 impl Supervisor {
-    /// A supervisor without tasks; `name` appears in the log span of every task.
+    /// Creates a supervisor without tasks; `name` appears in the log span of every task.
     pub fn new(name: &str) -> Self {
         let tasks = Arc::new(watch::Sender::new(Tasks::default()));
         Self { name: name.into(), stages: Arc::default(), tasks, standstill: None }
     }
 
-    /// The same tasks; those that start from now on pause whenever `standstill` says so.
+    /// Returns the same tasks; those that start from now on pause whenever `standstill` says so.
     #[must_use]
     pub fn standing_still_by(self, standstill: Standstill) -> Self {
         Self { standstill: Some(standstill), ..self }

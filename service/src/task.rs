@@ -88,14 +88,14 @@ pub enum How {
 }
 
 impl Ended {
-    /// The exit code for this end.
+    /// Returns the exit code for this end.
     pub fn exit(&self) -> Exit {
         self.how.exit()
     }
 }
 
 impl Exit {
-    /// The exit code after `error`.
+    /// Returns the exit code after `error`.
     pub fn after(error: &anyhow::Error) -> Self {
         How::after(error).exit()
     }
@@ -188,7 +188,7 @@ pub(crate) async fn outcome_of(mut work: Work) -> Outcome {
     .await
 }
 
-/// The text of a panic's payload.
+/// Returns the text of a panic's payload.
 pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

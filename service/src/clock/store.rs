@@ -50,7 +50,7 @@ impl StoreClock {
         state.known = Some(Known { origin, least, greatest });
     }
 
-    /// The bounds of the store's time now, or `None` before the first answer.
+    /// Returns the bounds of the store's time now, or `None` before the first answer.
     pub fn bounds(&self) -> Option<Bounds> {
         self.0.lock().known.map(Known::bounds)
     }

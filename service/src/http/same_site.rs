@@ -33,7 +33,7 @@ pub async fn alone(request: Request, next: Next) -> Response {
     }
 }
 
-/// Whether `host` is an address, or a name for loopback that no name server is asked about.
+/// Returns whether `host` is an address, or a name for loopback that no name server is asked about.
 fn is_certain(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
