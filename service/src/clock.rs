@@ -52,8 +52,8 @@ impl Clock {
         Self::of(Wall::Stepped(base, stepped))
     }
 
-    /// From now on, this clock and its clones correct their wall time by `store`. The clock of a machine may be wrong, and
-    /// all processes have to agree on the times that they store.
+    /// From now on, this clock and its clones correct their wall time by `store`. The clock of a machine may be wrong,
+    /// and all processes have to agree on the times that they store.
     pub fn correct_by(&self, store: StoreClock) {
         *self.corrected_by.write() = Some(store);
     }
@@ -94,7 +94,8 @@ impl Clock {
         tokio::time::sleep(span).await;
     }
 
-    /// Waits until the clock reaches `at`, even if the clock is changed meanwhile. Returns at once if that time has passed.
+    /// Waits until the clock reaches `at`, even if the clock is changed meanwhile. Returns at once if that time has
+    /// passed.
     pub async fn sleep_until(&self, at: UnixMillis) {
         loop {
             let left = at.since(self.now());

@@ -1,4 +1,5 @@
-//! What a service may use of its process, and how a service starts and stops. `run` handles signals and exit codes.
+//! [`App`], a service; [`Host`], what a service may use of its process; and [`Running`], a service that was started.
+//! `run` handles signals and exit codes.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,8 +15,8 @@ const RUNNING: &str = "running";
 
 /// A complete service, ready to start. Production, the local stack and the tests start the same one.
 pub trait App: Sized + Send + 'static {
-    /// Routes to add to the admin listener, beside `/livez`, `/readyz`, `/metrics` and `/log-level`. They are served before
-    /// [`start`](Self::start), with the same host.
+    /// Returns routes to add to the admin listener, beside `/livez`, `/readyz`, `/metrics` and `/log-level`. They are
+    /// served before [`start`](Self::start), with the same host.
     fn routes(&self, _host: &Host) -> Router {
         Router::new()
     }
@@ -27,7 +28,8 @@ pub trait App: Sized + Send + 'static {
     fn start(self, host: Host) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-/// What a service may use of its process. Clones are the same host, so a task may keep one.
+/// What a service may use of its process: tasks, clock, random numbers, readiness. Clones are the same host, so a task
+/// may keep one.
 #[derive(Clone, Debug)]
 pub struct Host {
     supervisor: Supervisor,
@@ -60,7 +62,7 @@ impl Host {
         Self { chance, ..self }
     }
 
-    /// Returns the same host, whose tasks pause whenever `standstill` says so.
+    /// Returns the same host, whose tasks pause while `standstill` is on.
     #[must_use]
     pub fn with_standstill(self, standstill: Standstill) -> Self {
         Self { supervisor: self.supervisor.standing_still_by(standstill), ..self }

@@ -49,8 +49,8 @@ impl Default for Limits {
     }
 }
 
-/// Raises the soft limit of open files, which connections count as, to the hard limit where that is allowed, and returns the limit in force; `None`
-/// means unlimited.
+/// Raises the soft limit of open files, which connections count as, to the hard limit where that is allowed, and
+/// returns the limit in force; `None` means unlimited.
 ///
 /// The soft limit exists for programs that use `select`, and none of Tally's does.
 pub fn open_files() -> Option<u64> {

@@ -12,7 +12,8 @@ use thiserror::Error;
 
 use crate::{Chance, Clock, Stop, Stopped};
 
-/// Called for each fault that leads to another attempt, with the name of the call, the fault and the attempts failed so far.
+/// Called for each fault that leads to another attempt, with the name of the call, the fault and the attempts failed so
+/// far.
 type OnFault = Arc<dyn Fn(&str, &Fault, u32) + Send + Sync>;
 
 /// Retries calls that fail for a while. This is the only retry loop of a service: calls must be safe to repeat.
@@ -86,8 +87,8 @@ impl Patience {
         self.clock
     }
 
-    /// Repeats `call` until it succeeds, without a limit of time. Dropping this future cuts the call off, so drop it only if
-    /// that is harmless.
+    /// Repeats `call` until it succeeds, without a limit of time. Dropping this future cuts the call off, so drop it
+    /// only if that is harmless.
     ///
     /// # Errors
     /// A fault that another attempt cannot solve.

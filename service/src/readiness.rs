@@ -15,7 +15,8 @@ pub enum Condition {
     NotReady(String),
 }
 
-/// The conditions of a service. Clones share them. The service is ready if there is at least one condition and all hold.
+/// The conditions of a service. Clones share them. The service is ready if there is at least one condition and all
+/// hold.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     prefix: String,

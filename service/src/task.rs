@@ -30,7 +30,8 @@ where
     }
 }
 
-/// The order in which tasks are asked to stop. Each stage is asked once the previous one has ended, so that work flows out.
+/// The order in which tasks are asked to stop. Each stage is asked once the previous one has ended, so that work flows
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Takes in work: reads a topic or a stream, accepts requests.
@@ -59,7 +60,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The end of a task, if it concerns the process.
+/// The end of a task that the process did not expect, or with which it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub task: String,
@@ -155,7 +156,7 @@ pub(crate) enum Expectation {
 }
 
 impl Expectation {
-    /// Judges an end: `None` if it was expected.
+    /// Returns how a task ended, or `None` if that was expected.
     pub(crate) fn judge(self, outcome: Outcome, stopping: bool) -> Option<How> {
         match outcome {
             Outcome::Aborted => None,

@@ -1,4 +1,5 @@
-//! The list of `TALLY_*` variables. An unknown one is most likely a mistake that nothing else would report.
+//! The list of all `TALLY_*` variables. `run` refuses unknown ones: one is most likely a mistake that nothing else
+//! would report.
 
 use std::collections::BTreeSet;
 
@@ -135,8 +136,8 @@ const OF_TESTS: &[&str] =
 /// The full names of other variables that they read.
 const WHOLE_OF_TESTS: &[&str] = &["TALLY_MODELS", "TALLY_REDIS_SERVER"];
 
-/// Reports each of Tally's variables in `given` that neither `command` nor a program nor a test knows, with the most similar
-/// known one.
+/// Reports each of Tally's variables in `given` that neither `command` nor a program nor a test knows, with the most
+/// similar known one.
 pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, String)>) -> Invalid {
     let own = of_command(command);
     let known: BTreeSet<&str> = own.iter().map(String::as_str).chain(OF_PROGRAMS.iter().copied()).collect();

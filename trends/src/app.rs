@@ -32,7 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Ports {
     /// The tables, which are checked and watched.
     pub tables: dynamodb::Connection,
-    /// Joins the consumer group. It is called once the store has answered, since the membership must be polled from then on.
+    /// Joins the consumer group. It is called once the store has answered, since the membership must be polled from
+    /// then on.
     pub join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>,
     /// The log of changes, to look up offsets by time.
     pub changes: Arc<dyn TopicReader>,

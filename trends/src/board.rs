@@ -46,7 +46,6 @@ impl Default for BoardRules {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ranked {
     count: Reverse<i64>,
-    /// The subject.
     pub subject: PostId,
 }
 

@@ -10,8 +10,8 @@ use tally_core::time::UnixMillis;
 pub struct Evidence {
     /// The last second before the window.
     pub from: u64,
-    /// Everything that was appended to the log since this time was read. It is the epoch if the log was read from its very
-    /// beginning, and `None` if the time is not known.
+    /// Everything that was appended to the log since this time was read. It is the epoch if the log was read from its
+    /// very beginning, and `None` if the time is not known.
     pub since: Option<UnixMillis>,
     /// The time at which the last known loss was announced. The lost changes were made before it.
     pub loss: Option<UnixMillis>,
@@ -23,8 +23,8 @@ pub struct Evidence {
     pub shed: u64,
 }
 
-/// The largest assumed difference between the clocks of the log and the table. The log dates messages, and the table dates
-/// changes of rows.
+/// The largest assumed difference between the clocks of the log and the table. The log dates messages, and the table
+/// dates changes of rows.
 const CLOCKS: Duration = Duration::from_secs(60);
 
 /// A claim about the accuracy of a list.

@@ -15,7 +15,6 @@ use tally_core::ids::{CounterId, CounterName, PostId, Region};
 /// A counter in one region or in all of them. Each place has its own lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The counter.
     pub counter: CounterName,
     /// The region; `None` stands for all regions, and for rows without one.
     pub region: Option<Region>,

@@ -6,8 +6,8 @@
 //! 2. **Replay.** It reads what the windows need from the log, beginning two hours before them. It publishes nothing
 //!    before the end that the log had at that time, so a start does not publish a whole day second by second.
 //! 3. **Publish.** It publishes the moments in order, one at a time: the boards that changed, which are lists of one
-//!    counter, region and window, and then a tick, which completes them. The log itself tells which moment has come: every
-//!    second it states up to when it is complete.
+//!    counter, region and window, and then a tick, which completes them. The log itself tells which moment has come:
+//!    every second it states up to when it is complete.
 //!
 //! After a fault, reading resumes at its position if that is still in the log; otherwise everything is read again.
 
@@ -30,8 +30,8 @@ pub use contract::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 use crate::window::{first_moment, next_moment};
 use crate::{Claim, Evidence, Fold, Place, Ranked, Tick, Window, Written, board_key, certify, mark};
 
-/// How much further back than its windows a partition reads. It covers the differences between the clocks of machines, and
-/// more.
+/// How much further back than its windows a partition reads. It covers the differences between the clocks of machines,
+/// and more.
 const SLACK: Duration = Duration::from_secs(2 * 3600);
 
 /// How often, in seconds, every board is written again, for readers that have lost boards of an earlier writer.
@@ -44,7 +44,7 @@ pub struct Partition {
     stage: Stage,
     reading: Reading,
     fold: Fold,
-    /// Whether a moment was published since the fold began.
+    /// Whether this fold has published a moment.
     is_told: bool,
     published: u64,
     is_publishing: bool,
@@ -158,9 +158,9 @@ impl Partition {
         effects.push(Effect::Look { again });
     }
 
-    /// Decides where to read: at the current position, if that is in the log; else where the windows begin, if a position
-    /// there or later is stored; else at the very beginning. If the log has lost its beginning and no position is stored, it
-    /// looks again later: the fold of the counters will store one.
+    /// Decides where to read: at the current position, if that is in the log; else where the windows begin, if a
+    /// position there or later is stored; else at the very beginning. If the log has lost its beginning and no position
+    /// is stored, it looks again later: the fold of the counters will store one.
     fn looked(&mut self, looked: Looked, effects: &mut Vec<Effect>) {
         if self.reading.goes_on_in(&looked.log) {
             return self.open(effects);

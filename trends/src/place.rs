@@ -149,9 +149,9 @@ impl Gains {
         }
     }
 
-    /// For each subject, the most that its sum over the window at `nth` can be off, now or later, if its gains so far are
-    /// forgotten. The window drops its first buckets as time goes on, so this is the greatest absolute sum of the last
-    /// buckets, over any number of them.
+    /// For each subject, the most that its sum over the window at `nth` can be off, now or later, if its gains so far
+    /// are forgotten. The window drops its first buckets as time goes on, so this is the greatest absolute sum of the
+    /// last buckets, over any number of them.
     pub(crate) fn peaks(&self, nth: usize) -> Vec<u64> {
         let (mut sums, mut peaks) = (vec![0i64; self.keys()], vec![0u64; self.keys()]);
         for bucket in self.spans[nth].buckets.values().rev() {

@@ -19,7 +19,8 @@ struct Round {
 }
 
 impl Rounds {
-    /// Adds a round: gains up to `second` were forgotten, of keys whose sums are off by at most `peaks`, one per window.
+    /// Adds a round: gains up to `second` were forgotten, of keys whose sums are off by at most `peaks`, one per
+    /// window.
     pub(crate) fn add(&mut self, second: u64, peaks: Vec<u64>) {
         if peaks.iter().any(|peak| *peak > 0) {
             self.0.push_back(Round { second, peaks });

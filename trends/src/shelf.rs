@@ -54,7 +54,6 @@ struct Board {
 /// The answer to a request for a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Top {
-    /// The list.
     pub list: List,
     /// The claim about its accuracy.
     pub claim: Claim,

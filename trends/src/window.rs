@@ -8,7 +8,8 @@ use thiserror::Error;
 
 use tally_core::time::UnixMillis;
 
-/// A window: the seconds from the edge of a bucket up to a moment. It lasts at least its span, and less than a bucket more.
+/// A window: the seconds from the edge of a bucket up to a moment. It lasts at least its span, and less than a bucket
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window {
     span: u64,

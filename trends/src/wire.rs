@@ -27,16 +27,14 @@ pub struct Writer(pub Box<str>);
 /// Says that the topic has all lists of a partition at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// The writer.
     pub writer: Writer,
     /// The partition of the log of changes.
     pub partition: u32,
     /// The number of its partitions.
     pub of: u32,
-    /// The moment.
     pub moment: u64,
-    /// The sum of the [marks](mark) of all boards of the writer that are not empty. A reader that gets another sum lacks a
-    /// board or has an old version of one.
+    /// The sum of the [marks](mark) of all boards of the writer that are not empty. A reader that gets another sum
+    /// lacks a board or has an old version of one.
     pub marks: u64,
     /// Whether some regions have no boards of their own.
     pub folded: bool,
@@ -47,15 +45,12 @@ pub struct Tick {
 /// A board: the list of one partition, place and window, from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The writer.
     pub writer: Writer,
     /// The partition of the log of changes.
     pub partition: u32,
-    /// The moment.
     pub moment: u64,
     /// The counter and region that it lists.
     pub place: Place,
-    /// The window.
     pub window: Window,
     /// The subjects with the greatest gains, in order.
     pub items: Vec<Ranked>,

@@ -175,7 +175,8 @@ impl Runner {
             let count = boards.len();
             let written = boards.iter().map(|board| (board.key(), Some(board.value())));
             let messages: Vec<_> = written.chain(gone.into_iter().map(|key| (key, None))).collect();
-            // A partition of the log always goes to the same partition of boards, so that its tick comes after its boards.
+            // A partition of the log always goes to the same partition of boards, so that its tick comes after its
+            // boards.
             let to = tick.partition % shared.boards;
             let sends = stream::iter(messages).map(|(key, value)| shared.send(to, key, value));
             sends.buffer_unordered(AT_ONCE).try_collect::<()>().await?;

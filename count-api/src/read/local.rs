@@ -35,7 +35,6 @@ const STRIPES: usize = 64;
 /// A number that was read, and the bytes of its answer once it has been answered.
 #[derive(Debug)]
 pub struct Kept {
-    /// The number.
     pub number: Number,
     /// The layers that its read came through.
     timing: Timing,

@@ -71,7 +71,6 @@ impl Table {
 /// The task that asks the table once reads have failed, until it answers: a process that is not ready gets no requests
 /// that would show this.
 pub struct AskTable {
-    /// The table.
     pub table: Table,
     /// Says when to ask.
     pub clock: Clock,

@@ -1,5 +1,6 @@
-//! The system's figures of this process, under the names that Prometheus' own clients use. They are read from `/proc` at each
-//! scrape, and left out where there is no `/proc`. A crate is not used since the recorder has no counters of fractions.
+//! The system's figures of this process, such as memory and open files, under the names that Prometheus' own clients
+//! use. They are read from `/proc` at each scrape, and left out where there is no `/proc`. A crate would not do, since
+//! the recorder has no counters of fractions.
 
 use std::fmt::Write as _;
 use std::fs::{read_dir, read_to_string};

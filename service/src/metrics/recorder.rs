@@ -1,4 +1,4 @@
-//! The process's metrics recorder, and its contents in Prometheus' text format.
+//! Installs the process's metrics recorder, and renders its contents in Prometheus' text format.
 
 use std::sync::OnceLock;
 use std::time::Duration;

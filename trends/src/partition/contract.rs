@@ -22,7 +22,6 @@ pub struct Setup {
     pub of: u32,
     /// The writer that its messages name.
     pub writer: Writer,
-    /// The windows.
     pub windows: Vec<Window>,
     /// The sizes of the boards.
     pub boards: BoardRules,
