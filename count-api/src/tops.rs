@@ -77,15 +77,14 @@ pub struct TopList {
     /// Whether it is proved that this is what rows gained behind `from` and up to `as_of`.
     #[schema(example = true)]
     exact: bool,
-    /// No count of it is off by more, and nothing that is not listed beats the last one by more; absent where that is
-    /// not known.
+    /// No count of it is off by more, and nothing that is not listed beats the last one by more; absent where that is not
+    /// known.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = u64, example = 0)]
     bound: Option<u64>,
     /// Why it is not known: `loss`, the ledger lacks some of the window; `young`, the window began before the ledger;
-    /// `missing`, a part of the subjects is not in it; `shed`, there were too many regions; `clock`, something came
-    /// after its time; `blocked`, so many ids are blocked that there are fewer items than were asked for. Absent where
-    /// it is.
+    /// `missing`, a part of the subjects is not in it; `shed`, there were too many regions; `clock`, something came after its
+    /// time; `blocked`, so many ids are blocked that there are fewer items than were asked for. Absent where it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, example = "loss")]
     reason: Option<&'static str>,

@@ -149,7 +149,7 @@ struct Stripes {
 }
 
 impl Local {
-    /// Keeps about `counts` numbers for `keep` each, at most [`LONGEST`]. If `keep` is 0, nothing is kept, but
+    /// Keeps about `counts` numbers for `keep` each, at most a second. If `keep` is 0, nothing is kept, but
     /// simultaneous requests still share one read.
     pub fn new(counts: u64, keep: Duration) -> Self {
         let generation = usize::try_from(counts).unwrap_or(usize::MAX).div_ceil(2 * STRIPES).max(1);
