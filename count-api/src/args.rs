@@ -46,7 +46,7 @@ pub struct Args {
     api: Config,
 }
 
-/// What an API is told.
+/// The configuration of an API.
 #[derive(clap::Args, Clone, Debug)]
 #[command(about = None, long_about = None)]
 pub struct Config {

@@ -167,7 +167,7 @@ impl CounterDetail {
     }
 }
 
-/// What stands in each of `shards`, and in those besides that the counter has.
+/// Returns the value of each of `shards`, and of any other shards that the counter has.
 fn values(counter: Option<&Counter>, shards: impl Iterator<Item = Shard>) -> Vec<ShardValue> {
     let stored = counter.into_iter().flat_map(|counter| counter.parts.keys().copied());
     let all: BTreeSet<Shard> = shards.chain(stored).collect();
