@@ -1,5 +1,5 @@
-//! Tables for the scripts beside: an emulator with everything the API reads, several counters, and posts with likes. Prints where it
-//! listens once they are there, and serves until it is ended.
+//! Serves tables for the scripts beside it: an emulator with everything the API reads, several counters, and posts with
+//! likes. Prints its address once they are there, and serves until it is stopped.
 //!
 //! ```text
 //! cargo run -p tally-count-api --example stage -- 8000 1000
@@ -79,7 +79,7 @@ async fn plant(connection: &dynamodb::Connection, posts: u64) -> anyhow::Result<
     Ok(())
 }
 
-/// Everything that Kafka ever acknowledged is a row at any time.
+/// Stores that everything that Kafka has ever acknowledged is a row.
 async fn claim(connection: &dynamodb::Connection) -> anyhow::Result<()> {
     let claims = Claims::new(connection, Host::new("stage").clock());
     let (topic, first, partition) = (TopicId("stage".into()), Offset(0), Partition { topic: "likes".into(), index: 0 });
@@ -102,7 +102,7 @@ async fn claim(connection: &dynamodb::Connection) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Counters of each kind, of posts and of hashtags.
+/// Defines counters of each kind, of posts and of hashtags.
 fn several() -> anyhow::Result<Definitions> {
     let entry = |name: &str, kind: &str, subject: &str, [add, remove]: [&str; 2]| Entry {
         name: name.to_owned(),

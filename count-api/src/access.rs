@@ -1,4 +1,4 @@
-//! What is recorded of every request: its id, one log event, and its metrics.
+//! Records every request: its id, one log event, and its metrics. `routes/front.rs` calls it for each answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::error::{Answered, Problem};
 use crate::limits::Peer;
 use crate::metrics::Requests;
 
-/// The header with a request's id: the client's own where it is fit to be logged.
+/// The header with a request's id. The client's own id is used if it can be logged.
 pub static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// How much of a path is logged.
+/// The most bytes of a path that are logged.
 const LOGGED_PATH: usize = 200;
 
 /// Records requests. Clones share the metrics.
@@ -27,12 +27,13 @@ pub struct Access {
 }
 
 impl Access {
-    /// The id of a request with these headers: the client's own, if it can be logged as it is.
+    /// Returns the id of a request with these headers: the client's own, or a new one if that cannot be logged as it
+    /// is.
     pub fn request_id(&self, headers: &HeaderMap) -> HeaderValue {
         given_id(headers).unwrap_or_else(|| fresh(self.chance.token()))
     }
 
-    /// Counts and logs `answer`, and tells the client the request's id.
+    /// Counts and logs `answer`, and puts the request's id into its headers.
     pub fn answered<B>(&self, entry: Entry<'_>, answer: &mut Response<B>) {
         let (status, took) = (answer.status(), entry.began.elapsed());
         self.requests.record(entry.route, entry.method, status, took);
@@ -47,7 +48,7 @@ fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
     ((1..=64).contains(&given.len()) && given.as_bytes().iter().all(plain)).then(|| given.clone())
 }
 
-/// Sixteen hexadecimal digits.
+/// Returns sixteen hexadecimal digits.
 fn fresh(token: u64) -> HeaderValue {
     let digits =
         token.to_be_bytes().map(|byte| [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
@@ -59,16 +60,16 @@ fn fresh(token: u64) -> HeaderValue {
 pub struct Entry<'a> {
     pub id: HeaderValue,
     pub method: &'a Method,
-    /// Without the query, which may hold what no log should.
+    /// Without the query, which may hold secrets.
     pub path: &'a str,
-    /// The route that took it.
+    /// The route that answered.
     pub route: Option<&'a str>,
     pub peer: &'a Peer,
     pub began: Instant,
 }
 
 impl Entry<'_> {
-    /// The log's only event of an answered request.
+    /// Writes the only log event of an answered request.
     fn write(&self, status: StatusCode, problem: Option<&Problem>, took: Duration) {
         let route = self.route;
         let path = &self.path[..self.path.floor_char_boundary(LOGGED_PATH)];
@@ -99,7 +100,8 @@ impl Entry<'_> {
     }
 }
 
-/// Milliseconds in steps of a microsecond: the digits of a fraction are most of the work of writing a line.
+/// Returns milliseconds rounded to a microsecond: writing the digits of a fraction is most of the work of writing a
+/// line.
 fn millis(took: Duration) -> f64 {
     (took.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,64 +1,65 @@
-//! A number as it is answered, and its edition, by which clients know it again.
+//! The answer for a counter, and its edition, by which clients recognize an answer that they already have.
 
 use std::fmt::{self, Display};
 
 use axum::http::HeaderValue;
 use tally_core::served::Served;
 
-/// A number as it is answered.
+/// The answer for a counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The number, whether it is exact, and as of when.
     pub served: Served,
-    /// Whether `as_of` is as recent as answers are promised to be.
+    /// Whether `as_of` is at most `--fresh-within` old.
     pub fresh: bool,
-    /// How it was added up; absent of a number of one Region.
+    /// The parts of a sum over several Regions; `None` with one Region.
     pub summed: Option<Box<Summed>>,
 }
 
-/// How an answer was added up.
+/// The parts of an answer over several Regions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summed {
     /// This Region's part.
     pub own: Served,
-    /// The Regions whose entries are not fresh, or of which nothing is known.
+    /// The Regions whose entries are not fresh.
     pub behind: Vec<String>,
-    /// A hash of every entry's version and of the Regions behind. The sum of the versions may come again, and this does not.
+    /// A hash of every entry's version and of the Regions behind. Different entries may have versions with the same
+    /// sum, but not the same hash.
     pub hash: u64,
 }
 
 impl Answer {
-    /// This Region's part of it.
+    /// Returns this Region's part.
     pub fn own(&self) -> &Served {
         self.summed.as_ref().map_or(&self.served, |summed| &summed.own)
     }
 
-    /// The Regions that make it not fresh.
+    /// Returns the Regions whose entries are not fresh.
     pub fn into_behind(self) -> Vec<String> {
         self.summed.map(|summed| summed.behind).unwrap_or_default()
     }
 }
 
-/// A state of a count: its version, whether it is exact, and whether it is fresh. It is the ETag of an answer and the id of an
-/// event: `57.1`, or `57.1.0` of a count that is not fresh. Behind the version of a count over several Regions is a hash of the
-/// version in each, `57-9f.1`: two processes may have read other entries whose versions have the same sum.
+/// The state of a count: its version, whether it is exact, and whether it is fresh. It is the ETag of an answer and the
+/// id of an event: `57.1`, or `57.1.0` if the count is not fresh. With several Regions a hash of the version in each
+/// follows the version, `57-9f.1`, because different entries may have versions with the same sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edition {
     version: u64,
-    /// Absent of a count of one Region.
+    /// Absent with one Region.
     hash: Option<u64>,
     exact: bool,
     fresh: bool,
 }
 
 impl Edition {
-    /// The edition of an answer.
+    /// Returns the edition of an answer.
     pub fn of(Answer { served, fresh, summed }: &Answer) -> Self {
         let hash = summed.as_ref().map(|summed| summed.hash);
         Self { version: served.version, hash, exact: served.exact, fresh: *fresh }
     }
 
-    /// The edition written as `text`.
+    /// Parses an edition; `None` unless `text` is exactly how it is written.
     pub fn parse(text: &str) -> Option<Self> {
         let (version, judged) = text.split_once('.')?;
         let (version, hash) = match version.split_once('-') {
@@ -82,7 +83,7 @@ impl fmt::Display for Edition {
     }
 }
 
-/// What is told of each counter, or was seen of it: the id of an event, and the ETag of an answer.
+/// The last edition of each counter that a client has: the id of an event, or the ETag of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Editions(pub(crate) Vec<Option<Edition>>);
 
@@ -91,7 +92,8 @@ impl Editions {
         Self(vec![None; counters])
     }
 
-    /// What `text` says of so many counters, or of the first of them: counters are only ever added at the end.
+    /// Parses the editions of `counters` counters. `text` may name only the first of them, since counters are only ever
+    /// added at the end.
     pub(crate) fn parse(text: &str, counters: usize) -> Option<Self> {
         let seen = text.split('_').take(counters + 1);
         let seen = seen.map(|one| if one.is_empty() { Some(None) } else { Edition::parse(one).map(Some) });
@@ -118,7 +120,7 @@ impl fmt::Display for Editions {
     }
 }
 
-/// An edition as an ETag.
+/// Returns an edition as an ETag.
 pub(crate) fn tag(edition: &(impl Display + ?Sized)) -> HeaderValue {
     HeaderValue::from_str(&format!("W/\"{edition}\"")).expect("letters, digits and signs make a header")
 }

@@ -1,4 +1,5 @@
-//! The composition root: real adapters or others, the read path, the routes behind their gates, and the tasks.
+//! The composition root: `App` opens its adapters, or gets those of the local stack or a test, builds the read path,
+//! puts the routes behind their gates, and starts the tasks.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -38,28 +39,28 @@ use crate::watch::{Watcher, Watches};
 /// How long browsers may remember which origins are allowed.
 const PREFLIGHT: Duration = Duration::from_secs(600);
 
-/// The group that a reader of topics says it is of; it joins none and commits nothing.
+/// The name under which topics are read; the reader joins no group and commits nothing.
 const READER: &str = "tally-count-api";
 
-/// What the API reads and writes through.
+/// The adapters that the API reads and writes through.
 #[derive(Clone)]
 pub struct Ports {
     /// The tables, which are checked and watched.
     pub tables: dynamodb::Connection,
-    /// None is a supported way to run.
+    /// The shared cache. The API runs without one, too.
     pub cache: Option<Arc<dyn Cache>>,
-    /// With none, no writes are taken.
+    /// The writer to Kafka; `None` refuses writes.
     pub producer: Option<Arc<dyn Producer>>,
 }
 
 impl Ports {
-    /// The tables of `connection`, without a cache and without writes.
+    /// The tables of `connection`, without a cache, refusing writes.
     pub fn over(connection: &dynamodb::Connection) -> Self {
         Self { tables: connection.clone(), cache: None, producer: None }
     }
 }
 
-/// The API, wired.
+/// The API, before it starts.
 pub struct App {
     config: Config,
     ports: Ports,
@@ -68,16 +69,16 @@ pub struct App {
     own: Router,
     own_pages: bool,
     spreading: Spreading,
-    /// Where topics and their partitions are looked at; none where another part of the process does that.
+    /// How to read topics and their partitions; `None` if another part of the process does that.
     partitions: Option<Topics>,
-    /// The topic of boards, where lists are read.
+    /// The topic of boards, from which lists are answered.
     boards: Option<Arc<dyn TopicReader>>,
     /// The topic of ids that lists leave out.
     blocks: Option<Arc<dyn TopicReader>>,
 }
 
 impl App {
-    /// Over DynamoDB, Redis and Kafka, as `config` and the standard AWS variables say.
+    /// Opens DynamoDB, Redis and Kafka as `config` and the standard AWS variables say.
     ///
     /// # Errors
     /// A malformed address of the cache or of Kafka.
@@ -99,7 +100,7 @@ impl App {
         Ok(Self { partitions, boards, blocks, ..Self::with_ports(config, ports) })
     }
 
-    /// Over any ports; those decide whether there is a cache and whether writes are taken.
+    /// Uses these adapters, which decide whether there is a cache and whether writes are accepted.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
         Self {
             spreading: Spreading::new(config.sum_policy),
@@ -115,25 +116,25 @@ impl App {
         }
     }
 
-    /// Answers what is trending by the topic of boards.
+    /// Answers lists of what is trending from the topic of boards.
     #[must_use]
     pub fn listing(self, boards: Arc<dyn TopicReader>) -> Self {
         Self { boards: Some(boards), ..self }
     }
 
-    /// Leaves out of lists what the topic of blocked ids has.
+    /// Leaves out of lists the ids in the topic of blocked ids.
     #[must_use]
     pub fn blocking(self, blocks: Arc<dyn TopicReader>) -> Self {
         Self { blocks: Some(blocks), ..self }
     }
 
-    /// Sends sums where `spreading` says, which another part of the process tells of the partitions.
+    /// Sends sums to the partitions that `spreading` chooses. Another part of the process tells it how many there are.
     #[must_use]
     pub fn spreading(self, spreading: Spreading) -> Self {
         Self { spreading, partitions: None, ..self }
     }
 
-    /// Looks at the partitions of these topics.
+    /// Follows the partitions of these topics.
     #[must_use]
     pub fn following(self, topics: Topics) -> Self {
         Self { partitions: Some(topics), ..self }
@@ -145,22 +146,22 @@ impl App {
         Self { listener: Some(listener), ..self }
     }
 
-    /// Listens nowhere: the routes are sent once the app has started, for requests of the same process. Sockets and paused
-    /// time do not go together.
+    /// Listens nowhere, and sends the routes once the app has started, for requests of the same process. Sockets do not
+    /// work with paused time.
     #[must_use]
     pub fn in_process(self) -> (Self, oneshot::Receiver<Front>) {
         let (sender, front) = oneshot::channel();
         (Self { in_process: Some(sender), ..self }, front)
     }
 
-    /// Serves `own` routes as well, behind the same limits.
+    /// Serves the routes `own` as well, behind the same limits.
     #[must_use]
     pub fn with_routes(self, own: Router) -> Self {
         Self { own, ..self }
     }
 
-    /// Answers programs and pages of its own host alone, of a host that is this machine for certain: for a process on a
-    /// person's machine, whose browser has other pages open.
+    /// Answers only programs and pages of its own host, and only if that host is certainly this machine. It is for a
+    /// process on a person's machine, whose browser has other pages open.
     #[must_use]
     pub fn for_own_pages(self) -> Self {
         Self { own_pages: true, ..self }
@@ -171,7 +172,7 @@ fn open_cache(settings: &redis::Settings) -> anyhow::Result<Arc<dyn Cache>> {
     Ok(Arc::new(redis::PartitionCache::new(settings).context("cannot set up the cache")?))
 }
 
-/// The topics of a cluster.
+/// Reads topics of a cluster.
 fn topics(settings: kafka::Settings) -> Topics {
     Arc::new(move |topic: &str| Ok(Arc::new(kafka::TopicReader::new(&settings, READER, topic)?) as Arc<_>))
 }
@@ -229,7 +230,7 @@ impl tally_service::App for App {
         host.spawn(Stage::Support, "definitions", definitions);
         host.spawn(Stage::Work, "watcher", watcher);
         if let Some(in_process) = self.in_process {
-            // A receiver that is gone has no requests.
+            // The receiver may be gone; then it has no requests.
             let _ = in_process.send(front.clone());
         }
         if let Some(listener) = listener {
@@ -255,7 +256,7 @@ impl Program for App {
     }
 }
 
-/// What is trending, as the topics have it from here on.
+/// Starts the tasks that read the topics of boards and of blocked ids, and returns the lists that they keep.
 fn follow_boards(boards: Arc<dyn TopicReader>, blocks: Option<Arc<dyn TopicReader>>, host: &Host) -> Tops {
     let tops = Tops::default();
     if let Some(blocks) = blocks {
@@ -265,8 +266,8 @@ fn follow_boards(boards: Arc<dyn TopicReader>, blocks: Option<Arc<dyn TopicReade
     tops
 }
 
-/// What `config` asks of requests. A process that listens at `address` on this machine alone is for programs and pages of it: where
-/// nothing asks for a token, and no proxy or page of another origin is named that stands in front.
+/// Returns the rates and tokens that `config` asks for. A process that listens only on this machine answers only
+/// programs and pages of it, unless there is a token, or `config` names a proxy or another origin.
 fn gates(config: &Config, own_pages: bool, address: Option<SocketAddr>, host: &Host) -> anyhow::Result<Gates> {
     let mut invalid = Invalid::none();
     let ([read, write, admin], cors) = (config.tokens(&mut invalid), config.cors().map_err(anyhow::Error::msg)?);
@@ -278,7 +279,7 @@ fn gates(config: &Config, own_pages: bool, address: Option<SocketAddr>, host: &H
     if !writes.guard.is_closed() && !config.open_writes {
         writes.guard = Guard::Shut;
     }
-    // An administrator's request is a write of its client's rate.
+    // An administrator's request counts towards its client's rate of writes.
     let admin = admin.map(|tokens| Guard::new(Some(tokens)));
     let admin = Gate { guard: admin.unwrap_or_else(|| writes.guard.clone()), ..writes.clone() };
     Ok(Gates {
@@ -291,7 +292,7 @@ fn gates(config: &Config, own_pages: bool, address: Option<SocketAddr>, host: &H
     })
 }
 
-/// Has the tokens of `gates` read again, and their quiet clients forgotten.
+/// Starts the tasks that read the tokens of `gates` again, and forget quiet clients.
 fn attend(gates: &Gates, host: &Host) {
     let guards = [&gates.reads, &gates.writes, &gates.admin].map(|gate| &gate.guard);
     if let Some(tokens) = FollowTokens::new(guards, host.clock()) {

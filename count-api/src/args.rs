@@ -1,4 +1,4 @@
-//! The API's arguments, and what they mean together: each setting is checked, alone and against the others, before the first
+//! The API's command line and configuration. Each setting is checked, alone and against the others, before the first
 //! connection.
 
 use std::net::SocketAddr;
@@ -20,8 +20,9 @@ use crate::auth::TokenList;
 const BROKERS: &str = "Bootstrap servers, HOST:PORT separated by commas; with them likes and unlikes are taken, without them \
                        those routes are 404";
 
-/// How much older than a request the read may be that it is answered by. A recount calls a number doubtful for longer than that
-/// before it corrects it, so a corrected counter is never told as exact as it was.
+/// The most by which the beginning of a read may precede a request that it answers. Before a recount corrects a
+/// counter, it marks the number as doubtful for longer than that, so no answer calls the uncorrected number exact
+/// afterwards.
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
 /// More than any process can have open.
@@ -45,7 +46,7 @@ pub struct Args {
     api: Config,
 }
 
-/// What an API is told.
+/// The configuration of an API.
 #[derive(clap::Args, Clone, Debug)]
 #[command(about = None, long_about = None)]
 pub struct Config {
@@ -239,7 +240,7 @@ pub struct Bounds {
     pub patience: Duration,
 }
 
-/// As of a process that is told nothing.
+/// The defaults.
 impl Default for Config {
     fn default() -> Self {
         tally_service::defaults()
@@ -267,13 +268,14 @@ impl TryFrom<Args> for Config {
 }
 
 impl Config {
-    /// The shared cache, if there is one.
+    /// Returns the settings of the shared cache, if there is one.
     pub(crate) fn cache(&self) -> Result<Option<redis::Settings>, &'static str> {
         let address = self.redis.as_ref().map(Secret::expose).filter(|address| !address.is_empty()).unwrap_or("off");
         redis::Settings::parse(address, self.redis_cluster, &self.table_prefix)
     }
 
-    /// The tokens of reading, of writing and of administration. A mistake is added to `invalid`, and its group has none.
+    /// Returns the tokens of reading, writing and administration. Adds mistakes to `invalid`; a group with one has no
+    /// tokens.
     pub(crate) fn tokens(&self, invalid: &mut Invalid) -> [Option<TokenList>; 3] {
         let given = [
             ("read-token", &self.read_token, &self.read_token_file),
@@ -286,7 +288,7 @@ impl Config {
         })
     }
 
-    /// The origins whose pages may use the routes, if any.
+    /// Returns the origins whose pages may use the routes, if any.
     pub(crate) fn cors(&self) -> Result<Option<AllowOrigin>, &'static str> {
         let given = self.cors_origins.iter().map(|origin| origin.trim()).filter(|origin| !origin.is_empty());
         let given: Vec<&str> = given.collect();
@@ -301,7 +303,7 @@ impl Config {
             .ok_or("write origins such as https://example.com, or `*`")
     }
 
-    /// The rules that hold for each setting, and between them.
+    /// Adds to `invalid` each setting that is wrong, alone or beside others.
     fn check(&self, takes_writes: bool, invalid: &mut Invalid) {
         let counts = [
             ("connections", self.limits.connections, MOST_CONNECTIONS),
@@ -352,7 +354,7 @@ impl Config {
     }
 }
 
-/// An origin as browsers send it: a scheme and a host, and nothing behind them.
+/// Parses an origin as browsers send it: a scheme and a host, and nothing after them.
 fn origin(text: &str) -> Option<HeaderValue> {
     let uri: Uri = text.parse().ok()?;
     let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);

@@ -1,4 +1,5 @@
-//! Bearer tokens: one or more for each group of routes, compared in constant time, and read again when their file changes.
+//! Checks bearer tokens. Each group of routes has a [`Guard`] with one or more, which are compared in constant time,
+//! and read again when their file changes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::error::Problem;
 /// How often the files of tokens are read again.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
-/// The tokens of a group of routes, one on each line of a text.
+/// The tokens of a group of routes, one a line.
 #[derive(Clone, Debug)]
 pub struct TokenList {
     text: Secret,
@@ -24,18 +25,18 @@ pub struct TokenList {
 }
 
 impl TokenList {
-    /// Those of `text`.
+    /// Takes the tokens of `text`.
     ///
     /// # Errors
-    /// There are none: an empty token would open what it is to guard to a header without any.
+    /// The text has no token. An empty one would admit requests without any.
     pub fn new(text: Secret) -> Result<Self, &'static str> {
         if lines(&text).next().is_none() { Err("is empty") } else { Ok(Self { text, file: None }) }
     }
 
-    /// Those of a file.
+    /// Reads the tokens of a file.
     ///
     /// # Errors
-    /// A file that cannot be read, or that has no token, by its path.
+    /// The file cannot be read, or has no token; the error has its path.
     pub fn read(file: PathBuf) -> Result<Self, String> {
         let text = Secret::read(&file).map_err(|error| format!("{error:#}"))?;
         let tokens = Self::new(text).map_err(|problem| format!("`{}` {problem}", file.display()))?;
@@ -47,30 +48,30 @@ fn lines(text: &Secret) -> impl Iterator<Item = &[u8]> {
     text.expose().lines().map(|line| line.trim().as_bytes()).filter(|line| !line.is_empty())
 }
 
-/// What a group of routes asks for. Clones share its tokens.
+/// Which requests a group of routes admits. Clones share its tokens.
 #[derive(Clone, Debug, Default)]
 pub enum Guard {
-    /// Nothing.
+    /// All.
     #[default]
     Open,
-    /// It takes no requests: it has no tokens, and was not opened to callers without one.
+    /// None: the group has no tokens, and no flag opens it to callers without one.
     Shut,
-    /// One of these.
+    /// Those with one of these tokens.
     Asking(Arc<RwLock<TokenList>>),
 }
 
 impl Guard {
-    /// Asks for one of `tokens`, if there are any.
+    /// Admits requests with one of `tokens`, or all if there are none.
     pub fn new(tokens: Option<TokenList>) -> Self {
         tokens.map_or(Self::Open, |tokens| Self::Asking(Arc::new(RwLock::new(tokens))))
     }
 
-    /// Whether a token is asked for.
+    /// Returns whether some requests are refused.
     pub fn is_closed(&self) -> bool {
         !matches!(self, Self::Open)
     }
 
-    /// Whether a request with these headers may pass.
+    /// Returns an error unless a request with these headers may pass.
     pub fn admits(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let tokens = match self {
             Self::Open => return Ok(()),
@@ -84,7 +85,7 @@ impl Guard {
     }
 }
 
-/// The token of a request. Of two headers a proxy may have looked at the other one, so they are none.
+/// Returns the token of a request. With two headers there is none, since a proxy may have checked either.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
@@ -92,14 +93,14 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-/// The task that reads the files of tokens again. Where one cannot be read or has no token, the tokens of before stay.
+/// The task that reads the files of tokens again. If one cannot be read or has no token, its earlier tokens stay.
 pub(crate) struct FollowTokens {
     asking: Vec<Arc<RwLock<TokenList>>>,
     clock: Clock,
 }
 
 impl FollowTokens {
-    /// Follows those of `guards` whose tokens are from a file; `None` where there are none.
+    /// Follows those of `guards` whose tokens are from a file; `None` if there are none.
     pub(crate) fn new<'a>(guards: impl IntoIterator<Item = &'a Guard>, clock: Clock) -> Option<Self> {
         let asking = guards.into_iter().filter_map(|guard| match guard {
             Guard::Asking(tokens) if tokens.read().file.is_some() => Some(Arc::clone(tokens)),

@@ -1,4 +1,5 @@
-//! How long browsers and proxies may keep an answer: no longer than what it says of itself stays true.
+//! Decides how long browsers and proxies may keep an answer: `Cache-Control` is never longer than the answer stays
+//! fresh.
 
 use std::time::Duration;
 
@@ -7,34 +8,34 @@ use tally_core::time::UnixMillis;
 
 use crate::answer::Answer;
 
-/// What is said of an answer that is to be asked for each time.
+/// For an answer that no cache may keep.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// The rules of a process. A number is kept for `max-age`, and for less where it is called fresh for less. One that is not exact or
-/// not fresh is kept nowhere.
+/// The rules of a process. An exact and fresh number is kept for `max-age`, or until it would stop being fresh if that
+/// is earlier. Any other number is kept nowhere.
 #[derive(Clone, Debug)]
 pub struct Caching {
-    /// What is said of an answer that stays fresh for all of `max_age`; written once.
+    /// The header of an answer that stays fresh for all of `max_age`.
     whole: HeaderValue,
-    /// Browsers alone may keep what takes a token to read.
+    /// `private` if reading takes a token, so that only browsers keep the answer.
     scope: &'static str,
     max_age: Duration,
     fresh_within: Duration,
 }
 
 impl Caching {
-    /// `max_age` of answers that are fresh if their `as_of` is from `fresh_within`; where reading is `closed` it takes a token.
+    /// Creates the rules. `closed` says that reading takes a token.
     pub fn new(max_age: Duration, fresh_within: Duration, closed: bool) -> Self {
         let scope = if closed { "private" } else { "public" };
         Self { whole: written(scope, max_age), scope, max_age, fresh_within }
     }
 
-    /// What is said of an answer that promises nothing.
+    /// Returns the header of an answer without numbers.
     pub fn whole(&self) -> &HeaderValue {
         &self.whole
     }
 
-    /// What is said `now` of an answer that is made of these numbers.
+    /// Returns the header, at `now`, of an answer made of these numbers.
     pub fn of<'a>(&self, numbers: impl IntoIterator<Item = &'a Answer>, now: UnixMillis) -> HeaderValue {
         let mut left = self.max_age;
         for Answer { served, fresh, .. } in numbers {
@@ -47,7 +48,7 @@ impl Caching {
     }
 }
 
-/// In whole seconds, rounded down. A cache that cannot ask anew is not to answer with what is older.
+/// Writes a header, in whole seconds rounded down. A cache that cannot ask again must not use an older answer.
 fn written(scope: &str, kept: Duration) -> HeaderValue {
     let kept = match kept.as_secs() {
         0 => "no-cache".to_owned(),

@@ -1,5 +1,5 @@
-//! Which counters the deployment has, and over which Regions they are added up: read at the start and each second. No request
-//! waits for it.
+//! Follows which counters the deployment has, and which Regions an answer adds up. A task reads both at the start and
+//! every second, so that no request waits for them.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use tokio::time::timeout;
 
 use crate::error::Problem;
 
-/// The wait between two readings.
+/// The wait between two reads.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long one reading may take.
+/// The time limit of one read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the start waits for.
+/// The name under which the start waits for the first read.
 const DEPENDENCY: &str = "counters";
 
-/// The counters and the Regions as they were last read. Clones see the same ones.
+/// The counters and the Regions that were read last. Clones see the same ones.
 #[derive(Clone, Debug)]
 pub struct Defined(watch::Receiver<Read>);
 
-/// What one reading found.
+/// The result of one read.
 #[derive(Clone, Debug)]
 struct Read {
     /// When it began.
@@ -37,26 +37,26 @@ struct Read {
 }
 
 impl Defined {
-    /// Every counter, likes first.
+    /// Returns every counter, likes first.
     pub fn all(&self) -> Definitions {
         self.0.borrow().counters.clone()
     }
 
-    /// The Regions whose entries an answer adds up, and when it was begun to read that.
+    /// Returns the Regions whose entries an answer adds up, and when their read began.
     pub fn regions(&self) -> (NamedRegions, Now) {
         let read = self.0.borrow();
         (read.regions.clone(), read.began)
     }
 
-    /// The counters of a subject, likes first.
+    /// Returns the counters of a kind of subject, likes first.
     pub fn of(&self, subject: SubjectField) -> Vec<Definition> {
         self.0.borrow().counters.iter().filter(|definition| definition.subject == subject).cloned().collect()
     }
 
-    /// The counter `name` of a subject.
+    /// Returns the counter `name` of a kind of subject.
     ///
     /// # Errors
-    /// The subject has no such counter.
+    /// Such subjects have no counter of this name.
     pub fn named(&self, subject: SubjectField, name: &str) -> Result<Definition, Problem> {
         let read = self.0.borrow();
         let found = read.counters.named(name).filter(|definition| definition.subject == subject);
@@ -64,7 +64,7 @@ impl Defined {
     }
 }
 
-/// The task that reads them.
+/// The task that reads the definitions.
 pub struct FollowDefinitions {
     deployment: Checkpoints,
     clock: Clock,
@@ -72,10 +72,10 @@ pub struct FollowDefinitions {
 }
 
 impl FollowDefinitions {
-    /// Waits for the first reading: without it a counter that is defined would be called unknown.
+    /// Waits for the first read, before which a defined counter would be called unknown.
     ///
     /// # Errors
-    /// A fault that waiting does not mend, or a stop.
+    /// A fault that does not pass, or a stop.
     pub async fn begin(connection: &Connection, host: &Host) -> anyhow::Result<Self> {
         let deployment = Checkpoints::new(connection);
         let began = host.clock().reading();
@@ -84,12 +84,12 @@ impl FollowDefinitions {
         Ok(Self { deployment, clock: host.clock(), latest: watch::Sender::new(first) })
     }
 
-    /// What this task has read last, now and later.
+    /// Returns a view of what this task has read last.
     pub fn defined(&self) -> Defined {
         Defined(self.latest.subscribe())
     }
 
-    /// A reading that fails leaves the counters as they were read before: none is ever taken away.
+    /// Reads once. If that fails, the earlier counters stay, since none is ever removed.
     async fn follow(&self) {
         let began = self.clock.reading();
         let why = match timeout(PATIENCE, self.deployment.defined()).await {

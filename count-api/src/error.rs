@@ -1,5 +1,5 @@
-//! What can be wrong with a request or behind it, and the one place that makes it an answer: problem+json of RFC 9457 with a
-//! stable `type`.
+//! All problems of a request or behind it, and their conversion to an answer: problem+json of RFC 9457 with a stable
+//! `type`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,27 +14,27 @@ use thiserror::Error;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
-/// What every `type` begins with.
+/// The beginning of every `type`.
 const TYPE: &str = "urn:tally:problem:";
 
-/// The `Retry-After` of a store that is down, and of a process with too much to do.
+/// The `Retry-After` if the store is down, or this process has too much to do.
 const SOON: Duration = Duration::from_secs(1);
 
-/// What of a request is wrong: a parameter of its path or query, or a member of its body, and which element of it.
+/// The part of a request that is wrong: a parameter of its path or query, or a field of its body, or an element of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     pub name: Cow<'static, str>,
-    /// Its place in a list, from 0.
+    /// Its index in a list.
     pub index: Option<usize>,
 }
 
 impl Parameter {
-    /// A whole parameter.
+    /// Names a whole parameter.
     pub const fn named(name: &'static str) -> Self {
         Self { name: Cow::Borrowed(name), index: None }
     }
 
-    /// An element of a list.
+    /// Names an element of a list.
     pub const fn element(name: &'static str, index: usize) -> Self {
         Self { name: Cow::Borrowed(name), index: Some(index) }
     }
@@ -55,7 +55,7 @@ pub enum Problem {
     /// No host, or two of them.
     #[error("a request names one host")]
     BadHost,
-    /// Another site's page asked, where none but our own may.
+    /// A page of another site asked a process that answers only its own pages.
     #[error("{0}")]
     Foreign(&'static str),
     /// An id that no post or user can have.
@@ -81,7 +81,7 @@ pub enum Problem {
     NotJson,
     #[error("the body has more than {0} bytes")]
     BodyTooLarge(usize),
-    /// A body where none is read.
+    /// A body on a route that reads none.
     #[error("this route takes no body")]
     UnexpectedBody,
     /// A body that did not arrive in time.
@@ -91,7 +91,7 @@ pub enum Problem {
     Unauthorised,
     #[error("there is no such route")]
     NoRoute,
-    /// A counter that is not defined, or not for such a subject.
+    /// A counter that is not defined for this kind of subject.
     #[error("there is no such counter")]
     UnknownCounter,
     /// Members of a sum, or amounts of a set.
@@ -100,18 +100,18 @@ pub enum Problem {
     /// An action that the counter's definition does not have.
     #[error("{0}")]
     NoAction(&'static str),
-    /// The milestones of a sum that something is taken off from.
+    /// Milestones of a sum that has an action to take amounts off.
     #[error("the counter has a remove action: a sum of that kind has no milestones")]
     NoMilestones,
-    /// A write where none are taken.
+    /// A write to a process that has writes off.
     #[error("this process takes no writes")]
     WritesOff,
-    /// A write where neither a token nor a flag says who may write.
+    /// A write to a process with neither a write token nor `--open-writes`.
     #[error(
         "writes are closed: start this process with --write-token-file, or with --open-writes to take them from any caller"
     )]
     WritesClosed,
-    /// A list of what is trending where none are read.
+    /// A list of what is trending from a process that has lists off.
     #[error("this process was started without --boards-topic: it has no lists")]
     ListsOff,
     /// The topic of boards is not read yet, or has no lists.
@@ -124,13 +124,13 @@ pub enum Problem {
         /// The wait until the next one is taken.
         after: Duration,
     },
-    /// The table has as many reads under way as it is given.
+    /// The table has as many reads under way as are allowed.
     #[error("too many reads are under way")]
     Busy,
     /// Neither memory nor cache have the number, and the table cannot be read.
     #[error("the store cannot be reached")]
     StoreAway(LoggedCause),
-    /// The event could not be acknowledged.
+    /// Kafka did not acknowledge the event.
     #[error("the event was not acknowledged and may or may not count: send it again")]
     BrokerAway(LoggedCause),
     #[error("too many listeners")]
@@ -143,7 +143,7 @@ fn about(parameter: Option<&Parameter>, why: &str) -> String {
     parameter.map_or_else(|| why.to_owned(), |parameter| format!("{parameter}: {why}"))
 }
 
-/// What went wrong behind this process: for the log, never for an answer.
+/// What went wrong behind this process. It is logged, and never part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedCause(Arc<str>);
 
@@ -157,7 +157,7 @@ impl LoggedCause {
     }
 }
 
-/// An answer's problem, for the access log: left in the response's extensions.
+/// The problem of an answer. It is left in the response's extensions for the access log.
 #[derive(Clone, Debug)]
 pub struct Answered(pub Problem);
 
@@ -196,7 +196,7 @@ fn problem_type() -> Schema {
 }
 
 impl Problem {
-    /// Every [name](Self::name).
+    /// All [names](Self::name).
     const NAMES: [&'static str; 29] = [
         "bad-host",
         "foreign",
@@ -229,7 +229,7 @@ impl Problem {
         "internal",
     ];
 
-    /// The status, the last part of the type, and the title.
+    /// Returns the status, the last part of the type, and the title.
     fn kind(&self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::BadHost => (StatusCode::BAD_REQUEST, "bad-host", "Bad host"),
@@ -264,17 +264,17 @@ impl Problem {
         }
     }
 
-    /// The status it is answered with.
+    /// Returns the HTTP status.
     pub fn status(&self) -> StatusCode {
         self.kind().0
     }
 
-    /// The last part of its type: a bounded set, good for logs and metrics.
+    /// Returns the last part of the type, for logs and metrics: there is a bounded number of them.
     pub fn name(&self) -> &'static str {
         self.kind().1
     }
 
-    /// What went wrong behind this process, if anything did.
+    /// Returns what went wrong behind this process, if anything did.
     pub fn cause(&self) -> Option<&LoggedCause> {
         match self {
             Self::StoreAway(cause) | Self::BrokerAway(cause) | Self::Internal(cause) => Some(cause),
@@ -282,7 +282,7 @@ impl Problem {
         }
     }
 
-    /// What of the request is wrong, where that is one parameter.
+    /// Returns the wrong parameter, if it is one.
     fn parameter(&self) -> Option<Parameter> {
         match self {
             Self::BadId { parameter, .. } => Some(parameter.clone()),
@@ -292,7 +292,7 @@ impl Problem {
         }
     }
 
-    /// The wait before another try, where one may help.
+    /// Returns how long to wait before another try, if one may help.
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { after } => Some(*after),
@@ -303,7 +303,7 @@ impl Problem {
         }
     }
 
-    /// The body of the answer.
+    /// Returns the body of the answer.
     pub fn document(&self) -> ProblemDocument {
         let (status, name, title) = self.kind();
         let parameter = self.parameter();
@@ -332,7 +332,7 @@ impl IntoResponse for Problem {
             Self::Unauthorised => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            // The unread rest of the body would be taken for the next request.
+            // The unread rest of the body would be read as the next request.
             Self::BadHost | Self::UnexpectedBody | Self::BodyTooLarge(_) | Self::SlowBody => {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -343,12 +343,12 @@ impl IntoResponse for Problem {
     }
 }
 
-/// At least one second: `Retry-After: 0` would ask for the next try at once.
+/// Rounds up to at least one second: `Retry-After: 0` would ask for the next try at once.
 fn whole_seconds(span: Duration) -> u64 {
     (span.as_secs() + u64::from(span.subsec_nanos() > 0)).max(1)
 }
 
-/// A client's text, made fit for an answer: cut, and without control characters.
+/// Returns a client's text for an answer: shortened, and without control characters.
 pub fn quoted(text: &str) -> Cow<'_, str> {
     const MOST: usize = 120;
     if text.len() <= MOST && !text.contains(char::is_control) {

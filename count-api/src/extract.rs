@@ -1,4 +1,4 @@
-//! What handlers take of a request, checked before anything is read or written: queries and JSON bodies.
+//! Extractors of queries and JSON bodies, which check a request before its handler reads or writes anything.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::error::{Parameter, Problem, quoted};
 /// The longest body: a hundred ids of 256 bytes, each written with escapes, or four hundred without.
 pub const BODY_BYTES: usize = 192 * 1024;
 
-/// How much of a body that is too long is read all the same.
+/// How much of a body that is too long is still read, so that the client sees the refusal.
 const DRAINED_BYTES: usize = 2 * 1024 * 1024;
 
-/// How long a body may take.
+/// The time limit of a body.
 const BODY_TIME: Duration = Duration::from_secs(5);
 
-/// A query string, all of whose parameters the route knows.
+/// A query string with only parameters that the route knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<T>(pub T);
 
@@ -41,7 +41,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// Why a query was not read, as serde says it: about a field by its path, or by its name.
+/// Turns serde's message about a query into a problem that names the parameter.
 fn bad_query(why: &str) -> Problem {
     let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     let (name, why) = match why.split_once(": ") {
@@ -51,13 +51,13 @@ fn bad_query(why: &str) -> Problem {
     Problem::BadQuery { parameter: name.map(parameter_named), why: quoted(why).into_owned() }
 }
 
-/// The field that an error of serde's is about.
+/// Returns the field that a message of serde's is about.
 fn named_field(why: &str) -> Option<&str> {
     let begins = ["unknown field `", "missing field `", "duplicate field `"];
     begins.iter().find_map(|begin| why.strip_prefix(begin))?.split('`').next()
 }
 
-/// A parameter by the name that a client gave it.
+/// Returns a parameter with the name that the client sent.
 fn parameter_named(name: &str) -> Parameter {
     Parameter { name: quoted(name).into_owned().into(), index: None }
 }
@@ -78,7 +78,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// Why a body is not what the route takes. It is read once more for the place of the fault.
+/// Returns what is wrong with a body. It reads the body once more to find the place of the fault.
 fn bad_body<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Problem {
     let again = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(body));
     let why = error.to_string();
@@ -87,7 +87,7 @@ fn bad_body<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Prob
     Problem::BadBody { parameter, why: quoted(&why).into_owned() }
 }
 
-/// The member of a body at `path`, or an element of it.
+/// Returns the member of a body at `path`, with the index if it is a list's element.
 fn parameter_at(path: &Path) -> Option<Parameter> {
     let mut segments = path.iter();
     let Some(Segment::Map { key }) = segments.next() else { return None };
@@ -108,7 +108,7 @@ async fn read(body: Body) -> Result<Bytes, Problem> {
             false => Problem::BadBody { parameter: None, why: "it ended early".to_owned() },
         })?;
         total += part.len();
-        // What is too much is dropped as it comes, up to a bound, so that its sender hears the refusal.
+        // The excess is read and dropped up to a bound, so that the client sees the refusal.
         if total <= BODY_BYTES {
             read.extend_from_slice(&part);
         }

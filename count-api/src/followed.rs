@@ -1,4 +1,4 @@
-//! A topic that is read whole and then followed.
+//! Follows a Kafka topic for `tops.rs`: reads it from its start to its end, then looks for new records every 200 ms.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ impl Followed {
         Self { reader, clock, positions: BTreeMap::new() }
     }
 
-    /// Follows the topic of `what` until `stop`. After each look `take` is told whether that was all there is.
+    /// Follows the topic of `what` until `stop`. Calls `take` with records, and after each look with whether it reached
+    /// the end.
     pub(crate) async fn run(
         mut self,
         stop: Stop,
@@ -49,7 +50,7 @@ impl Followed {
         }
     }
 
-    /// Hands on what has come, up to where the topic ended when this began. Whether there is such a topic.
+    /// Passes on new records, up to where the topic ended when this began. Returns whether the topic exists.
     async fn look(&mut self, take: &mut impl FnMut(Option<&Records>, bool)) -> Outcome<bool> {
         let logs = self.reader.logs().await?;
         for (partition, log) in &logs {
@@ -65,7 +66,7 @@ impl Followed {
         take: &mut impl FnMut(Option<&Records>, bool),
     ) -> Outcome<()> {
         let position = self.positions.get(&partition.index).filter(|(topic, _)| *topic == log.topic);
-        // What the topic has dropped meanwhile was written again since.
+        // Records that a compacted topic has dropped have later records of the same key.
         let mut from = position.map_or(log.start, |(_, next)| *next).max(log.start);
         while from < log.end {
             let records = self.reader.read(partition, from, log.end).await?;

@@ -1,4 +1,5 @@
-//! What every request to a group of routes passes: its client's rate, then the group's token.
+//! Limits requests: each must stay within its client's rate, and then have the token of its group of routes. A [`Gate`]
+//! checks both.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
@@ -20,7 +21,7 @@ use crate::error::Problem;
 /// How often quiet clients are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(30);
 
-/// The address a connection came from; the listener puts it into each request. Clones share its text.
+/// The address that a connection came from. The listener puts it into each request; clones share its text.
 #[derive(Clone, Debug)]
 pub struct Peer {
     address: IpAddr,
@@ -29,19 +30,19 @@ pub struct Peer {
 
 impl From<IpAddr> for Peer {
     fn from(address: IpAddr) -> Self {
-        // Written out once for a connection, not for every line about it.
+        // Formatted once for a connection, not for every log line.
         Self { address, text: address.to_string().into() }
     }
 }
 
 impl Peer {
-    /// Its address, written out.
+    /// Returns the address as text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
-/// How often one client may ask: so many requests a second, as many at once.
+/// How many requests a second one client may make; it may make as many at once.
 #[derive(Clone)]
 pub struct Rate {
     limiter: Option<Arc<DefaultKeyedRateLimiter<IpAddr>>>,
@@ -49,18 +50,19 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `per_second` requests a second of each client, or any number where that is 0; `hops` proxies of ours stand before us.
+    /// Allows each client `per_second` requests a second, or any number if that is 0. `hops` of our own proxies are in
+    /// front.
     pub fn new(per_second: u32, hops: usize) -> Self {
         let limiter = NonZeroU32::new(per_second).map(|rate| Arc::new(RateLimiter::keyed(Quota::per_second(rate))));
         Self { limiter, hops }
     }
 
-    /// Whether there is a limit.
+    /// Returns whether there is a limit.
     pub fn is_limited(&self) -> bool {
         self.limiter.is_some()
     }
 
-    /// Whether the client that asks from `peer` with these headers may ask now; if so, this request counts.
+    /// Counts a request from `peer` with these headers, or returns an error if its client has made too many.
     pub fn admit(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<(), Problem> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
         let client = client(peer.map(|peer| peer.address), headers, self.hops);
@@ -70,8 +72,8 @@ impl Rate {
     }
 }
 
-/// The client: the peer, or the address that the last of our own `hops` proxies was told. What stands further left in the
-/// header was written by strangers.
+/// Returns the client: the peer, or the address that was told to the first of our own `hops` proxies. Anyone may have
+/// written what is further left in the header.
 fn client(peer: Option<IpAddr>, headers: &HeaderMap, hops: usize) -> IpAddr {
     let forwarded = || {
         let last = headers.get_all(header::HeaderName::from_static("x-forwarded-for")).iter().next_back()?;
@@ -82,13 +84,14 @@ fn client(peer: Option<IpAddr>, headers: &HeaderMap, hops: usize) -> IpAddr {
     forwarded.or(peer).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED))
 }
 
-/// An address as proxies write it: bare, in brackets, or with a port.
+/// Parses an address as proxies write it: bare, in brackets, or with a port.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     bare.parse().ok().or_else(|| text.parse().ok().map(|socket: SocketAddr| socket.ip()))
 }
 
-/// What counts as one client: an address, or the 64 bits of an IPv6 network that one subscriber is given.
+/// Returns what counts as one client: an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber
+/// gets.
 fn network(client: IpAddr) -> IpAddr {
     match client {
         IpAddr::V4(_) => client,
@@ -99,7 +102,8 @@ fn network(client: IpAddr) -> IpAddr {
     }
 }
 
-/// What a group of routes asks for. A client without the token is held to the rate as well, so it cannot guess quickly.
+/// What a group of routes requires. The rate applies also without a valid token, so that nobody can guess tokens
+/// quickly.
 #[derive(Clone)]
 pub struct Gate {
     pub rate: Rate,
@@ -107,13 +111,13 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Whether a request from `peer` with these headers may pass now. It counts towards the rate if it does.
+    /// Returns an error unless a request from `peer` with these headers may pass. The request counts towards the rate.
     pub fn admits(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<(), Problem> {
         self.rate.admit(peer, headers)?;
         self.guard.admits(headers)
     }
 
-    /// `routes` behind this gate.
+    /// Puts `routes` behind this gate.
     pub fn before<S: Clone + Send + Sync + 'static>(self, routes: Router<S>) -> Router<S> {
         let stands_open = !self.rate.is_limited() && !self.guard.is_closed();
         if stands_open { routes } else { routes.route_layer(from_fn_with_state(self, pass)) }
@@ -127,7 +131,7 @@ async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Respons
     }
 }
 
-/// Forgets clients that have been quiet, which bounds the limits' memory.
+/// The task that forgets clients that have been quiet, which bounds the memory.
 pub struct Forgetting {
     pub rates: Vec<Rate>,
     pub clock: Clock,

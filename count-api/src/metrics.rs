@@ -1,4 +1,4 @@
-//! Every metric of this process, named once: the catalogue and the places that count use the same constants.
+//! Every metric of this process. The catalogue and the places that count use the same constants.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use axum::http::{Method, StatusCode};
 use metrics::{Counter, Histogram, histogram};
 use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 
-/// The route that is asked for most.
+/// The route with the most requests.
 pub(crate) const LIKES: &str = "/v1/posts/{post_id}/likes";
 
 const fn counter(name: &'static str, labels: &'static [Label], description: &'static str) -> Metric {
@@ -18,7 +18,7 @@ const fn gauge(name: &'static str, unit: Unit, description: &'static str) -> Met
     Metric { name, kind: Kind::Gauge, unit, labels: &[], description }
 }
 
-/// How long something takes.
+/// A histogram of how long something takes.
 const fn seconds(name: &'static str, labels: &'static [Label], description: &'static str) -> Metric {
     Metric { name, kind: Kind::Histogram, unit: Unit::Seconds, labels, description }
 }
@@ -128,7 +128,7 @@ pub const METRICS: Catalogue = Catalogue(&[
     WRITES,
 ]);
 
-/// Counts read, by the layer that had them.
+/// Counts how many numbers came from each layer.
 #[derive(Clone, Debug)]
 pub struct ReadCounters {
     pub local: Counter,
@@ -143,7 +143,7 @@ impl Default for ReadCounters {
     }
 }
 
-/// Answered requests. The handle of the most frequent one is kept; the others are looked up.
+/// Records answered requests. Keeps the handle of the most frequent ones; looks the others up.
 #[derive(Debug, Default)]
 pub struct Requests {
     hot: OnceLock<Histogram>,

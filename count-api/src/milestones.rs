@@ -1,5 +1,5 @@
-//! The milestones of counters as they are read: the ladder, the records that stand, and whether each may be called exact by
-//! now.
+//! Reads the milestones of counters for the routes: the ladder, which is the list of thresholds, and for each threshold
+//! that a counter has reached a record of who reached it first, and whether the record may be called exact now.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,35 +13,35 @@ use tokio::time::Instant;
 
 use crate::read::{NoAnswer, Standings, TableGate};
 
-/// The most that are read of one counter: the greatest thresholds.
+/// The most milestones that are read for one counter: those of the greatest thresholds.
 const MOST: u32 = 100;
 
-/// Corrections of one counter that are looked at: the latest.
+/// The most corrections of one counter that are read: the latest.
 const CORRECTIONS: u32 = 1_000;
 
-/// How long after its line of the ledger was written a correction comes to the log at the latest.
+/// The longest time between a correction's line in the ledger and its entry in the log.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
-/// How old what listeners are told of the ladder may be.
+/// How old the ladder that listeners get may be.
 const LADDER: Duration = Duration::from_secs(10);
 
-/// Counters whose milestones are kept for listeners.
+/// How many counters' milestones are kept for listeners.
 const KEPT: usize = 1_000;
 
-/// What is recorded of a counter, upwards, each with whether it may be called exact.
+/// The milestones of a counter, upwards, each with whether it may be called exact.
 type Judged = Arc<[(Milestone, bool)]>;
 
-/// What was read of a counter last, as of one of its versions.
+/// What was read last for a counter, and the counter's version then.
 type Place = Arc<Mutex<Option<(u64, Judged)>>>;
 
-/// What listeners are told: read once for all of them.
+/// What listeners get; it is read once for all of them.
 #[derive(Default)]
 struct Told {
     ladder: Mutex<Option<(Instant, Ladder)>>,
     of: parking_lot::Mutex<Map<CounterId, Place>>,
 }
 
-/// Where they are read.
+/// Reads milestones. Clones share what is kept for listeners.
 #[derive(Clone)]
 pub struct Milestones {
     recounts: Recounts,
@@ -52,26 +52,27 @@ pub struct Milestones {
 }
 
 impl Milestones {
-    /// Those of the tables of `connection`.
+    /// Reads from the tables of `connection`, through the gate `table`.
     pub fn over(connection: &Connection, table: &Arc<TableGate>, standings: &Standings) -> Self {
         let (recounts, deployment) = (Recounts::new(connection), Checkpoints::new(connection));
         Self { recounts, deployment, table: Arc::clone(table), standings: standings.clone(), told: Arc::default() }
     }
 
-    /// The deployment's ladder.
+    /// Reads the deployment's ladder.
     ///
     /// # Errors
-    /// The tables have no answer.
+    /// The tables do not answer.
     pub async fn ladder(&self) -> Result<Ladder, NoAnswer> {
         self.table.read(self.deployment.ladder()).await
     }
 
-    /// Those of `counter`, upwards, each with whether it may be called exact now: nothing said otherwise when it was
-    /// recorded, no loss is open in the counter's partition, and nothing was corrected behind it. Whether a loss is open is asked
-    /// before anything is read as well: the corrections of one that is closed by then are in what is read.
+    /// Reads the milestones of `counter`, upwards, each with whether it may be called exact now. It may if it was
+    /// recorded as exact, no loss is open in the counter's partition, and no correction came at its time or later. Open
+    /// losses are checked before the reads as well: if one closes meanwhile, its corrections may not be in what was
+    /// read.
     ///
     /// # Errors
-    /// The tables have no answer.
+    /// The tables do not answer.
     pub async fn of(&self, counter: &CounterId) -> Result<Vec<(Milestone, bool)>, NoAnswer> {
         let was_known = self.standings.is_lossless(counter);
         let recorded = self.table.read(self.recounts.milestones(counter, MOST)).await?;
@@ -90,10 +91,10 @@ impl Milestones {
         Ok(judged.collect())
     }
 
-    /// The ladder as listeners are told it, ten seconds old at most.
+    /// Returns the ladder for listeners, at most ten seconds old.
     ///
     /// # Errors
-    /// The tables have no answer.
+    /// The tables do not answer.
     pub async fn ladder_for_listeners(&self) -> Result<Ladder, NoAnswer> {
         let mut kept = self.told.ladder.lock().await;
         if let Some((read, ladder)) = *kept
@@ -106,10 +107,10 @@ impl Milestones {
         Ok(ladder)
     }
 
-    /// What is recorded of `counter`, which has come to `version`: read once, however many listen.
+    /// Returns the milestones of `counter` at `version` or later. All listeners share one read.
     ///
     /// # Errors
-    /// The tables have no answer.
+    /// The tables do not answer.
     pub async fn at(&self, counter: &CounterId, version: u64) -> Result<Judged, NoAnswer> {
         let place = self.told.place(counter);
         let mut kept = place.lock().await;

@@ -1,5 +1,6 @@
-//! What is known of the topics that events are written to: whether they are there, and of the partitions that sums are spread
-//! over how many there are, and how many records wait in each.
+//! Follows the topics that events are written to. It checks that they exist, and reads how many partitions they have
+//! and, for the policy `least-lag`, how many records wait in each: over these partitions the API spreads the events of
+//! sums.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +18,17 @@ use tokio::time::timeout;
 
 use crate::definitions::Defined;
 
-/// The wait between two looks: at how much waits, and at how many partitions there are.
+/// The wait between two looks, with the policy `least-lag` and with others.
 const LAGS: Duration = Duration::from_secs(1);
 const PARTITIONS: Duration = Duration::from_secs(30);
 
-/// How long one look may take.
+/// The time limit of one look.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reads a topic by its name.
 pub type Topics = Arc<dyn Fn(&str) -> Outcome<Arc<dyn TopicReader>> + Send + Sync>;
 
-/// The task that looks. What it cannot see stays as it was; until it has seen a topic, keys decide.
+/// The task that looks. If a look fails, the earlier result stays; before the first one, keys decide the partition.
 pub(crate) struct FollowPartitions {
     pub(crate) topics: Topics,
     pub(crate) claims: Claims,
@@ -43,7 +44,7 @@ pub(crate) struct FollowPartitions {
 impl FollowPartitions {
     async fn look(&mut self) {
         let (defined, spreads) = (self.defined.all(), self.spreading.policy() != SumPolicy::Post);
-        // Each topic, and whether sums of it are spread.
+        // Each topic, and whether its sums are spread.
         let mut topics: BTreeMap<&str, bool> = BTreeMap::new();
         for definition in defined.iter() {
             let topic = definition.topic.as_deref().unwrap_or(&self.topic);
@@ -90,8 +91,8 @@ impl Task for FollowPartitions {
     }
 }
 
-/// How many records of each partition are not finished; with no claims to look at, none. A partition of which no consumer has
-/// stored anything has all its records waiting.
+/// Returns for each partition how many records no consumer has finished; 0 without `claims`. If no consumer has stored
+/// anything for a partition, all its records wait.
 async fn lags(topic: &str, reader: &dyn TopicReader, claims: Option<&Claims>) -> Outcome<Vec<u64>> {
     let logs = reader.logs().await?;
     let Some(claims) = claims else { return Ok(vec![0; logs.len()]) };

@@ -1,9 +1,12 @@
-//! A count, from the nearest place that has it: this process's memory, the shared cache, or the table. Each number is kept
-//! together with the standing of its partition of the log `changes`, which was taken before the number was read; [`Number`]
-//! says what that allows an answer to claim.
+//! Reads counts for the routes. [`Reader`] looks in this process's memory (`local.rs`), then in the shared cache, then
+//! in the table (`layers.rs`). It keeps each number together with the standing of its partition, which says up to when
+//! all changes are counted. The standing was taken before the number was read; `number.rs` says what an answer may then
+//! claim. Where there are several Regions, a counter has an entry in each, and an answer is their sum (`entries.rs`). A
+//! number is *outdone* if a read of the table would give a better one (`standings.rs`).
 //!
-//! Of all requests for one counter one reads and the others wait for it. The read is a task of its own: a client that
-//! leaves does not end it, so clients with less patience than a slow table find their count when they come back.
+//! Of the requests for one counter, one leads the read ([`ReadLead`]) and the others wait for it. The read is a task of
+//! its own: it goes on if a client leaves, so clients with less patience than a slow table find their count when they
+//! come back.
 
 mod breaker;
 mod cache;
@@ -49,12 +52,12 @@ pub use crate::args::Bounds;
 use crate::error::{LoggedCause, Problem};
 use crate::value::Rendered;
 
-/// Reads under way at once. More are refused: the table's gate lets far fewer through.
+/// The most reads under way at once; more are refused. The table's gate lets far fewer through.
 const AT_ONCE: usize = 4_096;
 
-/// A counter as the table has it.
+/// A counter as it was read in the table.
 pub struct Detailed {
-    /// Its answer, judged now.
+    /// The answer over all Regions.
     pub answer: Answer,
     /// The answer of each Region that has a name, this one first.
     pub regions: Vec<(String, Answer)>,
@@ -62,13 +65,13 @@ pub struct Detailed {
     pub counter: Option<Counter>,
 }
 
-/// Why a number could not be had.
+/// Why a number could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoAnswer {
     /// As many reads of the table are under way as are allowed.
     #[error("as many reads of the table are under way as are allowed")]
     Busy,
-    /// The table did not answer, or with a fault that passes.
+    /// The table did not answer, or answered with a fault that passes.
     #[error("{}", .0.as_str())]
     Away(LoggedCause),
     /// The table will never answer this request.
@@ -86,7 +89,7 @@ impl From<NoAnswer> for Problem {
     }
 }
 
-/// Reads counts. Clones share everything; when the last one is dropped, the reads under way end.
+/// Reads counts. Clones share everything; dropping the last one ends the reads under way.
 #[derive(Clone)]
 pub struct Reader(Arc<Shared>);
 
@@ -97,26 +100,27 @@ struct Shared {
 }
 
 impl Reader {
-    /// A reader of `layers` that keeps in `local` what it read.
+    /// Creates a reader of `layers` that keeps in `local` what it reads.
     pub fn new(local: Local, layers: Layers) -> Self {
         Self(Arc::new(Shared { local, layers: Arc::new(layers), reads: Mutex::default() }))
     }
 
-    /// The count of `id`, judged now, and where it came from.
+    /// Returns the current answer for `id`, and which layers it came from.
     pub async fn count(&self, id: &CounterId) -> Result<(Answer, Timing), NoAnswer> {
         let (kept, timing) = self.find(std::slice::from_ref(id)).remove(0).timed().await?;
         Ok((self.answer(id, &kept), timing))
     }
 
-    /// The count of `id`, judged now, in the bytes of its answer, and where it came from.
+    /// Returns the current answer for `id` as bytes, and which layers it came from.
     pub async fn rendered(&self, id: &CounterId) -> Result<(Rendered, Timing), NoAnswer> {
         let (kept, timing) = self.find(std::slice::from_ref(id)).remove(0).timed().await?;
         let answer = self.answer(id, &kept);
         Ok((kept.own.rendered(&answer, |answer| Rendered::new(&id.post, answer.clone())), timing))
     }
 
-    /// The same, if the count is in memory and was answered in the same bytes before, and when that was found. Where there are other
-    /// Regions their entries have to be found, too: that is left to the other way.
+    /// Returns the bytes of an answer that was rendered before, and the time now, if the count is in memory and its
+    /// answer has not changed. Returns `None` also where there are other Regions; [`rendered`](Self::rendered) reads
+    /// their entries.
     pub fn rendered_before(&self, id: &CounterId) -> Option<(Rendered, UnixMillis)> {
         let Layers { standings, counters, .. } = &*self.0.layers;
         let now = standings.now();
@@ -127,8 +131,8 @@ impl Reader {
         Some((rendered, now.wall))
     }
 
-    /// The counts of `ids`, in their order, judged now, and where they came from. Those neither in memory nor being read are read
-    /// together.
+    /// Returns the current answers for `ids`, in their order, and which layers they came from. One read fetches all
+    /// those that are neither in memory nor being read.
     pub async fn counts(&self, ids: &[CounterId]) -> (Vec<Result<Answer, NoAnswer>>, Timing) {
         let read = join_all(self.find(ids).into_iter().map(Entries::timed)).await;
         let timing = read.iter().flatten().fold(Timing::default(), |all, (_, timing)| all.and(*timing));
@@ -136,14 +140,14 @@ impl Reader {
         (judged.collect(), timing)
     }
 
-    /// The same as they arrived, for a caller that judges them when it answers.
+    /// Returns the numbers of `ids`, for a caller that makes answers of them later.
     pub async fn read(&self, ids: &[CounterId]) -> Vec<Result<Entries<Number>, NoAnswer>> {
         let found = self.find(ids).into_iter().map(Entries::timed);
         let kept = join_all(found).await.into_iter();
         kept.map(|kept| kept.map(|(kept, _)| kept.map(|kept| kept.number.clone()))).collect()
     }
 
-    /// The count of `id` as the table has it.
+    /// Reads the counter `id` in the table.
     pub async fn detailed(&self, id: &CounterId) -> Result<Detailed, NoAnswer> {
         let Layers { standings, table, .. } = &*self.0.layers;
         let known = standings.known();
@@ -167,7 +171,7 @@ impl Reader {
         self.0.layers.standings.answer(id, kept)
     }
 
-    /// Where every entry of each of `ids` is, once the reads have begun that this caller leads.
+    /// Returns where each entry of `ids` is, and begins the reads that this caller leads.
     fn find(&self, ids: &[CounterId]) -> Vec<Entries<Found>> {
         let Layers { standings, counters, .. } = &*self.0.layers;
         let (known, now, mut leads) = (standings.known(), standings.now(), Vec::new());
@@ -181,7 +185,7 @@ impl Reader {
         found
     }
 
-    /// Starts reads; dropping a lead fails its waiters.
+    /// Starts a read of `leads`. If too many are under way, their waiters get [`NoAnswer::Busy`].
     fn begin(&self, leads: Vec<ReadLead>) {
         if leads.is_empty() {
             return;

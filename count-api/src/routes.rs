@@ -1,4 +1,5 @@
-//! The routes, put together. What each answers stands in its module; what all have in common stands here.
+//! Puts the routes together. Each module below answers a group of them; this file has what all share: state, gates and
+//! layers.
 
 mod batch;
 mod chosen;
@@ -57,7 +58,7 @@ pub use writer::EventWriter;
 /// Answers smaller than this are not worth compressing.
 const COMPRESSED_FROM: u64 = 1_024;
 
-/// What handlers work with.
+/// What handlers use.
 pub struct Handles {
     pub reader: Reader,
     pub table: Arc<TableGate>,
@@ -72,32 +73,32 @@ pub struct Handles {
     pub heartbeat: Duration,
     /// How long browsers and proxies may keep a count.
     pub caching: Caching,
-    /// `None` where no writes are taken.
+    /// Writes events to Kafka; `None` if writes are off.
     pub writer: Option<EventWriter>,
     pub stop: Stop,
     pub clock: Clock,
-    /// What is trending; `None` where no lists are read.
+    /// The lists of what is trending; `None` if lists are off.
     pub tops: Option<Tops>,
 }
 
 /// The handlers' state.
 pub type Api = Arc<Handles>;
 
-/// What requests pass before they come to a handler.
+/// What requests pass before they reach a handler.
 #[derive(Clone)]
 pub struct Gates {
     pub access: Access,
     pub reads: Gate,
     pub writes: Gate,
-    /// What spends capacity: who may write may not do that as well.
+    /// For createCounter, which takes an administrator's token, or a write token if there are none.
     pub admin: Gate,
-    /// Whether none but programs and pages of this very host are answered.
+    /// Whether only programs and pages of this very host are answered.
     pub own_pages: bool,
     /// Which pages of other origins may read our answers.
     pub cors: Option<CorsLayer>,
 }
 
-/// All routes, behind their gates; `own` are those of the process that embeds this API.
+/// Builds all routes behind their gates. `own` are those of the process that embeds this API.
 pub fn front(api: Api, gates: Gates, own: Router) -> Front {
     let short = ShortWay {
         reader: api.reader.clone(),
@@ -123,7 +124,7 @@ fn router(api: Api, gates: Gates, own: Router) -> Router {
             document.merge(described);
             routes = routes.merge(gate.before(group));
         } else {
-            // The paths of members have a GET. Without this a PUT would be told that the method does not exist.
+            // The paths of members have a GET. Without this a PUT would be answered as an unknown method.
             routes = refused(routes, &described, &off);
         }
     }
@@ -144,7 +145,7 @@ fn router(api: Api, gates: Gates, own: Router) -> Router {
     routes.layer(CatchPanicLayer::custom(panicked)).layer(from_fn(name_route))
 }
 
-/// `routes`, and those of `described` with this answer.
+/// Adds to `routes` those of `described`, all with the same `answer`.
 fn refused(mut routes: Router<Api>, described: &OpenApi, answer: &Problem) -> Router<Api> {
     for (path, item) in &described.paths.paths {
         let methods = [
@@ -161,7 +162,7 @@ fn refused(mut routes: Router<Api>, described: &OpenApi, answer: &Problem) -> Ro
     routes
 }
 
-/// Leaves the route's name with the answer, for the log and the metrics: they are written outside of the router.
+/// Stores the route's name in the answer, for the log and the metrics, which are written outside of the router.
 async fn name_route(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut answer = next.run(request).await;
@@ -171,7 +172,7 @@ async fn name_route(request: Request, next: Next) -> Response {
     answer
 }
 
-/// The route that gave `answer`, where one did.
+/// Returns the route that gave `answer`, if one did.
 fn route_of(answer: &Response) -> Option<MatchedPath> {
     answer.extensions().get().cloned()
 }
@@ -212,7 +213,7 @@ fn administration() -> OpenApiRouter<Api> {
     of_each_subject(OpenApiRouter::new(), [routes!(create::create)])
 }
 
-/// `router` with `routes` of posts, and with the same of hashtags.
+/// Adds `routes` of posts to `router`, and the same for hashtags.
 fn of_each_subject<const N: usize>(
     router: OpenApiRouter<Api>,
     routes: [UtoipaMethodRouter<Api>; N],
@@ -220,7 +221,7 @@ fn of_each_subject<const N: usize>(
     routes.into_iter().fold(router, |router, routes| router.routes(routes.clone()).routes(of_hashtags(routes)))
 }
 
-/// The document of every route, as it is served when writes are taken and lists are read.
+/// Returns the OpenAPI document with all routes, as it is when writes and lists are on.
 pub fn document() -> OpenApi {
     let [mut document, others @ ..] =
         [reads(), lists(), writes(), administration()].map(|group| group.split_for_parts().1);

@@ -1,5 +1,5 @@
-//! The public listener: accepts connections within limits, in HTTP/1 or HTTP/2, logs why one ended badly, and drains. What is
-//! served stands in the routes.
+//! The public listener. It accepts connections of HTTP/1 and HTTP/2 within limits, passes their requests to
+//! `routes.rs`, logs why a connection ended badly, and drains all of them when the process stops.
 
 mod alarm;
 mod connections;
@@ -34,19 +34,19 @@ use crate::routes::Front;
 use alarm::Alarm;
 use connections::{Connections, Ending, begun};
 
-/// Bytes of a request's line and headers. hyper reads no less than 8 KiB at once.
+/// The most bytes of a request's line and headers. hyper reads at least 8 KiB at once.
 const HEAD_BYTES: usize = 16 * 1024;
 
-/// Headers of a request.
+/// The most headers of a request.
 const HEADERS: usize = 64;
 
-/// Files beside the connections: 256 connections of the admin listener, those to the tables, and some more.
+/// The files that are kept for other uses: 256 connections of the admin listener, those to the tables, and some more.
 const OTHERS: usize = 768;
 
-/// How long to leave the listener alone when it fails, as it does when the process has no file descriptor left.
+/// How long to wait after `accept` fails, as it does when the process has no file descriptor left.
 const REST: Duration = Duration::from_millis(100);
 
-/// The listener and what it serves.
+/// The listener and the routes that it serves.
 pub struct Server {
     listener: TcpListener,
     front: Front,
@@ -54,7 +54,7 @@ pub struct Server {
 }
 
 impl ConnectionLimits {
-    /// The same within what this process may have open, with room left for everything else: the listener of the probes, the
+    /// Lowers the number of connections to what the process may have open, and leaves room for the admin listener, the
     /// tables, the cache and Kafka.
     #[must_use]
     pub fn within(self, open_files: Option<u64>) -> Self {
@@ -83,12 +83,12 @@ impl Server {
     async fn accept(&self, places: &Arc<Semaphore>) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
         let place = Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed");
         let (stream, peer) = self.listener.accept().await?;
-        // Answers are written at once, and events must not wait for the next one.
+        // Answers are sent at once, and events do not wait for the next one.
         stream.set_nodelay(true)?;
         Ok((stream, peer, place))
     }
 
-    /// A connection to its end: the client closes it, or `ending` is heard and the answer under way is finished.
+    /// Serves a connection until the client closes it, or until `ending` fires and the current answer is finished.
     fn serve(&self, stream: TcpStream, peer: SocketAddr, ending: Ending) -> impl Future<Output = ()> + Send + 'static {
         let (front, peer, limits) = (self.front.clone(), Peer::from(peer.ip()), self.limits);
         HTTP_CONNECTIONS.gauge(&[]).increment(1);
@@ -99,7 +99,7 @@ impl Server {
                     let stream = join(reading, Patient::new(writing, limits.unread_time));
                     version(is_http2, stream, front, peer, limits, ending).await;
                 }
-                // A client that leaves before it asked for anything.
+                // The client left before it sent a request.
                 Either::Left((Ok(Err(_)), _)) | Either::Right(_) => {}
                 Either::Left((Err(_), _)) => slow(&peer),
             }
@@ -108,7 +108,7 @@ impl Server {
     }
 }
 
-/// Serves a connection in the version that it began in.
+/// Serves a connection in the version of HTTP that it began with.
 async fn version(
     is_http2: bool,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -146,19 +146,19 @@ async fn version(
     }
 }
 
-/// How a connection of HTTP/1 is served: each has a timer of its own.
+/// Returns how to serve a connection of HTTP/1. Each has a timer of its own.
 fn http1(head_time: Duration) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(Alarm::new())
         .header_read_timeout(head_time)
         .max_header_size(HEAD_BYTES)
         .max_headers(HEADERS)
-        // Most answers are small: a copy costs less than a call with two parts.
+        // Most answers are small, and a copy costs less than a system call with two parts.
         .writev(false);
     http
 }
 
-/// The requests of a connection.
+/// The numbers of requests and answers of a connection.
 #[derive(Debug, Default)]
 struct Exchanges {
     asked: AtomicUsize,
@@ -166,21 +166,21 @@ struct Exchanges {
 }
 
 impl Exchanges {
-    /// Whether an end like this needs no line of its own: the connection had requests and then stood idle, or its client
-    /// left before an answer that was logged.
+    /// Returns whether this end needs no log line: the connection had requests and was then idle, or its client left
+    /// before an answer, which was logged.
     fn explains(&self, error: &hyper::Error) -> bool {
         let (asked, answered) = (self.asked.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed));
         asked > 0 && (error.is_timeout() || error.is_incomplete_message() && asked == answered)
     }
 
-    /// Whether it had requests, and each has its answer.
+    /// Returns whether there were requests and all were answered.
     fn all_answered(&self) -> bool {
         let (asked, answered) = (self.asked.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed));
         asked > 0 && asked == answered
     }
 }
 
-/// The one line about a connection that did not get as far as a request, or broke off in an answer.
+/// Logs that a connection ended before a request was complete, or within an answer.
 fn refused(peer: &Peer, error: &hyper::Error) {
     let reason = if error.is_timeout() {
         "slow"
@@ -198,7 +198,7 @@ fn refused(peer: &Peer, error: &hyper::Error) {
     tracing::info!(target: "tally_count_api::access", client = peer.as_str(), reason, %error, cause, "refused");
 }
 
-/// The same about one without a request in the time that one may take.
+/// Logs that a connection sent no request in time.
 fn slow(peer: &Peer) {
     HTTP_REFUSED.counter(&["slow"]).increment(1);
     tracing::info!(target: "tally_count_api::access", client = peer.as_str(), reason = "slow", "refused");

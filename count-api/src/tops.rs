@@ -1,5 +1,6 @@
-//! What is trending, as the topic of boards has it: read whole and then followed, each answer written once for a moment and sent from
-//! memory.
+//! Answers what is trending. Tasks follow the topic of boards, where a board is the list of one Kafka partition for one
+//! window, and the topic of blocked ids. The boards lie on a [`Shelf`], which merges those of one moment, a second that
+//! all of them have reached. Each answer is written once a moment and then sent from memory.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -23,10 +24,10 @@ use crate::followed::Followed;
 use crate::metrics::{BLOCKED, BOARDS_AGE, BOARDS_UNREADABLE};
 use crate::value::json;
 
-/// Answers that are kept of a moment.
+/// The most answers that are kept of a moment.
 const KEPT: usize = 1_000;
 
-/// What is asked for.
+/// Which list a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Wanted {
     pub place: Place,
@@ -37,20 +38,20 @@ pub struct Wanted {
 /// Why there is no list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoList {
-    /// The topic is not read to its end yet, or no moment is in it.
+    /// The topics are not read to their end yet, or hold no lists.
     NotLoaded,
-    /// These are the windows that there are.
+    /// There is no such window; these are the ones that exist.
     NoSuchWindow(Vec<Window>),
 }
 
-/// An answer.
+/// A list as it is sent.
 #[derive(Clone, Debug)]
 pub struct Rendered {
-    /// The moment, whether it is exact, and which ids are blocked: it is the ETag of the answer.
+    /// The moment, whether the list is exact, and a hash of the blocked ids.
     pub edition: String,
     pub tag: HeaderValue,
     pub body: Bytes,
-    /// What a listener is told of when it changes.
+    /// The list itself, to see whether a listener needs it.
     pub top: Arc<Top>,
 }
 
@@ -130,24 +131,25 @@ impl Rendered {
         Self { tag: tag(&edition), edition, body: body.into(), top: Arc::new(top) }
     }
 
-    /// Whether a listener that was told `before` has to be told of this: the list or what may be claimed of it is another.
+    /// Returns whether a listener that was sent `before` needs this list: the items, or what is claimed of them,
+    /// differ.
     pub fn differs(&self, before: &Self) -> bool {
         (&self.top.list.items, self.top.claim) != (&before.top.list.items, before.top.claim)
     }
 }
 
-/// Which ids lists leave out.
+/// The ids that lists leave out.
 #[derive(Debug, Default)]
 struct Blocked {
     ids: Set<PostId>,
-    /// The hashes of all of them added up: processes that have read the same have the same.
+    /// The sum of the hashes of all ids, which is equal in all processes that have read the same.
     version: u64,
-    /// The topic was not read to its end yet.
+    /// Whether the topic is not read to its end yet.
     unknown: bool,
 }
 
 impl Blocked {
-    /// Takes ids, each with whether it is blocked, and whether that was all there is. Whether anything is another now.
+    /// Takes ids, each with whether it is blocked, and whether these were the last. Returns whether anything changed.
     fn take(&mut self, read: Vec<(PostId, bool)>, is_whole: bool) -> bool {
         let mut differs = is_whole && std::mem::take(&mut self.unknown);
         for (id, is_blocked) in read {
@@ -165,27 +167,27 @@ impl Blocked {
     }
 }
 
-/// What is trending. Clones see the same.
+/// The lists of what is trending. Clones share them.
 #[derive(Clone, Default)]
 pub struct Tops(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     shelf: RwLock<Shelf>,
-    /// What is not served; always locked behind the shelf.
+    /// The blocked ids. Always locked after the shelf.
     blocked: RwLock<Blocked>,
-    /// Answers of the moment that is told.
+    /// Answers of the current moment.
     rendered: Mutex<Map<Wanted, Rendered>>,
     moved: watch::Sender<u64>,
 }
 
 impl Tops {
-    /// The list that is `wanted`.
+    /// Returns the list that is `wanted`.
     ///
     /// # Errors
-    /// There is none.
+    /// There is none, for the reason given.
     pub fn top(&self, wanted: &Wanted) -> Result<Rendered, NoList> {
-        // Under the lock of the shelf, so that nothing of an earlier moment is kept behind its time.
+        // The shelf stays locked, so that no answer of an earlier moment is kept once the moment has changed.
         let shelf = self.0.shelf.read();
         if let Some(kept) = self.0.rendered.lock().get(wanted) {
             return Ok(kept.clone());
@@ -207,17 +209,17 @@ impl Tops {
         Ok(rendered)
     }
 
-    /// The windows that there are; none before anything is loaded.
+    /// Returns the windows that exist; none before the boards are read.
     pub fn windows(&self) -> Vec<Window> {
         self.0.shelf.read().windows()
     }
 
-    /// Changes with every moment.
+    /// Changes with every moment, and when the blocked ids change.
     pub fn moved(&self) -> watch::Receiver<u64> {
         self.0.moved.subscribe()
     }
 
-    /// Takes what was read, and whether that was all there is.
+    /// Takes messages of the topic of boards, and whether these were the last.
     fn take(&self, messages: Vec<Published>, is_whole: bool) {
         let mut shelf = self.0.shelf.write();
         messages.into_iter().for_each(|message| shelf.take(message));
@@ -230,7 +232,7 @@ impl Tops {
         }
     }
 
-    /// Takes what was read of blocked ids, by key, and whether that was all there is.
+    /// Takes ids, each with whether it is blocked, and whether these were the last.
     fn block(&self, read: Vec<(PostId, bool)>, is_whole: bool) {
         let shelf = self.0.shelf.read();
         if self.0.blocked.write().take(read, is_whole) {
@@ -253,7 +255,7 @@ impl FollowBoards {
     }
 }
 
-/// What can be read of `records`; of what cannot it is `said` once.
+/// Decodes `records`. Counts those that cannot be read, and logs the first; `said` remembers that.
 fn decode(records: &Records, said: &mut bool) -> Vec<Published> {
     let read = records.iter().filter_map(|record| Some(Published::read(record.key.unwrap_or_default(), record.value?)));
     let known = read.filter_map(|read| {
@@ -282,7 +284,8 @@ impl Task for FollowBoards {
     }
 }
 
-/// The task that reads the topic of blocked ids. It is compacted: an id is a record's key, blocked while its last value is not empty.
+/// The task that reads the topic of blocked ids, which is compacted. A record's key is an id, blocked while its last
+/// value is not empty.
 pub(crate) struct FollowBlocks {
     followed: Followed,
     tops: Tops,
@@ -290,13 +293,13 @@ pub(crate) struct FollowBlocks {
 
 impl FollowBlocks {
     pub(crate) fn new(reader: Arc<dyn TopicReader>, tops: Tops, clock: Clock) -> Self {
-        // From here on nothing is served before it is known which ids are blocked.
+        // From now on no list is served until the blocked ids are known.
         *tops.0.blocked.write() = Blocked { unknown: true, ..Blocked::default() };
         Self { followed: Followed::new(reader, clock), tops }
     }
 }
 
-/// What is no id is in no list.
+/// Returns the ids in `records`, each with whether it is blocked. A key that is no id is skipped, since no list has it.
 fn ids(records: &Records) -> Vec<(PostId, bool)> {
     let id = |key: Option<&[u8]>| PostId::new(std::str::from_utf8(key?).ok()?).ok();
     let read = records.iter().filter_map(|record| Some((id(record.key)?, record.value)));

@@ -1,4 +1,4 @@
-//! A counter's value as it is answered: the likes of a post, and any set or sum of a post or of a hashtag.
+//! The JSON of a counter's value: the likes of a post, and any set or sum of a post or hashtag.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::answer::{Answer, Edition, tag};
 
-/// What is counted for: a post, or a hashtag.
+/// A post or a hashtag, which has counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     pub field: SubjectField,
@@ -21,12 +21,12 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A post.
+    /// Creates a post.
     pub fn post(id: PostId) -> Self {
         Self { field: SubjectField::Post, id }
     }
 
-    /// Its counter of a name.
+    /// Returns the id of its counter `name`.
     pub fn counter(&self, name: &CounterName) -> CounterId {
         CounterId { post: self.id.clone(), name: name.clone() }
     }
@@ -63,7 +63,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// The count of a post.
+    /// Creates the body for a post.
     pub fn new(post_id: PostId, answer: Answer) -> Self {
         let Answer { served, fresh, .. } = answer;
         let (version, exact, as_of) = (served.version, served.exact, served.as_of.0);
@@ -99,7 +99,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Those of the counter `name`.
+    /// Creates the figures of the counter `name`.
     pub fn new(name: &CounterName, answer: Answer) -> Self {
         let Answer { served, fresh, .. } = answer;
         let (version, exact, as_of) = (served.version, served.exact, served.as_of.0);
@@ -144,13 +144,13 @@ pub struct CounterValue {
 }
 
 impl CounterValue {
-    /// The value of `name` of `subject`.
+    /// Creates the body for the counter `name` of `subject`.
     pub fn new(subject: &Subject, name: &CounterName, answer: Answer) -> Self {
         let (subject, figures) = (Named::from(subject), Figures::new(name, answer));
         Self { subject, counter: name.to_string(), figures, mine: None }
     }
 
-    /// The same, with whether a member is in it.
+    /// Adds whether a member is in the set.
     #[must_use]
     pub fn with_mine(self, mine: Option<bool>) -> Self {
         Self { mine, ..self }
@@ -167,24 +167,24 @@ pub fn as_text<S: Serializer>(id: &impl AsRef<str>, serializer: S) -> Result<S::
     serializer.serialize_str(id.as_ref())
 }
 
-/// An answer's bytes: written once, and sent to all clients that ask while the count is in memory.
+/// The bytes of an answer: written once, and sent to all clients that ask while the count is in memory.
 #[derive(Clone, Debug)]
 pub struct Rendered {
     pub answer: Answer,
-    /// Its edition as an ETag.
+    /// The ETag.
     pub tag: HeaderValue,
     pub body: Bytes,
 }
 
 impl Rendered {
-    /// The bytes of an answer.
+    /// Writes an answer for a post.
     pub fn new(post: &PostId, answer: Answer) -> Self {
         let (tag, body) = (tag(&Edition::of(&answer)), json(&Count::new(post.clone(), answer.clone())).into());
         Self { answer, tag, body }
     }
 }
 
-/// An answer in JSON.
+/// Writes an answer in JSON.
 pub fn json(answer: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(answer).expect("texts and numbers always serialise")
 }

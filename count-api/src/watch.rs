@@ -1,5 +1,6 @@
-//! Live counts: each counter with a listener is read once an interval, however many listen, and every listener gets the newest
-//! count there is, judged when it is sent. What a listener is slow to read is replaced, never queued.
+//! Live counts for `routes/stream.rs`. The task [`Watcher`] reads each counter that has listeners four times a second,
+//! however many listen. Each listener gets the newest count, and its answer is made when it is sent. A slow listener
+//! misses counts in between: the newer one replaces the older one, and nothing is queued.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +18,16 @@ use crate::error::Problem;
 use crate::metrics::{LISTENERS, WATCHED_COUNTERS};
 use crate::read::{Entries, Number, Reader, Standings};
 
-/// How often a counter with a listener is read.
+/// The wait between two reads of the counters with listeners.
 pub const EVERY: Duration = Duration::from_millis(250);
 
-/// Counters read together.
+/// How many counters one read has.
 const TOGETHER: usize = 100;
 
-/// Such reads at once.
+/// How many such reads run at once.
 const AT_ONCE: usize = 8;
 
-/// The counters listened to. Clones share them.
+/// The counters with listeners. Clones share them.
 #[derive(Clone)]
 pub struct Watches {
     counters: Arc<Mutex<Map<CounterId, watch::Sender<Live>>>>,
@@ -34,7 +35,7 @@ pub struct Watches {
     standings: Standings,
 }
 
-/// The newest count of a counter, as it arrived, and the edition it had when it was last judged.
+/// The newest numbers of a counter, and the edition of its answer when it was last made.
 #[derive(Clone, Debug)]
 struct Live {
     numbers: Entries<Number>,
@@ -42,18 +43,18 @@ struct Live {
 }
 
 impl Watches {
-    /// Room for this many posts that clients listen to: one counts once for each client, with one counter or with all.
+    /// Allows clients to listen to this many posts; one that several clients listen to counts once for each.
     pub fn new(posts: usize, standings: Standings) -> Self {
         Self { counters: Arc::default(), permits: Arc::new(Semaphore::new(posts)), standings }
     }
 
-    /// The permission to listen to one post: to be had before anything is read for the client.
+    /// Admits a client that listens to one post. It is called before anything is read for the client.
     pub fn admit(&self) -> Result<ListenerPermit, Problem> {
         self.admit_many(1)
     }
 
-    /// The permission of one client to listen to several posts, or hashtags. Each takes a place: it may be read for this
-    /// client alone. What a place costs is a read of as many counters as the client listens to there.
+    /// Admits one client that listens to several posts or hashtags. Each takes a place, since it may be read for this
+    /// client alone, with as many counters as the client listens to there.
     pub fn admit_many(&self, posts: usize) -> Result<ListenerPermit, Problem> {
         let posts = u32::try_from(posts).map_err(|_| Problem::TooManyListeners)?;
         let permit = Arc::clone(&self.permits).try_acquire_many_owned(posts).map_err(|_| Problem::TooManyListeners)?;
@@ -61,7 +62,7 @@ impl Watches {
         Ok(ListenerPermit { _place: Arc::new(Place { _permit: permit }) })
     }
 
-    /// Listens to `id`, whose count has just arrived as `numbers`.
+    /// Listens to `id`, for which `numbers` were just read.
     pub fn listen(&self, permit: ListenerPermit, id: &CounterId, numbers: Entries<Number>) -> Listener {
         let mut counters = self.counters();
         let live = match counters.get(id) {
@@ -80,7 +81,7 @@ impl Watches {
         Listener { id: id.clone(), live, standings: self.standings.clone(), seen: None, _permit: permit }
     }
 
-    /// The counters still listened to; the others are forgotten.
+    /// Returns the counters that still have listeners, and forgets the others.
     fn listened(&self) -> Vec<CounterId> {
         let mut counters = self.counters();
         counters.retain(|_, sender| sender.receiver_count() > 0);
@@ -96,7 +97,7 @@ impl Watches {
         }
     }
 
-    /// Keeps what of `numbers` replaces what is held, and wakes the listeners if what is held is another edition now.
+    /// Keeps those of `numbers` that replace older ones, and wakes the listeners if the edition has changed.
     fn offer(&self, id: &CounterId, sender: &watch::Sender<Live>, numbers: Entries<Number>) {
         sender.send_if_modified(|live| {
             live.numbers.renew(numbers);
@@ -105,7 +106,7 @@ impl Watches {
         });
     }
 
-    /// Wakes the listeners of a counter that could not be read, if what is held is another edition by now.
+    /// Wakes the listeners of a counter that could not be read, if its edition has changed with time.
     fn judge_again(&self, id: &CounterId) {
         if let Some(sender) = self.counters().get(id) {
             let held = sender.borrow().numbers.clone();
@@ -122,7 +123,7 @@ impl Watches {
     }
 }
 
-/// The permission of one client to listen. It is given back with the last of its clones.
+/// The permission of one client to listen. Dropping its last clone gives the places back.
 #[derive(Clone)]
 pub struct ListenerPermit {
     _place: Arc<Place>,
@@ -148,13 +149,13 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Begins behind `seen`, which the client had before it was cut off.
+    /// Leaves out the count if its edition is `seen`, the last one that the client had before it reconnected.
     #[must_use]
     pub fn resuming(self, seen: Option<Edition>) -> Self {
         Self { seen, ..self }
     }
 
-    /// The count now, unless it was seen, and at each change, until `stop`.
+    /// Returns the current count, unless it was seen, and each change, until `stop`.
     pub fn counts(self, stop: Stop) -> impl stream::Stream<Item = Answer> + Send {
         let stopping = async move { stop.requested().await };
         stream::unfold(self, |mut listener| async move {
@@ -164,8 +165,8 @@ impl Listener {
         .take_until(stopping)
     }
 
-    /// The next edition. It is judged here, and not when it was published: the client may be slow, the process may have
-    /// stood still.
+    /// Returns the next edition. The answer is made here and not when the number arrived: the client may be slow, or
+    /// the process may have been stopped meanwhile.
     async fn next(&mut self) -> Option<Answer> {
         loop {
             let answer = {
@@ -182,7 +183,7 @@ impl Listener {
     }
 }
 
-/// The task that reads the counters listened to.
+/// The task that reads the counters with listeners.
 pub struct Watcher {
     pub watches: Watches,
     pub reader: Reader,
@@ -196,7 +197,7 @@ impl Watcher {
         let reads = stream::iter(counters.chunks(TOGETHER));
         reads
             .for_each_concurrent(AT_ONCE, |counters| async move {
-                // A failure is not sent: the next look makes up for it, and what is held grows old.
+                // A failure is not sent. The next look makes up for it, and until then the count gets older.
                 for (id, read) in counters.iter().zip(self.reader.read(counters).await) {
                     match read {
                         Ok(numbers) => self.watches.publish(id, numbers),
@@ -236,7 +237,7 @@ mod tests {
         StandingAt { at: Place::from_stored(at), standing: Standing { as_of: Some(UnixMillis(0)), loss: None, open } }
     }
 
-    /// A number of this version, read beside a standing of this place.
+    /// A number of this version, read beside a standing at this place.
     fn number(version: u64, beside: u64) -> Entries<Number> {
         let value = Value { version: Place::from_stored(version), ..Value::default() };
         let standing = Some(Arc::new(standing(beside, &[])));
@@ -251,7 +252,7 @@ mod tests {
         CounterId::likes("p".parse().unwrap())
     }
 
-    /// Room for `listeners`, and what they are judged by.
+    /// Watches with room for `listeners`, and the sender of their standings.
     fn watches(listeners: usize) -> (Watches, watch::Sender<Arc<Known>>) {
         let known = watch::Sender::new(Arc::new(Known::of_one(standing(1, &[]))));
         let standings = Standings::of(&known, Clock::starting_at(UnixMillis(0)), WITHIN);

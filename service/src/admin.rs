@@ -12,7 +12,7 @@ use crate::telemetry::{Filter, Level};
 
 const BODY_BYTES: usize = 64 * 1024;
 
-/// `/livez`, `/readyz`, `/metrics`, `/log-level` and a service's `own` routes.
+/// Returns the routes `/livez`, `/readyz`, `/metrics` and `/log-level`, and a service's `own` ones.
 pub fn routes(readiness: Readiness, exposition: Exposition, level: Level, own: Router) -> Router {
     Router::new()
         .route("/livez", get(async || "alive\n"))
@@ -37,7 +37,8 @@ async fn log_level(State(level): State<Level>) -> String {
     format!("{}\n", level.filter())
 }
 
-/// Safe to repeat. A browser sends an `Origin` header with a PUT, and no web page has a reason to change the log level.
+/// Changes the log level. Safe to repeat. A browser sends an `Origin` header with a PUT, and no web page has a reason
+/// to change the log level.
 async fn set_log_level(State(level): State<Level>, headers: HeaderMap, body: String) -> Response {
     if headers.contains_key(header::ORIGIN) {
         return (StatusCode::FORBIDDEN, "web pages may not change the log level\n").into_response();

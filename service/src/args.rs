@@ -68,8 +68,8 @@ pub enum Listen {
 pub struct BadListen;
 
 impl Listen {
-    /// Whether a listener on this address keeps another one from listening on `other`. Port 0 never does: it stands for any
-    /// free port.
+    /// Returns whether a listener on this address keeps another one from listening on `other`. Port 0 never does: it
+    /// stands for any free port.
     pub fn takes(self, other: SocketAddr) -> bool {
         let Self::At(ours) = self else { return false };
         let same_ip = ours.ip() == other.ip() || ours.ip().is_unspecified() || other.ip().is_unspecified();
@@ -94,20 +94,20 @@ impl fmt::Display for Listen {
     }
 }
 
-/// A clap `value_parser` that refuses empty text, since an environment variable is often set to nothing.
+/// Returns a clap `value_parser` that refuses empty text, since an environment variable is often set to nothing.
 pub fn text() -> NonEmptyStringValueParser {
     NonEmptyStringValueParser::new()
 }
 
-/// The help text of a command and of all its subcommands, the same on every machine. Each binary's test compares it with a
-/// snapshot.
+/// Returns the help text of a command and of all its subcommands, the same on every machine. Each binary's test
+/// compares it with a snapshot.
 pub fn reference<A: CommandFactory>() -> String {
     let mut command = A::command();
     command.build();
     helps(command)
 }
 
-/// The default values of a group of arguments, whatever the command line and the environment say.
+/// Returns the default values of a group of arguments, whatever the command line and the environment say.
 ///
 /// # Panics
 /// If an argument has no default.

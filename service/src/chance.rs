@@ -1,4 +1,4 @@
-//! The source of every random choice in a process, so that a seed replays a run.
+//! The source of all random numbers of a process, so that a run can be repeated with its seed.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Random numbers from one seed (SplitMix64). Clones draw from the same sequence, so no two of them get the same number.
+/// Random numbers from one seed (SplitMix64). Clones draw from the same sequence, so no two of them get the same
+/// number.
 ///
 /// Good for jitter and for tokens that must differ; not for secrets.
 #[derive(Clone, Debug)]
@@ -19,7 +20,7 @@ impl Chance {
         Self(Arc::new(AtomicU64::new(seed)))
     }
 
-    /// A sequence no other process has.
+    /// Creates a sequence that no other process has.
     pub fn from_entropy() -> Self {
         Self::seeded(RandomState::new().build_hasher().finish())
     }
@@ -37,7 +38,7 @@ impl Chance {
         bits ^ (bits >> 31)
     }
 
-    /// A random number in `0.0..1.0`, for the jitter of a backoff.
+    /// Returns a random number in `0.0..1.0`, for the jitter of a backoff.
     pub fn fraction(&self) -> f64 {
         let bits = u32::try_from(self.token() >> 32).unwrap_or(u32::MAX);
         f64::from(bits) / (f64::from(u32::MAX) + 1.0)

@@ -40,20 +40,20 @@ impl Clock {
         Self { origin: Instant::now(), wall, corrected_by: Box::leak(Box::default()) }
     }
 
-    /// A clock that shows `base` now and moves with tokio's time, so that a whole service runs under paused time. Another
-    /// base simulates a process whose clock is wrong.
+    /// Creates a clock that shows `base` now and moves with tokio's time, so that a whole service runs under paused
+    /// time. Another base simulates a process whose clock is wrong.
     pub fn starting_at(base: UnixMillis) -> Self {
         Self::of(Wall::Since(base))
     }
 
-    /// A clock that shows `base` and moves only when `stepped` does, for a test that breaks the rule that time is read when
-    /// it is needed.
+    /// Creates a clock that shows `base` and moves only when `stepped` does, for a test that breaks the rule that time
+    /// is read when it is needed.
     pub fn stepping(base: UnixMillis, stepped: &'static AtomicU64) -> Self {
         Self::of(Wall::Stepped(base, stepped))
     }
 
-    /// From now on, this clock and its clones correct their wall time by `store`. The clock of a machine may be wrong, and
-    /// all processes have to agree on the times that they store.
+    /// From now on, this clock and its clones correct their wall time by `store`. The clock of a machine may be wrong,
+    /// and all processes have to agree on the times that they store.
     pub fn correct_by(&self, store: StoreClock) {
         *self.corrected_by.write() = Some(store);
     }
@@ -77,7 +77,7 @@ impl Clock {
         }
     }
 
-    /// A monotonic time that also advances while the machine is suspended.
+    /// Returns a monotonic time that also advances while the machine is suspended.
     pub fn awake_or_asleep(&self) -> Duration {
         match self.wall {
             Wall::System => boot_time(),
@@ -94,7 +94,8 @@ impl Clock {
         tokio::time::sleep(span).await;
     }
 
-    /// Waits until the clock reaches `at`, even if the clock is changed meanwhile. Returns at once if that time has passed.
+    /// Waits until the clock reaches `at`, even if the clock is changed meanwhile. Returns at once if that time has
+    /// passed.
     pub async fn sleep_until(&self, at: UnixMillis) {
         loop {
             let left = at.since(self.now());

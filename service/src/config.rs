@@ -17,7 +17,7 @@ enum Name {
 }
 
 impl Setting {
-    /// The setting of a flag, which may be given with or without its dashes.
+    /// Names the setting of a flag, which may be given with or without its dashes.
     pub fn new(flag: &str) -> Self {
         Self(Name::Flag(flag.trim_start_matches('-').to_owned()))
     }

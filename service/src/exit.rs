@@ -25,7 +25,7 @@ impl Exit {
     /// The configuration is wrong (`EX_CONFIG` of sysexits.h).
     pub const CONFIG: Self = Self(78);
 
-    /// Ended at once by a second signal; the number is the one that shells report.
+    /// Returns the code of a process that a second signal has ended; shells report the same.
     pub fn signal(number: u8) -> Self {
         Self(number.saturating_add(128))
     }

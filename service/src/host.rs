@@ -1,4 +1,5 @@
-//! What a service may use of its process, and how a service starts and stops. `run` handles signals and exit codes.
+//! [`App`], a service; [`Host`], what a service may use of its process; and [`Running`], a service that was started.
+//! `run` handles signals and exit codes.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,8 +15,8 @@ const RUNNING: &str = "running";
 
 /// A complete service, ready to start. Production, the local stack and the tests start the same one.
 pub trait App: Sized + Send + 'static {
-    /// Routes to add to the admin listener, beside `/livez`, `/readyz`, `/metrics` and `/log-level`. They are served before
-    /// [`start`](Self::start), with the same host.
+    /// Returns routes to add to the admin listener, beside `/livez`, `/readyz`, `/metrics` and `/log-level`. They are
+    /// served before [`start`](Self::start), with the same host.
     fn routes(&self, _host: &Host) -> Router {
         Router::new()
     }
@@ -27,7 +28,8 @@ pub trait App: Sized + Send + 'static {
     fn start(self, host: Host) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-/// What a service may use of its process. Clones are the same host, so a task may keep one.
+/// What a service may use of its process: tasks, clock, random numbers, readiness. Clones are the same host, so a task
+/// may keep one.
 #[derive(Clone, Debug)]
 pub struct Host {
     supervisor: Supervisor,
@@ -38,7 +40,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host with the system's clock, unpredictable random numbers and readiness of its own.
+    /// Creates a host with the system's clock, unpredictable random numbers and readiness of its own.
     #[expect(clippy::disallowed_methods, reason = "the clock of every service comes from here")]
     pub fn new(name: &str) -> Self {
         Self {
@@ -60,19 +62,19 @@ impl Host {
         Self { chance, ..self }
     }
 
-    /// The same host, whose tasks pause whenever `standstill` says so.
+    /// Returns the same host, whose tasks pause while `standstill` is on.
     #[must_use]
     pub fn with_standstill(self, standstill: Standstill) -> Self {
         Self { supervisor: self.supervisor.standing_still_by(standstill), ..self }
     }
 
-    /// The same host with another readiness, usually a [`Readiness::scope`] of a shared one.
+    /// Returns the same host with another readiness, usually a [`Readiness::scope`] of a shared one.
     #[must_use]
     pub fn with_readiness(self, readiness: Readiness) -> Self {
         Self { readiness, ..self }
     }
 
-    /// The same host, which gives up on a dependency that has failed for `patience`, if there is a limit.
+    /// Returns the same host, which gives up on a dependency that has failed for `patience`, if there is a limit.
     #[must_use]
     pub fn giving_up_after(self, patience: Option<Duration>) -> Self {
         Self { patience, ..self }
@@ -82,7 +84,7 @@ impl Host {
         self.clock
     }
 
-    /// The retry policy of this process.
+    /// Returns the retry policy of this process.
     pub fn patience(&self) -> Patience {
         Patience::new(self.clock, self.chance.clone()).giving_up_after(self.patience)
     }
@@ -113,7 +115,7 @@ impl Host {
         self.supervisor.job(name, job);
     }
 
-    /// The stop signal for code outside of any task: that of the first stage.
+    /// Returns the stop signal for code outside of any task: that of the first stage.
     pub fn stop(&self) -> Stop {
         self.supervisor.stop_of(Stage::Intake)
     }
@@ -143,7 +145,7 @@ impl Running {
         Self { host }
     }
 
-    /// The service's host, for its readiness and for adding tasks.
+    /// Returns the service's host, for its readiness and for adding tasks.
     pub fn host(&self) -> &Host {
         &self.host
     }

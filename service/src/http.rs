@@ -49,8 +49,8 @@ impl Default for Limits {
     }
 }
 
-/// Raises the soft limit of open files, which connections count as, to the hard limit where that is allowed, and returns the limit in force; `None`
-/// means unlimited.
+/// Raises the soft limit of open files, which connections count as, to the hard limit where that is allowed, and
+/// returns the limit in force; `None` means unlimited.
 ///
 /// The soft limit exists for programs that use `select`, and none of Tally's does.
 pub fn open_files() -> Option<u64> {
@@ -70,8 +70,8 @@ pub async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener
     Ok(listener.map_err(unfit)?)
 }
 
-/// Whether a request names exactly one host, as HTTP/1.1 requires. Otherwise proxies and servers may disagree about the
-/// site that it is for.
+/// Returns whether a request names exactly one host, as HTTP/1.1 requires. Otherwise proxies and servers may disagree
+/// about the site that it is for.
 pub fn names_one_host(version: Version, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {

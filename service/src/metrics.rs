@@ -52,12 +52,12 @@ pub struct Label {
 }
 
 impl Label {
-    /// A label that has exactly these values.
+    /// Creates a label that has exactly these values.
     pub const fn of(name: &'static str, values: &'static [&'static str]) -> Self {
         Self { name, values }
     }
 
-    /// A label whose values become known while the process runs.
+    /// Creates a label whose values become known while the process runs.
     pub const fn learnt(name: &'static str) -> Self {
         Self { name, values: &[] }
     }
@@ -115,24 +115,24 @@ impl Catalogue {
         }
     }
 
-    /// The metrics whose names break the naming rules; a test expects none.
+    /// Returns the metrics whose names break the naming rules; a test expects none.
     pub fn misnamed(&self) -> Vec<&'static str> {
         self.0.iter().filter(|metric| !metric.is_well_named()).map(|metric| metric.name).collect()
     }
 }
 
 impl Metric {
-    /// The counter with these label values, in the order of the labels.
+    /// Returns the counter with these label values, in the order of the labels.
     pub fn counter(&self, values: &[&'static str]) -> Counter {
         counter!(self.name, self.labelled(values))
     }
 
-    /// The gauge with these label values, in the order of the labels.
+    /// Returns the gauge with these label values, in the order of the labels.
     pub fn gauge(&self, values: &[&'static str]) -> Gauge {
         gauge!(self.name, self.labelled(values))
     }
 
-    /// The histogram with these label values, in the order of the labels.
+    /// Returns the histogram with these label values, in the order of the labels.
     pub fn histogram(&self, values: &[&'static str]) -> Histogram {
         histogram!(self.name, self.labelled(values))
     }
@@ -148,7 +148,7 @@ impl Metric {
             .collect()
     }
 
-    /// Every combination of label values, or none if the values of a label are not known yet.
+    /// Returns every combination of label values, or none if the values of a label are not known yet.
     fn combinations(&self) -> Vec<Vec<&'static str>> {
         self.labels.iter().fold(vec![Vec::new()], |begun, label| {
             let longer = begun.iter().flat_map(|begun| {

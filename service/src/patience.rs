@@ -12,7 +12,8 @@ use thiserror::Error;
 
 use crate::{Chance, Clock, Stop, Stopped};
 
-/// Called for each fault that leads to another attempt, with the name of the call, the fault and the attempts failed so far.
+/// Called for each fault that leads to another attempt, with the name of the call, the fault and the attempts failed so
+/// far.
 type OnFault = Arc<dyn Fn(&str, &Fault, u32) + Send + Sync>;
 
 /// Retries calls that fail for a while. This is the only retry loop of a service: calls must be safe to repeat.
@@ -62,32 +63,32 @@ impl Patience {
         Self { clock, chance, backoff: Backoff::STORE, limit: None, on_fault: Arc::new(|_, _, _| {}) }
     }
 
-    /// The same policy with another backoff.
+    /// Returns the same policy with another backoff.
     #[must_use]
     pub fn with_backoff(self, backoff: Backoff) -> Self {
         Self { backoff, ..self }
     }
 
-    /// The same policy, which gives up on a call that has failed for `limit`, if there is a limit.
+    /// Returns the same policy, which gives up on a call that has failed for `limit`, if there is a limit.
     #[must_use]
     pub fn giving_up_after(self, limit: Option<Duration>) -> Self {
         Self { limit, ..self }
     }
 
-    /// The same policy, which calls `on_fault` before each wait, for metrics and logs. Its arguments are the name of the call,
-    /// the fault and the number of attempts failed so far.
+    /// Returns the same policy, which calls `on_fault` before each wait, for metrics and logs. Its arguments are the
+    /// name of the call, the fault and the number of attempts failed so far.
     #[must_use]
     pub fn on_fault(self, on_fault: impl Fn(&str, &Fault, u32) + Send + Sync + 'static) -> Self {
         Self { on_fault: Arc::new(on_fault), ..self }
     }
 
-    /// The clock that it waits by.
+    /// Returns the clock that it waits by.
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Repeats `call` until it succeeds, without a limit of time. Dropping this future cuts the call off, so drop it only if
-    /// that is harmless.
+    /// Repeats `call` until it succeeds, without a limit of time. Dropping this future cuts the call off, so drop it
+    /// only if that is harmless.
     ///
     /// # Errors
     /// A fault that another attempt cannot solve.

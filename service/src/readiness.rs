@@ -15,7 +15,8 @@ pub enum Condition {
     NotReady(String),
 }
 
-/// The conditions of a service. Clones share them. The service is ready if there is at least one condition and all hold.
+/// The conditions of a service. Clones share them. The service is ready if there is at least one condition and all
+/// hold.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     prefix: String,
@@ -28,7 +29,8 @@ impl Readiness {
         Self::default()
     }
 
-    /// A scope of this readiness. Its conditions appear in the whole as `name/condition`, and it sees no others.
+    /// Returns a scope of this readiness. Its conditions appear in the whole as `name/condition`, and it sees no
+    /// others.
     #[must_use]
     pub fn scope(&self, name: &str) -> Self {
         Self { prefix: format!("{}{name}/", self.prefix), conditions: Arc::clone(&self.conditions) }
@@ -65,7 +67,7 @@ impl Readiness {
         self.conditions.send_modify(|conditions| conditions.retain(|name, _| !name.starts_with(&self.prefix)));
     }
 
-    /// Every condition of this scope, by name.
+    /// Returns every condition of this scope, by name.
     pub fn report(&self) -> Report {
         self.report_of(&self.conditions.borrow())
     }

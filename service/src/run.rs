@@ -41,12 +41,12 @@ pub trait Program: App {
         Invalid::none()
     }
 
-    /// How long to wait for a dependency that does not answer. A service waits without a limit.
+    /// Returns how long to wait for a dependency that does not answer. A service waits without a limit.
     fn patience(_args: &Self::Args) -> Option<Duration> {
         None
     }
 
-    /// Where to serve the admin routes. A subcommand that runs beside the service returns [`Listen::Off`].
+    /// Returns where to serve the admin routes. A subcommand that runs beside the service returns [`Listen::Off`].
     fn admin_listen(args: &Self::Args) -> Listen {
         args.as_ref().admin_listen
     }
@@ -87,7 +87,7 @@ pub fn run<P: Program>() -> ExitCode {
     exit.into()
 }
 
-/// The environment variables of this process that are valid Unicode.
+/// Returns the environment variables of this process that are valid Unicode.
 fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
@@ -142,7 +142,8 @@ impl Process {
             }
         };
         if let Some(end @ Ended { how: How::UnknownFormat(_), .. }) = &early {
-            // The deployment has left this build's format, so draining must not write. Ending as in a crash loses nothing.
+            // The deployment has left this build's format, so draining must not write. Ending as in a crash loses
+            // nothing.
             running.kill().await;
             return Ok(end.exit());
         }
@@ -188,7 +189,8 @@ fn report(end: &Ended) {
     }
 }
 
-/// The signals that stop a process: from an orchestrator, from a person, and from a terminal or session that has closed.
+/// The signals that stop a process: from an orchestrator, from a person, and from a terminal or session that has
+/// closed.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -217,7 +219,7 @@ impl Signals {
     }
 }
 
-/// Waits for the signal; never returns if it is not listened for.
+/// Waits for the signal, or forever if the process does not listen for it.
 async fn heard(signal: &mut Option<Signal>) -> Option<()> {
     match signal {
         Some(signal) => signal.recv().await,
@@ -225,7 +227,7 @@ async fn heard(signal: &mut Option<Signal>) -> Option<()> {
     }
 }
 
-/// Whether hangups were ignored when this process was started. Only Linux tells.
+/// Returns whether hangups were ignored when this process was started. Only Linux tells.
 fn ignores_hangups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

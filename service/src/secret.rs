@@ -24,7 +24,7 @@ impl Secret {
         Ok(Self(text.to_owned()))
     }
 
-    /// The text itself. Call this only where it is used.
+    /// Returns the text itself. Call this only where it is used.
     pub fn expose(&self) -> &str {
         &self.0
     }

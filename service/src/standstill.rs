@@ -1,5 +1,5 @@
-//! Pauses the tasks of a host, as SIGSTOP pauses a process, for simulations in which time goes on meanwhile. The tasks of a
-//! client library are not paused: a simulation has to hold those back itself.
+//! A switch that pauses the tasks of a host, as SIGSTOP pauses a process, for simulations in which time goes on
+//! meanwhile. It does not pause the tasks of a client library: a simulation has to hold those back itself.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! How a task learns that it should end. The supervisor decides when.
+//! [`Stop`] tells a task that it should end; the supervisor decides when, and holds the [`Switch`].
 
 use std::future::Future;
 
@@ -25,24 +25,24 @@ impl Stop {
         self.requested.cancelled().await;
     }
 
-    /// Whether the task should be draining.
+    /// Returns whether the task should be draining.
     pub fn is_requested(&self) -> bool {
         self.requested.is_cancelled()
     }
 
-    /// Returns when the grace period is nearly over. The task should drop and log what it has not sent, and return. Soon after,
-    /// a task that is still running is aborted, and the process exits with an error.
+    /// Returns when the grace period is nearly over. The task should drop and log what it has not sent, and return.
+    /// Soon after, a task that is still running is aborted, and the process exits with an error.
     pub async fn last_call(&self) {
         self.last_call.cancelled().await;
     }
 
-    /// Whether the grace period is nearly over.
+    /// Returns whether the grace period is nearly over.
     pub fn is_last_call(&self) -> bool {
         self.last_call.is_cancelled()
     }
 
-    /// Returns the result of `work`, or [`Stopped`] if the request to stop comes first. Only for work that may be dropped
-    /// midway, such as waiting and reading.
+    /// Returns the result of `work`, or [`Stopped`] if the request to stop comes first. Only for work that may be
+    /// dropped midway, such as waiting and reading.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -54,8 +54,8 @@ impl Stop {
         }
     }
 
-    /// Returns the result of `work`, or [`Stopped`] if the last call comes first. It is meant for sending the rest while
-    /// draining. A write that is dropped midway may still take effect, so it must be safe to repeat.
+    /// Returns the result of `work`, or [`Stopped`] if the last call comes first. It is meant for sending the rest
+    /// while draining. A write that is dropped midway may still take effect, so it must be safe to repeat.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -67,8 +67,8 @@ impl Stop {
         }
     }
 
-    /// Runs `work` until it ends or the last call comes, and takes being stopped for a clean end. Only for work that the next
-    /// process repeats.
+    /// Runs `work` until it ends or the last call comes, and takes being stopped for a clean end. Only for work that
+    /// the next process repeats.
     ///
     /// # Errors
     /// The errors of `work`, except [`Stopped`].
@@ -92,12 +92,12 @@ impl Switch {
         Self::default()
     }
 
-    /// The receiving end for the task.
+    /// Returns the receiving end for the task.
     pub fn stop(&self) -> Stop {
         Stop { requested: self.requested.clone(), last_call: self.last_call.clone() }
     }
 
-    /// A switch that follows this one and can also be switched alone.
+    /// Returns a switch that follows this one and can also be switched alone.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { requested: self.requested.child_token(), last_call: self.last_call.child_token() }

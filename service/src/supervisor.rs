@@ -1,4 +1,5 @@
-//! Runs named tasks, notices when they end, and stops them stage by stage within a grace period. It neither logs nor exits.
+//! The supervisor of a process: it runs named tasks, notices when they end, and stops them stage by stage within a
+//! grace period. It neither logs nor exits.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,8 +15,8 @@ use tracing::Instrument;
 use crate::task::{Ended, Expectation, How, Outcome, Stage, Task, Work, outcome_of};
 use crate::{Exit, Standstill, Stop, Switch};
 
-/// Shares of the grace period: after three quarters every task gets the last call, and just before the end the remaining
-/// tasks are aborted, so that the process exits in time.
+/// Shares of the grace period: after three quarters every task gets the last call, and just before the end the
+/// remaining tasks are aborted, so that the process exits in time.
 const LAST_CALL: f64 = 0.75;
 const ABORT: f64 = 0.95;
 
@@ -73,20 +74,20 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// The exit code: clean only if nothing failed and no job returned another code.
+    /// Returns the exit code: clean only if nothing failed and no job returned another code.
     pub fn exit(&self) -> Exit {
         self.ended.iter().fold(Exit::CLEAN, |exit, end| exit.or(end.exit()))
     }
 }
 
 impl Supervisor {
-    /// A supervisor without tasks; `name` appears in the log span of every task.
+    /// Creates a supervisor without tasks; `name` appears in the log span of every task.
     pub fn new(name: &str) -> Self {
         let tasks = Arc::new(watch::Sender::new(Tasks::default()));
         Self { name: name.into(), stages: Arc::default(), tasks, standstill: None }
     }
 
-    /// The same tasks; those that start from now on pause whenever `standstill` says so.
+    /// Returns the same supervisor. Tasks that start from now on pause while `standstill` is on.
     #[must_use]
     pub fn standing_still_by(self, standstill: Standstill) -> Self {
         Self { standstill: Some(standstill), ..self }
@@ -132,8 +133,8 @@ impl Supervisor {
         }
     }
 
-    /// Stops stage by stage. After three quarters of `grace` every task gets the last call. Tasks that remain just before its
-    /// end are aborted and named.
+    /// Stops stage by stage. After three quarters of `grace` every task gets the last call. Tasks that remain just
+    /// before its end are aborted and named.
     pub async fn stop(&self, grace: Duration) -> Shutdown {
         let began = Instant::now();
         let drained = async {

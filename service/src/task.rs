@@ -30,7 +30,8 @@ where
     }
 }
 
-/// The order in which tasks are asked to stop. Each stage is asked once the previous one has ended, so that work flows out.
+/// The order in which tasks are asked to stop. Each stage is asked once the previous one has ended, so that work flows
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Takes in work: reads a topic or a stream, accepts requests.
@@ -59,7 +60,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The end of a task, if it concerns the process.
+/// The end of a task that the process did not expect, or with which it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub task: String,
@@ -88,14 +89,14 @@ pub enum How {
 }
 
 impl Ended {
-    /// The exit code for this end.
+    /// Returns the exit code for this end.
     pub fn exit(&self) -> Exit {
         self.how.exit()
     }
 }
 
 impl Exit {
-    /// The exit code after `error`.
+    /// Returns the exit code after `error`.
     pub fn after(error: &anyhow::Error) -> Self {
         How::after(error).exit()
     }
@@ -155,7 +156,7 @@ pub(crate) enum Expectation {
 }
 
 impl Expectation {
-    /// Judges an end: `None` if it was expected.
+    /// Returns how a task ended, or `None` if that was expected.
     pub(crate) fn judge(self, outcome: Outcome, stopping: bool) -> Option<How> {
         match outcome {
             Outcome::Aborted => None,
@@ -188,7 +189,7 @@ pub(crate) async fn outcome_of(mut work: Work) -> Outcome {
     .await
 }
 
-/// The text of a panic's payload.
+/// Returns the text of a panic's payload.
 pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

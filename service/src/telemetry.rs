@@ -1,4 +1,5 @@
-//! Log events: structured, each exactly one line on standard error, whatever bytes its fields contain.
+//! Installs the process's log: structured events, each exactly one line on standard error, whatever bytes its fields
+//! contain.
 
 mod gathered;
 mod json;
@@ -59,8 +60,8 @@ impl FromStr for Filter {
     }
 }
 
-/// The current filter. Clones share it. Each call site asks once and again after each change, so a filter that can change
-/// costs no more per event than a fixed one.
+/// The current filter. Clones share it. Each call site asks once and again after each change, so a filter that can
+/// change costs no more per event than a fixed one.
 #[derive(Clone)]
 pub struct Level(Arc<RwLock<(Filter, Targets)>>);
 
@@ -98,8 +99,8 @@ impl<S: Subscriber> Layer<S> for Level {
     }
 }
 
-/// Writes this process's events, including its panics, to standard error. Only the first call has an effect; a later one, by
-/// another service in the same process, changes nothing. The result can change which events are written.
+/// Writes this process's events, including its panics, to standard error. Only the first call has an effect; a later
+/// one, by another service in the same process, changes nothing. Returns the level, which can be changed.
 pub fn install(format: LogFormat, filter: &Filter) -> Level {
     static PANIC_HOOK: Once = Once::new();
     let stderr = STDERR.get_or_init(|| Gathered::new(io::stderr()));

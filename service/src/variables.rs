@@ -1,4 +1,5 @@
-//! The list of `TALLY_*` variables. An unknown one is most likely a mistake that nothing else would report.
+//! The list of all `TALLY_*` variables. `run` refuses unknown ones: one is most likely a mistake that nothing else
+//! would report.
 
 use std::collections::BTreeSet;
 
@@ -135,8 +136,8 @@ const OF_TESTS: &[&str] =
 /// The full names of other variables that they read.
 const WHOLE_OF_TESTS: &[&str] = &["TALLY_MODELS", "TALLY_REDIS_SERVER"];
 
-/// Reports each of Tally's variables in `given` that neither `command` nor a program nor a test knows, with the most similar
-/// known one.
+/// Reports each of Tally's variables in `given` that neither `command` nor a program nor a test knows, with the most
+/// similar known one.
 pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, String)>) -> Invalid {
     let own = of_command(command);
     let known: BTreeSet<&str> = own.iter().map(String::as_str).chain(OF_PROGRAMS.iter().copied()).collect();
@@ -155,7 +156,7 @@ pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, St
     invalid
 }
 
-/// The variables of `given` that another Tally program has, and the program `A` has not.
+/// Returns the variables of `given` that another Tally program has, and the program `A` has not.
 pub fn unread<A: CommandFactory>(given: impl Iterator<Item = String>) -> Vec<String> {
     let mut command = A::command();
     command.build();
@@ -163,21 +164,21 @@ pub fn unread<A: CommandFactory>(given: impl Iterator<Item = String>) -> Vec<Str
     given.filter(|name| OF_PROGRAMS.contains(&name.as_str()) && !own.contains(name)).collect()
 }
 
-/// The variables of a program that are missing in the list above; the program's test expects none.
+/// Returns the variables of a program that are missing in the list above; the program's test expects none.
 pub fn unlisted<A: CommandFactory>() -> Vec<String> {
     let mut command = A::command();
     command.build();
     of_command(&command).into_iter().filter(|name| !OF_PROGRAMS.contains(&name.as_str())).collect()
 }
 
-/// The variables of a command and of its subcommands.
+/// Returns the variables of a command and of its subcommands.
 fn of_command(command: &Command) -> BTreeSet<String> {
     let own = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned));
     own.chain(command.get_subcommands().flat_map(of_command)).collect()
 }
 
-/// Whether Kubernetes has set this variable. It tells every container the addresses of all services in the namespace: for a
-/// service called `tally-consumer` that is `TALLY_CONSUMER_PORT=tcp://..` and some more.
+/// Returns whether Kubernetes has set this variable. It tells every container the addresses of all services in the
+/// namespace: for a service called `tally-consumer` that is `TALLY_CONSUMER_PORT=tcp://..` and some more.
 fn is_service_link(name: &str, value: &str) -> bool {
     let of_a_port = ["_TCP", "_UDP", "_SCTP"].iter().any(|protocol| name.contains(protocol));
     name.contains("_SERVICE_HOST")

@@ -1,4 +1,4 @@
-//! Waits for a dependency that is not available yet. The log names it, but not at every attempt.
+//! `Host::wait_for`: waits for a dependency that is not available yet. The log names it, but not at every attempt.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -42,12 +42,13 @@ impl Waiting {
 }
 
 impl Host {
-    /// Repeats `attempt` until it succeeds, for as long as its fault is worth another attempt. Meanwhile the condition `name`
-    /// is not ready, and the log names the dependency. Each attempt needs a time-out of its own; it is dropped midway when
-    /// shutdown begins.
+    /// Repeats `attempt` until it succeeds, for as long as its fault is worth another attempt. Meanwhile the condition
+    /// `name` is not ready, and the log names the dependency. Each attempt needs a time-out of its own; it is dropped
+    /// midway when shutdown begins.
     ///
     /// # Errors
-    /// A fault that waiting does not solve or [`crate::GivenUp`], both with the dependency's name, or [`crate::Stopped`].
+    /// A fault that waiting does not solve or [`crate::GivenUp`], both with the dependency's name, or
+    /// [`crate::Stopped`].
     pub async fn wait_for<T, Fut>(
         &self,
         name: &str,

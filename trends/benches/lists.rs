@@ -81,7 +81,7 @@ fn folded(load: &Load, windows: &[Window]) -> Duration {
     began.elapsed()
 }
 
-/// The same load through a map from ids to sums and a heap: no windows, no timestamps, no exactness.
+/// Runs the same load through a map from ids to sums and a heap: no windows, no timestamps, no exactness.
 fn bare(load: &Load) -> Duration {
     let began = now();
     let mut sums: Map<PostId, i64> = Map::default();
@@ -199,7 +199,7 @@ impl Redis {
         self.run(out);
     }
 
-    /// One ZINCRBY per change, pipelined by 1000, and one ZREVRANGE per second.
+    /// Sends one ZINCRBY per change, pipelined by 1000, and one ZREVRANGE per second.
     fn sums(&mut self, load: &Load) -> Duration {
         self.empty();
         let (began, mut out) = (now(), Vec::new());
@@ -217,7 +217,8 @@ impl Redis {
         began.elapsed()
     }
 
-    /// One set per minute for the last 60 minutes, and their union each second. The hour is loaded beforehand.
+    /// Keeps one set per minute for the last 60 minutes, and reads their union each second. The hour is loaded
+    /// beforehand.
     fn buckets(&mut self, hour: &Load, load: &Load) -> Duration {
         self.empty();
         let keys: Vec<String> = (0..60).map(|minute| format!("minute-{minute}")).collect();
@@ -248,7 +249,7 @@ impl Redis {
     }
 }
 
-/// The same load through a fold that has the same hour.
+/// Runs the same load through a fold that has the same hour.
 fn folded_behind(hour: &Load, load: &Load) -> Duration {
     let mut fold = Fold::new(&windows(&["1h"]), BoardRules::default(), BEGAN + 3_600);
     for (nth, mut change) in hour.changes().enumerate() {

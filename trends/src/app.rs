@@ -1,4 +1,4 @@
-//! The composition root: it connects the ports to adapters and starts the tasks.
+//! The composition root: it builds the adapters, or takes those of the local stack or a test, and starts the tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -19,7 +19,7 @@ use crate::args::{Args, Config, Rules, Topics};
 use crate::metrics;
 use crate::worker::{NOT_SET_UP, Shared, Worker};
 
-/// The setting of the topic that is read.
+/// The flag that names the topic of changes.
 const CHANGES: &str = "changes-topic";
 
 /// How often the number of partitions of the topic of changes is checked.
@@ -28,11 +28,12 @@ const EVERY: Duration = Duration::from_secs(60);
 /// How long the answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The ports: where changes come from, and where lists go.
+/// The adapters: where changes come from, and where lists go.
 pub struct Ports {
     /// The tables, which are checked and watched.
     pub tables: dynamodb::Connection,
-    /// Joins the consumer group. It is called once the store has answered, since the membership must be polled from then on.
+    /// Joins the consumer group. It is called once the store has answered, since the membership must be polled from
+    /// then on.
     pub join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>,
     /// The log of changes, to look up offsets by time.
     pub changes: Arc<dyn TopicReader>,
@@ -51,7 +52,7 @@ pub struct App {
 }
 
 impl App {
-    /// The service over DynamoDB and Kafka. Nothing is connected yet.
+    /// Builds the service on DynamoDB and Kafka. Nothing is connected yet.
     ///
     /// # Errors
     /// A client refuses the settings, for example because a certificate does not load.
@@ -63,14 +64,14 @@ impl App {
         Ok(Self { shards, ..Self::with_ports(topics, rules, ports) })
     }
 
-    /// The service over any ports.
+    /// Builds the service on any adapters.
     pub fn with_ports(topics: Topics, rules: Rules, ports: Ports) -> Self {
         Self { shards: None, topics, rules, ports }
     }
 }
 
 impl Ports {
-    /// The tables of `connection`, and Kafka.
+    /// Uses the tables of `connection`, and Kafka.
     ///
     /// # Errors
     /// The Kafka client refuses the settings.

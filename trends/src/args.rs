@@ -1,4 +1,4 @@
-//! The arguments of `tally-trends`, and what they mean together.
+//! The command line and configuration of `tally-trends`.
 
 use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs};

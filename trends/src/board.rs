@@ -1,4 +1,5 @@
-//! The greatest of many changing sums, without sorting all of them. Every sum at or before a position in the order is known.
+//! A board: the greatest of many changing sums, without sorting all of them. It knows every sum up to a position in
+//! their order, `theta`. When too few are left, it is refilled from all sums.
 
 use std::cmp::Reverse;
 
@@ -29,7 +30,7 @@ pub struct BoardRules {
 }
 
 impl BoardRules {
-    /// The sizes of boards for lists of this length.
+    /// Returns the sizes of boards for lists of this length.
     pub(crate) fn of(list: usize, min_count: i64) -> Self {
         Self { list, min_count, most: 8 * list, keep: 4 * list, least: 2 * list }
     }
@@ -45,23 +46,22 @@ impl Default for BoardRules {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ranked {
     count: Reverse<i64>,
-    /// The subject.
     pub subject: PostId,
 }
 
 impl Ranked {
-    /// `subject` with its sum.
+    /// Creates an item from a subject and its sum.
     pub fn new(subject: PostId, count: i64) -> Self {
         Self { count: Reverse(count), subject }
     }
 
-    /// The sum.
+    /// Returns the sum.
     pub fn count(&self) -> i64 {
         self.count.0
     }
 }
 
-/// The greatest sums of one counter, region and window. A sum that grows past the position is noticed at once; one that has
+/// The greatest sums of one counter, region and window. A sum that grows past `theta` is noticed at once; one that has
 /// fallen behind it is noticed when a list is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Board {
@@ -69,7 +69,8 @@ pub(crate) struct Board {
     /// Every subject at or before `theta` whose sum is worth listing, and some that no longer are.
     known: Vec<Slot>,
     is_known: Slots,
-    /// The position; `None` if nothing is left out. It is not only a sum, so many equal sums force no scan.
+    /// The position; `None` if every sum is known. It has an id, too, so that many equal sums do not make the board
+    /// grow.
     theta: Option<(i64, Box<[u8]>)>,
 }
 
@@ -124,7 +125,8 @@ impl Board {
         self.known = known;
     }
 
-    /// The first subjects, and whether these are all. If too few are left to be sure of a list, it looks at all sums.
+    /// Returns the first subjects, and whether these are all. If too few are left to be sure of a list, it looks at all
+    /// sums.
     pub(crate) fn list<F: Fn(Slot) -> i64>(&mut self, sums: &Sums<'_, F>) -> (Vec<Ranked>, bool) {
         self.cut(sums);
         if self.theta.is_some() && self.known.len() < self.rules.least {

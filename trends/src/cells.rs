@@ -1,11 +1,13 @@
-//! The gains of the subjects of one place, in columns: a cell for each bucket in which a subject gained something, and totals.
+//! Memory of the sums of one place, used by `place.rs`: the gains in each bucket, and the totals of all windows.
+//! Subjects are numbered. A *cell* is one subject's gain in one bucket (not the row of a sum that the glossary calls
+//! so).
 
 use std::collections::BTreeMap;
 
 use crate::names::{GONE, Slot};
 
-/// The gains in one bucket. Cells are appended, and now and then sorted by subject and merged: a sorted log is faster than a
-/// hash table, and takes half the memory.
+/// The gains in one bucket. Cells are appended, and now and then sorted by subject and merged: a sorted list is faster
+/// than a hash table, and takes half the memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bucket {
     cells: Vec<Cell>,
@@ -66,7 +68,7 @@ impl Bucket {
         self.merged = self.cells.len();
     }
 
-    /// The gains of the subjects. A subject may appear more than once.
+    /// Returns the gains of the subjects. A subject may appear more than once.
     pub(crate) fn sums(&self) -> impl Iterator<Item = (Slot, i64)> {
         let cells = self.cells.iter().map(|cell| (cell.slot, i64::from(cell.gained)));
         cells.chain(self.wide.iter().map(|(slot, gained)| (*slot, *gained)))

@@ -1,16 +1,17 @@
-//! What may be claimed about the accuracy of a list.
+//! Decides what a list may claim about its accuracy: that it is exact, a bound of the error, or a reason why the error
+//! is not known.
 
 use std::time::Duration;
 
 use tally_core::time::UnixMillis;
 
-/// What is known about the window of a list.
+/// What is known about a window. The claim follows from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence {
     /// The last second before the window.
     pub from: u64,
-    /// Everything that was appended to the log since this time was read. It is the epoch if the log was read from its very
-    /// beginning, and `None` if the time is not known.
+    /// Everything that was appended to the log since this time was read. It is the epoch if the log was read from its
+    /// very beginning, and `None` if the time is not known.
     pub since: Option<UnixMillis>,
     /// The time at which the last known loss was announced. The lost changes were made before it.
     pub loss: Option<UnixMillis>,
@@ -22,8 +23,8 @@ pub struct Evidence {
     pub shed: u64,
 }
 
-/// The largest assumed difference between the clocks of the log and the table. The log dates messages, and the table dates
-/// changes of rows.
+/// The largest assumed difference between the clocks of the log and the table. The log dates messages, and the table
+/// dates changes of rows.
 const CLOCKS: Duration = Duration::from_secs(60);
 
 /// A claim about the accuracy of a list.
@@ -63,7 +64,7 @@ impl Reason {
         Self::ALL.into_iter().find(|reason| reason.label() == label)
     }
 
-    /// The reason as it appears in answers.
+    /// Returns the reason as it appears in answers.
     pub fn label(self) -> &'static str {
         match self {
             Self::Loss => "loss",
@@ -77,7 +78,7 @@ impl Reason {
 }
 
 impl Claim {
-    /// The claim about a list that is merged from two. Each subject is in only one of them.
+    /// Returns the claim about a list that is merged from two. Each subject is in only one of them.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -90,7 +91,7 @@ impl Claim {
         }
     }
 
-    /// The most that a sum may be off, or `None` if that is not known.
+    /// Returns the most that a sum may be off, or `None` if that is not known.
     pub fn bound(self) -> Option<u64> {
         match self {
             Self::Exact => Some(0),

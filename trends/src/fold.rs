@@ -1,4 +1,7 @@
-//! The sums of one partition of the log of changes, and their boards.
+//! Adds up the changes of one partition of the log: how much each subject gained in each window. `partition.rs` calls
+//! it. For each counter, region and window it keeps a *board*, the leading subjects. All boards are of one *moment*, a
+//! whole second: changes of later seconds wait, and a change of an earlier one that comes after the moment was
+//! published is *late*.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +15,12 @@ use tally_core::ids::{CounterId, CounterName, PostId, Region};
 /// A counter in one region or in all of them. Each place has its own lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The counter.
     pub counter: CounterName,
     /// The region; `None` stands for all regions, and for rows without one.
     pub region: Option<Region>,
 }
 
-/// The sums of one partition.
+/// The sums and boards of one partition.
 #[derive(Clone, Debug)]
 pub struct Fold {
     windows: Vec<Window>,
@@ -27,7 +29,7 @@ pub struct Fold {
     waiting: BTreeMap<u64, Vec<Entry>>,
     places: BTreeMap<CounterName, BTreeMap<Option<Region>, Gains>>,
     moment: u64,
-    /// Whether the current moment was published. A change that belongs to it and comes now is late.
+    /// Whether the current moment was published. A change of this moment or an earlier one is late from then on.
     told: bool,
     /// The latest second with a change that came after its moment.
     late: Option<u64>,
@@ -73,7 +75,7 @@ impl Regions {
     }
 }
 
-/// The gain of a subject in all regions together, and in each region when a row moves from one to another.
+/// Returns the gain of a subject in all regions together, and in each region when a row moves from one to another.
 fn gains_of<'a>(before: &'a Side, after: &'a Side) -> [Option<(Option<&'a Region>, i64)>; 3] {
     let gained = i128::from(after.weight) - i128::from(before.weight);
     let gained = i64::try_from(gained).unwrap_or(i64::MAX);
@@ -90,7 +92,7 @@ fn gains_of<'a>(before: &'a Side, after: &'a Side) -> [Option<(Option<&'a Region
 }
 
 impl Fold {
-    /// An empty fold at `moment`, which is not published yet.
+    /// Creates an empty fold at `moment`, which is not published yet.
     pub fn new(windows: &[Window], rules: BoardRules, moment: u64) -> Self {
         Self {
             windows: windows.to_vec(),
@@ -106,14 +108,14 @@ impl Fold {
         }
     }
 
-    /// The same fold with at most `most` regions. Those that come later are merged into the region `other`.
+    /// Returns the same fold with at most `most` regions. Those that come later are merged into the region `other`.
     #[must_use]
     pub fn with_regions(mut self, most: usize) -> Self {
         self.regions.most = most;
         self
     }
 
-    /// The same fold with at most `most` [keys](Self::keys), at least 1.
+    /// Returns the same fold with at most `most` [keys](Self::keys), at least 1.
     #[must_use]
     pub fn with_keys(mut self, most: usize) -> Self {
         self.allow(most);
@@ -164,37 +166,37 @@ impl Fold {
         self.told = true;
     }
 
-    /// The moment of all lists.
+    /// Returns the moment of all lists.
     pub fn moment(&self) -> u64 {
         self.moment
     }
 
-    /// The latest second with a change that came after its moment.
+    /// Returns the latest second with a change that came after its moment.
     pub fn late(&self) -> Option<u64> {
         self.late
     }
 
-    /// Whether some regions have no boards of their own because there are too many.
+    /// Returns whether some regions have no boards of their own because there are too many.
     pub fn has_folded_regions(&self) -> bool {
         self.regions.folded
     }
 
-    /// The number of subjects held, counted once in each place where they have a sum.
+    /// Returns the number of subjects held, counted once in each place where they have a sum.
     pub fn keys(&self) -> usize {
         self.keys.held
     }
 
-    /// The number of keys forgotten so far because there were too many.
+    /// Returns the number of keys forgotten so far because there were too many.
     pub fn shed_keys(&self) -> u64 {
         self.keys.shed
     }
 
-    /// The most that any sum of the window at `index`, listed or not, may be off because of forgotten keys.
+    /// Returns the most that any sum of the window at `index`, listed or not, may be off because of forgotten keys.
     pub fn bound(&self, index: usize) -> u64 {
         self.keys.rounds.bound(index, self.windows[index].from(self.moment))
     }
 
-    /// The boards, by place and index of the window, whose sums have changed since the last call.
+    /// Returns the boards, by place and index of the window, whose sums have changed since the last call.
     pub fn touched(&mut self) -> Vec<(Place, usize)> {
         let mut touched = Vec::new();
         for (counter, regions) in &mut self.places {
@@ -206,7 +208,7 @@ impl Fold {
         touched
     }
 
-    /// The list of `place` in the window at `index`.
+    /// Returns the list of `place` in the window at `index`.
     pub fn list(&mut self, place: &Place, index: usize) -> List {
         let window = self.windows[index];
         let gains = self.places.get_mut(&place.counter).and_then(|regions| regions.get_mut(&place.region));
@@ -214,7 +216,7 @@ impl Fold {
         List { moment: self.moment, from: window.from(self.moment), items, complete }
     }
 
-    /// Every place with a sum in some window.
+    /// Returns every place with a sum in some window.
     pub fn places(&self) -> impl Iterator<Item = Place> {
         self.places.iter().flat_map(|(counter, regions)| {
             regions.keys().map(|region| Place { counter: counter.clone(), region: region.clone() })

@@ -1,4 +1,4 @@
-//! The lists of partitions, and how they are merged.
+//! The list of one partition, and the merge of all partitions' lists of one moment into the list that the API answers.
 
 use tally_core::ids::PostId;
 
@@ -17,12 +17,12 @@ pub struct List {
     pub complete: bool,
 }
 
-/// Merges the lists of all partitions into their first `k` subjects that are not blocked, and tells whether the result is as
-/// long as it should be. A subject is in one partition, so the first `k` of all are among the first `k` of each. A partition may
-/// have other subjects behind the last one that it lists, so the result ends where they could come.
+/// Merges the lists of all partitions into their first `k` subjects that are not blocked, and tells whether the result
+/// is as long as it should be. A subject is in one partition, so the first `k` of all are among the first `k` of each.
+/// A partition may have other subjects behind the last one that it lists, so the result ends where they could come.
 ///
-/// Returns `None` if there is no list, if lists are of different moments, since a change between those may be in both or in
-/// neither, or if a list that is not complete has fewer than `k` subjects.
+/// Returns `None` if there is no list, if lists are of different moments, since a change between those may be in both
+/// or in neither, or if a list that is not complete has fewer than `k` subjects.
 pub fn merge(lists: &[List], k: usize, is_blocked: impl Fn(&PostId) -> bool) -> Option<(List, bool)> {
     let first = lists.first()?;
     let of_one_moment = |list: &List| (list.moment, list.from) == (first.moment, first.from);

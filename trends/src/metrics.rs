@@ -1,4 +1,4 @@
-//! The metrics of `tally-trends`: one table, from which both the catalogue and the calls come.
+//! The metrics of `tally-trends`: one table, from which a macro makes both the catalogue and the constants.
 
 use std::time::Duration;
 

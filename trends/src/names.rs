@@ -1,4 +1,4 @@
-//! The subjects of one place, numbered from 0. Their data is stored in columns, indexed by that number.
+//! The names of the subjects of one place, numbered from 0. `place.rs` and `cells.rs` index their data by that number.
 
 use hashbrown::HashTable;
 
@@ -22,7 +22,7 @@ struct Group {
     starts: Vec<u16>,
 }
 
-/// The hash of a text in the table. It has no random seed, so that the result depends on the log alone.
+/// Returns the hash of a text in the table. It has no random seed, so that the result depends on the log alone.
 pub(crate) fn hash(text: &[u8]) -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let mut hasher = foldhash::fast::FixedState::default().build_hasher();
@@ -35,7 +35,7 @@ impl Names {
         self.len
     }
 
-    /// The number of a text, and whether it is new and therefore the greatest one.
+    /// Returns the number of a text, and whether it is new and therefore the greatest one.
     pub(crate) fn slot(&mut self, hash: u64, text: &[u8]) -> (Slot, bool) {
         let Self { table, groups, len } = self;
         if let Some(slot) = table.find(hash, |slot| text_of(groups, *slot) == text) {
@@ -77,7 +77,7 @@ impl Names {
     }
 }
 
-/// Stands in place of a new number for a subject that is removed.
+/// The new number of a subject that is removed.
 pub(crate) const GONE: Slot = Slot::MAX;
 
 impl Group {

@@ -1,11 +1,13 @@
-//! One partition of the log of changes, from its messages to the topic of boards: where reading begins, when a moment has come,
-//! and what is published. It does no I/O.
+//! The state machine of one partition of the log of changes: where reading begins, when a moment has come, and what is
+//! published. A *moment* is a whole second; a list is always of one moment. `worker.rs` runs the machine and does its
+//! I/O.
 //!
 //! 1. **Look.** It asks for the ends of the log, and for the position that the fold of the counters has stored.
-//! 2. **Replay.** It reads what the windows need from the log, beginning some hours before them. Nothing is published before
-//!    the end that the log had at that time, so a start does not publish a whole day second by second.
-//! 3. **Publish.** It publishes the moments in order, one at a time: the boards that changed, and then a tick. The log itself
-//!    tells which moment has come: every second it states up to when it is complete.
+//! 2. **Replay.** It reads what the windows need from the log, beginning two hours before them. It publishes nothing
+//!    before the end that the log had at that time, so a start does not publish a whole day second by second.
+//! 3. **Publish.** It publishes the moments in order, one at a time: the boards that changed, which are lists of one
+//!    counter, region and window, and then a tick, which completes them. The log itself tells which moment has come:
+//!    every second it states up to when it is complete.
 //!
 //! After a fault, reading resumes at its position if that is still in the log; otherwise everything is read again.
 
@@ -28,8 +30,8 @@ pub use contract::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 use crate::window::{first_moment, next_moment};
 use crate::{Claim, Evidence, Fold, Place, Ranked, Tick, Window, Written, board_key, certify, mark};
 
-/// How much further back than its windows a partition reads. It covers the differences between the clocks of machines, and
-/// more.
+/// How much further back than its windows a partition reads. It covers the differences between the clocks of machines,
+/// and more.
 const SLACK: Duration = Duration::from_secs(2 * 3600);
 
 /// How often, in seconds, every board is written again, for readers that have lost boards of an earlier writer.
@@ -42,7 +44,7 @@ pub struct Partition {
     stage: Stage,
     reading: Reading,
     fold: Fold,
-    /// Whether a moment of this fold was published.
+    /// Whether this fold has published a moment.
     is_told: bool,
     published: u64,
     is_publishing: bool,
@@ -50,7 +52,7 @@ pub struct Partition {
     sent: BTreeMap<(Place, usize), Sent>,
     /// The moment at which all boards were last written.
     whole: Option<u64>,
-    /// The number of forgotten keys that was reported.
+    /// How many forgotten keys were reported.
     shed: u64,
 }
 
@@ -62,7 +64,7 @@ struct Sent {
     complete: bool,
 }
 
-/// The time from which on the log is needed for the lists of `moment`.
+/// Returns the time from which on the lists of `moment` need the log.
 fn needed(windows: &[Window], moment: u64) -> UnixMillis {
     let longest = windows.iter().map(|window| moment - window.from(moment)).max().unwrap_or_default();
     UnixMillis(moment * 1000).minus(Duration::from_secs(longest).saturating_add(SLACK))
@@ -83,7 +85,7 @@ enum Stage {
 }
 
 impl Partition {
-    /// The state machine of a newly assigned partition.
+    /// Creates the state machine of a newly assigned partition.
     pub fn new(setup: Setup) -> Self {
         let fold = setup.fold(0);
         Self {
@@ -100,7 +102,7 @@ impl Partition {
         }
     }
 
-    /// The effect to carry out before the first input.
+    /// Returns the effect to carry out before the first input.
     pub fn begin(&self) -> Effect {
         Effect::Look { again: false }
     }
@@ -131,22 +133,22 @@ impl Partition {
         }
     }
 
-    /// The number of [keys](Fold::keys).
+    /// Returns the number of [keys](Fold::keys).
     pub fn keys(&self) -> usize {
         self.fold.keys()
     }
 
-    /// Whether it expects records.
+    /// Returns whether it expects records.
     pub fn reads(&self) -> bool {
         matches!(self.stage, Stage::Reading)
     }
 
-    /// The latest moment that was published, or is being published.
+    /// Returns the latest moment that was published, or is being published.
     pub fn published(&self) -> u64 {
         self.published
     }
 
-    /// The offset of the next record to read.
+    /// Returns the offset of the next record to read.
     pub fn position(&self) -> Offset {
         self.reading.position()
     }
@@ -156,9 +158,9 @@ impl Partition {
         effects.push(Effect::Look { again });
     }
 
-    /// Decides where to read: at the current position, if that is in the log; else where the windows begin, if a position
-    /// there or later is stored; else at the very beginning. If the log has lost its beginning and no position is stored, it
-    /// looks again later: the fold of the counters will store one.
+    /// Decides where to read: at the current position, if that is in the log; else where the windows begin, if a
+    /// position there or later is stored; else at the very beginning. If the log has lost its beginning and no position
+    /// is stored, it looks again later: the fold of the counters will store one.
     fn looked(&mut self, looked: Looked, effects: &mut Vec<Effect>) {
         if self.reading.goes_on_in(&looked.log) {
             return self.open(effects);
@@ -219,7 +221,7 @@ impl Partition {
                 effects.push(Effect::Tell(Note::Late));
             }
         }
-        // Until the first moment is published, its changes need not wait.
+        // Before the first moment is published, no change can be late, so the fold adds changes at once.
         if !self.is_told
             && let Some(moment) = self.reading.as_of().and_then(|as_of| first_moment(0, as_of))
         {
@@ -307,7 +309,7 @@ impl Partition {
         }
     }
 
-    /// The claim about the lists of the window at `index` at `moment`.
+    /// Returns the claim about the lists of the window at `index` at `moment`.
     fn claim(&self, index: usize, moment: u64) -> Claim {
         let (late, shed) = (self.fold.late(), self.fold.bound(index));
         certify(&Evidence { late, shed, ..self.reading.evidence(self.setup.windows[index].from(moment)) })

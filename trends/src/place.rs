@@ -1,4 +1,6 @@
-//! The sums of one place: the gains of its subjects in each window, and their boards.
+//! The sums of one place, which is a counter in one region or in all. For each window it has the gains by *bucket*, a
+//! part of the window that leaves it at once, the total of each subject, and a board. A subject has a number in its
+//! place, its *slot*.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,7 @@ pub(crate) struct Gains {
     names: Names,
     totals: Totals,
     spans: Vec<Span>,
-    /// The number of cells removed since the last search for subjects without any.
+    /// How many gains were removed since the last search for subjects that have none left.
     left: usize,
 }
 
@@ -26,7 +28,7 @@ struct Span {
     from: u64,
     buckets: BTreeMap<u64, Bucket>,
     board: Board,
-    /// Whether a sum has changed since this was last asked.
+    /// Whether a sum has changed since the last call of [`Gains::touched`].
     touched: bool,
 }
 
@@ -43,12 +45,12 @@ impl Gains {
         Self { names: Names::default(), totals: Totals::new(windows.len()), spans, left: 0 }
     }
 
-    /// The number of subjects in memory.
+    /// Returns the number of subjects in memory.
     pub(crate) fn keys(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether it is empty and its boards were asked for since.
+    /// Returns whether no gains are left, and [`touched`](Self::touched) has returned the windows that became empty.
     pub(crate) fn is_done_with(&self) -> bool {
         self.spans.iter().all(|span| !span.touched && span.buckets.is_empty())
     }
@@ -147,9 +149,9 @@ impl Gains {
         }
     }
 
-    /// For each subject, the most that its sum over the window at `nth` can be off, now or later, if its gains so far are
-    /// forgotten. The window drops its first buckets as time goes on, so this is the greatest absolute sum of the last
-    /// buckets, over any number of them.
+    /// For each subject, the most that its sum over the window at `nth` can be off, now or later, if its gains so far
+    /// are forgotten. The window drops its first buckets as time goes on, so this is the greatest absolute sum of the
+    /// last buckets, over any number of them.
     pub(crate) fn peaks(&self, nth: usize) -> Vec<u64> {
         let (mut sums, mut peaks) = (vec![0i64; self.keys()], vec![0u64; self.keys()]);
         for bucket in self.spans[nth].buckets.values().rev() {
@@ -165,13 +167,13 @@ impl Gains {
         peaks
     }
 
-    /// The windows whose sums have changed since the last call.
+    /// Returns the windows whose sums have changed since the last call.
     pub(crate) fn touched(&mut self) -> impl Iterator<Item = usize> {
         let spans = self.spans.iter_mut().enumerate();
         spans.filter_map(|(nth, span)| std::mem::take(&mut span.touched).then_some(nth))
     }
 
-    /// The list of the window at `nth`, and whether it is complete.
+    /// Returns the list of the window at `nth`, and whether it is complete.
     pub(crate) fn list(&mut self, nth: usize) -> (Vec<Ranked>, bool) {
         let Self { names, totals, spans, .. } = self;
         spans[nth].board.list(&Sums { names, of: |slot| totals.row(slot)[nth] })

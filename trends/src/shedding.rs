@@ -1,4 +1,5 @@
-//! Records which keys were forgotten to limit memory, and how much sums may be off because of it.
+//! Chooses which keys `fold.rs` forgets to limit memory, and records how much sums may be off because of it. A key is
+//! one subject in one place.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,8 @@ struct Round {
 }
 
 impl Rounds {
-    /// Adds a round: gains up to `second` were forgotten, of keys whose sums are off by at most `peaks`, one per window.
+    /// Adds a round: gains up to `second` were forgotten, of keys whose sums are off by at most `peaks`, one per
+    /// window.
     pub(crate) fn add(&mut self, second: u64, peaks: Vec<u64>) {
         if peaks.iter().any(|peak| *peak > 0) {
             self.0.push_back(Round { second, peaks });
@@ -30,8 +32,8 @@ impl Rounds {
         self.0.retain(|round| round.second > from);
     }
 
-    /// The most that a sum of the window at `nth`, which begins after `from`, can be off: a key may have been forgotten in each
-    /// round.
+    /// Returns the most that a sum of the window at `nth`, which begins after `from`, can be off: a key may have been
+    /// forgotten in each round.
     pub(crate) fn bound(&self, nth: usize, from: u64) -> u64 {
         let rounds = self.0.iter().filter(|round| round.second > from);
         rounds.map(|round| round.peaks[nth]).fold(0, u64::saturating_add)
@@ -58,7 +60,7 @@ impl Choice {
         Self { limit, at_limit: if limit == 0 { usize::MAX } else { count - below } }
     }
 
-    /// Whether a key with this peak is forgotten.
+    /// Returns whether a key with this peak is forgotten.
     pub(crate) fn takes(&mut self, peak: u64) -> bool {
         let is_at_limit = peak == self.limit && self.at_limit > 0;
         if is_at_limit {

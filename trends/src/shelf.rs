@@ -1,5 +1,7 @@
-//! A reader's view of the topic of boards: the ticks and boards of every partition, and the merged list at the latest moment
-//! that they have in common.
+//! What a reader of the topic of boards keeps; the API uses it. A *board* is the list of one partition for one counter,
+//! region and window, and a *tick* says that all boards of a partition at a *moment*, a whole second, are in the topic.
+//! The shelf keeps the ticks and boards of every partition, and merges boards of the latest moment that all partitions
+//! have.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,7 +11,8 @@ use crate::window::is_common;
 use crate::wire::{Published, Tick, Writer, Written, mark};
 use crate::{Claim, List, Place, Ranked, Reason, Window, merge};
 
-/// How many moments of a partition are kept: the latest, and those that partitions which lag have as well.
+/// How many moments of a partition are kept: the latest ones. Of older ones those remain that lagging partitions
+/// publish, too.
 const MOMENTS: usize = 10;
 
 /// How many seconds a partition may lag behind the first one before the others are merged without it.
@@ -22,11 +25,11 @@ const WRITERS: usize = 4;
 #[derive(Debug, Default)]
 pub struct Shelf {
     partitions: BTreeMap<u32, Known>,
-    /// The number of partitions in the latest tick.
+    /// The number of partitions, as the latest tick says.
     of: u32,
-    /// The latest moment when the topic had been read to its end.
+    /// The latest moment in the topic when it had been read to its end for the first time.
     began: Option<u64>,
-    /// The published moment.
+    /// The moment of the lists.
     moment: u64,
 }
 
@@ -39,7 +42,7 @@ struct Known {
     ticks: VecDeque<Tick>,
 }
 
-/// The boards of one writer.
+/// The boards of one writer. Each is kept as it was at several moments.
 type Boards = BTreeMap<(Place, Window), VecDeque<(u64, Board)>>;
 
 #[derive(Debug)]
@@ -51,14 +54,13 @@ struct Board {
 /// The answer to a request for a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Top {
-    /// The list.
     pub list: List,
     /// The claim about its accuracy.
     pub claim: Claim,
 }
 
 impl Shelf {
-    /// Takes a message, in the order of its partition of the topic.
+    /// Takes a message. Those of one partition of the topic must come in order.
     pub fn take(&mut self, message: Published) {
         match message {
             Published::Board(board) => self.partitions.entry(board.partition).or_default().board(board),
@@ -101,24 +103,24 @@ impl Shelf {
         moment.is_some()
     }
 
-    /// The published moment, if there is one yet.
+    /// Returns the moment of the lists, if there is one yet.
     pub fn moment(&self) -> Option<u64> {
         Some(self.moment).filter(|moment| *moment > 0)
     }
 
-    /// The available windows.
+    /// Returns the available windows.
     pub fn windows(&self) -> Vec<Window> {
         let ticks = self.partitions.values().filter_map(|known| known.at(self.moment));
         let windows: BTreeSet<Window> = ticks.flat_map(|tick| tick.claims.iter().map(|(window, _)| *window)).collect();
         windows.into_iter().collect()
     }
 
-    /// The first `k` subjects of `place` over `window`, or `None` if there is no moment yet or no such window.
+    /// Returns the first `k` subjects of `place` over `window`, or `None` if there is no moment yet or no such window.
     pub fn top(&self, place: &Place, window: Window, k: usize) -> Option<Top> {
         self.top_but(place, window, k, |_| false)
     }
 
-    /// The same without the blocked subjects. If that leaves fewer than `k`, the claim says so.
+    /// [`top`](Self::top) without the blocked subjects. If too few subjects are left, the claim says so.
     pub fn top_but(
         &self,
         place: &Place,
@@ -175,18 +177,20 @@ impl Known {
 
     fn board(&mut self, board: Written) {
         let Written { writer, moment, place, window, items, complete, .. } = board;
-        // A tick is taken with all its boards, so this is a late repetition, maybe of a board that was dropped meanwhile.
+        // A tick of this writer for this moment or a later one is kept and had all its boards, so this is a repetition,
+        // maybe of a board that was dropped meanwhile.
         if self.ticks.iter().any(|tick| tick.writer == writer && tick.moment >= moment) {
             return;
         }
         let history = self.boards(&writer).entry((place, window)).or_default();
-        // The same board was written again.
+        // A repetition replaces the first copy.
         history.retain(|(at, _)| *at != moment);
         let behind = history.partition_point(|(at, _)| *at < moment);
         history.insert(behind, (moment, Board { items, complete }));
     }
 
-    /// Takes a tick if it is later than all others and all its boards are there.
+    /// Keeps a tick if it is later than all others and all its boards have come. They have if their marks add up to the
+    /// tick's.
     fn tick(&mut self, tick: Tick) {
         if self.latest().is_some_and(|latest| tick.moment <= latest) {
             return;
@@ -230,7 +234,7 @@ impl Known {
     }
 }
 
-/// The board as it was at `moment`, and the moment at which it was written.
+/// Returns the board as it was at `moment`, and the moment at which it was written.
 fn at(history: &VecDeque<(u64, Board)>, moment: u64) -> Option<&(u64, Board)> {
     history.iter().rev().find(|(at, _)| *at <= moment)
 }

@@ -1,4 +1,5 @@
-//! Windows of time, and the moments at which lists are made.
+//! Windows of time, and *moments*, the whole seconds for which lists are made: when a moment has come, and which to
+//! publish next.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +8,8 @@ use thiserror::Error;
 
 use tally_core::time::UnixMillis;
 
-/// A window: the seconds from the edge of a bucket up to a moment. It lasts at least its span, and less than a bucket more.
+/// A window: the seconds from the edge of a bucket up to a moment. It lasts at least its span, and less than a bucket
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window {
     span: u64,
@@ -20,29 +22,29 @@ pub struct Window {
 pub struct BadWindow(pub String);
 
 impl Window {
-    /// The window of this many seconds, if there is such a window.
+    /// Returns the window of this many seconds, if there is such a window.
     fn of(span: u64) -> Option<Self> {
         let bucket = if span <= 3600 { span / 60 } else { span / 96 };
         let fits = (60..=86_400).contains(&span) && span.is_multiple_of(bucket);
         fits.then_some(Self { span, bucket })
     }
 
-    /// The minimum length in seconds.
+    /// Returns the minimum length in seconds.
     pub fn span(self) -> u64 {
         self.span
     }
 
-    /// The last second before the window that ends with the second `moment`.
+    /// Returns the last second before the window that ends with the second `moment`.
     pub fn from(self, moment: u64) -> u64 {
         moment.saturating_sub(self.span) / self.bucket * self.bucket
     }
 
-    /// The bucket of a second. All seconds of a bucket leave the window together.
+    /// Returns the bucket of a second. All seconds of a bucket leave the window together.
     pub(crate) fn bucket(self, second: u64) -> u64 {
         second.saturating_sub(1) / self.bucket
     }
 
-    /// The last second of a bucket.
+    /// Returns the last second of a bucket.
     pub(crate) fn last_of(self, bucket: u64) -> u64 {
         (bucket + 1) * self.bucket
     }
@@ -75,23 +77,25 @@ const SETTLED: u64 = 2;
 /// The lag in seconds beyond which only every tenth moment is published.
 const BEHIND: u64 = 10;
 
-/// The first moment to publish, greater than `published`: one that lagging partitions have, too. `None` if there is none yet.
+/// Returns the first moment to publish, greater than `published`; `None` if none has come. It is a tenth second if
+/// possible, which lagging partitions publish, too.
 pub fn first_moment(published: u64, as_of: UnixMillis) -> Option<u64> {
     let latest = latest(as_of).filter(|latest| *latest > published)?;
     Some(latest / BEHIND * BEHIND).filter(|tenth| *tenth > published).or(Some(latest))
 }
 
-/// The latest second that is complete once everything written before `as_of` was read.
+/// Returns the latest second that is complete once everything written before `as_of` was read.
 fn latest(as_of: UnixMillis) -> Option<u64> {
     (as_of.0 / 1000).checked_sub(1 + SETTLED)
 }
 
-/// Whether lagging partitions publish this moment, too.
+/// Returns whether lagging partitions publish this moment, too.
 pub(crate) fn is_common(moment: u64) -> bool {
     moment.is_multiple_of(BEHIND)
 }
 
-/// The moment to publish after `published`, once everything written before `as_of` was read; `None` if there is none yet.
+/// Returns the moment to publish after `published`, once everything written before `as_of` was read; `None` if there is
+/// none yet.
 pub fn next_moment(published: u64, as_of: UnixMillis) -> Option<u64> {
     let latest = latest(as_of).filter(|latest| *latest > published)?;
     if latest - published <= BEHIND {

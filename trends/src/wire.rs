@@ -1,7 +1,7 @@
-//! The messages of the topic of boards: ticks and boards.
-//!
-//! A **tick** says that every list of a moment is in the topic: a board that was not written at that moment has not changed
-//! since it was last written. This only holds among the messages of one writer, so each message names its writer.
+//! The format of the topic of boards, which `tally-trends` writes and the API reads. A **board** is the list of one
+//! partition for one counter, region and window. A **tick** says that all boards of a moment, a whole second, are in
+//! the topic: a board that was not written at that moment has not changed since it was last written. This only holds
+//! among the messages of one writer, so each message names its writer.
 
 use std::borrow::Cow;
 
@@ -27,16 +27,14 @@ pub struct Writer(pub Box<str>);
 /// Says that the topic has all lists of a partition at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// The writer.
     pub writer: Writer,
     /// The partition of the log of changes.
     pub partition: u32,
     /// The number of its partitions.
     pub of: u32,
-    /// The moment.
     pub moment: u64,
-    /// The sum of the [marks](mark) of all boards of the writer that are not empty. A reader that gets another sum lacks a
-    /// board or has an old version of one.
+    /// The sum of the [marks](mark) of all boards of the writer that are not empty. A reader that gets another sum
+    /// lacks a board or has an old version of one.
     pub marks: u64,
     /// Whether some regions have no boards of their own.
     pub folded: bool,
@@ -47,15 +45,12 @@ pub struct Tick {
 /// A board: the list of one partition, place and window, from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The writer.
     pub writer: Writer,
     /// The partition of the log of changes.
     pub partition: u32,
-    /// The moment.
     pub moment: u64,
     /// The counter and region that it lists.
     pub place: Place,
-    /// The window.
     pub window: Window,
     /// The subjects with the greatest gains, in order.
     pub items: Vec<Ranked>,
@@ -116,14 +111,15 @@ struct BoardWire<'a> {
     items: Vec<(Cow<'a, str>, i64)>,
 }
 
-/// The key of the board of `place` and `window` in a partition.
+/// Returns the key of the board of `place` and `window` in a partition.
 pub fn board_key(partition: u32, place: &Place, window: Window) -> String {
     let region = place.region.as_ref().map_or(ALL, Region::as_str);
     format!("{BOARD}/{partition}/{}/{region}/{window}", place.counter.marked())
 }
 
-/// A hash of a board at the moment of its writing: XXH64 of its place, window and moment. Marks are added up, so the difference
-/// between two marks of one board must not be that of another board, too.
+/// Returns a hash of a board's place and window and of the moment at which it was written (XXH64). A tick has the sum
+/// of all marks, so a mark must depend on all three together: otherwise two boards with swapped moments would have the
+/// same sum.
 pub fn mark(place: &Place, window: Window, moment: u64) -> u64 {
     let region = place.region.as_ref().map_or(ALL, Region::as_str);
     let mut mark = Xxh64::new(0);

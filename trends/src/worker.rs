@@ -1,4 +1,5 @@
-//! Runs one partition: waits for the next event, passes it to the state machine, and carries out the effects.
+//! Runs one partition: waits for the next event, passes it to the state machine in `partition.rs`, and carries out the
+//! effects.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +24,7 @@ use crate::metrics::{self, Held, InState};
 use crate::partition::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 use crate::wire::Writer;
 
-/// What is reported while no change-streamer has created the log.
+/// The fault while no change-streamer has created the log.
 pub(crate) const NOT_SET_UP: &str = "the log of changes is not set up yet";
 
 /// How many boards of one partition are sent concurrently.
@@ -68,7 +69,7 @@ struct Runner {
     machine: Partition,
     log: Arc<dyn OwnedPartition>,
     shared: Arc<Shared>,
-    /// The last question about the log. A new question replaces it.
+    /// The last call about the log. A new one replaces it.
     asked: Option<Call>,
     publishing: Option<Call>,
     state: InState,
@@ -105,7 +106,8 @@ impl Runner {
         self.keys.set(self.machine.keys());
     }
 
-    /// Waits for the next input. Returns `None` when the partition has to be left; there is nothing to store.
+    /// Waits for the next input. Returns `None` when the partition is revoked or the process stops; there is nothing to
+    /// store.
     async fn next(&mut self, stop: &Stop) -> anyhow::Result<Option<Input>> {
         let input = tokio::select! {
             biased;
@@ -173,7 +175,8 @@ impl Runner {
             let count = boards.len();
             let written = boards.iter().map(|board| (board.key(), Some(board.value())));
             let messages: Vec<_> = written.chain(gone.into_iter().map(|key| (key, None))).collect();
-            // A partition of the log always goes to the same partition of boards, so that its tick comes after its boards.
+            // A partition of the log always goes to the same partition of boards, so that its tick comes after its
+            // boards.
             let to = tick.partition % shared.boards;
             let sends = stream::iter(messages).map(|(key, value)| shared.send(to, key, value));
             sends.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
@@ -208,8 +211,8 @@ impl Runner {
 }
 
 impl Shared {
-    /// The log of a partition, and what is stored of it. The stored position is read first, so that it is never beyond the end
-    /// of the log.
+    /// Returns the log of a partition, and what is stored of it. The stored position is read first, so that it is never
+    /// beyond the end of the log.
     async fn look(&self, log: &dyn OwnedPartition) -> Outcome<Looked> {
         let config = self.store.config().await?.ok_or_else(|| Fault::Transient(NOT_SET_UP.to_owned()))?;
         let position = self.store.position(log.partition().index).await?;
@@ -220,7 +223,7 @@ impl Shared {
         Ok(Looked { log, generation: config.generation, position })
     }
 
-    /// Safe to repeat: a message that is written twice has the same effect.
+    /// Writes one message. Safe to repeat: a second copy changes nothing for readers.
     async fn send(&self, partition: u32, key: String, value: Option<Vec<u8>>) -> anyhow::Result<()> {
         let record = || Outgoing {
             topic: &self.topics.boards,
@@ -234,7 +237,7 @@ impl Shared {
     }
 }
 
-/// Waits for the answer to a call; never returns if there is none.
+/// Waits for the answer to a call, or forever if there is no call.
 async fn answer(call: &mut Option<Call>) -> anyhow::Result<Input> {
     let Some(under_way) = call else { return std::future::pending().await };
     let answered = under_way.await;

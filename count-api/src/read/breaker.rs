@@ -1,4 +1,5 @@
-//! When to stop asking a dependency that does not answer: requests then do not wait for it.
+//! A circuit breaker: it decides when to skip calls of a dependency that does not answer, so that requests do not wait
+//! for it.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use tokio::time::Instant;
 /// How many calls in a row have to fail before calls are skipped.
 const FAILURES: u32 = 5;
 
-/// How long calls are skipped before one of them tries again.
+/// How long calls are skipped before one is tried.
 const REST: Duration = Duration::from_millis(500);
 
-/// Opens after several failures in a row; then lets one call through at a time, at intervals, until one succeeds.
+/// Opens after several failures in a row. Then it admits one call after each [`REST`], until one succeeds.
 #[derive(Debug, Default)]
 pub(super) struct Breaker(Mutex<State>);
 
@@ -22,7 +23,7 @@ struct State {
 }
 
 impl Breaker {
-    /// Whether a call may be made now.
+    /// Returns whether a call may be made now.
     pub(super) fn admits(&self, now: Instant) -> bool {
         let mut state = self.state();
         match state.resting_until {
@@ -36,12 +37,12 @@ impl Breaker {
         }
     }
 
-    /// A call was answered.
+    /// Records that a call was answered.
     pub(super) fn succeeded(&self) {
         *self.state() = State::default();
     }
 
-    /// A call failed or took too long. Answers whether this opened the breaker.
+    /// Records that a call failed or took too long. Returns whether this opened the breaker.
     pub(super) fn failed(&self, now: Instant) -> bool {
         let mut state = self.state();
         state.failures = state.failures.saturating_add(1);

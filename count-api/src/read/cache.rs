@@ -1,4 +1,5 @@
-//! The shared cache within a budget. A call that fails or takes longer counts as no answer, and the read goes to the table.
+//! The shared cache (Redis), with a time limit for each call. A call that fails or takes longer counts as no answer,
+//! and the read goes to the table. After several failures a breaker skips calls for a while.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::breaker::Breaker;
 use crate::metrics::{CACHE_FAULTS, CACHE_FILLS};
 
-/// The shared cache, its budget and its breaker. Clones share them.
+/// The shared cache, its time limit and its breaker. Clones share them.
 #[derive(Clone)]
 pub struct SharedCache {
     cache: Arc<dyn Cache>,
@@ -21,24 +22,24 @@ pub struct SharedCache {
 }
 
 impl SharedCache {
-    /// Gives every call of `cache` this long.
+    /// Allows each call of `cache` the time `budget`.
     pub fn new(cache: Arc<dyn Cache>, budget: Duration) -> Self {
         Self { cache, budget, breaker: Arc::default() }
     }
 
-    /// What is cached of a partition: its standing, and the values of `ids` beside it in their order. `None` if the cache did
-    /// not answer in time.
+    /// Returns the cached standing of a partition and the values of `ids` in their order, read at one moment. Returns
+    /// `None` if the cache did not answer in time.
     pub async fn get(&self, partition: u32, ids: &[CounterId]) -> Option<Got> {
         let got = self.call(self.cache.get(partition, ids)).await?;
         (got.values.len() == ids.len()).then_some(got)
     }
 
-    /// The right to fill `id`, unless another reader has it.
+    /// Returns the right to fill `id`, unless another reader has it.
     pub async fn begin_fill(&self, partition: u32, id: &CounterId) -> Option<FillToken> {
         self.call(self.cache.begin_fill(partition, id)).await.flatten()
     }
 
-    /// Writes a value to the cache. Safe to repeat: the first copy takes the token's place.
+    /// Writes a value to the cache. Safe to repeat: the first copy uses up the token.
     pub(super) async fn fill(&self, fill: Fill) {
         let Fill { partition, id, token, value } = fill;
         let outcome = match self.call(self.cache.fill(partition, &id, &token, &value)).await {
@@ -70,7 +71,7 @@ impl SharedCache {
     }
 }
 
-/// A value that was read from the table after its token was given.
+/// A value to write to the cache. Its token was given before the value was read from the table.
 pub(super) struct Fill {
     pub(super) partition: u32,
     pub(super) id: CounterId,

@@ -1,8 +1,8 @@
-//! A counter's entries: this Region's, and that of each other Region. Each is a counter with a standing of its own and is judged as
-//! such; an answer is their sum.
+//! A counter's entries: this Region's, and one for each other Region. Each entry is a counter with a standing of its
+//! own, and an answer is their sum.
 //!
-//! What [`number`](super::number) says of an answer holds for the sum: each entry is between the least and the greatest of what it
-//! was from its own `as_of` on, so also from the least of all these times on.
+//! What [`number`](super::number) says of an answer holds for the sum, too: from its own `as_of` on, each entry is
+//! between its least and its greatest value; so all are from the earliest of these times on.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use super::number::Number;
 use super::timing::Timing;
 use crate::answer::{Answer, Summed};
 
-/// Something of each entry of a counter.
+/// A value for each entry of a counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries<T> {
-    /// This Region's.
+    /// That of this Region's entry.
     pub own: T,
-    /// Those of other Regions, by their own ids.
+    /// Those of other Regions' entries, with the ids of the entries.
     pub others: Vec<(CounterId, T)>,
 }
 
 impl<T> Entries<T> {
-    /// This Region's, and the others.
+    /// Iterates over all values, this Region's first.
     pub(super) fn all(&self) -> impl Iterator<Item = &T> {
         std::iter::once(&self.own).chain(self.others.iter().map(|(_, of)| of))
     }
 
-    /// The same of something else.
+    /// Applies `change` to each value.
     pub(super) fn map<'a, U>(&'a self, change: impl Fn(&'a T) -> U) -> Entries<U> {
         let others = self.others.iter().map(|(id, of)| (id.clone(), change(of)));
         Entries { own: change(&self.own), others: others.collect() }
@@ -46,7 +46,7 @@ impl<T> From<T> for Entries<T> {
 }
 
 impl Entries<Found> {
-    /// The numbers, once all reads have ended, and where they came from.
+    /// Waits for all reads. Returns the numbers, and which layers they came from.
     pub(super) async fn timed(self) -> Result<(Entries<Arc<Kept>>, Timing), NoAnswer> {
         let (own, mut timing) = self.own.timed().await?;
         let mut others = Vec::with_capacity(self.others.len());
@@ -60,7 +60,7 @@ impl Entries<Found> {
 }
 
 impl Entries<Number> {
-    /// Takes each entry of `later` that replaces the one that is held. The Regions are those of `later`.
+    /// Takes the Regions of `later`, and of each entry the number that replaces the other.
     pub fn renew(&mut self, later: Self) {
         let held = std::mem::replace(self, later);
         let keep = |later: &mut Number, held: &Number| {
@@ -76,8 +76,8 @@ impl Entries<Number> {
 }
 
 impl Entries<Answer> {
-    /// The answer over all Regions, of which this one is called `own`. It is exact where each entry is and the sum has 64 bits, as of
-    /// the least time and fresh where each entry is.
+    /// Returns the sum over all Regions; `own` is this Region's name. The sum is exact if each entry is and it fits 64
+    /// bits, fresh if each entry is, and has the earliest `as_of`.
     pub fn sum(self, kind: CounterKind, own: Option<&Region>) -> Answer {
         if self.others.is_empty() {
             return self.own;
@@ -100,7 +100,7 @@ impl Entries<Answer> {
         Answer { served, fresh, summed: Some(Box::new(summed)) }
     }
 
-    /// Each entry under its Region's name.
+    /// Returns each entry beside its Region's name.
     pub fn named<'a>(&'a self, own: Option<&'a Region>) -> Vec<(&'a str, &'a Answer)> {
         let own = (own.map_or("", Region::as_str), &self.own);
         let others = self.others.iter().map(|(id, answer)| (id.name.region().unwrap_or_default(), answer));

@@ -1,4 +1,5 @@
-//! The gate before the tables: a bounded number of reads at once, each within a budget. The excess is refused.
+//! The gate before the tables. It limits how many reads run at once and how long each may take; reads that wait too
+//! long for their turn are refused.
 
 use std::future::Future;
 
@@ -12,7 +13,7 @@ use crate::args::Bounds;
 use crate::error::LoggedCause;
 use crate::metrics::{TABLE_READS, TABLE_REFUSED};
 
-/// Lets reads of the tables through, as many at once as its bounds say.
+/// Limits reads of the tables to the number in its bounds.
 pub struct TableGate {
     bounds: Bounds,
     permits: Semaphore,
@@ -23,7 +24,7 @@ impl TableGate {
         Self { bounds, permits: Semaphore::new(bounds.concurrency) }
     }
 
-    /// The outcome of `read`, once it is its turn.
+    /// Runs `read` once it is its turn, and returns its result.
     pub async fn read<T>(&self, read: impl Future<Output = Outcome<T>>) -> Result<T, NoAnswer> {
         let began = Instant::now();
         let turn = timeout(self.bounds.patience, self.permits.acquire()).await;
@@ -43,7 +44,7 @@ impl TableGate {
     }
 }
 
-/// What a fault of the tables means for the request.
+/// Returns what a fault of the tables means for the request.
 pub(super) fn no_answer(fault: &Fault) -> NoAnswer {
     let cause = LoggedCause::new(fault);
     if let Fault::Poison(_) = fault { NoAnswer::Refused(cause) } else { NoAnswer::Away(cause) }

@@ -1,4 +1,5 @@
-//! What is known of counters at one time: the standings of their partitions, in this Region and in others.
+//! What one read of the standings found: the standing of each partition, in this Region and in others. `standings.rs`
+//! builds it and readers take it before they read a counter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,33 +16,34 @@ use tally_core::time::{Now, UnixMillis};
 use super::entries::Entries;
 use super::number::Beside;
 
-/// What one read found.
+/// The result of one read of the standings.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// When the read began.
     pub began: Now,
-    /// The generation of the topic whose partitions these are, and the last one that a fold is known to have gone on in, where
-    /// the same topic lost its end.
+    /// The generation of the log's topic, and the last generation that a fold has gone on in. They differ if the same
+    /// topic lost its end.
     generations: (u16, u16),
     partitions: Partitions,
-    /// By when everything acknowledged was a row.
+    /// Up to when consumers have turned all acknowledged events into rows.
     pub(super) topics: Arc<Topics>,
-    /// What this Region is called.
+    /// The name of this Region.
     name: Option<Region>,
     /// The standings of other Regions' entries, in the order of their names.
     pub(super) remotes: Vec<(Region, Partitions)>,
 }
 
-/// The standing of each partition that one is known of.
+/// The standing of each partition; `None` where none is known.
 type Partitions = Vec<Option<Arc<StandingAt>>>;
 
 impl Known {
-    /// Nothing yet.
+    /// What is known before the first read.
     pub(super) fn nothing(topics: Topics) -> Self {
         Self { topics: Arc::new(topics), ..Self::default() }
     }
 
-    /// The standings that were `read` of the log that `log` describes, up to the generation `newest`.
+    /// Builds it from the standings that were `read`, and drops those outside the generations from that of `log` to
+    /// `newest`.
     pub(super) fn new(
         began: Now,
         log: &Config,
@@ -57,7 +59,8 @@ impl Known {
         known
     }
 
-    /// The same with what was `read` of other Regions. Whatever the generation of their logs is, it is the one of their entries.
+    /// Adds the standings of other Regions that were `read`. They may be of any generation, since each Region has a log
+    /// of its own.
     pub(super) fn with(mut self, named: NamedRegions, mut read: BTreeMap<(Region, u32), StandingAt>) -> Self {
         self.name = named.own;
         for region in named.remotes {
@@ -68,17 +71,17 @@ impl Known {
         self
     }
 
-    /// What this Region is called; `None` before it has a name.
+    /// Returns the name of this Region; `None` before it has one.
     pub fn name(&self) -> Option<&Region> {
         self.name.as_ref()
     }
 
-    /// The ids of a counter's entries in other Regions.
+    /// Returns the ids of a counter's entries in other Regions.
     pub(super) fn others(&self, id: &CounterId) -> impl Iterator<Item = CounterId> {
         self.remotes.iter().map(|(region, _)| id.in_region(region))
     }
 
-    /// What `of` makes of each entry of a counter.
+    /// Calls `of` for each entry of a counter, and returns the results.
     pub(super) fn entries<T>(&self, id: &CounterId, mut of: impl FnMut(&CounterId) -> T) -> Entries<T> {
         let own = of(id);
         let others = self.others(id).map(|id| {
@@ -94,19 +97,19 @@ impl Known {
         Self { partitions: vec![Some(Arc::new(stated))], topics: Arc::new(Topics::of_one()), ..Self::default() }
     }
 
-    /// Whether a standing is of the topic that is known. In another one a counter may be in another partition.
+    /// Returns whether a standing is of the log that is known. In another log a counter may be in another partition.
     pub fn is_current(&self, stated: &StandingAt) -> bool {
         let (first, newest) = self.generations;
         (first..=newest).contains(&stated.at.generation())
     }
 
-    /// The partition that everything about a counter is in; `None` before the log has begun.
+    /// Returns the partition that a counter is in; `None` before the log has begun.
     pub fn partition(&self, id: &CounterId) -> Option<u32> {
         let partitions = u32::try_from(self.partitions.len()).ok().filter(|partitions| *partitions > 0)?;
         Some(partition_of(id.post.as_bytes(), partitions))
     }
 
-    /// The standing of a counter's partition; of that Region where it is another one's entry.
+    /// Returns the standing of a counter's partition. For an entry of another Region that is the standing there.
     pub fn of(&self, id: &CounterId) -> Option<&Arc<StandingAt>> {
         let partitions = match id.name.region() {
             None => &self.partitions,
@@ -115,8 +118,8 @@ impl Known {
         partitions.get(usize::try_from(self.partition(id)?).ok()?)?.as_ref()
     }
 
-    /// What a counter is read beside that is read after this standing of its partition was taken. The standing of another Region
-    /// already is of what was acknowledged there.
+    /// Returns what a counter is read beside, if `standing` was taken before. A standing of another Region already
+    /// covers what Kafka had acknowledged there.
     pub fn beside(&self, id: &CounterId, standing: Option<Arc<StandingAt>>) -> Beside {
         if id.name.region().is_some() {
             let as_of = standing.as_ref().and_then(|stated| stated.standing.as_of);
@@ -127,14 +130,14 @@ impl Known {
         Beside { standing, as_of }
     }
 
-    /// The least `as_of` that any counter may have.
+    /// Returns the earliest `as_of` of all partitions; `None` if one is not known.
     pub(super) fn as_of(&self) -> Option<UnixMillis> {
         let as_of = |stated: &Option<Arc<StandingAt>>| served::as_of(&stated.as_ref()?.standing, self.topics.all());
         let as_ofs: Option<Vec<_>> = self.partitions.iter().map(as_of).collect();
         as_ofs?.into_iter().min()
     }
 
-    /// The least `as_of` of each other Region; `None` where one is not known.
+    /// Returns the earliest `as_of` of each other Region; `None` for one in which a partition's is not known.
     pub(super) fn remote_as_ofs(&self) -> impl Iterator<Item = (&str, Option<UnixMillis>)> {
         let as_of = |stated: &Option<Arc<StandingAt>>| stated.as_ref()?.standing.as_of;
         self.remotes.iter().map(move |(name, partitions)| (name.as_str(), partitions.iter().map(as_of).min().flatten()))
@@ -144,7 +147,7 @@ impl Known {
         self.of(id).is_some_and(|stated| stated.standing.open.is_empty())
     }
 
-    /// How many losses are open in some partition.
+    /// Returns how many different losses are open.
     pub(super) fn losses(&self) -> usize {
         let mut open: Vec<_> = self.partitions.iter().flatten().flat_map(|stated| &stated.standing.open).collect();
         open.sort_unstable();

@@ -1,5 +1,6 @@
-//! What stands behind this process's memory: the shared cache, then the table. Every number answered was read in one of
-//! them, beside a standing that was taken before.
+//! The layers behind this process's memory: the shared cache, then the table. [`Reader`](super::Reader) calls
+//! [`Layers::read`] for the counters that it does not have. Each number is read beside a standing that was taken before
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,32 +22,32 @@ use super::table::Table;
 use super::timing::Timing;
 use crate::metrics::ReadCounters;
 
-/// The cache, the table, and what numbers are judged by.
+/// The cache, the table and the standings that a read needs.
 pub struct Layers {
-    /// None is a supported way to run.
+    /// The shared cache, if the process has one.
     pub cache: Option<SharedCache>,
-    /// The counters.
+    /// The table of counters.
     pub table: Table,
-    /// What numbers are judged by.
+    /// The standings, and which numbers they outdo.
     pub standings: Standings,
-    /// Where counts below zero are reported.
+    /// The queue of counters that a recount may set right.
     pub negatives: Negatives,
-    /// How many counts each layer had.
+    /// Counts how many numbers came from each layer.
     pub counters: ReadCounters,
 }
 
-/// A counter to be read, and what is known of it so far.
+/// A counter to be read, and what the cache has answered about it.
 struct Ask {
     lead: ReadLead,
-    /// What the cache says of the counter's partition; `None` where it has no answer.
+    /// The standing that the cache has of the counter's partition, if it answered.
     stated: Option<Stated>,
-    /// What the cache has.
+    /// The number that the cache has.
     cached: Option<Number>,
     /// The right to fill the cache with what the table answers.
     token: Option<FillToken>,
 }
 
-/// The standing of a partition, as the cache has it.
+/// The standing of a partition in the cache.
 #[derive(Clone)]
 struct Stated {
     partition: u32,
@@ -58,15 +59,15 @@ impl Ask {
         Self { lead, stated: None, cached: None, token: None }
     }
 
-    /// The later of two standings that were taken before the counter is read in the table. That of the cache is one of those:
-    /// what is before it was in the table when it came to the cache.
+    /// Returns the later of the standings from the table and the cache. Both were taken before the counter is read in
+    /// the table: the cache gets a standing only after everything before it is in the table.
     fn standing(&self, known: &Known) -> Option<Arc<StandingAt>> {
         let (of_table, of_cache) = (known.of(&self.lead.id), self.stated.as_ref().map(|stated| &stated.standing));
         of_table.into_iter().chain(of_cache).max_by_key(|stated| stated.at).cloned()
     }
 
-    /// The value as the cache is to have it. A counter that is not there stays out: ids that no post has would drive out those
-    /// asked for.
+    /// Returns what to write to the cache. A counter that does not exist is not cached: ids that no post has would
+    /// drive out those that are asked for.
     fn fill(&self, value: Value) -> Option<Fill> {
         let is_there = value.version > Value::default().version;
         let (Some(token), Some(Stated { partition, .. }), true) = (self.token, &self.stated, is_there) else {
@@ -77,8 +78,8 @@ impl Ask {
 }
 
 impl Layers {
-    /// Reads what `leads` name: the cache is asked once for each partition, all at the same time, and the table once for the
-    /// rest.
+    /// Reads the counters of `leads` and finishes each lead. Asks the cache once for each partition, all at the same
+    /// time, and the table once for the rest.
     pub(super) async fn read(&self, leads: Vec<ReadLead>) {
         let (mut asks, mut timing) = (leads.into_iter().map(Ask::of).collect::<Vec<_>>(), Timing::default());
         if let Some(cache) = &self.cache {
@@ -102,7 +103,7 @@ impl Layers {
             }
             let fills = self.ask_table(left, timing).await;
             if let Some(cache) = &self.cache {
-                // Every request has its answer by now.
+                // All waiting requests have been answered by now.
                 join_all(fills.into_iter().map(|fill| cache.fill(fill))).await;
             }
         }
@@ -134,8 +135,8 @@ impl Layers {
         join_all(partitions.into_iter().map(ask_partition)).await;
     }
 
-    /// Tokens and standings were had before the table is asked: neither says more than the answer holds. Returns what the cache
-    /// is to have of it.
+    /// Reads the table and finishes the leads. Returns what to write to the cache. Tokens and standings were taken
+    /// before, so neither promises more than the table's answer holds.
     async fn ask_table(&self, asks: Vec<Ask>, mut timing: Timing) -> Vec<Fill> {
         let began = Instant::now();
         let known = self.standings.known();
@@ -152,14 +153,14 @@ impl Layers {
                 fills.extend(ask.fill(number.value));
                 Ok(number)
             });
-            // An older number that says so is better than none.
+            // If the table fails, an older number from the cache, with its older `as_of`, is better than none.
             self.finish(ask.lead, number.or_else(|fault| ask.cached.ok_or(fault)), timing);
         }
         fills
     }
 
     fn finish(&self, lead: ReadLead, read: Result<Number, NoAnswer>, timing: Timing) {
-        // What another Region's entry needs is for that Region to find.
+        // The other Region queues recounts of its own counters.
         if let Ok(number) = &read
             && lead.id.name.region().is_none()
         {
@@ -169,8 +170,8 @@ impl Layers {
     }
 }
 
-/// Asks for the right to fill the cache with each value that it does not have. A cache that did not answer is not asked again:
-/// it would be waited for twice.
+/// Asks for the right to fill the cache with each value that it lacks. A cache that did not answer is not asked again,
+/// since the request would wait for it twice.
 async fn take_tokens(cache: &SharedCache, asks: &mut [Ask]) {
     join_all(asks.iter_mut().map(async |ask| {
         if let (None, Some(Stated { partition, .. })) = (&ask.cached, &ask.stated) {

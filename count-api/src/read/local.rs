@@ -1,8 +1,11 @@
-//! Numbers in this process's memory for a moment, and which counters are being read. How they are read is not decided here.
+//! Numbers in this process's memory, each for a second at most, and which counters are being read.
+//! [`Reader`](super::Reader) asks [`Local::find`] first; for a number that is missing, one caller gets a [`ReadLead`],
+//! the duty to read it.
 //!
-//! The law: **no request is answered by a read that began more than [`LONGEST`] before the request**, also in a process that
-//! stood still. So a number is kept for a time that counts from the beginning of its read, by the clock that has moved further;
-//! and a request waits for a read that is under way only if that is not too old, or else begins another one.
+//! The law: **no request is answered by a read that began more than [`LONGEST`] before the request**, even if the
+//! process was stopped meanwhile. So the time for which a number is kept counts from the beginning of its read, by the
+//! clock that has moved further; and a request waits for a read that is under way only if that began less than
+//! [`LONGEST`] ago, and else begins another one.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -25,15 +28,15 @@ use crate::args::LONGEST;
 use crate::error::LoggedCause;
 use crate::value::Rendered;
 
-/// Stripes with a lock each, so that requests for different counters seldom meet.
+/// The number of stripes. Each has a lock of its own, so that requests for different counters seldom wait for each
+/// other.
 const STRIPES: usize = 64;
 
 /// A number that was read, and the bytes of its answer once it has been answered.
 #[derive(Debug)]
 pub struct Kept {
-    /// The number.
     pub number: Number,
-    /// What its read took.
+    /// The layers that its read came through.
     timing: Timing,
     rendered: OnceLock<(Answer, Rendered)>,
 }
@@ -43,13 +46,13 @@ impl Kept {
         Self { number, timing, rendered: OnceLock::new() }
     }
 
-    /// The bytes of `answer`, which `render` makes where they are not there yet.
+    /// Returns the bytes of `answer`, and calls `render` if they are not kept.
     pub fn rendered(&self, answer: &Answer, render: impl Fn(&Answer) -> Rendered) -> Rendered {
         let (of, rendered) = self.rendered.get_or_init(|| (answer.clone(), render(answer)));
         if of == answer { rendered.clone() } else { render(answer) }
     }
 
-    /// The same, if they are there.
+    /// Returns the bytes of `answer`, if they are kept.
     pub fn rendered_before(&self, answer: &Answer) -> Option<Rendered> {
         self.rendered.get().filter(|(of, _)| of == answer).map(|(_, rendered)| rendered.clone())
     }
@@ -61,20 +64,20 @@ impl AsRef<Number> for Arc<Kept> {
     }
 }
 
-/// What a read comes to, for all who wait for it.
+/// The result of a read, for all who wait for it.
 type ReadResult = Result<Arc<Kept>, NoAnswer>;
 
 /// Where a number is.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// In memory.
+    /// It is in memory.
     Kept(Arc<Kept>),
-    /// It is being read. The one that is kept is answered if that fails.
+    /// It is being read. If the read fails, the number that is kept, if any, is used.
     UnderWay(Shared<oneshot::Receiver<ReadResult>>, Option<Arc<Kept>>),
 }
 
 impl Found {
-    /// The number, once its read has ended, and where it came from.
+    /// Waits for the number. Returns it and the layers that it came through.
     pub async fn timed(self) -> Result<(Arc<Kept>, Timing), NoAnswer> {
         let is_kept = self.is_kept();
         let kept = self.number().await?;
@@ -82,12 +85,12 @@ impl Found {
         Ok((kept, timing))
     }
 
-    /// Whether it is answered from memory.
+    /// Returns whether the number is in memory, with no read to wait for.
     pub fn is_kept(&self) -> bool {
         matches!(self, Self::Kept(_))
     }
 
-    /// The number, once its read has ended.
+    /// Waits for the number.
     pub async fn number(self) -> ReadResult {
         match self {
             Self::Kept(kept) => Ok(kept),
@@ -106,12 +109,12 @@ pub struct ReadLead {
     pub id: CounterId,
     began: Now,
     local: Local,
-    /// Taken by [`finish`](Self::finish).
+    /// The callers who wait; [`finish`](Self::finish) takes this.
     waiters: Option<oneshot::Sender<ReadResult>>,
 }
 
 impl ReadLead {
-    /// Keeps what was read and what that took, and answers all who wait. A fault is answered and not kept.
+    /// Keeps what was read, and answers all who wait. A fault is answered and not kept.
     pub fn finish(mut self, read: Result<Number, NoAnswer>, timing: Timing) {
         let result = {
             let mut stripe = self.local.stripe(&self.id);
@@ -120,7 +123,7 @@ impl ReadLead {
             read.map(|number| stripe.put(&self.id, Kept::new(number, timing), self.began, self.local.0.keep))
         };
         if let Some(waiters) = self.waiters.take() {
-            // All of them may have left.
+            // All who waited may have left.
             let _ = waiters.send(result);
         }
     }
@@ -146,21 +149,22 @@ struct Stripes {
 }
 
 impl Local {
-    /// Keeps up to about `counts` for `keep` each, [`LONGEST`] at most. With no `keep` nothing is kept, and simultaneous reads
-    /// are still one.
+    /// Keeps about `counts` numbers for `keep` each, at most a second. If `keep` is 0, nothing is kept, but
+    /// simultaneous requests still share one read.
     pub fn new(counts: u64, keep: Duration) -> Self {
         let generation = usize::try_from(counts).unwrap_or(usize::MAX).div_ceil(2 * STRIPES).max(1);
         let stripes = (0..STRIPES).map(|_| Mutex::new(Stripe::of(generation))).collect();
         Self(Arc::new(Stripes { stripes, hasher: RandomState::new(), keep: keep.min(LONGEST) }))
     }
 
-    /// The number of `id`, if it is in memory `now`.
+    /// Returns the number of `id`, if it is in memory at `now`.
     pub fn get(&self, id: &CounterId, now: Now) -> Option<Arc<Kept>> {
         self.stripe(id).get(id, now, self.0.keep)
     }
 
-    /// Where the number of `id` is. Where it is not in memory, or is `outdone`, and no read of it is under way, a lead is added to `leads` and
-    /// the caller reads it. Others wait for that, or get what is in memory.
+    /// Returns where the number of `id` is. If it is not in memory, or `outdone`, and no recent read of it is under
+    /// way, adds a lead to `leads`, which the caller has to read. Other callers wait for that read, or get the number
+    /// in memory.
     pub fn find(
         &self,
         id: &CounterId,
@@ -168,7 +172,8 @@ impl Local {
         outdone: impl FnOnce(&Number) -> bool,
         leads: &mut Vec<ReadLead>,
     ) -> Found {
-        // Under one lock: between the end of a read and its number's being kept no second read begins.
+        // One lock covers both steps, so that no second read begins between the end of a read and the keeping of its
+        // number.
         let mut stripe = self.stripe(id);
         let kept = stripe.get(id, now, self.0.keep);
         match (kept, stripe.under_way(id, now)) {
@@ -192,8 +197,8 @@ impl Local {
     }
 }
 
-/// Two generations of numbers. When the younger is full, the older is forgotten and the younger takes its place; a number
-/// asked for meanwhile becomes young again.
+/// Two generations of numbers. When the younger one is full, the older one is dropped and the younger takes its place.
+/// A number that is asked for becomes young again.
 #[derive(Debug)]
 struct Stripe {
     generation: usize,
@@ -206,7 +211,7 @@ struct Stripe {
 #[derive(Debug)]
 struct Entry {
     kept: Arc<Kept>,
-    /// When the read began that got it.
+    /// When its read began.
     began: Now,
 }
 
@@ -221,12 +226,12 @@ impl Stripe {
         Self { generation, young: HashMap::new(), old: HashMap::new(), under_way: HashMap::new() }
     }
 
-    /// The read that a request may wait for.
+    /// Returns the read that a request may wait for.
     fn under_way(&self, id: &CounterId, now: Now) -> Option<Shared<oneshot::Receiver<ReadResult>>> {
         self.under_way.get(id).filter(|(began, _)| now.since(*began) < LONGEST).map(|(_, read)| read.clone())
     }
 
-    /// The read of this beginning has ended; a later one may be under way.
+    /// Forgets the read that began at this time. A later one may be under way.
     fn ended(&mut self, id: &CounterId, began: Now) {
         if self.under_way.get(id).is_some_and(|(of, _)| *of == began) {
             self.under_way.remove(id);
@@ -243,7 +248,8 @@ impl Stripe {
         Some(kept)
     }
 
-    /// Keeps `kept`, which a read got that began at `began`, if it replaces what is held then; answers which is held now.
+    /// Keeps `kept`, whose read began at `began`, unless the number that is held is better. Returns the number that is
+    /// held now.
     fn put(&mut self, id: &CounterId, kept: Kept, began: Now, keep: Duration) -> Arc<Kept> {
         if let Some(held) = self.get(id, began, keep).filter(|held| !kept.number.replaces(&held.number)) {
             return held;

@@ -1,5 +1,6 @@
-//! Counters that a recount may set right, queued here for one: sets below zero, which are shown as 0, counters with a row whose
-//! weight could not be read, and those that somebody edited. The request that met one does not wait for that.
+//! Queues counters for a recount: sets below zero, which are shown as 0; counters that an unreadable row has put in
+//! doubt; and those that somebody edited. The read path reports them to [`Negatives`] without waiting, and the task
+//! [`Recounter`] writes them to the queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,28 +20,28 @@ use tokio::time::Instant;
 
 use crate::metrics::NEGATIVE_COUNTS;
 
-/// Counters waiting to be queued; more are dropped, and the next read reports them again.
+/// The most reports that wait; more are dropped, and the next read reports the counter again.
 const WAITING: usize = 256;
 
-/// How long a counter that was queued is not queued again. One in doubt stays queued until the row can be read.
+/// How long a counter is not queued again; [`DOUBTED_FOR`] if it is in doubt, which lasts until its row can be read.
 const QUEUED_FOR: Duration = Duration::from_secs(60);
 const DOUBTED_FOR: Duration = Duration::from_secs(3600);
 
-/// How many such counters are remembered. Past them some are queued twice, which is harmless.
+/// The most counters that are remembered. Beyond that some are queued twice, which is harmless.
 const REMEMBERED: usize = 10_000;
 
-/// Takes reports of such counters.
+/// Accepts reports of such counters.
 #[derive(Clone)]
 pub struct Negatives(mpsc::Sender<CounterId>);
 
 impl Negatives {
-    /// The reports' queue, and the task at its end.
+    /// Creates the queue of reports, and the task that reads it.
     pub fn new(counters: Arc<Counters>, recounts: Recounts, shards: ShardCount, clock: Clock) -> (Self, Recounter) {
         let (sender, reported) = mpsc::channel(WAITING);
         (Self(sender), Recounter { counters, recounts, shards, clock, reported, queued: Map::default() })
     }
 
-    /// Reports `id` if its count is in doubt, or that of a set below zero.
+    /// Reports `id` if its count is in doubt, or if it is a set below zero.
     pub fn report(&self, id: &CounterId, value: &Value) {
         let is_negative = value.likes < 0 && id.name.kind() == CounterKind::Set;
         if (is_negative || value.doubtful) && self.0.try_send(id.clone()).is_err() {
@@ -56,7 +57,7 @@ pub struct Recounter {
     shards: ShardCount,
     clock: Clock,
     reported: mpsc::Receiver<CounterId>,
-    /// Until when counters are not queued again.
+    /// The time before which each counter is not queued again.
     queued: Map<CounterId, Instant>,
 }
 
@@ -89,7 +90,8 @@ impl Recounter {
         self.queued.insert(id, now + again);
     }
 
-    /// Queues the row keys of a counter, and says for how long that will do. Safe to repeat: a key is in the queue once.
+    /// Queues the counter's row keys. Returns how long not to queue it again. Safe to repeat: a key is in the queue
+    /// once.
     async fn queue(&self, id: &CounterId) -> Outcome<Duration> {
         let mut read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await?;
         let Some(counter) = read.counters.remove(id).transpose()? else { return Ok(QUEUED_FOR) };
@@ -98,10 +100,10 @@ impl Recounter {
         let again = if is_doubted { DOUBTED_FOR } else { QUEUED_FOR };
         let negative = negative.into_iter().map(|shard| (shard, QueueReason::Negative));
         let doubtful = counter.doubt.iter().map(|shard| (*shard, QueueReason::Doubt));
-        // Each part may have been edited, or taken away. The total becomes the sum of the parts with any correction, so all of them
-        // are looked at together.
+        // An edit may have changed or removed any part. A correction sets the total to the sum of all parts, so all of
+        // them are recounted.
         let edited = self.shards.all().filter(|_| !counter.adds_up()).map(|shard| (shard, QueueReason::Drift));
-        // A shard that is both is negative.
+        // A shard with two reasons is queued as negative.
         let keys: BTreeMap<Shard, QueueReason> = edited.chain(doubtful).chain(negative).collect();
         for (shard, reason) in keys {
             let key = RowKey { counter: id.clone(), shard };
@@ -111,7 +113,7 @@ impl Recounter {
     }
 }
 
-/// The shards to recount of a negative total: those below zero, or all where none is.
+/// Returns the shards to recount for a negative total: those below zero, or all if none is.
 fn negative(counter: &Counter) -> Vec<Shard> {
     if counter.likes >= 0 {
         return Vec::new();

@@ -1,45 +1,48 @@
-//! A number that was read, and what may be said of it when it is answered.
+//! A number that was read, and what an answer with it may claim. [`Number::answer`] decides `exact`, `as_of` and
+//! `fresh`.
 //!
 //! # Why no answer calls a number exact that was not
 //!
-//! An answer with `exact` and `as_of` = t says that the number is between the sum of the least and the sum of the greatest
-//! values that the counter's shards had from t on. That holds because a number is judged by the [standing](StandingAt) it is
-//! kept with, and that standing was taken *before* the counter was read:
+//! An answer with `exact` and `as_of` = t says that the number is between the sum of the least and the sum of the
+//! greatest values that the counter's shards had from t on. That holds because what is claimed depends on the
+//! [standing](StandingAt) that the number is kept with, and that standing was taken *before* the counter was read:
 //!
 //! 1. The standing of a place says that every change that was in the table of likes by its `as_of` is before the place,
 //!    unless it is part of a loss; and a loss is announced before anything that is behind it.
-//! 2. The counter contains everything before the place. In the table, because the standing is stored once all of that is
-//!    written, and the counter is read later, and consistently. In the cache, because both are read at one moment, and the
-//!    standing moves there only behind the values.
-//! 3. A counter with anything behind a loss carries the place of its announcement. It is exact only beside a standing that
-//!    knows the announcement and has no loss open. The loss is repaired before the place of such a standing, so the
-//!    corrections are before it, too, and in the counter.
+//! 2. The counter contains everything before the place. In the table, because the standing is stored once all of that
+//!    is written, and the counter is read later, and consistently. In the cache, because both are read at one moment,
+//!    and the standing moves there only behind the values.
+//! 3. A counter with anything behind a loss carries the place of its announcement. It is exact only beside a standing
+//!    that knows the announcement and has no loss open. The loss is repaired before the place of such a standing, so
+//!    the corrections are before it, too, and in the counter.
 //!
-//! The standing speaks of the table of likes. An event is in Kafka before it is a row, so the answer's `as_of` is the lesser one
-//! of the standing's and of what consumers say of the partitions that the counter's events come from: an earlier `as_of` claims
-//! less. Where a consumer is behind, that shows; where none has said anything yet, no `as_of` is known, and nothing is exact.
+//! The standing speaks of the table of likes. An event is in Kafka before it is a row, so the answer's `as_of` is the
+//! earlier of two times: that of the standing, and that up to which consumers have finished the partitions that the
+//! counter's events come from. Where a consumer is behind, `as_of` is old; where none has stored a time yet, there is
+//! no `as_of`, and nothing is exact.
 //!
-//! None of this mentions the time of the answer, and the range of values from t on only grows. So a reader may stand still
-//! between any two steps: before the standing and the counter, before the counter arrives, before it is kept, filled into the
-//! cache or answered. It then answers an old `as_of`, and by its clock that is not fresh.
+//! None of this depends on the time of the answer, and the range of values from t on only grows. So a reader may stop
+//! for any time between two steps: before the standing and the counter, before the counter arrives, before it is kept,
+//! filled into the cache or answered. It then answers an old `as_of`, and by its clock that is not fresh.
 //!
-//! A number that is kept is never given another standing or a later `as_of`. A newer standing of its partition can only take
-//! `exact` away: while a loss is open there, or where it knows an announcement that the number's own standing does not. The
-//! number was exact even so, as of its `as_of`; but nothing is called exact while it is known that something is lost.
+//! A number that is kept is never given another standing or a later `as_of`. A newer standing of its partition can only
+//! take `exact` away: while a loss is open there, or where it knows an announcement that the number's own standing does
+//! not. The number was exact even so, as of its `as_of`; but nothing is called exact while it is known that something
+//! is lost.
 //!
 //! # Corrections
 //!
-//! Once a correction is in the table, a request that begins a second later is not told the number of before from memory: no
-//! request is answered by a read that began more than a second before it. The cache tells the number of before until the fold
-//! has told the cache, which is what the fold does next. Where the fold cannot, the cache's standing stands still, and the
-//! table is read once that is older than half of what is called fresh.
+//! Once a correction is in the table, a request that begins a second later does not get the earlier number from memory:
+//! no request is answered by a read that began more than a second before it. The cache has the earlier number until the
+//! fold has written to the cache, which is what the fold does next. If the fold cannot, the standing in the cache gets
+//! older, and once that is older than half of `--fresh-within`, the table is read.
 //!
 //! # Counters that are absent
 //!
-//! An absent counter carries no announcement: it is exact because the reserved row is in the table. Where a table was lost and
-//! another one was adopted, the reserved row says since when, and the loss was open before that. A standing whose `as_of` is
-//! later knows of the loss, since the relay repeats those that are open with each `as_of`; beside any other standing what is
-//! absent is not exact.
+//! An absent counter carries no announcement: it is exact because the reserved row is in the table. Where a table was
+//! lost and another one was adopted, the reserved row says since when, and the loss was open before that. A standing
+//! whose `as_of` is later knows of the loss, since the relay repeats those that are open with each `as_of`; beside any
+//! other standing what is absent is not exact.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,19 +61,19 @@ use crate::answer::Answer;
 pub struct Number {
     /// The counter.
     pub value: Value,
-    /// The standing. Without one nothing is known of the counter but its value.
+    /// The standing. Without it nothing is known of the counter but its value.
     pub standing: Option<Arc<StandingAt>>,
-    /// Every event that Kafka had acknowledged by then is in the value. Never later than what was allowed beside the standing,
-    /// and never later than the moment at which the counter arrived.
+    /// Every event that Kafka had acknowledged by this time is in the value. Never later than the standing allows, nor
+    /// than the moment at which the counter arrived.
     pub as_of: Option<UnixMillis>,
 }
 
-/// What a counter is read beside.
+/// What is known before a counter is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beside {
     /// The standing of its partition.
     pub standing: Option<Arc<StandingAt>>,
-    /// As of when a number may be answered that was read after it: see [`as_of`](tally_core::served::as_of).
+    /// The `as_of` that a number read afterwards may have: see [`as_of`](tally_core::served::as_of).
     pub as_of: Option<UnixMillis>,
 }
 
@@ -81,12 +84,13 @@ impl AsRef<Self> for Number {
 }
 
 impl Number {
-    /// A counter's value that arrived `now`, beside a standing that was taken before it was read.
+    /// Creates a number from a value that arrived at `now`, beside a standing that was taken before it was read.
     pub fn new(value: Value, Beside { standing, as_of }: Beside, now: UnixMillis) -> Self {
         Self { value, standing, as_of: as_of.map(|as_of| as_of.min(now)) }
     }
 
-    /// A counter as it was `read`, which arrived `now`. One that was not there is 0, but for a table that may have lost it.
+    /// Creates a number from a counter that was `read` and arrived at `now`. An absent counter is 0, and in doubt if
+    /// the table may have lost it.
     pub fn read(counter: Option<&Counter>, read: &Read, beside: Beside, now: UnixMillis) -> Self {
         let stated = beside.standing.as_ref().and_then(|stated| stated.standing.as_of);
         let knows = read.since.is_none_or(|since| stated.is_some_and(|stated| stated > since));
@@ -94,7 +98,7 @@ impl Number {
         Self::new(counter.map_or_else(absent, Value::from), beside, now)
     }
 
-    /// What may be said of the number `now`, where `newest` is the newest standing that is known of its partition.
+    /// Returns the answer at `now`; `newest` is the newest known standing of the number's partition.
     pub fn answer(
         &self,
         kind: CounterKind,
@@ -108,7 +112,7 @@ impl Number {
             |own| self.value.serve(&own.standing, kind),
         );
         let is_withdrawn = newest.is_some_and(|newest| own.is_some_and(|own| withdraws(newest, own)));
-        // A clock that was set back.
+        // The clock may have been set back.
         let as_of = self.as_of.unwrap_or_default().min(now);
         Answer {
             served: Served { exact: served.exact && self.as_of.is_some() && !is_withdrawn, as_of, ..served },
@@ -117,15 +121,15 @@ impl Number {
         }
     }
 
-    /// Whether this number takes the place of `held`, a number of the same counter, wherever one of them is kept: one of a
-    /// later version does; of one version the one that was read beside a later standing, which may know better.
+    /// Returns whether this number takes the place of `held`, a number of the same counter: it does if its version is
+    /// later, or equal and read beside the same or a later standing, which may know of more losses.
     pub fn replaces(&self, held: &Self) -> bool {
         let order = |number: &Self| (number.value.version, number.standing.as_ref().map(|standing| standing.at));
         order(self) >= order(held)
     }
 }
 
-/// Whether `newest` takes away what was exact beside `own`.
+/// Returns whether `newest` forbids to call a number exact that was exact beside `own`.
 fn withdraws(newest: &StandingAt, own: &StandingAt) -> bool {
     newest.at > own.at && (!newest.standing.open.is_empty() || newest.standing.loss > own.standing.loss)
 }

@@ -1,4 +1,4 @@
-//! The read path, put together, with the tasks that work for it.
+//! Builds the read path for `app.rs`: the reader, its layers, and the tasks that work for them.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use crate::args::Config;
 use crate::definitions::Defined;
 use crate::metrics::ReadCounters;
 
-/// The read path.
+/// What the routes read counts with.
 pub struct ReadPath {
     /// Reads counts.
     pub reader: Reader,
-    /// What they are judged by.
+    /// The standings, which answers depend on.
     pub standings: Standings,
     /// The gate before the tables.
     pub gate: Arc<TableGate>,
 }
 
 impl ReadPath {
-    /// Waits for the first read of the standings, and spawns the tasks. `shards` and `defined` are the deployment's, and `whole`
-    /// says whether the tables are its own.
+    /// Waits for the first read of the standings, and spawns the tasks. `shards` and `defined` are the deployment's;
+    /// `whole` tells whether all tables are those of the deployment.
     ///
     /// # Errors
-    /// A fault that waiting does not mend, or a stop.
+    /// A fault that does not pass, or a stop.
     pub async fn open(
         config: &Config,
         tables: &Connection,

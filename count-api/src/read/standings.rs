@@ -1,5 +1,6 @@
-//! The standings of all partitions of `changes`, and what consumers have stored of the topics that events come from, read again
-//! and again. No request waits for that.
+//! Follows the standings of all partitions of `changes`, and the times up to which consumers have finished the topics
+//! of events. The task [`FollowStandings`] reads both every second; [`Standings`] makes answers with the newest of
+//! them, so that no request waits for such a read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,57 +27,57 @@ use crate::args::Config as Settings;
 use crate::definitions::Defined;
 use crate::metrics::{OPEN_GAPS, REGION_STALENESS, STALENESS, STANDING_AGE};
 
-/// The wait between two reads, if freshness asks for no shorter one.
+/// The wait between two reads; half of `--fresh-within` if that is shorter.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long one read may take.
+/// The time limit of one read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How old the last read may be before the process is not ready.
+/// The age of the last successful read from which on the process is not ready.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// How much older the entry of another Region may be and be called fresh: it is gathered for 5 s, and comes through a mirror.
+/// Added to `--fresh-within` for entries of other Regions: they are gathered for 5 s, and come through a mirror.
 const REMOTE: Duration = Duration::from_secs(10);
 
-/// The condition of readiness that the task states.
+/// The name of this task's condition of readiness.
 const CONDITION: &str = "table";
 
-/// Whether every table is the one that the deployment was created with. It is asked for each answer.
+/// Tells whether every table is the one that the deployment was created with. Each answer calls it.
 pub type Whole = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The newest standings, and the answers that they allow. Clones see the same ones.
 #[derive(Clone)]
 pub struct Standings {
     known: watch::Receiver<Arc<Known>>,
-    /// What time it is by the store's clock.
+    /// The store's time.
     clock: Clock,
     fresh_within: Duration,
     whole: Whole,
 }
 
 impl Standings {
-    /// Standings that a test sends, by which the tables are whole.
+    /// Standings that a test sends. All tables are whole.
     #[cfg(test)]
     pub fn of(known: &watch::Sender<Arc<Known>>, clock: Clock, fresh_within: Duration) -> Self {
         Self { known: known.subscribe(), clock, fresh_within, whole: Arc::new(|| true) }
     }
 
-    /// What is known: to be taken before a counter is read.
+    /// Returns the newest standings. A reader takes them before it reads a counter.
     pub fn known(&self) -> Arc<Known> {
         Arc::clone(&self.known.borrow())
     }
 
-    /// The time by both clocks.
+    /// Returns the time by both clocks.
     pub fn now(&self) -> Now {
         self.clock.reading()
     }
 
-    /// What may be said now of a counter, over all Regions.
+    /// Returns the current answer for a counter, summed over all Regions.
     pub fn answer(&self, id: &CounterId, numbers: &Entries<impl AsRef<Number>>) -> Answer {
         self.answers(id, numbers).sum(id.name.kind(), self.known.borrow().name())
     }
 
-    /// What may be said now of each of its entries.
+    /// Returns the current answer for each entry of a counter.
     pub fn answers(&self, id: &CounterId, numbers: &Entries<impl AsRef<Number>>) -> Entries<Answer> {
         let (known, now) = (self.known.borrow(), self.clock.now());
         let others = numbers.others.iter();
@@ -84,8 +85,7 @@ impl Standings {
         Entries { own: self.judged(id, numbers.own.as_ref(), &known, now), others: others.collect() }
     }
 
-    /// The same at `now` of a counter that no other Region has a part of, unless a read of the table gives a number that is worth
-    /// more.
+    /// Returns the answer at `now`, if there are no other Regions and `number` is not outdone.
     pub fn answer_unless_outdone(&self, id: &CounterId, number: &Number, now: UnixMillis) -> Option<Answer> {
         let known = self.known.borrow();
         if !known.remotes.is_empty() {
@@ -95,13 +95,13 @@ impl Standings {
         (!self.outdoes(id, number, &known, now)).then_some(answer)
     }
 
-    /// Whether no loss is open in the partition of a counter, and the tables are whole.
+    /// Returns whether the tables are whole and no loss is open in the counter's partition.
     pub fn is_lossless(&self, id: &CounterId) -> bool {
         (self.whole)() && self.known.borrow().is_lossless(id)
     }
 
-    /// Whether a read of the table gives a number that is worth more: `as_of` is older than half of what answers are promised,
-    /// and a later one is known; or the number may be exact beside the standing that is known, and is not so now.
+    /// Returns whether a read of the table would give a better number: one with a later `as_of`, where that of `number`
+    /// is older than half of `--fresh-within`; or one that is exact, where `number` is not.
     pub fn is_outdone(&self, id: &CounterId, number: &Number) -> bool {
         self.outdoes(id, number, &self.known.borrow(), self.clock.now())
     }
@@ -113,12 +113,12 @@ impl Standings {
         answer
     }
 
-    /// How old a counter may be and be called fresh.
+    /// Returns how old the `as_of` of a fresh answer may be.
     fn fresh_within(&self, id: &CounterId) -> Duration {
         self.fresh_within + if id.name.region().is_some() { REMOTE } else { Duration::ZERO }
     }
 
-    /// The same at `now`, beside what is `known`.
+    /// [`is_outdone`](Self::is_outdone) at `now`, given the standings `known`.
     pub(super) fn outdoes(&self, id: &CounterId, number: &Number, known: &Known, now: UnixMillis) -> bool {
         let Some(newest) = known.of(id) else { return false };
         let fresh_within = self.fresh_within(id);
@@ -135,32 +135,32 @@ impl Standings {
     }
 }
 
-/// The task that reads.
+/// The task that reads the standings.
 pub struct FollowStandings {
     changes: Changes,
     claims: Claims,
     regions: Regions,
     defined: Defined,
-    /// What was known of the log; `None` where that has to be read.
+    /// The log's configuration; `None` if it has to be read again.
     log: Option<Config>,
     clock: Clock,
     readiness: Readiness,
     fresh_within: Duration,
     whole: Whole,
     known: watch::Sender<Arc<Known>>,
-    /// The last time at which all of it was known.
+    /// The last `as_of` that was known for all partitions.
     as_of: Option<UnixMillis>,
-    /// When a table was another one last.
+    /// When a table was last seen not to be the deployment's.
     torn: Option<Now>,
-    /// The same of each other Region, or when it was first heard of.
+    /// The last `as_of` of each other Region, or when this process first heard of the Region.
     remote_as_ofs: BTreeMap<String, UnixMillis>,
 }
 
 impl FollowStandings {
-    /// Waits for the first read: before it nothing can be said of any count.
+    /// Waits for the first read, without which there is no answer for any count.
     ///
     /// # Errors
-    /// A fault that waiting does not mend, or a stop.
+    /// A fault that does not pass, or a stop.
     pub async fn begin(
         settings: &Settings,
         connection: &Connection,
@@ -189,14 +189,14 @@ impl FollowStandings {
         Ok(this)
     }
 
-    /// What judges by the reads of this task.
+    /// Returns a view of the standings that this task reads.
     pub fn standings(&self) -> Standings {
         let (known, whole) = (self.known.subscribe(), Arc::clone(&self.whole));
         Standings { known, clock: self.clock, fresh_within: self.fresh_within, whole }
     }
 
-    /// One read: all standings in one call, and of each topic what is known of it and all claims. The log's configuration is read
-    /// where it is not known. Standings of other Regions are a call more, which is not made where there are none.
+    /// Reads everything once: all standings in one call, the claims of each topic, and the log's configuration if it is
+    /// not known. The standings of other Regions are one more call, which is made only if there are any.
     async fn found(&self) -> Outcome<(Option<Config>, Known)> {
         let began = self.clock.reading();
         let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
@@ -212,13 +212,13 @@ impl FollowStandings {
         let remotes = Box::pin(self.regions.standings(&named, log.partitions));
         let (read, topics, mut remotes) = tokio::try_join!(standings, topics, remotes)?;
         if self.torn.is_some_and(|torn| named_at.at <= torn.at) {
-            // Other tables may have been adopted since the names were read, without the entries of other Regions.
+            // The names may be from before an operator adopted other tables, which lack the other Regions' entries.
             remotes.clear();
         }
         let generations = || read.values().map(|stated| stated.at.generation());
         let mut newest = generations().max().unwrap_or(log.generation);
-        // A later generation is that of a topic that was adopted since, with other partitions perhaps; or the same topic lost
-        // its end.
+        // A later generation means that another topic was adopted, perhaps with other partitions, or that the same
+        // topic lost its end.
         if newest > log.generation && self.changes.config().await? != Some(log.clone()) {
             newest = log.generation;
         }
@@ -246,7 +246,7 @@ impl FollowStandings {
             Err(_) => self.failed("no answer"),
         }
         let (now, known) = (self.clock.reading(), Arc::clone(&self.known.borrow()));
-        // While something is not known of a partition, all get older.
+        // While a partition has no `as_of`, the last one known for all is kept, and gets older.
         self.as_of = known.as_of().or(self.as_of);
         if let Some(as_of) = self.as_of {
             STALENESS.gauge(&[]).set(now.wall.since(as_of).as_secs_f64());
@@ -255,7 +255,8 @@ impl FollowStandings {
         self.measure_remotes(&known, now.wall);
     }
 
-    /// A Region of which something is not known gets older. One that was forgotten is silent for no time.
+    /// Sets the gauge of each Region's age. It grows while a Region's `as_of` is not known, and is 0 once an operator
+    /// has forgotten the Region.
     fn measure_remotes(&mut self, known: &Known, now: UnixMillis) {
         let last = std::mem::take(&mut self.remote_as_ofs);
         for (name, as_of) in known.remote_as_ofs() {
@@ -268,7 +269,8 @@ impl FollowStandings {
         }
     }
 
-    /// One failure says little; after several the table is called away. Answers go on, and show by `as_of` how old they are.
+    /// Makes the process not ready once reads have failed for some seconds. Answers go on, and their `as_of` shows
+    /// their age.
     fn failed(&self, why: &str) {
         if self.clock.reading().since(self.known.borrow().began) < LIMIT {
             return;

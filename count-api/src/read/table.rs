@@ -1,5 +1,6 @@
-//! The table of counters behind its gate, and whether it is denied: readiness follows that, since without the table no request
-//! has an answer. A table that is gone is looked after by the watch over all tables.
+//! Reads the table of counters through the gate, and checks whether DynamoDB denies access to it. If so, [`AskTable`]
+//! makes the process not ready, since most requests would have no answer. The watch over all tables
+//! (`adapters/src/dynamodb/watch.rs`) notices tables that are gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,16 +16,16 @@ use tokio::time::timeout;
 
 use super::{NoAnswer, TableGate};
 
-/// How many reads in a row have to fail for good before the table is asked beside the requests.
+/// How many reads in a row have to fail for good before the task asks the table itself.
 const IN_A_ROW: u32 = 5;
 
-/// How often it is asked then.
+/// How often the task asks then.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long one answer may take.
+/// The time limit of one such question.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The condition of readiness that the task states.
+/// The name of this task's condition of readiness.
 const CONDITION: &str = "counts";
 
 /// The table of counters. Clones share its gate.
@@ -32,21 +33,22 @@ const CONDITION: &str = "counts";
 pub struct Table {
     counters: Arc<Counters>,
     gate: Arc<TableGate>,
-    /// Reads in a row that the table has refused for good. A fault that passes by itself is not counted: another instance of
-    /// the API would have it, too.
+    /// Reads in a row that the table has refused for good. Faults that pass are not counted: another instance of the
+    /// API would meet them, too.
     failed: Arc<AtomicU32>,
 }
 
 impl Table {
-    /// The table behind a gate.
+    /// Puts the table behind a gate.
     pub fn new(counters: Arc<Counters>, gate: Arc<TableGate>) -> Self {
         Self { counters, gate, failed: Arc::default() }
     }
 
-    /// Reads counters, once it is their turn. A standing that was taken before holds for them: the read is consistent.
+    /// Waits for the gate, then reads counters. The read is consistent, so standings that were taken before hold for
+    /// its result.
     ///
     /// # Errors
-    /// The table does not answer, or too many ask it.
+    /// The table does not answer, or too many reads wait for it.
     pub async fn read(&self, ids: &[CounterId]) -> Result<Read, NoAnswer> {
         self.gate.read(self.unguarded(ids)).await
     }
@@ -67,18 +69,18 @@ impl Table {
     }
 }
 
-/// The task that asks the table once reads have failed, until it answers: a process that is not ready is sent no requests.
+/// The task that asks the table once reads have failed, until it answers: a process that is not ready gets no requests
+/// that would show this.
 pub struct AskTable {
-    /// The table.
     pub table: Table,
-    /// When it is asked.
+    /// Says when to ask.
     pub clock: Clock,
-    /// What is told.
+    /// The readiness to change.
     pub readiness: Readiness,
 }
 
 impl AskTable {
-    /// Whether the process is not ready for the table's sake.
+    /// Returns whether this task has made the process not ready.
     fn is_stated(&self) -> bool {
         self.readiness.report().conditions.contains_key(CONDITION)
     }
@@ -104,7 +106,7 @@ impl Task for AskTable {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let any = CounterId::likes(PostId::new("readiness")?);
         while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
-            // What requests have heard since then says nothing of readiness: the task alone takes it back.
+            // Requests may be answered meanwhile; only this task makes the process ready again.
             if self.table.fails() || self.is_stated() {
                 self.ask(&any).await;
             }

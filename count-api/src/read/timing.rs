@@ -1,4 +1,4 @@
-//! Which layers a number came through, and how long each took, as a client's tools show it.
+//! The layers that a number came through and the time of each, for the response header `Server-Timing`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use axum::http::HeaderValue;
 /// The layers that were asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// Some number was in this process's memory, which takes no time that is worth writing.
+    /// Whether some number was in this process's memory, which takes no time worth showing.
     pub local: bool,
-    /// How long the shared cache took.
+    /// How long the shared cache took, if it was asked.
     pub redis: Option<Duration>,
-    /// How long the table took.
+    /// How long the table took, if it was asked.
     pub table: Option<Duration>,
 }
 
 impl Timing {
-    /// Everything was in memory.
+    /// All numbers were in memory.
     pub const LOCAL: Self = Self { local: true, redis: None, table: None };
 
-    /// Of two numbers that were had at once.
+    /// Combines the timings of two reads at the same time.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let (redis, table) = (self.redis.max(other.redis), self.table.max(other.table));
         Self { local: self.local || other.local, redis, table }
     }
 
-    /// The header `Server-Timing`.
+    /// Returns the value of the header `Server-Timing`.
     pub fn header(&self) -> HeaderValue {
         if *self == Self::LOCAL {
             return HeaderValue::from_static("local");

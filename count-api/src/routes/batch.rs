@@ -1,4 +1,4 @@
-//! The likes of several posts at once, and several counters of several posts: what a page of posts shows.
+//! Reads the likes of several posts at once, or several counters of several posts, as a page of posts needs them.
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -12,11 +12,11 @@ use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::Json;
 use crate::value::{Count, CounterValue, Id, Subject};
 
-/// The most posts whose likes can be asked for at once, and the most numbers.
+/// The most posts of one request for likes, and the most numbers of one request for counters.
 const MOST_POSTS: usize = 100;
 const MOST: usize = 400;
 
-/// What a body calls its members.
+/// The names of a body's fields.
 const POST_IDS: &str = "post_ids";
 const MEMBER: &str = "member";
 
@@ -152,7 +152,7 @@ pub(super) async fn counters(
     Ok(axum::Json(answer))
 }
 
-/// Whether `member` is in each of `ids` that is a set; `None` of a sum, and of all without a member.
+/// Returns for each of `ids` whether `member` is in it; `None` for a sum, and for all if there is no member.
 async fn mine(api: &Handles, ids: &[CounterId], member: Option<&UserId>) -> Result<Vec<Option<bool>>, Problem> {
     let Some(member) = member else { return Ok(vec![None; ids.len()]) };
     let sets = ids.iter().filter(|id| id.name.kind() == CounterKind::Set);
@@ -164,7 +164,7 @@ async fn mine(api: &Handles, ids: &[CounterId], member: Option<&UserId>) -> Resu
     Ok(ids.iter().map(|id| if id.name.kind() == CounterKind::Set { present.next() } else { None }).collect())
 }
 
-/// The counters that are asked for and the member, once each part of the request is known to be well formed.
+/// Checks the request. Returns the counters and the member that it asks for.
 fn checked(api: &Handles, asked: &CountersRequest) -> Result<(Vec<CounterId>, Option<UserId>), Problem> {
     let definitions: Vec<Definition> = match &asked.counters {
         None => api.defined.of(SubjectField::Post),
@@ -188,7 +188,7 @@ fn too_many(why: String) -> Problem {
     Problem::BadBody { parameter: Some(Parameter::named(POST_IDS)), why }
 }
 
-/// The posts that a body names.
+/// Parses the posts of a body.
 fn posts(ids: &[String]) -> Result<Vec<PostId>, Problem> {
     let bad = |index| move |reason| Problem::BadId { parameter: Parameter::element(POST_IDS, index), reason };
     ids.iter().enumerate().map(|(index, id)| PostId::new(id).map_err(bad(index))).collect()

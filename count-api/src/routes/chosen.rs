@@ -1,5 +1,5 @@
-//! What a path names: a post or a hashtag, one of its counters, of the kind that the route is for, and a member of it. A path
-//! that names no counter is one of likes.
+//! Extractors of what a path names: a post or a hashtag, one of its counters, and a member. They check that the counter
+//! is of the kind that the route needs. A path that names no counter means likes.
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
@@ -17,17 +17,17 @@ const COUNTER: &str = "counter";
 const MEMBER: &str = "member";
 const USER: &str = "user_id";
 
-/// The parameters of a path, each percent-decoded once.
+/// Returns the parameters of a path, each percent-decoded once.
 async fn params<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPathParams, Problem> {
     RawPathParams::from_request_parts(parts, state).await.map_err(|_| Problem::BadPath)
 }
 
-/// The parameter `name`, if the route's path has it.
+/// Returns the parameter `name`, if the route's path has it.
 fn param<'a>(params: &'a RawPathParams, name: &str) -> Option<&'a str> {
     params.iter().find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
-/// The id that the path has under the first of these names, or else under the second.
+/// Parses the id that the path has under the first of these names, or else under the second.
 fn id<T>(
     params: &RawPathParams,
     [first, second]: [&'static str; 2],

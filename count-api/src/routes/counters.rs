@@ -1,4 +1,4 @@
-//! Which counters the deployment defines.
+//! Lists the counters that the deployment defines.
 
 use axum::Json;
 use axum::extract::State;

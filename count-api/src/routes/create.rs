@@ -1,4 +1,5 @@
-//! How many shards a counter has. Counters themselves need no creating: one that was never written has 0.
+//! Answers how many shards a counter has, and sets over how many partitions a sum is spread at first. No counter has to
+//! be created: one that was never written has 0.
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -13,10 +14,10 @@ use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract::Json;
 use crate::value::{Id, Named};
 
-/// The route: that of the counter's number.
+/// The path, which is also that of the counter's number.
 pub(super) const PATH: &str = "/v1/posts/{post_id}/counters/{counter}";
 
-/// What a body calls the number of shards.
+/// The name of a body's field.
 const NUMBER: &str = "number_of_shards";
 
 /// What is asked for: a number, or else how many see the post.
@@ -47,7 +48,7 @@ enum PostType {
 }
 
 impl ShardsRequest {
-    /// Over how many partitions a sum is to be spread at first.
+    /// Returns over how many partitions a sum is to be spread at first.
     fn width(&self) -> Result<u32, Problem> {
         let bad = |why: String| Problem::BadBody { parameter: Some(Parameter::named(NUMBER)), why };
         match (self.number_of_shards, self.followers_count) {

@@ -1,4 +1,4 @@
-//! A counter's number with what stands in each of its shards, or with what each Region adds to it.
+//! Answers a counter's number with the value of each of its shards, or of each Region.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::error::Problem;
 use crate::read::Detailed;
 use crate::value::CounterValue;
 
-/// What decides how many shards a set has.
+/// The value of `decided_by`: the deployment decides how many shards a set has.
 pub(super) const DEPLOYMENT: &str = "deployment";
 
 /// The query.
@@ -110,7 +110,7 @@ pub(super) struct ShardValue {
     value: i64,
 }
 
-/// The number of `chosen` and what it consists of, from the tables.
+/// Reads the number of `chosen` and its parts from the tables.
 pub(super) async fn detailed(
     api: &Handles,
     chosen: &Chosen,
@@ -167,7 +167,7 @@ impl CounterDetail {
     }
 }
 
-/// What stands in each of `shards`, and in those besides that the counter has.
+/// Returns the value of each of `shards`, and of any other shards that the counter has.
 fn values(counter: Option<&Counter>, shards: impl Iterator<Item = Shard>) -> Vec<ShardValue> {
     let stored = counter.into_iter().flat_map(|counter| counter.parts.keys().copied());
     let all: BTreeSet<Shard> = shards.chain(stored).collect();

@@ -1,4 +1,5 @@
-//! The document that describes the routes, generated from them, and the page that shows it, from assets in the binary.
+//! Serves the OpenAPI document, which is generated from the routes, and the page that shows it, whose files are in the
+//! binary.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,13 +24,13 @@ use utoipa_swagger_ui::Config;
 
 use crate::error::{LoggedCause, Problem, ProblemDocument};
 
-/// Where the document is.
+/// The path of the document.
 const DOCUMENT: &str = "/openapi.json";
 
 /// The name of the token's scheme in the document.
 const BEARER: &str = "bearer";
 
-/// Every route may answer these.
+/// Problems that every route may answer.
 const ANYWHERE: [(&str, &str); 6] = [
     ("400", "Not an id"),
     ("401", "A token is required, and the request does not have exactly one header with it"),
@@ -39,12 +40,12 @@ const ANYWHERE: [(&str, &str); 6] = [
     ("503", "The store cannot be read now; no number is made up"),
 ];
 
-/// The routes that read a body may answer these as well, and those of a counter that there is no such one.
+/// Problems of the routes that read a body, and of those that name a counter.
 const OF_A_BODY: [(&str, &str); 3] =
     [("408", "The body took too long"), ("413", "The body is too large"), ("415", "Not JSON")];
 const OF_A_COUNTER: (&str, &str) = ("404", "No such counter");
 
-/// What operations are grouped by.
+/// The groups of operations.
 const TAGS: [(&str, &str); 4] = [
     ("counts", "How many users like a post, as a number with its age and certainty"),
     ("likes", "Which users like a post, and saying so"),
@@ -52,7 +53,7 @@ const TAGS: [(&str, &str); 4] = [
     ("trends", "What gained most over a window of time, and whether that is proved"),
 ];
 
-/// The page and the document, open to all clients.
+/// Returns the routes of the page and the document, which need no token.
 pub(super) fn routes(document: &OpenApi) -> Router {
     let document = Bytes::from(document.to_json().expect("the document is made of texts and numbers"));
     let config = Arc::new(Config::from(DOCUMENT));
@@ -67,7 +68,7 @@ pub(super) fn routes(document: &OpenApi) -> Router {
         .route("/docs/{*asset}", page)
 }
 
-/// A file of the page. It is looked up among those in the binary: no path leads to the file system.
+/// Returns a file of the page. It is looked up among those in the binary, so no path leads to the file system.
 fn asset(path: &RawPathParams, config: Arc<Config<'static>>) -> Response {
     let name = path.iter().next().map_or("", |(_, name)| name);
     match utoipa_swagger_ui::serve(name, config) {
@@ -75,7 +76,7 @@ fn asset(path: &RawPathParams, config: Arc<Config<'static>>) -> Response {
             let kind = HeaderValue::from_str(&file.content_type);
             let kind = kind.unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
             let policy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:";
-            // Megabytes in the binary: an answer borrows them.
+            // The files have megabytes; the answer borrows them.
             let bytes = match file.bytes {
                 Cow::Borrowed(bytes) => Bytes::from_static(bytes),
                 Cow::Owned(bytes) => Bytes::from(bytes),
@@ -92,7 +93,7 @@ fn asset(path: &RawPathParams, config: Arc<Config<'static>>) -> Response {
     }
 }
 
-/// The document of the routes, with what holds for all of them.
+/// Adds to the document what holds for all routes.
 pub(super) fn describe(mut document: OpenApi) -> OpenApi {
     let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build();
     document.info = InfoBuilder::new()
@@ -129,7 +130,7 @@ fn operations(path: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 }
 
 fn describe_operation(operation: &mut Operation) {
-    // Open unless the process was given a token.
+    // A token is optional in the document, since a process may run without one.
     operation.security =
         Some(vec![SecurityRequirement::default(), SecurityRequirement::new::<_, [&str; 0], _>(BEARER, [])]);
     operation.parameters.iter_mut().flatten().for_each(never_null);
@@ -144,7 +145,7 @@ fn describe_operation(operation: &mut Operation) {
             header.description = Some("Seconds until it is worth trying again".to_owned());
             response = response.header("retry-after", header);
         }
-        // What a route says of it goes first.
+        // What the route itself describes is kept.
         operation.responses.responses.entry(status.to_owned()).or_insert_with(|| response.build().into());
     }
 }
@@ -153,7 +154,7 @@ fn names_a_counter(parameter: &RefOr<Parameter>) -> bool {
     matches!(parameter, RefOr::T(it) if it.name == "counter" && it.parameter_in == ParameterIn::Path)
 }
 
-/// A parameter that may be left out is not null where it is given.
+/// Removes `null` from the types of an optional parameter: it may be left out, but is not null.
 fn never_null(parameter: &mut RefOr<Parameter>) {
     let RefOr::T(parameter) = parameter else { return };
     let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema else { return };

@@ -1,5 +1,6 @@
-//! What every connection's requests come to: the log and the metrics of requests around the routes, and before the routes
-//! one short way. It answers what is asked for most, a count in memory, without the router.
+//! The entry of all requests: `server.rs` calls [`Front::answer`]. It checks the host, writes the log and the metrics,
+//! and passes the request to the routes. One short way avoids the router: it answers the likes of a post, the most
+//! frequent request, if they are in memory.
 
 use std::convert::Infallible;
 
@@ -25,7 +26,7 @@ use crate::limits::{Gate, Peer};
 use crate::metrics::LIKES;
 use crate::read::{Reader, Timing};
 
-/// The body of an answer: the bytes of a count, or what a route made.
+/// The body of an answer: the bytes of a count, or the body of a route's answer.
 pub(super) type Answer = OneOf<Full<Bytes>, Body>;
 
 /// All routes. Clones share everything.
@@ -38,7 +39,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// The answer to `request`, which came from `peer`. It is logged and counted, whichever way it took.
+    /// Answers `request`, which came from `peer`, and logs and counts it.
     pub fn answer<B>(
         &self,
         mut request: Request<B>,
@@ -74,7 +75,7 @@ impl Front {
 }
 
 impl Front {
-    /// What holds for every request before anything looks at what it asks.
+    /// Checks what every request has to fulfil before it is parsed further.
     fn admits<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         if !names_one_host(request.version(), request.headers()) {
             return Err(Problem::BadHost);
@@ -83,13 +84,13 @@ impl Front {
     }
 }
 
-/// The short way: it passes the gate of the reads, and leaves to the routes what it cannot answer at once and in full.
+/// The short way. It passes the gate of the reads, and leaves every other request to the routes.
 #[derive(Clone)]
 pub(super) struct ShortWay {
     pub(super) reader: Reader,
     pub(super) gate: Gate,
     pub(super) caching: Caching,
-    /// Where pages of other origins may read: the headers that say so to a request without an origin.
+    /// If other origins are allowed, the headers that CORS adds for a request without an origin.
     pub(super) cors: Option<HeaderMap>,
 }
 
@@ -115,14 +116,14 @@ impl ShortWay {
     }
 }
 
-/// The path of a request that is nothing but a path: a GET without a query, a body and escapes.
+/// Returns the path of a GET without a query, a body and escapes.
 fn plain<B: hyper::body::Body>(request: &Request<B>) -> Option<&str> {
     let (path, query) = (request.uri().path(), request.uri().query());
     let plain = request.method() == Method::GET && query.is_none() && request.body().is_end_stream();
     (plain && !path.contains('%')).then_some(path)
 }
 
-/// The headers that `cors` gives the answer to a request without an origin.
+/// Returns the headers that `cors` adds to the answer for a request without an origin.
 pub(super) fn without_origin(cors: &CorsLayer) -> HeaderMap {
     let empty = service_fn(async |_: Request<()>| Ok::<_, Infallible>(axum::http::Response::new(())));
     let answer = cors.layer(empty).oneshot(Request::new(())).now_or_never();

@@ -1,17 +1,18 @@
-//! The same routes for hashtags: the handlers are those of posts, and the document describes them in the same words.
+//! Derives the routes for hashtags from those for posts. The handlers are the same, and the OpenAPI document describes
+//! them in the same words, with the names replaced.
 
 use serde_json::Value;
 use utoipa::openapi::path::{PathItem, Paths};
 use utoipa_axum::router::UtoipaMethodRouter;
 
-/// What a path of posts begins with, and one of hashtags.
+/// The beginning of a path for posts, and for hashtags.
 const POSTS: &str = "/v1/posts/{post_id}/";
 const HASHTAGS: &str = "/v1/hashtags/{hashtag}/";
 
-/// Words of what is said of posts, and what is said of hashtags instead.
+/// Words in descriptions, and their replacements for hashtags.
 const WORDS: &[(&str, &str)] = &[("post", "hashtag")];
 
-/// Words of examples, and names of parameters: each is replaced as a whole, and once.
+/// Words in examples and names of parameters: each is replaced as a whole, and once.
 const NAMES: &[(&str, &str)] = &[
     ("post_id", "hashtag"),
     ("p-1", "rust"),
@@ -23,12 +24,12 @@ const NAMES: &[(&str, &str)] = &[
     ("view", "search"),
 ];
 
-/// The path for hashtags of a path for posts.
+/// Returns the path for hashtags that corresponds to a path for posts.
 pub(super) fn path_of_hashtags(path: &str) -> String {
     path.replacen(POSTS, HASHTAGS, 1)
 }
 
-/// The routes for hashtags of routes for posts.
+/// Returns the routes for hashtags that correspond to routes for posts.
 pub(super) fn of_hashtags<S>((schemas, paths, methods): UtoipaMethodRouter<S>) -> UtoipaMethodRouter<S> {
     let items = paths.paths.into_iter().map(|(path, item)| (path_of_hashtags(&path), described(&item)));
     let mut paths = Paths::new();
@@ -47,7 +48,7 @@ fn described(item: &PathItem) -> PathItem {
     serde_json::from_value(described).expect("a description can be read as it was written")
 }
 
-/// Says of a hashtag what a part of a description says of a post: in its texts, its examples and its parameters' names.
+/// Replaces words in a part of a description: in its texts, its examples and its parameters' names.
 fn describe(part: &mut Value) {
     match part {
         Value::Array(parts) => parts.iter_mut().for_each(describe),
@@ -64,7 +65,7 @@ fn describe(part: &mut Value) {
     }
 }
 
-/// Renames what stands in `value`: its texts and the names of its fields.
+/// Replaces words in the texts of `value` and in the names of its fields.
 fn rename(value: &mut Value, words: &[(&str, &str)]) {
     match value {
         Value::String(text) => *text = renamed(text, words),
@@ -80,7 +81,7 @@ fn rename(value: &mut Value, words: &[(&str, &str)]) {
     }
 }
 
-/// `text` with every whole word of `words` replaced.
+/// Returns `text` with every whole word of `words` replaced.
 fn renamed(text: &str, words: &[(&str, &str)]) -> String {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
     let replaced = |word: &str| words.iter().find(|(from, _)| *from == word).map(|(_, to)| *to);

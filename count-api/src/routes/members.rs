@@ -1,4 +1,4 @@
-//! Members of sets, and of the set of likes: which there are, and whether one is in, read from its row.
+//! Answers who is in a set, and whether one member is, by reading rows. The likes of a post are a set, too.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use crate::error::{Problem, ProblemDocument};
 use crate::extract::Asked;
 use crate::value::{Id, Named, as_text};
 
-/// The routes of one like and of one member.
+/// The paths of one like and of one member.
 pub(super) const LIKE: &str = "/v1/posts/{post_id}/likes/{user_id}";
 pub(super) const MEMBER: &str = "/v1/posts/{post_id}/counters/{counter}/members/{member}";
 
@@ -49,7 +49,8 @@ pub(super) struct MemberPath {
     member: String,
 }
 
-/// A user who has just pressed the button asks: no proxy may answer from its cache.
+/// The header for answers that must be fresh: no proxy may answer a user who has just pressed the button from its
+/// cache.
 pub(super) const FRESH: [(HeaderName, HeaderValue); 1] =
     [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
 
@@ -120,7 +121,7 @@ pub(super) async fn member(
     Ok((FRESH, Json(MemberState { present: since.is_some(), since })))
 }
 
-/// Since when `member` is in the set, if it is; milliseconds since the Unix epoch.
+/// Reads since when `member` is in the set, in milliseconds since the Unix epoch; `None` if it is not.
 async fn since(api: &Handles, set: &Chosen, member: &UserId) -> Result<Option<u64>, Problem> {
     let key = RowKey::of(&set.id(), member, api.shards);
     let row = api.table.read(api.rows.like(&key, member)).await?;

@@ -1,4 +1,4 @@
-//! Who or what was first at the thresholds of a counter, and which threshold is next.
+//! Answers who or what first reached each threshold of a counter, and which threshold is next.
 
 use axum::Json;
 use axum::extract::State;
@@ -109,7 +109,7 @@ impl Reached {
     }
 }
 
-/// A threshold that was just reached, as an event says it.
+/// The body of an event that says that a threshold was just reached.
 #[derive(Debug, Serialize)]
 pub(super) struct JustReached {
     #[serde(flatten)]

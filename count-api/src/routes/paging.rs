@@ -1,5 +1,6 @@
-//! The members of a set, page by page: its shards one after the other, each in the order of its members. A cursor names the
-//! shard and the place in it, so any process can give the next page, and a member that stays is met exactly once.
+//! Lists the members of a set page by page: one shard after the other, each in the order of its members. A cursor names
+//! the shard and the place in it, so any process can give the next page, and a member that stays is listed exactly
+//! once.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,14 +14,14 @@ use super::Handles;
 use crate::error::{Parameter, Problem};
 use crate::read::NoAnswer;
 
-/// How many are listed without a `limit`.
+/// How many members a page has without a `limit`.
 const USUAL: u32 = 50;
 
-/// The most that are listed at once.
+/// The most members of a page.
 const MOST: u32 = 100;
 
-/// What is read for one page at most, in half read units: what it begins with may be rows of users who took their like back.
-/// More than 256 empty shards cost.
+/// The most that is read for one page, in half read units. Reading may find only rows of users who took their like
+/// back. More than reading 256 empty shards costs.
 const MOST_READ: u64 = 1_000;
 
 /// The query.
@@ -36,7 +37,7 @@ pub(super) struct LikersQuery {
     cursor: Option<String>,
 }
 
-/// A page of the members of `counter`, and the cursor of the next one.
+/// Returns a page of the members of `counter`, and the cursor of the next one.
 pub(super) async fn listed(
     api: &Handles,
     counter: &CounterId,
@@ -63,7 +64,8 @@ pub(super) async fn listed(
     Ok((likes, next.map(|place| place.to_string())))
 }
 
-/// At most `limit` members of `counter` from `place` on, and where the rest begins: fewer where there is much to pass over.
+/// Reads at most `limit` members of `counter` from `place` on. Returns them and where the rest begins. There are fewer
+/// if many rows have to be skipped.
 async fn page(
     rows: &Rows,
     counter: &CounterId,
@@ -92,7 +94,7 @@ async fn page(
     Ok((likes, None))
 }
 
-/// Where a page begins: in which shard, and behind what in it.
+/// Where a page begins: the shard, and the place in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PagePosition {
     shard: u16,
@@ -100,7 +102,7 @@ struct PagePosition {
 }
 
 impl PagePosition {
-    /// The format's number, so that another version does not mistake one for its own.
+    /// The format's version, so that other versions of this build refuse the cursor.
     const FORMAT: &str = "1";
 
     fn parse(text: &str) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! What counters come to: the likes of a post, one counter, and all counters of a post. Hashtags have the same routes.
+//! Answers the likes of a post, one counter, and all counters of a post. Hashtags have the same routes.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -21,11 +21,11 @@ use crate::metrics::LIKES;
 use crate::read::{NoAnswer, Timing};
 use crate::value::{Count, CounterValue, Figures, Id, Named, Rendered, Subject, json};
 
-/// What stands before and behind the post in a path of the route.
+/// The parts of the path of likes before and after the post.
 static AROUND: LazyLock<(&str, &str)> =
     LazyLock::new(|| LIKES.split_once("{post_id}").expect("the route names its post"));
 
-/// The header that says which layers were asked.
+/// The header that names the layers that were asked.
 static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -160,19 +160,19 @@ pub(super) async fn counters(
     Ok(written(&values, &editions.to_string(), &headers, kept, &timing))
 }
 
-/// The counts of several counters, in their order; `None` of one that is damaged, which fails none of the others.
+/// Reads several counters, in their order. Returns `None` for a damaged one, which does not fail the others.
 pub(super) async fn counts(api: &Handles, ids: &[CounterId]) -> Result<Vec<Option<Answer>>, Problem> {
     timed_counts(api, ids).await.map(|(counts, _)| counts)
 }
 
-/// The same, and where they came from.
+/// The same as [`counts`], and which layers the counts came from.
 async fn timed_counts(api: &Handles, ids: &[CounterId]) -> Result<(Vec<Option<Answer>>, Timing), Problem> {
     let (read, timing) = api.reader.counts(ids).await;
     let counts = ids.iter().zip(read).map(|(id, read)| readable(id, read)).collect::<Result<_, _>>()?;
     Ok((counts, timing))
 }
 
-/// The same of one.
+/// Turns the failure to read a damaged counter into `None`, and logs it.
 pub(super) fn readable<T>(id: &CounterId, read: Result<T, NoAnswer>) -> Result<Option<T>, Problem> {
     match read {
         Ok(count) => Ok(Some(count)),
@@ -184,7 +184,7 @@ pub(super) fn readable<T>(id: &CounterId, read: Result<T, NoAnswer>) -> Result<O
     }
 }
 
-/// `value`, or 304 where the client has this edition of it.
+/// Writes `value`, or 304 if the client has this edition.
 fn written(
     value: &impl Serialize,
     edition: &str,
@@ -201,12 +201,12 @@ fn timed<B>(mut response: Response<B>, timing: &Timing) -> Response<B> {
     response
 }
 
-/// The post whose count `path` asks for, before it is decoded.
+/// Returns the post, not yet decoded, if `path` asks for its likes.
 pub(super) fn post(path: &str) -> Option<&str> {
     path.strip_prefix(AROUND.0)?.strip_suffix(AROUND.1).filter(|post| !post.contains('/'))
 }
 
-/// The count, or 304 where the client has this edition of it. A 304 says that the edition is judged the same now.
+/// Writes the count, or 304 if the client has this edition, which includes whether it is exact and fresh now.
 pub(super) fn answer<B>(rendered: Rendered, asked: &HeaderMap, kept: HeaderValue, timing: &Timing) -> Response<B>
 where
     B: Default + From<Bytes>,
@@ -215,7 +215,7 @@ where
     timed(answered((!known).then(|| B::from(rendered.body)), rendered.tag, kept), timing)
 }
 
-/// The `body` of an edition with this tag, or 304 without one.
+/// Builds an answer with this tag; without a `body` it is a 304.
 pub(super) fn answered<B: Default>(body: Option<B>, tag: HeaderValue, kept: HeaderValue) -> Response<B> {
     let known = body.is_none();
     let mut response = Response::new(body.unwrap_or_default());
@@ -230,12 +230,12 @@ pub(super) fn answered<B: Default>(body: Option<B>, tag: HeaderValue, kept: Head
     response
 }
 
-/// Whether the client has this edition.
+/// Returns whether the client has this edition.
 fn is_known(headers: &HeaderMap, edition: Edition) -> bool {
     knows(headers, |tag| Edition::parse(tag) == Some(edition))
 }
 
-/// Whether the client has what one of its tags stands for: the comparison is weak, as for every `If-None-Match`.
+/// Returns whether one of the client's tags is current. Tags are compared weakly, as for every `If-None-Match`.
 pub(super) fn knows(headers: &HeaderMap, is_current: impl Fn(&str) -> bool) -> bool {
     let tags = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     tags.flat_map(|value| value.split(',')).map(str::trim).any(|tag| {

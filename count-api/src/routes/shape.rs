@@ -1,4 +1,4 @@
-//! What a request may be before anything looks at what it asks: its length, its escapes and its body.
+//! Checks the form of every request before it is routed on: its length, its escapes, and whether it may have a body.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use super::create;
 use super::hashtags::path_of_hashtags;
 use crate::error::Problem;
 
-/// The longest path: two ids of 256 bytes with every byte escaped.
+/// The longest path: two ids of 256 bytes with every byte escaped, and some more.
 const PATH_BYTES: usize = 4 * 1024;
 
 /// The longest query: a cursor, or a hundred ids of usual length.
@@ -22,7 +22,7 @@ const QUERY_BYTES: usize = 8 * 1024;
 static PUTS_WITH_A_BODY: LazyLock<[String; 2]> =
     LazyLock::new(|| [create::PATH.to_owned(), path_of_hashtags(create::PATH)]);
 
-/// Refuses what no route takes.
+/// Refuses requests of a form that no route accepts.
 pub(super) async fn shape(request: Request, next: Next) -> Response {
     match well_formed(&request) {
         Ok(()) => next.run(request).await,
@@ -38,7 +38,7 @@ fn well_formed(request: &Request) -> Result<(), Problem> {
     if !is_escaped_well(request.uri().path().as_bytes()) {
         return Err(Problem::BadPath);
     }
-    // The routes that read a body are those to be posted to, and one. A method that no route has is refused as such.
+    // Only routes of POST read a body, and one of PUT. Other methods are refused by the router.
     let bodiless = [Method::GET, Method::HEAD, Method::PUT, Method::DELETE];
     if bodiless.contains(request.method()) && !request.body().is_end_stream() && !puts_a_body(request) {
         return Err(Problem::UnexpectedBody);
@@ -51,7 +51,7 @@ fn puts_a_body(request: &Request) -> bool {
     request.method() == Method::PUT && route.is_some_and(|route| PUTS_WITH_A_BODY.iter().any(|it| it == route.as_str()))
 }
 
-/// Whether every `%` begins an escape: one that does not would be a second spelling of another id.
+/// Returns whether every `%` begins an escape. Otherwise one id could be written in two ways.
 fn is_escaped_well(path: &[u8]) -> bool {
     let mut rest = path;
     while let Some(at) = rest.iter().position(|byte| *byte == b'%') {

@@ -1,5 +1,5 @@
-//! Live counts, as server-sent events: the likes of a post, all counters of one post or hashtag, and those of a page of posts
-//! over one connection.
+//! Streams live counts as server-sent events: the likes of a post, all counters of a post or hashtag, or those of up to
+//! a hundred posts over one connection. `watch.rs` reads the counts.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -29,10 +29,10 @@ use crate::value::{Count, CounterValue, Id, Subject};
 /// The most posts that one connection listens to.
 const MOST: usize = 100;
 
-/// How long a client waits before it connects again.
+/// How long a client waits before it reconnects.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What the event of a milestone is called. It has no id: what was missed is asked for by `readMilestones`.
+/// The name of a milestone's event. The event has no id: a client reads missed milestones with `readMilestones`.
 const MILESTONE: &str = Definition::NOT_A_NAME;
 
 /// The count of a post now and at each change
@@ -120,7 +120,7 @@ pub(super) async fn posts(
     listening(&api, &posts_of(&asked)?, &names(&api, SubjectField::Post), None).await
 }
 
-/// What becomes of the counters `names` of `subjects`. Each event has an id where it is known what the client has `seen`.
+/// Sends the counters `names` of `subjects` as events. Each has an id if `seen` says which editions the client has.
 async fn listening(
     api: &Handles,
     subjects: &[Subject],
@@ -139,7 +139,7 @@ async fn listening(
     Ok(answer(retry.chain(events), api.heartbeat))
 }
 
-/// The posts of a query, each once.
+/// Parses the posts of a query and drops repeated ones.
 fn posts_of(asked: &[(String, String)]) -> Result<Vec<Subject>, Problem> {
     let bad = |why: String| Problem::BadQuery { parameter: Some(Parameter::named(POST)), why };
     let mut posts: Vec<Subject> = Vec::new();
@@ -163,31 +163,31 @@ fn names(api: &Handles, subject: SubjectField) -> Vec<CounterName> {
     api.defined.of(subject).into_iter().map(|definition| definition.name).collect()
 }
 
-/// An event and, of a change, which of the counters listened to it is about and their edition.
+/// An event. For a change, also the index of the counter's name and its edition.
 struct Told {
     event: Event,
     change: Option<(usize, Edition)>,
 }
 
-/// A counter that a client listens to: its changes, and after each the thresholds that it has reached.
+/// A counter that a client listens to. It yields changes, and after each the thresholds that the counter has reached.
 struct Heard {
     counts: BoxStream<'static, Answer>,
     subject: Subject,
     id: CounterId,
-    /// Its place among the counters listened to.
+    /// The index of the counter's name.
     counter: usize,
     milestones: Milestones,
     ladder: Ladder,
-    /// The counter's version when the client began to listen: what it had by then is not news.
+    /// The counter's version when the client began to listen. Milestones up to it are not news.
     since: u64,
     /// The greatest threshold that the client knows.
     greatest: i64,
-    /// This Region's part of the count that was told last, until its thresholds are told.
+    /// This Region's part of the count that was sent last, until its thresholds are sent.
     untold: Option<Served>,
 }
 
 impl Heard {
-    /// What the client is told next. A change does not wait for the thresholds, which are read.
+    /// Returns the next events. A change does not wait for the thresholds, which have to be read.
     async fn next(&mut self) -> Option<Vec<Told>> {
         if let Some(served) = self.untold.take() {
             return Some(self.reached(served).await);
@@ -199,7 +199,8 @@ impl Heard {
         Some(vec![Told { event: Event::default().event(self.id.name.as_str()).data(text(&value)), change }])
     }
 
-    /// The thresholds above the greatest known one that the counter has reached. What cannot be read now is read at the next change.
+    /// Returns events for newly reached thresholds above the greatest known one. If they cannot be read now, the next
+    /// change reads them.
     async fn reached(&mut self, served: Served) -> Vec<Told> {
         let known = self.greatest;
         if self.ladder.above(Some(known)).is_none_or(|next| served.likes < next) {
@@ -218,8 +219,8 @@ impl Heard {
     }
 }
 
-/// What becomes of the counters `names` of `subjects`, from behind what was `seen` of each, until the process stops. One
-/// that is damaged is left out.
+/// Streams the counters `names` of `subjects` until the process stops, leaving out editions that the client has `seen`.
+/// A damaged counter is left out.
 async fn listen(
     api: &Handles,
     subjects: &[Subject],
@@ -231,7 +232,7 @@ async fn listen(
     let ids: Vec<_> = wanted.iter().map(|(subject, name)| subject.counter(name)).collect();
     let read = api.reader.read(&ids).await;
     let defined = api.defined.all();
-    // Without it the counts are told all the same.
+    // Counts are sent even if the ladder cannot be read.
     let ladder = api.milestones.ladder_for_listeners().await.unwrap_or_default();
     let mut counters: Vec<BoxStream<'static, Told>> = Vec::with_capacity(ids.len());
     for (nth, (id, read)) in ids.into_iter().zip(read).enumerate() {
@@ -255,23 +256,23 @@ async fn listen(
         let told = stream::unfold(heard, |mut heard| async move { Some((stream::iter(heard.next().await?), heard)) });
         counters.push(told.flatten().boxed());
     }
-    // Where nothing is listened to, an end would make clients connect again and again.
+    // Even without any counter the stream stays open; if it ended, clients would reconnect again and again.
     let stop = api.stop.clone();
     let silence = stream::pending().take_until(async move { stop.requested().await });
     Ok(stream::select_all(counters).chain(silence))
 }
 
-/// What an event says, in JSON.
+/// Returns the JSON of an event's data.
 fn text(said: &impl Serialize) -> String {
     serde_json::to_string(said).expect("texts and numbers always serialise")
 }
 
-/// The last event that a client saw which reconnects.
+/// Returns the id of the last event that a reconnecting client saw.
 pub(super) fn last_event(headers: &HeaderMap) -> Option<&str> {
     headers.get("last-event-id")?.to_str().ok()
 }
 
-/// `events` as they come, and a comment after each `heartbeat` without one.
+/// Sends `events` as they come, and a comment after each `heartbeat` without one.
 pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static, heartbeat: Duration) -> Response {
     let events = Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(KeepAlive::new().interval(heartbeat));
     // Proxies that buffer would hold events back.

@@ -1,4 +1,4 @@
-//! What is trending: the first of a counter, in a region, over a window of time.
+//! Answers lists of what is trending: what gained most in a counter over a window of time, in one region or all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::extract::Asked;
 use crate::tops::{NoList, Rendered, TopList, Tops, Wanted};
 use crate::watch::ListenerPermit;
 
-/// The most that a list has, and how many it has where nothing is said.
+/// The most items of a list, and how many it has if the query does not say.
 const MOST: usize = 100;
 const USUAL: usize = 10;
 
@@ -53,7 +53,7 @@ fn bad(name: &'static str, why: String) -> Problem {
 }
 
 impl TopQuery {
-    /// What is wanted; a window only where it is one at all.
+    /// Checks the query. Returns which list it asks for.
     fn wanted(&self, api: &Handles, tops: &Tops) -> Result<Wanted, Problem> {
         let counter = match self.counter.as_deref() {
             None => CounterName::LIKES,
@@ -171,7 +171,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// The list now, unless it was told, and at each change, until `stop`.
+    /// Returns the current list, unless the client has it, and each change, until `stop`.
     fn lists(self, stop: Stop, clock: Clock) -> impl Stream<Item = Arc<Rendered>> + Send {
         let stopping = async move { stop.requested().await };
         let moved = self.tops.moved();

@@ -1,8 +1,9 @@
-//! The writer of events to Kafka: a write is answered once Kafka acknowledged its event. Rows and counts follow as from any other
-//! producer. Amounts of one sum that are said within one linger become one event: fewer records, and fewer rows behind them.
+//! Writes events to Kafka for `writes.rs`. A write is answered once Kafka has acknowledged its event; rows and counts
+//! follow, as for events of any other producer. Amounts for one sum that arrive within 5 ms gather in one event, which
+//! saves records and rows.
 //!
-//! Such an event is sent by a task of its own, so a client that leaves changes nothing: its amount is in the event, once, or in
-//! none if the process ends first. It was not told which, as after any answer that is lost.
+//! A task of its own sends such an event. So if a client leaves, its amount still counts once, or not at all if the
+//! process ends first. The client does not learn which, as with any lost answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +28,10 @@ use crate::args::Config;
 use crate::error::{LoggedCause, Problem};
 use crate::metrics::WRITES;
 
-/// What is said where a definition has no action that takes away.
+/// The reason for refusing a removal that the counter's definition does not have.
 const NO_REMOVAL: &str = "the counter's definition has no action that takes away";
 
-/// Writes to Kafka as events what clients say.
+/// Writes clients' changes to Kafka as events. Clones share what gathers.
 #[derive(Clone)]
 pub struct EventWriter {
     producer: Arc<dyn Producer>,
@@ -43,16 +44,16 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// A writer through `producer`, which sends sums to the partitions that `spreading` chooses.
+    /// Creates a writer through `producer`. `spreading` chooses the partitions of sums.
     pub fn new(producer: Arc<dyn Producer>, config: &Config, spreading: Spreading, host: &Host) -> Self {
         let (topic, budget) = (config.topic.clone(), config.write_budget);
         let (clock, chance) = (host.clock(), host.chance().fork());
         Self { producer, topic, spreading, budget, clock, chance, gatherings: Gatherings::default() }
     }
 
-    /// Writes what is said of a counter, in the definition's topic where it has one. Safe to repeat of a set; of a sum each
-    /// amount counts, and those said at once are one event. Each write is counted as one of `kinds`, also where several are one
-    /// event.
+    /// Writes an event about a counter to the definition's topic, or to that of likes, and returns the event's time
+    /// once Kafka has acknowledged it. Safe to repeat for a set. For a sum each amount counts; amounts at the same time
+    /// share one event. Each write is counted under one of `kinds`, even if it shares its event.
     ///
     /// # Errors
     /// The definition has no action of that direction, or Kafka did not acknowledge the event.
@@ -73,13 +74,14 @@ impl EventWriter {
         sent.map_err(|fault| Problem::BrokerAway(LoggedCause::new(&fault)))
     }
 
-    /// Sends one event about a counter, whose key is its subject, and waits until Kafka has it: when it is said to have happened.
+    /// Sends one event about a counter, with its subject as the key, and waits until Kafka has it. Returns the event's
+    /// time.
     pub(super) async fn event(&self, chosen: &Chosen, direction: Direction, said: Said<'_>) -> Outcome<UnixMillis> {
         let Chosen { subject, definition } = chosen;
         let (at, topic) = (self.clock.now(), self.topic(definition));
         let value = encode(definition, &subject.id, direction, said, None, at);
         let value = value.ok_or_else(|| Fault::Poison(NO_REMOVAL.to_owned()))?;
-        // Without one, the key decides.
+        // Without a partition, the key decides.
         let partition = match said {
             Said::Member(_) => None,
             Said::Amount(_) => {
@@ -93,7 +95,8 @@ impl EventWriter {
         sent.unwrap_or_else(late).map(|_| at)
     }
 
-    /// Over how many partitions a sum is spread now. It begins with `width` of them.
+    /// Spreads a sum over `width` partitions, unless events of it were sent lately. Returns over how many it is spread
+    /// now.
     pub(super) fn begin(&self, sum: &Chosen, width: u32) -> u32 {
         self.spreading.begin(self.topic(&sum.definition), &sum.id(), width)
     }
@@ -103,37 +106,37 @@ impl EventWriter {
     }
 }
 
-/// How long amounts gather: as long as the producer gathers records.
+/// How long amounts gather, which is as long as the producer gathers records.
 const LINGER: Duration = Duration::from_millis(5);
 
-/// Events that gather or are under way at once. Further amounts are refused.
+/// The most events that gather or are being sent. Beyond that, new ones are refused.
 const AT_ONCE: usize = 4_096;
 
-/// What is added to which sum, or taken off it.
+/// A sum, and whether amounts are added or taken off.
 type Key = (CounterId, Direction);
 
-/// What becomes of an event.
+/// The outcome of an event, once it is known.
 type Told = watch::Receiver<Option<Outcome<UnixMillis>>>;
 
-/// The events that gather, and those under way, which end with the process. Clones share them.
+/// The events that gather, and the tasks that send them, which end with the process. Clones share them.
 #[derive(Clone, Default)]
 struct Gatherings {
     open: Arc<Mutex<Map<Key, Gathering>>>,
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
-/// An event that amounts are still added to.
+/// An event to which amounts are still added.
 struct Gathering {
     n: Arc<Mutex<u32>>,
     outcome: Told,
 }
 
 impl Gatherings {
-    /// Adds `n` to the event that gathers, or to a new one that `writer` sends, and waits for its acknowledgement: the time
-    /// of the event.
+    /// Adds `n` to the event that gathers, or to a new one that `writer` sends. Waits for Kafka's acknowledgement and
+    /// returns the event's time.
     ///
     /// # Errors
-    /// Those of the event, which each of those waiting for it is told.
+    /// Those of the event, which all who wait for it get.
     async fn add(&self, writer: &EventWriter, sum: &Chosen, direction: Direction, n: u32) -> Outcome<UnixMillis> {
         let mut outcome = self.join(writer, sum, direction, n)?;
         let told = outcome.wait_for(Option::is_some).await.ok().and_then(|told| told.clone());
@@ -163,14 +166,15 @@ impl Gatherings {
             tokio::time::sleep(LINGER).await;
             let n = closed(&gatherings, &key, &sum);
             let said = writer.event(&chosen, direction, Said::Amount(n)).await;
-            // None hears it where all have left.
+            // All who waited may have left.
             let _ = tell.send(Some(said));
         });
         Ok(outcome)
     }
 }
 
-/// What has gathered in `sum`. Nothing is added to it afterwards: additions happen under the lock, to what stands there.
+/// Ends the gathering and returns its sum. Nothing is added afterwards: additions hold the lock, and only to open
+/// gatherings.
 fn closed(open: &Mutex<Map<Key, Gathering>>, key: &Key, sum: &Arc<Mutex<u32>>) -> u32 {
     let mut open = open.lock();
     if open.get(key).is_some_and(|gathering| Arc::ptr_eq(&gathering.n, sum)) {

@@ -1,4 +1,5 @@
-//! Writes of every counter over HTTP: a like and an unlike, a member put and taken away, an amount added and taken off.
+//! Accepts writes over HTTP: likes and unlikes, members put and taken away, amounts added and taken off. Each becomes
+//! an event that `writer.rs` sends to Kafka.
 
 use axum::Json;
 use axum::extract::State;
@@ -18,15 +19,16 @@ use crate::error::{Parameter, Problem, ProblemDocument};
 use crate::extract;
 use crate::value::{Id, Named, as_text};
 
-/// The route of amounts.
+/// The path of amounts.
 const EVENTS: &str = "/v1/posts/{post_id}/counters/{counter}/events";
 
-/// What writes are counted as: those that add, and those that take away.
+/// The labels under which writes are counted: those that add, and those that take away.
 const LIKES: [&str; 2] = ["like", "unlike"];
 const MEMBERS: [&str; 2] = ["put", "remove"];
 const AMOUNTS: [&str; 2] = ["increment", "decrement"];
 
-/// Writes the event that says this of a counter. The answer is what `accepted` makes of the event's action and its time.
+/// Writes an event about a counter. `accepted` makes the answer from the event's action and time. Safe to repeat for a
+/// set; each event of a sum counts.
 async fn write<A: Serialize>(
     api: &Handles,
     chosen: &Chosen,
@@ -66,7 +68,7 @@ fn action() -> Schema {
     schema.description(Some("What was done.")).examples([actions[0]]).build().into()
 }
 
-/// Safe to repeat: an event states whether the user likes the post, not a change.
+/// Safe to repeat: an event states whether the user likes the post, and not a change.
 async fn write_like(
     api: &Handles,
     likes: Chosen,
@@ -141,7 +143,7 @@ pub(super) struct CounterAccepted {
     ts: u64,
 }
 
-/// Safe to repeat of a set.
+/// Safe to repeat for a set; each event of a sum counts.
 async fn write_counter(
     api: &Handles,
     chosen: &Chosen,
@@ -205,7 +207,7 @@ pub(super) async fn remove(
     write_counter(&api, &chosen, MEMBERS, Direction::Remove, Said::Member(&member)).await
 }
 
-/// What a body calls the amount.
+/// The name of the amount in a body.
 const N: &str = "n";
 
 /// What a sum is to do.

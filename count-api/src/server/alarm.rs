@@ -1,5 +1,5 @@
-//! The timer of one connection, which waits for one thing at a time and seldom to the end. A timer left running after a
-//! wait costs less than one set and cancelled with every request.
+//! The timer of one HTTP/1 connection, which waits for one thing at a time and seldom to the end. Leaving the timer
+//! running after a wait costs less than setting and cancelling one with every request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use hyper::rt;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The timer. Its waits share one alarm and are waited for by one task, one after the other.
+/// The timer. One task awaits its waits one after the other, and all share one alarm.
 #[derive(Clone, Debug)]
 pub(super) struct Alarm(Arc<Mutex<Pin<Box<Sleep>>>>);
 
 impl Alarm {
-    /// One that is not set.
+    /// Creates a timer that is not set.
     pub(super) fn new() -> Self {
         Self(Arc::new(Mutex::new(Box::pin(sleep(Duration::MAX)))))
     }
@@ -60,7 +60,7 @@ impl Future for Wait {
             if alarm.deadline() >= self.deadline {
                 return Poll::Ready(());
             }
-            // It was set for an earlier wait.
+            // The alarm was set for an earlier wait.
             alarm.as_mut().reset(self.deadline);
         }
     }

@@ -1,4 +1,4 @@
-//! The open connections: how each begins, how it is told that it should end, and the wait for all of them.
+//! The open connections: starts each as a task, tells it to end, and waits for all of them. It also recognizes HTTP/2.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -9,12 +9,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, Chain};
 use tokio::sync::oneshot;
 use tokio::task::{Id, JoinSet};
 
-/// Tells a connection to end, by being closed.
+/// Tells a connection to end: its channel is closed.
 ///
-/// Each connection has a channel of its own: one that all share takes a lock whenever one of them does anything.
+/// Each connection has its own channel; a shared one takes a lock whenever any connection uses it.
 pub(super) type Ending = oneshot::Receiver<Infallible>;
 
-/// The connections. Those that are open when this is dropped are dropped too.
+/// The connections. Dropping this drops those that are still open.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     tasks: JoinSet<()>,
@@ -22,7 +22,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Runs a connection: what `serve` makes of its ending.
+    /// Starts a connection, the future that `serve` returns.
     pub(super) fn open<F>(&mut self, serve: impl FnOnce(Ending) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -33,12 +33,12 @@ impl Connections {
         self.channels.insert(task.id(), channel);
     }
 
-    /// How many there are, with those that ended since one was last opened.
+    /// Returns how many there are, including those that ended since the last one was opened.
     pub(super) fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Tells all to end, and waits until they have.
+    /// Tells all connections to end, and waits until they have.
     pub(super) async fn drain(&mut self) {
         self.channels.clear();
         while self.tasks.join_next().await.is_some() {}
@@ -46,18 +46,18 @@ impl Connections {
 
     fn forget_ended(&mut self) {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
-            // One that panicked has said so.
+            // A panic has been logged by the panic hook.
             let id = ended.map_or_else(|panicked| panicked.id(), |(id, ())| id);
             self.channels.remove(&id);
         }
     }
 }
 
-/// What a client sends that knows we speak HTTP/2, and no request of HTTP/1 begins with.
+/// The first bytes of a client that knows we speak HTTP/2. No request of HTTP/1 begins with them.
 const HTTP2: [u8; 4] = *b"PRI ";
 
-/// Reads of `stream` as much as tells the version: whether it is HTTP/2, and the stream with those bytes put back. One that ends
-/// earlier begins no HTTP/2.
+/// Reads enough of `stream` to know the version. Returns whether it is HTTP/2, and the stream with those bytes put
+/// back. A stream that ends earlier is not HTTP/2.
 pub(super) async fn begun<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<(bool, Chain<Cursor<Vec<u8>>, S>)> {
     let (mut head, mut read) = ([0; HTTP2.len()], 0);
     while read < HTTP2.len() && head[..read] == HTTP2[..read] {

@@ -1,4 +1,4 @@
-//! Connections that speak HTTP/2 without TLS from their first byte on: what each may have, and when it ends.
+//! Serves connections of HTTP/2 without TLS, within limits, until they end or are idle for too long.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -21,31 +21,33 @@ use super::{Exchanges, HEAD_BYTES};
 use crate::limits::Peer;
 use crate::routes::Front;
 
-/// Requests under way at once on one connection.
+/// Concurrent requests on one connection.
 const STREAMS: u32 = 100;
 
-/// What a client may send before it is read: of one request, and of all of a connection.
+/// How many bytes a client may send ahead, for one request and for the whole connection.
 const STREAM_BYTES: u32 = 64 * 1024;
 const CONNECTION_BYTES: u32 = 256 * 1024;
 
-/// What is kept of one answer that its client does not take.
+/// How many bytes of one answer are buffered if the client does not read.
 const UNTAKEN_BYTES: usize = 64 * 1024;
 
-/// Requests that a client takes back before they are looked at, and ones refused for their form, before it is hung up on.
+/// How many requests a client may cancel before they are read, and how many malformed ones it may send, before the
+/// connection is closed.
 const TAKEN_BACK: usize = 20;
 const REFUSED: usize = 64;
 
 /// How a connection ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// As connections do, or with nothing to say about it.
+    /// Normally, or without anything to log.
     Well,
-    /// No request came in the time that one may take.
+    /// No request came in time.
     Idle,
     Broken(hyper::Error),
 }
 
-/// Serves a connection to its end. One without a request for `head_time` is told to end, and hung up on after the same again.
+/// Serves a connection to its end. A connection without a request for `head_time` is asked to end, and closed after the
+/// same time again.
 pub(super) async fn serve<S>(
     stream: S,
     front: Front,
@@ -107,8 +109,8 @@ fn builder() -> http2::Builder<Streams> {
     http
 }
 
-/// A request of HTTP/2 names its host in `:authority`: here it says so in `Host`, as everything behind expects. One that
-/// names another host there names two.
+/// Copies the host from `:authority`, where HTTP/2 has it, to the header `Host`, which all later code reads. If that
+/// header names another host, there are then two.
 fn name_host(request: &mut Request<Incoming>) {
     debug_assert_eq!(request.version(), Version::HTTP_2);
     let authority = request.uri().authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
@@ -120,20 +122,20 @@ fn name_host(request: &mut Request<Incoming>) {
     }
 }
 
-/// The requests of one connection, each a task. They end with it.
+/// The tasks of one connection's requests. They end with it.
 #[derive(Clone, Default)]
 struct Streams(Arc<Mutex<JoinSet<()>>>);
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
         let mut streams = self.0.lock();
-        // One that panicked has said so.
+        // A panic has been logged by the panic hook.
         while streams.try_join_next().is_some() {}
         streams.spawn(stream);
     }
 }
 
-/// The place of a request, from its head to the end of its answer.
+/// Counts a request as open, from its headers to the end of its answer.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -149,7 +151,7 @@ impl Drop for Place {
     }
 }
 
-/// An answer that keeps its place until it is taken.
+/// The body of an answer, whose request counts as open until the body is dropped.
 struct Placed<B> {
     body: B,
     _place: Place,

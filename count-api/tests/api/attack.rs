@@ -1,5 +1,5 @@
-//! What hostile clients send: nothing of it panics, is answered with a fault of ours, or takes more than one line of the
-//! log; and slow ones do not slow good ones down.
+//! Sends what hostile clients send. No request makes the API panic, gets a 5xx, or takes more than one line of the log;
+//! and slow clients do not slow good ones down.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -61,7 +61,7 @@ fn classes(n: usize) -> Vec<(&'static str, Bytes)> {
     ]
 }
 
-/// Sends it and reads to the end; the status, where there was one.
+/// Sends the request and reads to the end. Returns the status, if there was one.
 async fn strike(address: SocketAddr, bytes: &[u8]) -> Option<u16> {
     let answer = rest(sent(address, bytes).await).await;
     let head = answer.get(..12)?;
@@ -107,7 +107,7 @@ async fn a_client_that_does_not_read_is_let_go_with_a_line() {
     assert_eq!(process.end().await, Some(0));
 }
 
-/// Connections that are slow, each in its own way.
+/// The number of slow connections, of three kinds.
 const SLOW: usize = 1_000;
 
 /// How often the good client is measured.
@@ -150,14 +150,14 @@ async fn a_thousand_slow_connections_do_not_slow_a_good_client_down() {
     .await;
     let beside = p99(process.address).await;
     eprintln!("p99 of a good client: {alone:?} alone, {beside:?} beside {SLOW} slow ones");
-    // Below that it is the machine that is measured: a thousand slow clients, and whatever else is tested, run on it, too.
+    // A lower limit would measure the machine, on which a thousand slow clients and other tests run.
     assert!(beside < (2 * alone).max(Duration::from_millis(20)), "{alone:?} alone, {beside:?} beside");
     drop(slow);
     assert_eq!(process.end().await, Some(0));
 }
 
-/// The 99th percentile of a client that keeps its connection: the median of several rounds, so that what other tests do to
-/// the machine for a moment is not what is measured.
+/// Measures the 99th percentile of a client that keeps its connection. It is the median of several rounds, so that what
+/// other tests do to the machine for a moment does not count.
 async fn p99(address: SocketAddr) -> Duration {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();

@@ -1,4 +1,4 @@
-//! Each route, as it is documented.
+//! Calls each route as the OpenAPI document describes it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Likes, members of sets, and amounts of sums, written over HTTP.
+//! Writes likes, members of sets, and amounts of sums over HTTP, and looks at the events in Kafka.
 
 use serde_json::{Value, json};
 use tally_core::event::decode;
@@ -8,7 +8,7 @@ use tally_count_api::Config;
 
 use crate::harness::{Answer, Api, BEGAN, WRITING, ask, get, post, several};
 
-/// The values of a topic's records, each with its key; all are events of the definitions.
+/// Returns the values of a topic's records, and checks that all are events of the definitions.
 pub(crate) async fn written(api: &Api, topic: &str) -> Vec<(String, Value)> {
     let reader = api.broker.reader("test", topic);
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Counters of every kind, of posts and of hashtags.
+//! Reads counters of every kind, of posts and of hashtags.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! How counts are read: over the emulated tables and the cache in memory, in this process and under paused time.
+//! Tests how counts are read, without HTTP: over emulated tables and a cache in memory, in this process and under
+//! paused time.
 
 mod absent;
 mod cache;

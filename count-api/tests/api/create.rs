@@ -1,4 +1,4 @@
-//! createCounter: how many shards a counter has, and what is then answered of its shards.
+//! Tests createCounter, and what the API then answers about a counter's shards.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

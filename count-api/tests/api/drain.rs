@@ -1,4 +1,4 @@
-//! What becomes of connections when the API is asked to end.
+//! Asks the API to stop, and looks at what happens to its connections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn asking(address: SocketAddr, post: &str) -> TcpStream {
 #[tokio::test]
 async fn answers_under_way_are_finished_and_idle_connections_end_at_once() {
     let mut config = Config::default();
-    // Nothing but the end ends an idle connection or an answer here.
+    // Without the stop, nothing here ends an idle connection or an answer.
     (config.limits.head_time, config.table.budget) = (2 * DEADLINE, 2 * DEADLINE);
     let api = Api::start(config, With::default()).await;
     api.plant("p", 3, 3).await;

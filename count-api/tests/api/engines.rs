@@ -1,5 +1,5 @@
-//! The API over engines of their own: the emulator behind a socket, and a real Redis where one is installed. They are
-//! stopped under load, and come back.
+//! Runs the API over separate engines: the emulator behind a socket, and a real Redis where one is installed. The tests
+//! stop them under load, and start them again.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -31,17 +31,17 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// With everything that a consumer and a streamer create.
+    /// Starts the emulator with everything that a consumer and a streamer create.
     pub(crate) async fn start() -> Self {
         Self::deployed(Some(ShardCount::DEFAULT)).await
     }
 
-    /// The tables of a deployment with so many shards, or of none yet.
+    /// Starts the emulator with all tables, and creates a deployment of so many shards, if any.
     pub(crate) async fn deployed(shards: Option<ShardCount>) -> Self {
         Self::of(shards, tally_emulator::Config::default()).await
     }
 
-    /// The same where each role may do what its policies say. Who sets them up is `local`.
+    /// The same, where each role may do only what its policies allow. The role `local` sets them up.
     pub(crate) async fn under(policies: Policies) -> Self {
         let config = tally_emulator::Config { policies: Some(policies), ..tally_emulator::Config::default() };
         Self::of(Some(ShardCount::DEFAULT), config).await
@@ -84,7 +84,7 @@ impl Tables {
         self.serve(listener);
     }
 
-    /// One operation as any client may call it.
+    /// Calls one operation as any client may.
     pub(crate) async fn call(&self, operation: &str, body: &'static str) {
         let (target, signed) = (format!("DynamoDB_20120810.{operation}"), "AWS4-HMAC-SHA256 Credential=local");
         let call = request("POST", "/").header("x-amz-target", target).header("authorization", signed);
@@ -98,7 +98,7 @@ impl Tables {
         dynamodb::Connection::open(&dynamodb::Settings { endpoint, ..dynamodb::Settings::local("") }).await
     }
 
-    /// How many batches of counters and rows were asked for.
+    /// Returns how many batches of counters and rows were read.
     pub(crate) fn batches(&self) -> u64 {
         let faults = self.emulator.stats().faults;
         faults.get("BatchGetItem").and_then(|faults| faults.get("latency")).copied().unwrap_or_default()
@@ -109,7 +109,7 @@ impl Tables {
     }
 }
 
-/// A Redis of our own on a free port; gone when dropped.
+/// A Redis on a free port, which is stopped when this is dropped.
 pub(crate) struct RedisServer {
     port: u16,
     child: Child,
@@ -150,7 +150,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The cache in it, which a fold has taken over.
+    /// Returns the cache in it, which a fold has taken over.
     async fn cache(&self) -> redis::PartitionCache {
         let cache = redis::PartitionCache::new(&redis::Settings::at(vec![self.url()])).unwrap();
         for partition in 0..PARTITIONS {
@@ -183,7 +183,7 @@ async fn every_read_works_over_the_wire() {
     assert_eq!((batch["counts"][0]["likes"].as_u64(), batch["counts"][1]["likes"].as_u64()), (Some(0), Some(5)));
     assert_eq!(get(address, "/v1/posts/p%231/likes/u").await.json()["liked"], false);
     assert_eq!(get(address, "/v1/posts/p%231/likers").await.json()["likers"], serde_json::json!([]));
-    // Cursors that no store would give: the store's refusal is the client's fault.
+    // No store gives such cursors. If it refuses one, the client gets a 400.
     for after in ["\u{1}recount", &"x".repeat(1500), "é"] {
         use base64::Engine;
         let cursor = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(format!("1/0/{after}"));
@@ -246,7 +246,7 @@ async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_and_rows_of_a_mem
     assert_eq!((&twice["counts"][0]["mine"], &twice["counts"][1]["mine"]), (&true.into(), &true.into()));
 }
 
-/// Readers that never rest and check every answer.
+/// Readers that send one request after another and check every answer.
 struct Load {
     stop: Arc<AtomicBool>,
     readers: JoinSet<Vec<u16>>,
@@ -332,7 +332,7 @@ async fn stores_that_stop_under_load_cost_time_and_never_a_wrong_number() {
     let without_both = Load::start(address);
     without_both.some(20).await;
     tables.stop().await;
-    // Each takes all of the client's attempts: what they may cost is shared by all tests of this process.
+    // Each request uses up the client's attempts, and all tests of this process share what they may cost.
     without_both.some(20).await;
     eventually("readiness says so", async || !readiness.report().ready).await;
     let statuses = without_both.end().await;

@@ -1,4 +1,5 @@
-//! Amounts of one sum that are said at once: how many events they become, and what each client is told.
+//! Sends amounts for one sum at the same time, and looks at how many events they become and what each client is
+//! answered.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -19,11 +20,11 @@ use tokio::time::timeout;
 use crate::counter_writes::written;
 use crate::harness::{Answer, Api, DEADLINE, broker, eventually, post, sent};
 
-/// A producer that counts what it is given, and answers once it is let.
+/// A producer that counts records, and acknowledges them once the test lets it.
 #[derive(Clone)]
 struct Counting {
     broker: Broker,
-    /// How many records were handed over.
+    /// How many records it was given.
     begun: Arc<watch::Sender<usize>>,
     open: Arc<watch::Sender<bool>>,
     failing: Arc<AtomicBool>,
@@ -59,18 +60,18 @@ impl Producer for Counting {
 
 async fn started() -> (Counting, Api) {
     let producer = Counting::new();
-    // One client says all of it.
+    // All requests come from one client.
     let config = Config { write_rate: 0, ..Config::default() };
     let api = Api::counting_over(config, producer.broker.clone(), Arc::new(producer.clone())).await;
     (producer, api)
 }
 
-/// What `clients` are answered that each say the same at once.
+/// Sends the same from each of `clients` at once, and returns their answers.
 async fn at_once(address: SocketAddr, target: &str, body: &str, clients: usize) -> Vec<Answer> {
     join_all((0..clients).map(|_| post(address, target, body))).await
 }
 
-/// The action and amount of each record.
+/// Returns the action and amount of each record.
 async fn events(api: &Api) -> Vec<(String, u64)> {
     let written = written(api, "likes").await.into_iter();
     written.map(|(_, event)| (event["action"].as_str().unwrap().to_owned(), event["n"].as_u64().unwrap())).collect()
@@ -81,7 +82,7 @@ async fn amounts_said_at_once_are_fewer_events_and_each_client_is_answered_for_i
     let (producer, api) = started().await;
     let body = r#"{"action":"increment","n":3}"#;
     let said = Cell::new(0);
-    // Clients that come further apart than amounts gather have an event each.
+    // Clients whose requests are further apart than amounts gather get an event each.
     eventually("amounts share an event", async || {
         for answer in at_once(api.address, "/v1/posts/p/counters/score/events", body, 20).await {
             let answered = answer.json();

@@ -1,4 +1,5 @@
-//! What the tests share: an API in this process over emulated tables, counters to plant, a small HTTP client.
+//! What the tests of the API share: an API in this process over emulated tables, counters to write, a small HTTP
+//! client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,10 +40,10 @@ pub(crate) use tally_testkit::BEGAN;
 /// How many partitions the log of changes has.
 pub(crate) const PARTITIONS: u32 = 4;
 
-/// The place of the standings that every test begins with: everything that is planted is before it.
+/// The place of the standings with which every test begins. Everything that a test plants is before it.
 const BEGINNING: u64 = 1_000;
 
-/// The patience of a test that waits for something.
+/// How long a test waits for something.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// An answer, read to its end.
@@ -62,7 +63,7 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// The last part of the problem's type.
+    /// Returns the last part of the problem's type.
     pub(crate) fn problem(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"));
         let kind = self.json()["type"].as_str().unwrap().to_owned();
@@ -70,7 +71,7 @@ impl Answer {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a connection of its own.
 pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Answer {
     timeout(DEADLINE, exchange(address, request)).await.expect("an answer in time").expect("an answer")
 }
@@ -88,14 +89,14 @@ pub(crate) async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>)
     answer
 }
 
-/// A connection on which these bytes were sent. The API may have had enough before all are.
+/// Opens a connection and sends these bytes. The API may close it before all are sent.
 pub(crate) async fn sent(address: SocketAddr, bytes: impl AsRef<[u8]>) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let _ = stream.write_all(bytes.as_ref()).await;
     stream
 }
 
-/// What comes until the API hangs up. A reset is a hang-up, too.
+/// Reads until the API closes the connection. A reset closes it, too.
 pub(crate) async fn rest(mut stream: TcpStream) -> String {
     let mut rest = Vec::new();
     let _ = timeout(DEADLINE, stream.read_to_end(&mut rest)).await.expect("it is hung up on");
@@ -132,7 +133,7 @@ async fn tell(address: SocketAddr, method: &str, target: &str, body: &str) -> An
     send(address, request.body(Full::from(body.to_owned())).unwrap()).await
 }
 
-/// A counter with all of it in shard 0. Its version is a place of the log's generation 0.
+/// Returns a counter with all of it in shard 0. Its version is a place in generation 0 of the log.
 pub(crate) fn counter(value: i64, version: u64) -> Counter {
     let parts = [(Shard::new(0).unwrap(), value)].into();
     Counter { likes: value, version: Place::from_stored(version), parts, updated_at: BEGAN, ..Counter::default() }
@@ -179,7 +180,7 @@ pub(crate) fn partition(id: &CounterId) -> u32 {
     partition_of(&key(id), PARTITIONS)
 }
 
-/// What may be said at a place where everything until `as_of` is in.
+/// Returns the standing of a place where everything until `as_of` is in.
 pub(crate) fn standing(at: u64, as_of: UnixMillis, loss: Option<u64>, open: &[u64]) -> StandingAt {
     let open = open.iter().map(|number| LossNumber(*number)).collect();
     let standing = Standing { as_of: Some(as_of), loss: loss.map(Place::from_stored), open };
@@ -237,7 +238,7 @@ pub(crate) async fn set_up(connection: &Connection) {
     all_is_a_row(connection, "posts", 1).await;
 }
 
-/// Puts a counter in the place of what is there. How often that read counters.
+/// Writes a counter over any earlier one. Returns how often that read counters.
 pub(crate) async fn plant(connection: &Connection, id: &CounterId, after: Counter) -> u64 {
     let counters = Counters::new(connection);
     let new = Update { counter: id.clone(), before: None, after: after.clone() };
@@ -299,7 +300,7 @@ impl Deployed {
         self.put_row(id, member, json!({"liked_at": {"N": BEGAN.to_string()}})).await;
     }
 
-    /// What the removal of a member leaves.
+    /// Writes the tombstone that the removal of a member leaves.
     pub(crate) async fn plant_tombstone(&self, id: &CounterId, member: &str) {
         self.put_row(id, member, json!({"v": {"N": "7"}, "gone": {"N": "4000000000"}})).await;
     }
@@ -310,40 +311,40 @@ impl Deployed {
         self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
     }
 
-    /// The fold stores the same standing of every partition.
+    /// Stores the same standing for every partition, as the fold does.
     pub(crate) async fn stand(&self, standing: &StandingAt) {
         for partition in 0..PARTITIONS {
             assert!(tally_testkit::stand(&Changes::new(self.connection()), partition, standing).await);
         }
     }
 
-    /// A counter becomes one that cannot be read.
+    /// Makes a counter unreadable.
     pub(crate) async fn damage(&self, id: &CounterId) {
         self.plant(id, counter(1, 1)).await;
         let key = json!({"post_id": {"S": id.stored()}});
         self.store.edit("like_counts", key, "likes", json!({"S": "canary"})).await;
     }
 
-    /// Reads of counters take so long.
+    /// Makes reads of counters take so long.
     pub(crate) fn slow_down(&self, by: Duration) {
         let millis = u64::try_from(by.as_millis()).unwrap();
         let late = Fault::Latency { min_ms: millis, max_ms: millis };
         self.store.faults([Rule::new(late).on("BatchGetItem").table("like_counts")]);
     }
 
-    /// Reads of counters go well.
+    /// Ends the faults of reads of counters.
     pub(crate) fn mended(&self) {
         self.slow_down(Duration::ZERO);
     }
 
-    /// How often the API read counters.
+    /// Returns how often the API read counters.
     pub(crate) fn reads(&self) -> u64 {
         let faults = self.store.emulator.stats().faults;
         let all = faults.get("BatchGetItem").and_then(|faults| faults.get("latency")).copied().unwrap_or_default();
         all - self.own_reads.load(Ordering::SeqCst)
     }
 
-    /// What the cache has of a counter.
+    /// Returns the counter in the cache.
     pub(crate) async fn held(&self, id: &CounterId) -> Option<Value> {
         self.cache.inner.get(partition(id), std::slice::from_ref(id)).await.unwrap().values.remove(0)
     }
@@ -357,7 +358,7 @@ pub(crate) fn broker() -> Broker {
     broker
 }
 
-/// The deployment gets the counters of [`several`].
+/// Defines the counters of [`several`].
 pub(crate) async fn define(connection: &Connection) {
     let checkpoints = dynamodb::Checkpoints::new(connection);
     assert_eq!(checkpoints.define(&Definitions::likes_alone(), &several()).await, Ok(true));

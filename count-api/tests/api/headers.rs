@@ -1,4 +1,4 @@
-//! What requests and answers say in their headers: hosts, origins, ids, encodings.
+//! Tests headers of requests and answers: hosts, origins, ids, encodings.
 
 use std::net::SocketAddr;
 
@@ -10,10 +10,10 @@ use crate::harness::{Api, WRITING, With, ask, eventually, get, post, put, reques
 
 const LIKE: &str = "PUT /v1/posts/p/likes/u HTTP/1.1";
 
-/// The headers of a request whose host any name server may point at this machine.
+/// Returns the headers of a request whose host any name server may point at this machine.
 const ELSEWHERE: &str = "host: evil.example:8080\r\n";
 
-/// Sends a request with these lines behind its first; the status, and the problem where there is one.
+/// Sends a request with these lines after its first. Returns the status, and the problem if there is one.
 async fn asked(address: SocketAddr, first: &str, lines: &str, body: &str) -> (u16, Option<String>) {
     let length = if body.is_empty() { String::new() } else { format!("content-length: {}\r\n", body.len()) };
     let request = format!("{first}\r\n{lines}{length}connection: close\r\n\r\n{body}");

@@ -1,5 +1,5 @@
-//! What the routes say of how far to trust a number, asked in process and under paused time: an API that stood still, a fold
-//! that is dead, a loss. What makes each claim true is tested in `counts`.
+//! Tests that every route tells how far to trust a number, in process and under paused time: with an API that was
+//! stopped, a dead fold, a loss. `counts` tests what makes each claim true.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl World {
         Self { front, tables, standstill, clock, _running: running }
     }
 
-    /// Another Region's entry of `p`, and what may be said of its entries.
+    /// Writes another Region's entry of `p`, and the standing of its entries.
     async fn plant_remote(&self, likes: i64, version: u64, as_of: UnixMillis) {
         let (entry, value) = (post_id("p").in_region(&region("us")), counter(likes, version));
         Regions::new(self.tables.connection()).put_entry(&entry, &(&value).into(), BEGAN).await.unwrap();
@@ -72,7 +72,7 @@ impl World {
         self.ask(batch.body(Full::from(body)).unwrap()).await.json()["counts"][0].clone()
     }
 
-    /// What a client has heard on a stream once `heard` holds of it.
+    /// Listens to a stream until `heard` holds, and returns its text so far.
     async fn listen(&self, target: &str, heard: impl Fn(&str) -> bool) -> String {
         let peer = Peer::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
         let asked = request("GET", target).body(Full::<Bytes>::default()).unwrap();
@@ -86,14 +86,14 @@ impl World {
         text
     }
 
-    /// What a client hears first on a stream.
+    /// Returns the first event of a stream.
     async fn event(&self, target: &str) -> Value {
         let data = |text: &str| Some(text.split_once("data: ")?.1.split_once('\n')?.0.to_owned());
         let text = self.listen(target, |text| data(text).is_some()).await;
         serde_json::from_str(&data(&text).unwrap()).unwrap()
     }
 
-    /// The count of `p` by every route that has one.
+    /// Returns the count of `p` from every route that has one.
     async fn everywhere(&self) -> Vec<(&'static str, Value)> {
         let all = self.get("/v1/posts/p/counters").await["counters"]["likes"].clone();
         vec![
@@ -114,7 +114,7 @@ impl World {
         ]
     }
 
-    /// Every route says these of the count.
+    /// Checks that every route answers these values.
     async fn say(&self, exact: bool, fresh: bool, as_of: Duration) {
         for (route, count) in self.everywhere().await {
             let said = json!([count["exact"], count["fresh"], count["as_of"]]);
@@ -183,7 +183,7 @@ async fn a_cache_keeps_no_count_for_longer_than_it_is_fresh_and_none_that_is_not
     let targets = ["/v1/posts/p/likes", "/v1/posts/p/counters/likes", "/v1/posts/p/counters"];
     let said = async |kept: &str| {
         for target in targets {
-            // The second answer is from memory, and one that the client knows already says the same.
+            // The second answer is from memory. A client that has it already gets the same edition.
             for tag in ["\"x\"", "\"x\"", "*"] {
                 let asked = request("GET", target).header("if-none-match", tag);
                 let answer = world.ask(asked.body(Full::default()).unwrap()).await;

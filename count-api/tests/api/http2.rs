@@ -1,4 +1,4 @@
-//! HTTP/2 without TLS beside HTTP/1.1, on the same port.
+//! Tests HTTP/2 without TLS beside HTTP/1.1, on the same port.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -179,7 +179,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The codes with which a connection was told to end.
+/// Returns the codes with which the API ended a connection.
 fn codes(mut frames: &[u8]) -> Vec<u32> {
     const GO_AWAY: u8 = 7;
     let mut codes = Vec::new();
@@ -201,7 +201,7 @@ async fn a_flood_of_requests_taken_back_is_hung_up_on() {
     const SETTINGS: u8 = 4;
     const ENHANCE_YOUR_CALM: u32 = 11;
     let mut config = Config::default();
-    // Nothing but the flood ends it here.
+    // Here only the flood ends the connection.
     config.limits.head_time = 2 * DEADLINE;
     let api = Api::start(config, With::default()).await;
     let mut stream = TcpStream::connect(api.address).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_flood_of_requests_taken_back_is_hung_up_on() {
     }
     let (mut reading, mut writing) = stream.split();
     let mut rest = Vec::new();
-    // It is hung up on while it still writes.
+    // The API closes the connection while the client still writes.
     let flooding = async { _ = writing.write_all(&flood).await };
     let hung_up = async { _ = timeout(DEADLINE, reading.read_to_end(&mut rest)).await.expect("it is hung up on") };
     tokio::join!(flooding, hung_up);

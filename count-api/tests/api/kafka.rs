@@ -1,4 +1,4 @@
-//! Likes and unlikes taken over HTTP, in a real Kafka: librdkafka's in-process cluster.
+//! Writes likes and unlikes over HTTP to a real Kafka: librdkafka's in-process cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Live counts over server-sent events.
+//! Tests live counts over server-sent events.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::harness::{Api, BEGAN, DEADLINE, With, counter_id, eventually, get, sent};
 use crate::milestones::{cross, member, milestone, on_ladder};
 
-/// A client that listens, by hand: what a stream sends is text.
+/// A client that listens and parses the text of a stream itself.
 pub(crate) struct Listening {
     stream: TcpStream,
     text: String,
@@ -36,7 +36,7 @@ impl Listening {
         Self { stream: sent(address, head).await, text: String::new() }
     }
 
-    /// The status that `target` is answered with.
+    /// Returns the status of `target`.
     async fn answered(address: SocketAddr, target: &str) -> u16 {
         let listening = Self::raw(address, target, None).await;
         let mut head = [0; 12];
@@ -45,7 +45,7 @@ impl Listening {
         std::str::from_utf8(&head[9..]).unwrap().parse().unwrap()
     }
 
-    /// What came up to and with `mark`.
+    /// Returns the text up to and including `mark`.
     pub(crate) async fn until(&mut self, mark: &str) -> String {
         let mut part = [0; 4096];
         let found = async {
@@ -61,7 +61,7 @@ impl Listening {
         timeout(DEADLINE, found).await.expect("it comes in time")
     }
 
-    /// The next event of a stream of several counters: its name, its id where it has one, and its data.
+    /// Returns the next event of a stream of several counters: its name, its id if it has one, and its data.
     async fn named(&mut self) -> (String, Option<String>, Value) {
         self.until("event: ").await;
         let event = self.until("\n\n").await;
@@ -70,7 +70,7 @@ impl Listening {
         (name.to_owned(), line("id: "), serde_json::from_str(&data).unwrap())
     }
 
-    /// The next event: its id and its data.
+    /// Returns the id and the data of the next event.
     async fn event(&mut self) -> (String, Value) {
         let id = self.until("id: ").await;
         assert!(!id.contains("data: "), "{id:?}");
@@ -129,7 +129,7 @@ async fn open_streams_do_not_hold_up_the_end() {
     listening.stream.read_to_string(&mut rest).await.unwrap();
 }
 
-/// What each of the next `events` says of its post and counter: their values.
+/// Returns the posts, counters and values of the next `events`.
 async fn values(listening: &mut Listening, events: usize) -> BTreeMap<(String, String), i64> {
     let mut values = BTreeMap::new();
     for _ in 0..events {

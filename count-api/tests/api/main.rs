@@ -1,4 +1,4 @@
-//! The API from outside, over HTTP: its routes over the emulator and a real Redis, under load and under attack.
+//! Tests the API from outside, over HTTP: its routes over the emulator and a real Redis, under load and under attack.
 
 #![cfg(test)]
 

@@ -1,4 +1,5 @@
-//! Members of sets, of likes as well: listed page by page, and looked up. No answer shows one that was removed.
+//! Tests lists of members, page by page, and single members, of likes as well. No answer shows a member that was
+//! removed.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ const LISTS: [(&str, &str, &str, &str); 4] = [
     ("/v1/hashtags/p%231/counters/posts/members", "posts", "members", "member"),
 ];
 
-/// The members on each page of a list.
+/// Returns the members on each page of a list.
 async fn pages(api: &Api, (target, _, list, member): (&str, &str, &str, &str), limit: &str) -> Vec<Vec<String>> {
     let (mut pages, mut cursor) = (Vec::new(), String::new());
     loop {

@@ -1,4 +1,5 @@
-//! The milestones of counters: what is answered of each, what is next, and who gets none.
+//! Tests the milestones of counters: what the API answers of each, which threshold is next, and which counters have
+//! none.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The document of the routes: what it says is pinned, complete, and true of what is served.
+//! Tests the OpenAPI document: a snapshot pins it, it has every route, and it is true of what is served.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A page of posts from the cache over its wire: a stand-in of Redis that answers nothing until all is asked.
+//! Reads a page of posts from a stand-in for Redis, which answers nothing until the whole page is asked for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,8 @@ use crate::harness::{PARTITIONS, define, post, serve};
 /// 25 posts with four counters.
 const PAGE: usize = 100;
 
-/// Answers each other command at once, and one `MGET` of each partition together: asked one after the other, none would be.
+/// Answers every command at once, except that it waits for one `MGET` of each partition. If the API asked for one after
+/// the other, it would get no answer.
 async fn answer_together(stream: TcpStream, pages: Arc<AtomicUsize>) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut asked = Vec::new();
@@ -39,7 +40,7 @@ async fn answer_together(stream: TcpStream, pages: Arc<AtomicUsize>) -> std::io:
     Ok(())
 }
 
-/// The name of the next command, and how many keys it has; none at the end.
+/// Reads the next command. Returns its name and how many keys it has, or `None` at the end.
 async fn command(stream: &mut BufReader<TcpStream>) -> std::io::Result<Option<(String, usize)>> {
     let Some(parts) = length(stream, '*').await? else { return Ok(None) };
     let mut name = None;

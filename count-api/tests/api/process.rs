@@ -1,4 +1,4 @@
-//! The binary: how it starts, what it refuses, how it ends.
+//! Runs the binary: how it starts, what it refuses, how it ends.
 
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -29,14 +29,15 @@ pub(crate) fn command(args: &[&str]) -> Command {
     surrounded(process::command(PROGRAM), args)
 }
 
-/// With the variables that every process has here.
+/// Adds the variables that every process has here.
 fn surrounded(mut command: Command, args: &[&str]) -> Command {
     command.args(args).env("AWS_REGION", "us-east-1");
     command.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "canary-aws-secret");
     command
 }
 
-/// How a start over `tables` ends with these arguments and what `surround` sets, and what it says.
+/// Starts the program over `tables` with these arguments and what `surround` sets. Returns how it ends and what it
+/// logs.
 async fn ended(tables: &Tables, args: &[&str], surround: impl FnOnce(&mut Command)) -> (Option<i32>, String) {
     let mut command = command(&[&["--listen", "127.0.0.1:0", "--admin-listen", "off"], args].concat());
     command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
@@ -46,12 +47,12 @@ async fn ended(tables: &Tables, args: &[&str], surround: impl FnOnce(&mut Comman
 }
 
 impl Process {
-    /// Over `tables`, on free ports, once it is ready.
+    /// Starts the program over `tables`, on free ports, and waits until it is ready.
     pub(crate) async fn start(tables: &Tables, args: &[&str]) -> Self {
         Self::launch(tables, args).ready().await
     }
 
-    /// The same, not waited for.
+    /// The same without waiting.
     pub(crate) fn launch(tables: &Tables, args: &[&str]) -> Self {
         Self::spawn(tables, command(&[&LISTENING, args].concat()))
     }
@@ -78,15 +79,15 @@ impl Process {
         self
     }
 
-    /// Every line so far.
+    /// Returns every line of the log so far.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.process.log().lines().map(str::to_owned).collect()
     }
 
-    /// Every line about a request or a connection.
+    /// Returns every line about a request or a connection.
     pub(crate) fn accesses(&self) -> Vec<Value> {
         let (log, mut lines) = (self.process.log(), Vec::new());
-        // The last line may be half there.
+        // The last line may not be complete yet.
         for line in log.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             lines.push(serde_json::from_str(line).expect("a line is one JSON object"));
         }
@@ -98,17 +99,17 @@ impl Process {
         self.process.event(message)
     }
 
-    /// What it counts.
+    /// Returns its metrics.
     pub(crate) async fn metrics(&self) -> String {
         self.process.get("/metrics").await.unwrap().body
     }
 
-    /// Its exit code when it ends by itself.
+    /// Waits until it ends by itself, and returns its exit code.
     pub(crate) async fn code(&self) -> Option<i32> {
         self.process.code().await
     }
 
-    /// Asks it to end, and waits for its exit code.
+    /// Asks it to stop, and returns its exit code.
     pub(crate) async fn end(&mut self) -> Option<i32> {
         self.process.signal(process::Signal::TERM).unwrap();
         self.code().await
@@ -248,7 +249,7 @@ async fn it_is_not_ready_while_it_may_not_read_the_counts_table() {
     assert_eq!(process.end().await, Some(0));
 }
 
-/// An instance's own service that answers every request with 403, or takes it and says nothing.
+/// A metadata service of an instance that answers every request with 403, or accepts it and does not answer.
 async fn instance(answers: bool) -> (SocketAddr, JoinSet<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, mut answering) = (listener.local_addr().unwrap(), JoinSet::new());
@@ -291,7 +292,7 @@ async fn no_region_and_no_credentials_are_said_by_name_in_one_line_also_where_th
             };
             let (code, said) = ended(&tables, args, surround).await;
             assert_eq!(code, Some(78), "{said}");
-            // Asking an instance is said beside.
+            // Lines about asking an instance are left out.
             let aloud = said.lines().filter(|line| instance.is_none() || !line.contains(" INFO "));
             let aloud: Vec<&str> = aloud.collect();
             assert!(aloud.len() == 1 && aloud[0].contains(&format!("{missing}: missing")), "{said}");

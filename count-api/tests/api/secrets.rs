@@ -1,4 +1,4 @@
-//! A canary in every credential: it is seen nowhere.
+//! Puts a canary into every credential, and finds it nowhere in what the process shows.
 
 use http_body_util::Full;
 use tally_testkit::process::run;
@@ -9,7 +9,7 @@ use crate::process::{Process, command};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_credential_is_ever_seen() {
-    // A server that is not there has something to say about its address.
+    // A server that cannot be reached makes the client log its address.
     none_is_seen("127.0.0.1:1").await;
 }
 

@@ -1,4 +1,4 @@
-//! Where the events of a busy sum go: a producer's choice, which changes nothing of what they count.
+//! Tests to which partitions the API sends the events of a busy sum. Its choice does not change the count.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tally_count_api::{Config, Topics};
 
 use crate::harness::{Api, WRITING, broker, counter_id, eventually, post, several};
 
-/// What stands in each partition about the sum.
+/// Returns the amounts of the sum in each partition.
 async fn amounts(api: &Api) -> BTreeMap<u32, i64> {
     let reader = api.broker.reader("test", "likes");
     let mut found = BTreeMap::new();
@@ -33,10 +33,11 @@ async fn increment(api: &Api, times: usize) {
     }
 }
 
-/// When a test's other sender is busy: long after the API's own clock, so that nothing of the API's ends a second of it.
+/// When a test's other sender is busy: long after the API's own clock, so that nothing of the API's ends a second of
+/// it.
 const LATER: Duration = Duration::from_secs(1_000_000);
 
-/// A second of over 10,000 events of the counter, and the first of the next.
+/// Makes the sum busy: a second of over 10,000 events, and the first event of the next second.
 fn busy(spreading: &Spreading) {
     let counter = counter_id("p", "views");
     for _ in 0..10_002 {

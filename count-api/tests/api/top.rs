@@ -1,4 +1,4 @@
-//! What is trending: lists of the topic of boards, over HTTP.
+//! Tests lists of what is trending: the topic of boards, answered over HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const T: u64 = 1_700_085_602;
 
 struct Boards {
     broker: Broker,
-    /// What each partition has written: the mark of each board.
+    /// The marks of the boards that each partition has written.
     marks: [u64; PARTITIONS as usize],
 }
 
@@ -42,7 +42,7 @@ impl Boards {
         Api::wired(Config::default(), With::default(), |app| app.listing(boards)).await
     }
 
-    /// The same, which reads a topic of blocked ids.
+    /// The same with a topic of blocked ids.
     async fn blocking_api(&self) -> Api {
         let reader = |topic| Arc::new(self.broker.reader("test", topic));
         let listing = |app: tally_count_api::App| app.listing(reader("boards")).blocking(reader("blocks"));
@@ -60,7 +60,7 @@ impl Boards {
         self.broker.send(record).await.unwrap();
     }
 
-    /// A board of a partition from a moment on: one of the day.
+    /// Writes a board of a partition, for the day, from a moment on.
     async fn board(&mut self, partition: u32, moment: u64, region: Option<&str>, items: &[(&str, i64)]) {
         let region = region.map(|region| Region::new(region).unwrap());
         let place = Place { counter: CounterName::LIKES, region };
@@ -80,7 +80,7 @@ impl Boards {
         self.send(&tick.key(), &tick.value()).await;
     }
 
-    /// Both partitions have a moment.
+    /// Writes the tick of a moment for both partitions.
     async fn ticks(&self, moment: u64, claim: Claim) {
         self.tick(0, moment, Claim::Exact).await;
         self.tick(1, moment, claim).await;
@@ -121,7 +121,7 @@ async fn a_list_is_the_first_of_all_partitions_at_a_moment_that_all_of_them_have
     assert_eq!(send(api.address, again).await.status, 304);
     let of_region = get(api.address, "/v1/top?window=24h&region=us").await.json();
     assert_eq!((&of_region["region"], &of_region["items"]), (&"us".into(), &list(&[("d", 2)])));
-    // A moment that one partition alone has is not told, and a board of after the moment is not in it.
+    // A moment that only one partition has is not served, and a list has no board from after its moment.
     boards.board(0, T + 1, None, &[("a", 1)]).await;
     boards.tick(0, T + 1, Claim::Exact).await;
     sleep(Duration::from_millis(1_200)).await;
@@ -143,7 +143,7 @@ async fn what_is_not_proved_says_how_far_it_may_be_off_or_why_that_is_not_known(
     let said = answer.json();
     assert_eq!((&said["exact"], said.get("bound"), &said["reason"]), (&false.into(), None, &"loss".into()));
     assert_eq!(answer.header("etag"), Some(format!("W/\"{}.0\"", T + 1).as_str()));
-    // A partition that falls silent is left out, and that is said.
+    // A partition that falls silent is left out, and the list says so.
     boards.tick(0, T + 62, Claim::Exact).await;
     loaded(&api, T + 62).await;
     assert_eq!(get(api.address, "/v1/top?window=24h").await.json()["reason"], "missing");
@@ -198,7 +198,7 @@ async fn a_listener_is_told_the_list_now_and_at_each_change_at_most_once_a_secon
     };
     let (id, first) = event(&mut listening).await;
     assert_eq!((id, &first["items"]), (format!("{T}.1"), &list(&[("a", 9)])));
-    // The same list of another moment is no change.
+    // The same list at another moment is not sent again.
     let told = Instant::now();
     boards.ticks(T + 1, Claim::Exact).await;
     loaded(&api, T + 1).await;
@@ -236,7 +236,7 @@ async fn what_is_blocked_is_on_no_list_and_the_answer_is_another_one() {
     eventually("it is gone", async || lists(&[("c", 7), ("b", 5)]).await.is_some()).await;
     let tag = lists(&[("c", 7), ("b", 5)]).await.unwrap();
     assert_ne!(Some(tag.as_str()), before.header("etag"));
-    // An empty value ends it as none does.
+    // An empty value ends the block, as no value does.
     boards.block("c", Some(b"1")).await;
     boards.block("a", Some(b"")).await;
     eventually("another is gone", async || lists(&[("a", 9), ("b", 5)]).await.is_some()).await;

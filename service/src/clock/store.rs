@@ -1,5 +1,5 @@
-//! The store's clock, estimated from the dates of its answers. Processes compare times that they have stored, so they need
-//! one clock that all of them agree on.
+//! The store's clock, estimated from the dates of its answers. Processes compare times that they have stored, so they
+//! need one clock that all of them agree on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ struct State {
     is_off: bool,
 }
 
-/// The least and the greatest time since the epoch that the store's clock may have shown at `origin`. They are kept exactly
-/// and for one moment: rounding them with each answer would add up to a drift.
+/// The least and the greatest time since the epoch that the store's clock may have shown at `origin`. They are kept
+/// exactly and for one moment: rounding them with each answer would add up to a drift.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     origin: Instant,
@@ -34,8 +34,8 @@ struct Known {
 const PRECISION: Duration = Duration::from_secs(1);
 
 impl StoreClock {
-    /// Learns from an answer that arrives now. Its request was sent at `sent`, and the store wrote it in the second that
-    /// begins at `date`.
+    /// Learns from an answer that arrives now. Its request was sent at `sent`, and the store wrote it in the second
+    /// that begins at `date`.
     pub fn learn(&self, sent: Instant, date: UnixMillis) {
         let (now, date) = (Instant::now(), Duration::from_millis(date.0));
         let mut state = self.0.lock();
@@ -45,19 +45,20 @@ impl StoreClock {
         let least = date.saturating_sub(passed);
         let greatest = least + PRECISION + now.saturating_duration_since(sent);
         let narrowed = state.known.map(|known| (known.least.max(least), known.greatest.min(greatest)));
-        // No time satisfies all bounds: one of the clocks has jumped or runs at another speed. Only the last answer counts.
+        // No time satisfies all bounds: one of the clocks has jumped or runs at another speed. Only the last answer
+        // counts.
         let (least, greatest) = narrowed.filter(|(least, greatest)| least <= greatest).unwrap_or((least, greatest));
         state.known = Some(Known { origin, least, greatest });
     }
 
-    /// The bounds of the store's time now, or `None` before the first answer.
+    /// Returns the bounds of the store's time now, or `None` before the first answer.
     pub fn bounds(&self) -> Option<Bounds> {
         self.0.lock().known.map(Known::bounds)
     }
 
-    /// Corrects `local`, the time of this machine's clock. It is kept if it is within two seconds of the store's time, or
-    /// if no answer has shown that time yet; otherwise the result is a time that is not later than the store's. A wrong
-    /// clock is logged once when it is noticed, and once when it is right again.
+    /// Corrects `local`, the time of this machine's clock. It is kept if it is within two seconds of the store's time,
+    /// or if no answer has shown that time yet; otherwise the result is a time that is not later than the store's. A
+    /// wrong clock is logged once when it is noticed, and once when it is right again.
     pub fn now(&self, local: UnixMillis) -> UnixMillis {
         let mut state = self.0.lock();
         let Some(known) = state.known else { return local };

@@ -1,5 +1,5 @@
-//! Refuses requests from other web sites. Any page that is open in a browser can send requests to loopback, and any name
-//! server can point a name there (DNS rebinding).
+//! Refuses requests from other web sites. Any page that is open in a browser can send requests to loopback, and any
+//! name server can point a name there (DNS rebinding).
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Accepts a request whose host is certain to be this machine and which, if a web page sent it, comes from a page of that
-/// same host. Programs send no `Origin`, and those of HTTP/1.0 no `Host` either; every browser sends a host.
+/// Accepts a request whose host is certain to be this machine and which, if a web page sent it, comes from a page of
+/// that same host. Programs send no `Origin`, and those of HTTP/1.0 no `Host` either; every browser sends a host.
 ///
 /// # Errors
 /// The reason for which the request is refused.
@@ -33,7 +33,7 @@ pub async fn alone(request: Request, next: Next) -> Response {
     }
 }
 
-/// Whether `host` is an address, or a name for loopback that no name server is asked about.
+/// Returns whether `host` is an address, or a name for loopback that no name server is asked about.
 fn is_certain(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,4 +1,5 @@
-//! These tests use real sockets and therefore real time. Their time-outs are short; the deadline matters only on failure.
+//! These tests use real sockets and therefore real time. Their time-outs are short; the deadline matters only on
+//! failure.
 
 use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

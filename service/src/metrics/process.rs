@@ -1,5 +1,6 @@
-//! The system's figures of this process, under the names that Prometheus' own clients use. They are read from `/proc` at each
-//! scrape, and left out where there is no `/proc`. A crate is not used since the recorder has no counters of fractions.
+//! The system's figures of this process, such as memory and open files, under the names that Prometheus' own clients
+//! use. They are read from `/proc` at each scrape, and left out where there is no `/proc`. A crate would not do, since
+//! the recorder has no counters of fractions.
 
 use std::fmt::Write as _;
 use std::fs::{read_dir, read_to_string};
@@ -15,7 +16,7 @@ struct Figure {
     value: Option<f64>,
 }
 
-/// The figures of this process in Prometheus' text format.
+/// Returns the figures of this process in Prometheus' text format.
 pub fn render() -> String {
     let read = |file: &str| read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
     let open = read_dir("/proc/self/fd").ok().map(Iterator::count);
@@ -54,7 +55,7 @@ fn figures(stat: &str, status: &str, limits: &str, open: Option<usize>, booted: 
     ]
 }
 
-/// The first number of the line that begins with `name`.
+/// Returns the first number of the line that begins with `name`.
 fn field(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! The process's metrics recorder, and its contents in Prometheus' text format.
+//! Installs the process's metrics recorder, and renders its contents in Prometheus' text format.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const FOLD_EVERY: Duration = Duration::from_secs(1);
 pub struct Exposition(PrometheusHandle);
 
 impl Exposition {
-    /// Every metric, in Prometheus' text format.
+    /// Returns every metric, in Prometheus' text format.
     pub fn render(&self) -> String {
         self.0.render()
     }
@@ -51,7 +51,7 @@ pub fn install() -> Exposition {
     INSTALLED.get_or_init(install).clone()
 }
 
-/// A recorder whose histograms have the buckets of the unit at the end of their name.
+/// Creates a recorder whose histograms have the buckets of the unit at the end of their name.
 fn recorder() -> Result<PrometheusRecorder, BuildError> {
     let ending_in = |unit: &str| Matcher::Suffix(unit.to_owned());
     let builder = PrometheusBuilder::new()

@@ -1,5 +1,5 @@
-//! A writer that buffers the events logged for every request and writes many of them at once, on its own thread, so that
-//! no request waits for a disk. Every other event is written at once, after everything buffered before it.
+//! A writer that buffers the events logged for every request and writes many of them at once, on its own thread, so
+//! that no request waits for a disk. Every other event is written at once, after everything buffered before it.
 //!
 //! Lines that cannot be written are dropped and counted: a full disk or a closed pipe does not end the process.
 

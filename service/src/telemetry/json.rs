@@ -1,5 +1,6 @@
 //! Formats events as JSON objects, each written once and directly into its line. There is one for every request, and a
-//! serializer that parses its own spans again costs more than the request does. Characters that could end a line are escaped.
+//! serializer that parses its own spans again costs more than the request does. Characters that could end a line are
+//! escaped.
 
 use std::error::Error;
 use std::fmt::{self, Write};

@@ -55,7 +55,8 @@ fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(line)
 }
 
-/// Whether `c` is a control character of either set, or Unicode's line or paragraph separator. All are below U+10000.
+/// Returns whether `c` is a control character of either set, or Unicode's line or paragraph separator. All are below
+/// U+10000.
 pub(super) fn breaks_a_line(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }

@@ -38,8 +38,8 @@ impl Write for Captured {
     }
 }
 
-/// Registers every call site as of interest from its first event on. If a thread without a subscriber reaches a call site
-/// first, tracing may disable it for all threads.
+/// Registers every call site as of interest from its first event on. If a thread without a subscriber reaches a call
+/// site first, tracing may disable it for all threads.
 fn attend() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

@@ -14,7 +14,7 @@ pub(crate) fn run() {
     ten_times_more();
 }
 
-/// Ten million keys, each once and then by Zipf 1 for 2 hours, over 1h and 24h.
+/// Measures the memory of ten million keys, each changed once and then by Zipf 1 for 2 hours, over 1h and 24h.
 fn a_key() {
     let keys = size("TALLY_BENCH_KEYS", 10_000_000);
     let before = resident();
@@ -49,7 +49,7 @@ fn a_key() {
     assert!(each <= 72.0, "a key takes {each:.1} B");
 }
 
-/// Ten times more keys than the limit, over 1m and 10m, for 20 minutes of likes and unlikes.
+/// Compares lists with ten times more keys than the limit, over 1m and 10m, for 20 minutes of likes and unlikes.
 fn ten_times_more() {
     let most = size("TALLY_BENCH_MOST", 100_000);
     let (keys, both) = (most * 10, windows(&["1m", "10m"]));

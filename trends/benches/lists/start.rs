@@ -28,7 +28,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// One message ten times per second.
+    /// Creates a log with ten messages per second.
     fn new(keys: usize, changes: usize) -> Self {
         let (deployment, shard) = (DeploymentId("bench".into()), StreamShard::from("label/shard-1"));
         let dated = |(change, nth): (Entry, u64)| Entry { second: BEGAN + 1 + nth / A_SECOND, ..change };

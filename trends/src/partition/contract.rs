@@ -1,4 +1,4 @@
-//! The inputs and effects between the state machine of a partition and its runner.
+//! The interface between the state machine of a partition and the worker that runs it: inputs and effects.
 
 use std::sync::Arc;
 
@@ -22,7 +22,6 @@ pub struct Setup {
     pub of: u32,
     /// The writer that its messages name.
     pub writer: Writer,
-    /// The windows.
     pub windows: Vec<Window>,
     /// The sizes of the boards.
     pub boards: BoardRules,
@@ -50,7 +49,7 @@ pub struct Looked {
 }
 
 impl Looked {
-    /// The stored position, if it is in this log and states up to when the log is complete.
+    /// Returns the stored position, if it is in this log and states up to when the log is complete.
     pub(super) fn usable(&self) -> Option<Position> {
         let is_usable = |Position { at, filter, .. }: &Position| {
             let is_there = (self.log.start..=self.log.end).contains(&at.offset());
@@ -131,7 +130,7 @@ impl Alarm {
         }
     }
 
-    /// The value of the metric's label.
+    /// Returns the value of the metric's label.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Version(_) => "version",

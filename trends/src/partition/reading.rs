@@ -1,23 +1,25 @@
-//! The position in one partition of the log, and what is known there.
+//! Reads one partition of the log for `partition.rs`: which changes count, and what is known of losses.
 //!
-//! A log keeps a day and some hours, so a start seldom finds its beginning. Reading begins where the windows need it, at a
-//! position whose [`Filter`] is not known; the fold of the counters has stored the filter of a later position. Entries before
-//! that position pass through a filter that begins empty, and later ones through the stored filter. This is correct for windows
-//! that begin after the time at which reading begins:
+//! A log keeps a day and some hours, so a start seldom finds its beginning. Reading begins where the windows need it,
+//! at a position whose [`Filter`] is not known (a filter has the last position that was read of each stream shard, and
+//! skips copies). The fold of the counters has stored the filter of a later position. Entries before that position pass
+//! through a filter that begins empty, and later ones through the stored filter. This is correct for windows that begin
+//! after the time at which reading begins:
 //!
-//! * **No change is missing.** The empty filter is never ahead of the true one in any stream shard: both advance with the
-//!   sections that they see, and the true one has seen more. So every entry after the beginning that the true filter accepts
-//!   is accepted.
-//! * **No change counts twice.** From the first section of a stream shard on, an entry is accepted once, and the stored filter
-//!   is at least as far in each. Other accepted entries are late copies, up to half a day late, of sections from before the
-//!   beginning. Their changes lie before every such window, and each is accepted once.
-//! * **Losses are known.** The empty filter takes the first back-links for holes, so its findings are ignored. The stored
-//!   filter knows where the last loss was announced; if that is after the beginning, the message there states when. If the
-//!   message before the stored position is not the one that the fold has read there, the log has lost its end, which is a
-//!   loss, too.
+//! - **No change is missing.** The empty filter is never ahead of the true one in any stream shard: both advance with
+//!   the sections that they see, and the true one has seen more. So every entry after the beginning that the true
+//!   filter accepts is accepted.
+//! - **No change counts twice.** From the first section of a stream shard on, an entry is accepted once, and the stored
+//!   filter is at least as far in each. Other accepted entries are late copies, up to half a day late, of sections from
+//!   before the beginning. Their changes lie before every such window, and each is accepted once.
+//! - **Losses are known.** The empty filter takes the first back-links for holes, so its findings are ignored. The
+//!   stored filter knows where the last loss was announced; if that is after the beginning, the message there states
+//!   when. If the message before the stored position is not the one that the fold has read there, the log has lost its
+//!   end, which is a loss, too.
 //!
-//! None of this is needed for a log that is read from its offset 0: its filter is the true one from the first message on, and
-//! before that message there was nothing, or a loss is announced. So the lists of a young deployment are exact at once.
+//! None of this is needed for a log that is read from its offset 0: its filter is the true one from the first message
+//! on, and before that message there was nothing, or a loss is announced. So the lists of a young deployment are exact
+//! at once.
 
 use tally_core::changes::{BadMessage, Body, DeploymentId, Effect, Entry, Filter, Item, Message, Place};
 use tally_core::fold::{Mark, Position, ReadTo};
@@ -75,27 +77,27 @@ impl Reading {
         reading
     }
 
-    /// The offset of the next record.
+    /// Returns the offset of the next record.
     pub(super) fn position(&self) -> Offset {
         self.next.offset()
     }
 
-    /// Whether the position is in this log, or at its end.
+    /// Returns whether the position is in this log, or at its end.
     pub(super) fn goes_on_in(&self, log: &Log) -> bool {
         self.topic.as_ref() == Some(&log.topic) && (log.start..=log.end).contains(&self.position())
     }
 
-    /// Whether everything up to the end at the last look was read.
+    /// Returns whether everything up to the end at the last look was read.
     pub(super) fn has_caught_up(&self) -> bool {
         self.position() >= self.end
     }
 
-    /// The time up to which all changes of the table were read, or `None` if that is not known.
+    /// Returns the time up to which all changes of the table were read, or `None` if that is not known.
     pub(super) fn as_of(&self) -> Option<UnixMillis> {
         self.filter.standing().as_of.filter(|_| self.stored.is_none())
     }
 
-    /// The evidence from the log about a window after the second `from`.
+    /// Returns the evidence from the log about a window after the second `from`.
     pub(super) fn evidence(&self, from: u64) -> Evidence {
         let Self { since, loss, unreadable, .. } = *self;
         Evidence { from, since, loss, unreadable, late: None, shed: 0 }
@@ -141,8 +143,9 @@ impl Reading {
         Ok(notes)
     }
 
-    /// Whether the message before the stored position is not the one that the fold has read there: then the log has lost its
-    /// end. The stored filter is used nevertheless, and changes that only the lost end contained are missing.
+    /// Returns whether the message before the stored position is not the one that the fold has read there: then the log
+    /// has lost its end. The stored filter is used nevertheless, and changes that only the lost end contained are
+    /// missing.
     fn is_replaced(&self, read: ReadTo) -> bool {
         let stored = self.stored.as_ref().and_then(Position::read_to);
         stored.is_some_and(|stored| stored.at == read.at && stored.last != read.last)

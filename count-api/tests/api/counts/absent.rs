@@ -1,4 +1,4 @@
-//! Counters that are absent, and logs of which nothing is known.
+//! Reads counters that do not exist, and counters whose log is not known.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ async fn in_a_table_that_was_adopted_what_is_absent_is_exact_only_beside_a_stand
     let (world, absent) = (World::start().await, likes("absent"));
     world.stood(&absent, &standing(6, SECOND)).await;
     assert!(world.count(&absent).await.served.exact);
-    // The table is lost, and another one is adopted: the API has not heard of it, and the fold is dead.
+    // The table is lost, and another one is adopted. The API has not noticed, and the fold is dead.
     world.delete_reserved().await;
     world.counters.put_reserved_since(after(20 * SECOND)).await.unwrap();
     let exact = async || {
@@ -101,7 +101,7 @@ async fn a_standing_of_another_generation_is_passed_over_as_its_partitions_may_b
     world.write(&p, counter(3, 5)).await;
     world.stood(&p, &standing(6, SECOND)).await;
     assert!(world.count(&p).await.served.exact);
-    // Another topic has taken the place of the log, and the API has not heard of it.
+    // Another topic has replaced the log, and the API has not noticed.
     world.changes.adopt_topic(&log(1), &TopicId("u".into()), PARTITIONS + 3).await.unwrap().unwrap();
     let later = of_generation(2, standing(1, 9 * SECOND));
     world.take_over(&p, &later).await;

@@ -1,4 +1,4 @@
-//! Counts from the cache, and what becomes of them where it is away, behind or overtaken.
+//! Reads counts from the cache, also when it is away, behind, or overtaken while it is filled.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ async fn a_cache_that_is_behind_is_passed_over_once_its_standing_is_older_than_h
     assert_eq!(told().await, (3, after(SECOND), true, true));
     sleep(Duration::from_millis(1)).await;
     assert_eq!(told().await, (4, after(5 * SECOND), true, true));
-    // A number that says how old it is is better than none.
+    // An old number with its `as_of` is better than none.
     world.reads_of_counters(tally_emulator::Fault::Outage);
     sleep(after(12 * SECOND).since(world.now())).await;
     assert_eq!(told().await, (3, after(SECOND), true, false));

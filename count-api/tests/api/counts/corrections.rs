@@ -1,4 +1,4 @@
-//! Once a correction is in the table the number of before is not told for long.
+//! Tests how soon after a correction the API stops answering the earlier number.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn also_where_a_read_of_before_is_still_under_way() {
     let (world, p) = (World::start().await, likes("p"));
     world.write(&p, counter(4, 5)).await;
     world.stood(&p, &standing(6, SECOND)).await;
-    // It may have read the table already, and has no answer for long.
+    // The read may have seen the table before, but its result is not kept for long.
     world.slow_down(SECOND * 19 / 10);
     let later = async {
         sleep(SECOND / 10).await;

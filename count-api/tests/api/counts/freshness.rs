@@ -1,4 +1,4 @@
-//! `as_of` and `fresh`.
+//! Tests `as_of` and `fresh`.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn a_number_that_no_read_can_renew_is_not_read_again_for_that() {
     let world = World::with(Beginning { config, ..Beginning::default() }).await;
     let p = likes("p");
     world.write(&p, counter(3, 5)).await;
-    // The relays are away: the log goes on without saying up to when it has all.
+    // The relays are away: the log grows without saying up to when it has all changes.
     world.stood(&p, &standing(7, SECOND)).await;
     sleep(60 * SECOND).await;
     world.slow_down(Duration::ZERO);

@@ -1,10 +1,10 @@
-//! The whole way at random: Kafka acknowledges events, a consumer makes rows of them and says by when all of them were, a relay
-//! copies the changes into the log, stream is lost, announced and repaired; a
-//! fold counts, tells the cache and stores its standing, with pauses between its steps; the cache forgets. Readers ask all the
-//! while, and stand still between their steps: before and behind each call of the cache and of the table, and before they
-//! judge what they have.
+//! Runs the whole way at random. Kafka acknowledges events. A consumer makes rows of them and stores the time up to
+//! which it has done so. A relay copies the changes into the log; some are lost, announced and repaired. A fold counts,
+//! writes to the cache and stores its standing, with pauses between its steps, and the cache forgets. Meanwhile readers
+//! read, and stop between their steps: before and after each call of the cache and the table, and before they make an
+//! answer.
 //!
-//! The law: an answer that says exact with `as_of` = t is a number that the acknowledged events came to at some moment from t on.
+//! The law: an exact answer with `as_of` = t is the total of the acknowledged events at some moment from t on.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use tokio::time::sleep;
 use super::world::{Beginning, PARTITIONS, SECOND, World, after, at, key, likes, partition};
 use crate::harness::begin_topic;
 
-/// How long a run changes rows, and how long it takes at most until all of it is counted.
+/// How long a run changes rows, and the most time until all of it is counted.
 const BUSY: Duration = Duration::from_secs(90);
 const QUIET: Duration = Duration::from_secs(40);
 
@@ -38,18 +38,18 @@ const QUIET: Duration = Duration::from_secs(40);
 struct Rows {
     id: CounterId,
     likes: i64,
-    /// The number that the acknowledged events come to, from each moment on.
+    /// The total of the acknowledged events, from each moment on.
     history: Vec<(UnixMillis, i64)>,
-    /// The events that are no rows yet: when each was acknowledged, and what it adds.
+    /// The events without rows yet: when each was acknowledged, and what it adds.
     waiting: VecDeque<(UnixMillis, i64)>,
-    /// What the relay has not read: its place in the stream, when it was written, and what the rows gained.
+    /// The changes that the relay has not read: their place in the stream, when they were written, and what they add.
     unread: VecDeque<(u64, UnixMillis, i64)>,
     written: u64,
-    /// Up to where the stream is in the log.
+    /// The last place in the stream that is in the log.
     sent: u64,
     log: Vec<(UnixMillis, Message)>,
     corrections: u64,
-    /// The open loss: its number, where it was announced, and what the rows gained that is lost.
+    /// The open loss: its number, where it was announced, and how much it lost.
     loss: Option<(LossNumber, Place, i64)>,
 }
 
@@ -77,7 +77,7 @@ impl Rows {
         self.waiting.push_back((now, gain));
     }
 
-    /// Some of the events become rows. By when all of those acknowledged are.
+    /// Turns some of the events into rows. Returns the time up to which all acknowledged events are rows.
     fn write(&mut self, now: UnixMillis, some: usize) -> UnixMillis {
         for (_, gain) in self.waiting.drain(..some.min(self.waiting.len())) {
             self.written += 1;
@@ -91,7 +91,7 @@ impl Rows {
         at(self.log.len() as u64 - 1)
     }
 
-    /// Sends some of what was not read.
+    /// Copies some of the unread changes into the log.
     fn relay(&mut self, now: UnixMillis, some: usize) {
         let back = self.sent;
         let read: Vec<_> = self.unread.drain(..some.min(self.unread.len())).collect();
@@ -115,7 +115,7 @@ impl Rows {
         Entry { key: key(&self.id), effect, second: written.0 / 1000, sequence: sequence.into() }
     }
 
-    /// The stream loses what was not read, and that is announced.
+    /// Loses the unread changes, and announces that.
     fn lose(&mut self, now: UnixMillis) {
         if self.loss.is_some() || self.unread.is_empty() {
             return;
@@ -136,7 +136,7 @@ impl Rows {
         self.append(now, Body::Repaired(number));
     }
 
-    /// Whether the events came to this number at some moment from `as_of` on.
+    /// Returns whether the events had this total at some moment from `as_of` on.
     fn had(&self, likes: i64, as_of: UnixMillis) -> bool {
         let ends = self.history.iter().skip(1).map(|(at, _)| *at).chain([UnixMillis(u64::MAX)]);
         self.history.iter().zip(ends).any(|((_, number), end)| *number == likes && end > as_of)
@@ -206,7 +206,7 @@ impl Run {
         }
     }
 
-    /// The consumer, which is late now and then.
+    /// Runs the consumer, which is late now and then.
     async fn consume(&self) {
         while self.world.now() < after(BUSY + QUIET) {
             self.pause(if self.one_in(10) { 5 * SECOND } else { SECOND }).await;
@@ -216,7 +216,7 @@ impl Run {
         }
     }
 
-    /// One fold, and a cache that forgets what it was told.
+    /// Runs a fold, with a cache that forgets now and then.
     async fn fold(&self) {
         let (mut partition, mut read, mut hold) = (Partition::default(), 0, None);
         while self.world.now() < after(BUSY + QUIET) {
@@ -272,7 +272,7 @@ impl Run {
         }
     }
 
-    /// The tasks of the API stand still now and then.
+    /// Pauses the tasks of the API now and then.
     async fn freeze(&self) {
         while self.world.now() < after(BUSY) {
             self.pause(20 * SECOND).await;

@@ -1,4 +1,4 @@
-//! What is called exact around a loss.
+//! Tests what is called exact around a loss.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn a_standing_read_after_its_counter_is_never_used() {
     world.write(&p, counter(3, 5)).await;
     world.stood(&p, &standing(6, SECOND)).await;
     world.slow_down(SECOND * 3 / 2);
-    // The API knows it when the counter arrives.
+    // The API knows the loss when the counter arrives.
     let later = standing(9, 2 * SECOND);
     let (answer, ()) = tokio::join!(world.count(&p), world.stood(&p, &later));
     assert_eq!((answer.served.likes, answer.served.exact, answer.served.as_of), (3, true, after(SECOND)));
@@ -31,7 +31,8 @@ async fn a_frozen_reader_calls_nothing_exact_that_it_cannot_know() {
     let (world, p) = (World::start().await, likes("p"));
     world.write(&p, counter(3, 5)).await;
     world.stood(&p, &standing(6, SECOND)).await;
-    // It has the standing, and stands still before it reads the counter. A loss comes meanwhile, and the fold goes on behind it.
+    // The reader has the standing, and stops before it reads the counter. Meanwhile there is a loss, and the fold goes
+    // on after it.
     world.standstill.begin();
     world.write(&p, behind(7, counter(2, 9))).await;
     world.stand(&p, &behind_loss(standing(9, 60 * SECOND), 7, true)).await;

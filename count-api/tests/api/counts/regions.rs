@@ -1,4 +1,4 @@
-//! Counters over several Regions: this one is `eu`.
+//! Reads counters over several Regions. This one is `eu`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::world::{
     Beginning, SECOND, World, after, at, behind_loss, counter, likes, partition, region, stand_remote, standing,
 };
 
-/// This Region and `us`. Both know everything of `p` until a second after the beginning.
+/// Starts with this Region and `us`. Both have everything of `p` up to a second after the beginning.
 async fn two(cached: bool) -> (World, CounterId) {
     let world = Box::pin(World::with(Beginning { cached, remotes: &["us"], ..Beginning::default() })).await;
     let p = likes("p");
@@ -41,7 +41,7 @@ impl World {
         timeout(60 * SECOND, read).await.expect("the API reads it");
     }
 
-    /// The same answer by every way to have it.
+    /// Returns the answer, which every way to read it gives.
     async fn says(&self, id: &CounterId) -> Answer {
         let answer = self.count(id).await;
         let ids = std::slice::from_ref(id);
@@ -57,7 +57,7 @@ impl World {
     }
 }
 
-/// The number, whether it is exact, as of when, and who is behind.
+/// Returns the number, whether it is exact, its `as_of`, whether it is fresh, and the Regions that are behind.
 fn said(answer: Answer) -> (i64, bool, UnixMillis, bool, Vec<String>) {
     let Answer { served, fresh, .. } = answer;
     (served.likes, served.exact, served.as_of, fresh, answer.into_behind())
@@ -174,7 +174,7 @@ async fn without_other_regions_nothing_more_is_read_and_with_them_one_call_a_sec
         std::array::from_fn::<u64, 4, _>(|nth| after[nth] - before[nth])
     };
     let alone = calls(&[]).await;
-    // Each time the records of two topics, all standings, and all claims.
+    // Each read has the records of two topics, all standings, and all claims.
     let rounds = alone[0] / 2;
     assert!(rounds >= 9 && alone == [2 * rounds, 2 * rounds, 0, 0], "{alone:?}");
     assert_eq!(calls(&["us", "ap"]).await, [2 * rounds, 3 * rounds, 0, 0]);

@@ -1,4 +1,4 @@
-//! `as_of` of what is still on its way from Kafka to the table of likes.
+//! Tests `as_of` while events are still on their way from Kafka to the table of likes.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tokio::time::sleep;
 use super::world::{Beginning, PARTITIONS, SECOND, World, after, counter, elsewhere, likes, partition, standing};
 use crate::harness::{begin_topic, counter_id, keep, kept};
 
-/// A world in which nothing is known of the topics, with three likes of `p`; everything until ten seconds in is counted, and now
-/// it is twelve seconds in.
+/// Starts a world without anything known of the topics. `p` has three likes; everything up to ten seconds is counted,
+/// and the time is twelve seconds.
 async fn world() -> (World, CounterId) {
     let (world, p) = (Box::pin(World::with(Beginning { all_rows: false, ..Beginning::default() })).await, likes("p"));
     world.write(&p, counter(3, 5)).await;
@@ -22,7 +22,7 @@ async fn world() -> (World, CounterId) {
     (world, p)
 }
 
-/// What is said of a counter once the API has read all that is stored: how long after the beginning its `as_of` is.
+/// Returns how long after the beginning a counter's `as_of` is, once the API has read all that is stored.
 async fn said(world: &World, id: &CounterId) -> Option<Duration> {
     sleep(2 * SECOND).await;
     let answer = world.count(id).await;

@@ -1,4 +1,4 @@
-//! The table behind its gate, many requests at once, and readiness.
+//! Tests the table behind its gate, many requests at once, and readiness.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn is_ready(world: &World, condition: &str) -> Option<bool> {
     world.host.readiness().report().conditions.get(condition).map(|stated| *stated == Condition::Ready)
 }
 
-/// A post with seven likes, whose reads of the table take half a second.
+/// Starts with a post with seven likes, and makes reads of the table take half a second.
 async fn hot(local_ttl: Duration, cached: bool) -> (World, CounterId) {
     let table = Bounds { budget: 20 * SECOND, ..Config::default().table };
     let config = Config { table, local_ttl, cache_budget: SECOND / 20, ..Config::default() };
@@ -36,7 +36,7 @@ async fn hot(local_ttl: Duration, cached: bool) -> (World, CounterId) {
 async fn ten_thousand_misses_of_one_post_are_one_read_of_the_table() {
     for (ttl, cached) in [(SECOND, true), (SECOND, false), (Duration::ZERO, true), (Duration::ZERO, false)] {
         let (world, hot) = hot(ttl, cached).await;
-        // join_all asks for all of them before it is the turn of the read.
+        // join_all sends all requests before the read may start.
         for answer in join_all((0..10_000).map(|_| world.count(&hot))).await {
             let served = answer.served;
             assert_eq!((served.likes, served.exact, served.as_of, answer.fresh), (7, true, after(SECOND), true));

@@ -1,4 +1,4 @@
-//! Tables, a cache and a reader of counts, and what a test can do to each of them.
+//! What the tests of `counts` share: tables, a cache and a reader of counts, and what a test can do to each of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -38,7 +38,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) struct Beginning {
     pub(crate) config: Config,
     pub(crate) cached: bool,
-    /// What the API's clock says then.
+    /// The time on the API's clock.
     pub(crate) clock: UnixMillis,
     /// Whether everything that Kafka ever acknowledged is a row at any time; otherwise nothing is known of that.
     pub(crate) all_rows: bool,
@@ -63,23 +63,23 @@ pub(crate) struct World {
     pub(crate) reader: Reader,
     pub(crate) standings: Standings,
     pub(crate) host: Host,
-    /// Whether the tasks of the API stand still. Reads do not.
+    /// Pauses the tasks of the API. Reads go on.
     pub(crate) standstill: Standstill,
     /// Whether the tables are those of the deployment.
     pub(crate) whole: Arc<AtomicBool>,
-    /// What time it is by the store.
+    /// The store's time.
     pub(crate) clock: Clock,
 }
 
 impl World {
-    /// An API without a cache and without a memory.
+    /// Starts with an API that has no cache and keeps nothing in memory.
     pub(crate) async fn start() -> Self {
         Self::with(Beginning::default()).await
     }
 
     pub(crate) async fn with(beginning: Beginning) -> Self {
         let Beginning { config, cached, clock, all_rows, remotes } = beginning;
-        // A read that is not consistent shows.
+        // An inconsistent read would get old values.
         let emulated = Emulated { read_lag: 5 * SECOND, ..Emulated::default() };
         let (store, true_clock) = (Store::with(emulated).await, Clock::starting_at(BEGAN));
         let (counters, changes) = (Counters::new(&store.connection), Changes::new(&store.connection));
@@ -229,7 +229,8 @@ pub(crate) fn counter(total: i64, version: u64) -> Counter {
     Counter { likes: total, parts, version: at(version), ..Counter::default() }
 }
 
-/// What may be said of a partition at a place: everything until so long after the beginning is in, and nothing was lost.
+/// What may be said of a partition at a place: everything until so long after the beginning is in, and nothing was
+/// lost.
 pub(crate) fn standing(offset: u64, as_of: Duration) -> StandingAt {
     let standing = Standing { as_of: Some(after(as_of)), ..Standing::default() };
     StandingAt { at: at(offset), standing }

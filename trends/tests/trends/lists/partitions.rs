@@ -77,7 +77,8 @@ proptest! {
     }
 }
 
-/// Whatever happened: lists are right, readers agree, and lists are exact again once the losses have left every window.
+/// Checks that whatever happens, lists are right, readers agree, and lists are exact again once losses have left all
+/// windows.
 fn what_comes_late_is_made_up_for(operations: Vec<Operation>) {
     let mut world = run(operations);
     world.settle(20);

@@ -1,5 +1,5 @@
-//! Keys forgotten to limit memory: lists are compared with all changes. `TALLY_TEST_SCHEDULES` sets the number of random
-//! schedules.
+//! Keys forgotten to limit memory: lists are compared with all changes. `TALLY_TEST_SCHEDULES` sets the number of
+//! random schedules.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A log of two partitions, the state machines that read it, the topic that they write, and a reader of that topic. Each
-//! message arrives when the schedule says so.
+//! A log of two partitions, the state machines that read it, the topic that they write, and a reader of that topic.
+//! Each message arrives when the schedule says so.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Processes start, stop and are killed under load: no answer that is called exact is wrong, and no answer goes back in time.
+//! Processes start, stop and are killed under load: no answer that is called exact is wrong, and no answer goes back in
+//! time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
