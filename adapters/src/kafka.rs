@@ -1,5 +1,5 @@
-//! Kafka through librdkafka: membership of a group, a producer, and a reader outside of groups. What a record means is
-//! decided elsewhere.
+//! Kafka through librdkafka: membership of a group, producers, and a reader outside of groups. Other crates decide what
+//! a record means.
 //!
 //! What librdkafka does, as found against its in-process cluster, and what follows from it:
 //!
@@ -18,7 +18,8 @@
 //!   Until then the client reads none of the member's partitions. Lost partitions are unassigned inside the hook.
 //! - Dropping a consumer blocks while it leaves the group, and for ever where a revocation was not answered. So it is
 //!   dropped on a blocking thread, after every revocation is answered.
-//! - A client may forget every broker and never look for one again. Who calls it in vain tells it of them.
+//! A client may forget every broker and never look for one again. A caller whose call fails names the brokers to it
+//! again.
 //! - An idempotent producer may fail for good, for instance after a permission was missing for a moment. It is replaced.
 
 mod args;

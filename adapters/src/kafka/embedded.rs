@@ -11,7 +11,7 @@ use super::args::Settings;
 use super::context::Context;
 use super::fault::fault_of;
 
-/// A Kafka cluster of this process.
+/// A Kafka cluster inside this process.
 pub struct Embedded {
     /// The client that the cluster lives and ends with.
     _client: FutureProducer<Context>,
@@ -43,7 +43,7 @@ impl Embedded {
         Ok(Self { _client: client, bootstrap })
     }
 
-    /// The address for clients.
+    /// Returns the address for clients.
     pub fn bootstrap(&self) -> &str {
         &self.bootstrap
     }

@@ -1,4 +1,4 @@
-//! The scripts: the only writers of counts and standings.
+//! The scripts that write the cache. Nothing else writes counts and standings there.
 
 use std::sync::LazyLock;
 
@@ -84,7 +84,7 @@ impl Script {
         Self { text, digest: redis::Script::new(text).get_hash().to_owned() }
     }
 
-    /// A call by the digest, or by the text, which teaches it to the server.
+    /// Builds a call by the digest, or by the text, which teaches the script to the server.
     pub(super) fn call(&self, keys: &[String], args: &[String], with_text: bool) -> Cmd {
         let mut call = if with_text { cmd("EVAL") } else { cmd("EVALSHA") };
         call.arg(if with_text { self.text } else { &self.digest }).arg(keys.len()).arg(keys).arg(args);
