@@ -170,7 +170,8 @@ impl Checkpoints {
     /// nothing.
     ///
     /// # Errors
-    /// A table is missing, or there is no configuration: [`put_config`](Self::put_config) writes one. The store takes no write.
+    /// A table is missing, there is no configuration ([`put_config`](Self::put_config) writes one), or the store takes
+    /// no write.
     pub async fn adopt_tables(&self, seen: &SeenTables, now: UnixMillis) -> Outcome<bool> {
         let Some(stored) = &seen.stored else {
             return Err(Fault::Fatal(format!("{}: there is no `config` to name the tables in", self.table().name)));

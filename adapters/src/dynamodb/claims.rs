@@ -4,7 +4,8 @@
 //! | id | what |
 //! |---|---|
 //! | `claim/<topic>/<partition>` | who writes the partition's rows, and how far they have come: [`Claim`] |
-//! | `topic/<name>` | the topic's id and generations, what sums leave out, and whether its consumers are paused: [`Topic`] |
+//! | `topic/<name>` | the topic's id and generations, what sums leave out, whether its consumers are paused: [`Topic`]
+//! |
 //!
 //! All reads are consistent.
 

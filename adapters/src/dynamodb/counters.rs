@@ -49,7 +49,7 @@ pub struct Counters {
 pub struct Read {
     /// Each counter that is there; [`Fault::Poison`] where its item cannot be read.
     pub counters: BTreeMap<CounterId, Outcome<Counter>>,
-    /// Whether an absent counter was never written. `false` if the reserved row is not there either: the table is a new one,
+    /// Whether an absent counter was never written. `false` if the reserved row is absent, too: the table is a new one,
     /// and its counters are lost.
     pub reserved: bool,
     /// When the reserved row was put in the place of a lost one. An absent counter says nothing beside a standing whose

@@ -25,7 +25,7 @@ use super::item::{Item, Reader};
 const KEYS: usize = 100;
 /// How many items one BatchWriteItem takes.
 pub const PUTS: usize = 25;
-/// How often a batch is sent until leaving something out is a fault: 3 s of waits at most.
+/// How many times a batch is sent, before items that are left out are a fault: 3 s of waits at most.
 const ROUNDS: u32 = 8;
 
 /// How recent an item is when it is read.
@@ -146,7 +146,6 @@ impl<'a> Table<'a> {
         &self.connection.client
     }
 
-    /// Classifies the failure of a request for this table.
     pub(super) fn fault<E>(self, error: &SdkError<E>) -> Fault
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -154,12 +153,10 @@ impl<'a> Table<'a> {
         fault(self.name, error)
     }
 
-    /// Returns a reader for an item of this table.
     pub(super) fn reader(self, item: &'a Item) -> Reader<'a> {
         Reader { table: self.name, item }
     }
 
-    /// Returns the item under `key`.
     pub(super) async fn get(self, key: Item, consistency: Consistency) -> Outcome<Option<Item>> {
         let get = self.client().get_item().table_name(self.name).set_key(Some(key));
         let reply = get.consistent_read(consistency == Consistency::Strong).send().await;
@@ -299,8 +296,8 @@ impl<'a> Table<'a> {
         Ok(update.send().await.map_err(|error| self.fault(&error))?.attributes.unwrap_or_default())
     }
 
-    /// Updates the item under `key` if `condition` holds. Safe to repeat wherever carrying it out makes the condition false, or
-    /// leaves the item as it is.
+    /// Updates the item under `key` if `condition` holds. Safe to repeat wherever carrying it out makes the condition
+    /// false, or leaves the item as it is.
     pub(super) async fn update_if(
         self,
         key: Item,

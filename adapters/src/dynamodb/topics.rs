@@ -1,5 +1,6 @@
-//! What consumers have stored of the topics that events come from: for each partition, the times by which everything
-//! that Kafka had acknowledged was in the rows. Answers get the time `as_of` from these.
+//! What consumers have stored of the topics that events come from: for each partition a time `safe_at`, by which all
+//! events that Kafka had acknowledged are rows. The API computes from it up to when an answer counts everything
+//! (`as_of`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,16 +49,16 @@ impl Topics {
         Self { of: [("likes".to_owned(), partitions)].into(), ..Self::new("likes") }
     }
 
-    /// Returns the partitions that a counter's events come from: that of its subject for a set, all for a sum. `None`
-    /// where they are not known.
+    /// Returns the partitions that a counter's events may come from: for a set that of its subject, unless a partition
+    /// has had misrouted events; otherwise all. `None` where they are not known.
     pub fn of(&self, id: &CounterId) -> Option<&[SafeTimes]> {
         let definition = self.defined.iter().find(|definition| definition.name == id.name)?;
         let safe = &self.of.get(definition.topic.as_deref().unwrap_or(&self.usual))?.safe;
         Some(served::sources(id, safe)).filter(|sources| !sources.is_empty())
     }
 
-    /// Returns the time by which Kafka had acknowledged, in all topics, only events that counts of this standing
-    /// include.
+    /// Returns the `as_of` of counts with this standing: all events that Kafka had acknowledged by then, in any topic,
+    /// are in.
     pub fn by(&self, standing: &Standing) -> Option<UnixMillis> {
         let is_known = !self.of.is_empty() && self.missing.is_empty();
         served::as_of(standing, self.all()).filter(|_| is_known)

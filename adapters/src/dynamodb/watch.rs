@@ -1,6 +1,6 @@
 //! Watches a deployment's configuration and tables while a process runs. The task [`Watch`] looks each second, and
-//! [`TablesWatch`] tells other parts of the process what it saw. Requests fail by no error where a table was deleted
-//! and created anew under its name: it answers that there is nothing.
+//! [`TablesWatch`] tells other parts of the process what it saw. Nothing else would notice a table that was deleted and
+//! created anew under its name: it answers that it has no items.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -54,9 +54,9 @@ impl Default for TablesWatch {
 }
 
 impl TablesWatch {
-    /// Returns whether nothing is known to be wrong. Otherwise no answer is exact: neither while a table is gone or
-    /// another one, nor before the loss is closed that this was. A standing that knows of the loss does not suffice,
-    /// since counters are wrong before its announcement, too.
+    /// Returns whether nothing is known to be wrong. No answer is exact while something is: a table is gone or another
+    /// one, or the loss that this was is still open. A standing that knows of the loss does not suffice, since counters
+    /// are wrong before its announcement, too.
     pub fn is_whole(&self) -> bool {
         *self.0.borrow() == Known::default()
     }
@@ -113,7 +113,7 @@ impl TablesWatch {
     }
 }
 
-/// The last adoption of tables, if a look has found no open loss after it. The outer `None`: no look has.
+/// The last adoption of tables, once a look has found no open loss after it. The outer `None`: no look has yet.
 pub(crate) struct Settled(Option<Option<String>>);
 
 /// Looks at the tables: transient while they are not those that the deployment was created over.

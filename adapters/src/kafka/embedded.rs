@@ -1,5 +1,5 @@
-//! Kafka inside this process: librdkafka's own in-memory cluster, which speaks the real protocol on loopback and ends when
-//! it is dropped. For a stack on one machine and for tests.
+//! Kafka inside this process, for a stack on one machine and for tests: librdkafka's own in-memory cluster, which
+//! speaks the real protocol on loopback and ends when it is dropped.
 //!
 //! It keeps 5 MiB of each partition and deletes what is older, acknowledged or not, read or not, without an error: its
 //! producers have to hold back. It picks its own port, and has one broker.

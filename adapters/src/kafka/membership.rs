@@ -17,11 +17,11 @@ const CONDITION: &str = "kafka";
 /// How often an error that goes on is logged.
 const REMINDER: Duration = Duration::from_secs(10);
 
-/// How long a login or a permission may be refused to a member that had it. Then the process ends, so that it is started
-/// again with fresh credentials.
+/// How long a login or a permission may be refused to a member that had it. Then the process ends, so that it is
+/// started again with fresh credentials.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How long a refusal must not be repeated to have passed. The client repeats one that lasts at least every half
+/// After this long without a repetition a refusal has passed. The client repeats one that lasts at least every half
 /// minute.
 const QUIET: Duration = Duration::from_secs(60);
 

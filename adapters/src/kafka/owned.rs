@@ -79,8 +79,8 @@ impl Assignment {
         self.arrived.notify_one();
     }
 
-    /// Assigns the partition at `offset`. Unassigns it first where the client reads it elsewhere. Asks the client for
-    /// that, since an earlier start may have failed half-way.
+    /// Assigns the partition at `offset`, and unassigns it first where the client reads it elsewhere. Only the client
+    /// knows that: an earlier start may have failed half-way.
     pub(super) fn restart(&self, consumer: &StreamConsumer<Context>, offset: Offset) -> Outcome<()> {
         let partition = &self.partition;
         let list = list_of(partition, raw(offset))?;

@@ -1,5 +1,5 @@
-//! Writes records as an idempotent producer. Every replica that must have a record acknowledges it, and the partition
-//! is the one that Java's client chooses.
+//! Writes records as an idempotent producer. Every replica that must have a record acknowledges it, and a key chooses
+//! the same partition as in Java's client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +46,8 @@ impl Producer {
         Self::with(settings, PROMPT)
     }
 
-    /// A producer for a caller that gathers records, and waits for their acknowledgement before it sends more: it waits
-    /// for nothing to join a batch.
+    /// A producer for a caller that gathers records, and sends more only after their acknowledgement: a record does not
+    /// wait for others to join its batch.
     ///
     /// # Errors
     /// Settings that librdkafka does not take.

@@ -293,8 +293,8 @@ fn config(settings: &Settings, group: &str) -> ClientConfig {
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
         .set("auto.offset.reset", "error")
-        // As short as brokers allow by default: only then does another member read on where one died. A slow member that is
-        // taken for dead costs a rebalance, and no row.
+        // As short as brokers allow by default: only then does another member read on where one died. A slow member
+        // that is taken for dead costs a rebalance, and no row.
         .set("session.timeout.ms", "6000")
         .set("heartbeat.interval.ms", "1000")
         // A broker answers as soon as it has records. The one inside this process does not, and waits this long first.
@@ -305,7 +305,7 @@ fn config(settings: &Settings, group: &str) -> ClientConfig {
         .set("topic.metadata.refresh.interval.ms", "10000")
         // By default it looks again a second later, and a worker would have no records meanwhile.
         .set("fetch.queue.backoff.ms", "10")
-        // ... and then for so much, counted as it lies in the log: compressed, so it may be several times as large here.
+        // ... and then for so much, counted as it is in the log: compressed, so it may be several times as large here.
         .set("fetch.message.max.bytes", "131072");
     config
 }

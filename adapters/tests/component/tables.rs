@@ -74,7 +74,7 @@ async fn losses(store: &Store) -> Vec<String> {
     losses.open().map(|(_, loss)| format!("{}: {}", loss.kind, loss.what)).collect()
 }
 
-/// Closes the losses, as a recount does at its end.
+/// Closes the losses, as an audit does at its end.
 async fn close_losses(store: &Store) {
     let changes = Changes::new(&store.connection);
     for (number, _) in changes.losses().await.unwrap().open() {

@@ -111,8 +111,8 @@ impl Changes {
     /// forward, since what two processes have found is true together. Safe to repeat for that reason.
     ///
     /// # Errors
-    /// The table takes no write. [`Fault::Fatal`] where the stream shard is not stored: it was never begun, or closed and
-    /// forgotten.
+    /// The table takes no write. [`Fault::Fatal`] where the stream shard is not stored: it was never begun, or was
+    /// closed and forgotten.
     pub async fn store_fed(&self, shard: &StreamShard, fed: Fed) -> Outcome<Fed> {
         let mut fed = fed;
         for _ in 0..ATTEMPTS {

@@ -1,4 +1,4 @@
-//! A partition and its rows, with failing requests.
+//! The rows of a whole partition equal its last events, although requests fail and events are read again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
