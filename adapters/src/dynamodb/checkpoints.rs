@@ -1,5 +1,5 @@
 //! The item `config` of the table `checkpoints`: what a deployment was created with, over which tables, and in which
-//! format it is written. Every process reads it when it starts; the first one, or an operator's `tally`, writes it.
+//! format it is written. Every process reads it when it starts; the first one that writes rows or counts creates it.
 //! (Claims, and what is stored of the log `changes`, have modules of their own.)
 
 use std::collections::BTreeMap;
@@ -164,10 +164,9 @@ impl Checkpoints {
         Ok(SeenTables { is_emptied, ..tables })
     }
 
-    /// Goes on with the tables that are there, if everything still is as `seen`. Returns whether the configuration
-    /// names them afterwards. Before that it opens a loss for each table that is another one, since what other items
-    /// say of its content is wrong. Safe to repeat: a repetition finds other tables named than in `seen`, and does
-    /// nothing.
+    /// Goes on with the tables that are there, by naming them in the configuration. Returns `false` if something is not
+    /// as `seen` any more. Opens a loss before that for each table that is another one, since what other items say of
+    /// its content is wrong. Safe to repeat: a repetition finds other tables named than in `seen`, and does nothing.
     ///
     /// # Errors
     /// A table is missing, there is no configuration ([`put_config`](Self::put_config) writes one), or the store takes

@@ -1,5 +1,5 @@
-//! The store's clock, which this process learns from the `Date` header of every answer. It signs requests by that
-//! clock, and checks before it sends a statement whether the claim of the partition was confirmed lately.
+//! The store's clock, which this process learns from the `Date` header of every answer. It signs statements by that
+//! clock, and sends one only if the claim of its partition was confirmed lately.
 //!
 //! A like that arrives after the tombstone of a later removal has expired would bring the row back. So a statement is
 //! sent only for a short time after the claim was confirmed, and the store refuses a signature that is old. The check

@@ -1,6 +1,6 @@
 //! Checks the standard AWS variables when a process starts, without asking over a network. The SDK ignores some
-//! mistakes in them silently, and finds the others at the first request. Also tells from an answer of the instance's
-//! own service, or from its silence, whether waiting for credentials makes sense.
+//! mistakes in them silently, and finds the others at the first request. Also finds out from the answer or the silence
+//! of the instance's own service whether to wait for its credentials.
 
 use std::error::Error;
 

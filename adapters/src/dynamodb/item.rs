@@ -1,5 +1,5 @@
-//! Converts attributes and items to our types and back; all other modules read items by this one. A value that cannot
-//! be read is a fault that names table, key and attribute, never a panic.
+//! Converts items of DynamoDB to Tally's types and back. An attribute that cannot be read is a fault that names table,
+//! key and attribute, never a panic.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;

@@ -39,9 +39,7 @@ const FIRST_USER: &str = " ";
 /// A like of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Like {
-    /// The user who gave it.
     pub user: UserId,
-    /// When it was given.
     pub liked_at: UnixMillis,
 }
 

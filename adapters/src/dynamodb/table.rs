@@ -1,5 +1,5 @@
-//! Requests for the items of one of the four tables. Every other module makes them through [`Table`]. An expression
-//! names each attribute by `#` and its name, so that no reserved word can break it.
+//! Requests for the items of one of the four tables; the other modules make most of theirs through [`Table`]. An
+//! expression names each attribute by `#` and its name, so that no reserved word can break it.
 
 use std::collections::HashMap;
 use std::fmt::Display;

@@ -34,7 +34,6 @@ pub(super) struct Problem {
     table: &'static str,
     /// What is lost by it, in words for people.
     pub(super) lost: String,
-    /// What to do about it.
     remedy: &'static str,
 }
 

@@ -1,6 +1,6 @@
 //! Watches a deployment's configuration and tables while a process runs. The task [`Watch`] looks each second, and
-//! [`TablesWatch`] tells other parts of the process what it saw. Nothing else would notice a table that was deleted and
-//! created anew under its name: it answers that it has no items.
+//! [`TablesWatch`] tells other parts of the process what it saw. A table that was deleted and created anew under its
+//! name causes no error: it answers that it has no items.
 
 use std::collections::BTreeSet;
 use std::future::Future;

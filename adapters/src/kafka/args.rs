@@ -1,5 +1,5 @@
-//! The arguments that say where Kafka is and how to log in, the same for every binary. They are checked against each
-//! other, and become librdkafka's settings.
+//! The arguments that say where Kafka is and how to log in, the same for every binary. Here they are checked against
+//! each other, and become librdkafka's settings.
 
 use std::path::PathBuf;
 

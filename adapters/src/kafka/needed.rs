@@ -1,5 +1,4 @@
-//! Watches that a topic is there that a service needs. While it is missing, the service is not ready, and the log names
-//! the topic.
+//! Watches a topic that a service needs. While there is no such topic, the service is not ready, and the log names it.
 
 use std::sync::Arc;
 use std::time::Duration;

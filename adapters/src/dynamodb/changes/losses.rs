@@ -1,4 +1,4 @@
-//! Losses: something of the log, the stream or a table that is gone unread, or may be wrong. A loss is open until an
+//! A loss is something of the log, the stream or a table that is gone unread, or may be wrong. It is open until an
 //! audit has repaired the counters.
 //!
 //! One item has all losses, so that one read returns them. A closed loss stays for a while, so that a process that

@@ -43,7 +43,6 @@ pub struct Operation {
     pub token: u64,
     /// Who made it.
     pub by: String,
-    /// Why.
     pub why: String,
     /// The command.
     pub command: String,

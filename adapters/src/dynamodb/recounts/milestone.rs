@@ -12,7 +12,6 @@ use super::padded;
 /// A stored milestone, and the digest that was written with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// The milestone.
     pub milestone: Milestone,
     /// What [`Milestone::digest`] returned when it was written.
     pub digest: String,

@@ -1,5 +1,5 @@
 //! Reads a page of change records from the service's answer straight into [`RawRecord`]s, which have only what the
-//! relay decides by. The SDK's own reader builds a map of every attribute of every item, which took a third of a
+//! relay needs. The SDK's own reader builds a map of every attribute of every item, which took a third of a
 //! change-streamer's time. The SDK still signs, sends, tries again and reads errors.
 
 use std::borrow::Cow;
