@@ -123,7 +123,7 @@ pub struct Connection {
     pub(super) streams: aws_sdk_dynamodbstreams::Client,
     /// The resource name of the likes table, once the tables were checked.
     pub(super) deployment: Arc<OnceLock<String>>,
-    /// What is wrong with the tables, if this process has seen something.
+    /// What this process has seen of the tables: whether something is wrong with them.
     pub(super) watch: TablesWatch,
     store_clock: StoreClock,
     /// Draws the random part of the waits between repetitions.

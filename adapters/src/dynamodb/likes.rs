@@ -136,8 +136,8 @@ impl Rows {
     }
 
     /// Returns the likes of one row key in the order of user ids, after `after`, without reserved rows; reads
-    /// consistently. A page of fewer than `limit` likes, or of none, is the last one only if it has no `next`: there
-    /// were rows that are no likes.
+    /// consistently. A page without a `next` is the last one. Any other may have fewer than `limit` likes, or none,
+    /// since there were rows that are no likes.
     ///
     /// # Errors
     /// The table cannot be read.

@@ -30,7 +30,7 @@ use super::item::{Item, Reader, item, number, text};
 use super::statement::{self, Refusal, statement};
 use super::table::{Consistency, Table};
 
-/// Writes the rows of `likes`.
+/// Writes rows, and reads and writes cells.
 #[derive(Clone, Debug)]
 pub struct Registers {
     connection: Connection,

@@ -14,7 +14,7 @@ pub(super) struct Held {
     pub(super) assignment: Arc<Assignment>,
     /// Records that were read and are not delivered yet.
     pub(super) read: Records,
-    /// Whether it was started. Records that are read come from that position on.
+    /// Whether it was started at a position. What is read since then belongs to that position.
     pub(super) started: bool,
 }
 

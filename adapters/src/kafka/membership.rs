@@ -41,7 +41,7 @@ struct Refused {
 }
 
 impl GroupHealth {
-    /// Of a process that has joined no group yet. Calls `on_fault` with each error.
+    /// The state of a process that has joined no group yet. Calls `on_fault` with each error.
     pub(super) fn new(readiness: &Readiness, on_fault: fn(&Fault)) -> Self {
         readiness.not_ready(CONDITION, "waiting for an assignment");
         Self { readiness: readiness.clone(), joined: false, refused: None, logged: None, on_fault }

@@ -52,8 +52,7 @@ impl Change {
 }
 
 /// Returns the changes of an item that is there. An update sets only what differs, and compares it with what it
-/// replaces; it always compares version, total and number of corrections. So it is refused after an edit by hand, and
-/// does not overwrite it.
+/// replaces; it always compares version, total and number of corrections. So it overwrites no edit by hand.
 fn changes(before: &Counter, after: &Counter) -> Vec<Change> {
     // The version is always set, since a statement has to set something. The number of corrections is absent where it
     // is 0: in a statement with the condition `IS MISSING OR =0` an engine may not find the key.
