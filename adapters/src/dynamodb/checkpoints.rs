@@ -111,7 +111,6 @@ impl Look {
 }
 
 impl Checkpoints {
-    /// The configuration over this connection.
     pub fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone() }
     }

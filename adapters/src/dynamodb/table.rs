@@ -33,7 +33,7 @@ const ROUNDS: u32 = 8;
 pub enum Consistency {
     /// The item as it was at some moment of the last second or so, for half the read units.
     Eventual,
-    /// The item with every write that was answered before.
+    /// The item with every write whose answer came before the read.
     Strong,
 }
 

@@ -22,7 +22,6 @@ pub struct SeenTables {
     pub prefix: String,
     /// The tables that the configuration names; `None` where there is no configuration.
     pub stored: Option<TableIds>,
-    /// The tables that are there.
     pub present: TableIds,
     /// Whether `like_counts` was emptied: its reserved row is not there.
     pub is_emptied: bool,

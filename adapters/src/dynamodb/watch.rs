@@ -28,7 +28,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The readiness condition.
 const CONDITION: &str = "tables";
-/// The kind of the losses that are opened here.
+/// The kind of the losses that this module opens.
 pub(super) const LOSS: &str = "table";
 
 /// What is known of the tables: whether they are those that the deployment was created over. Clones share it.
@@ -79,7 +79,7 @@ impl TablesWatch {
         let _ = self.0.subscribe().wait_for(|known| *known == Known::default()).await;
     }
 
-    /// Waits until something else is known than now.
+    /// Waits until this process knows something new of the tables.
     pub async fn changed(&self) {
         // As above.
         let _ = self.0.subscribe().changed().await;

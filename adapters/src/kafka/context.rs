@@ -24,7 +24,7 @@ pub(super) enum Change {
     Assigned(Vec<i32>),
     /// The group wants these back. They stay assigned until they are unassigned.
     Revoked(Vec<i32>),
-    /// These are lost already.
+    /// The group took these from this member without asking.
     Lost(Vec<i32>),
 }
 

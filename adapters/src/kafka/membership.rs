@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// The readiness condition: whether this process is a member and is not refused.
 const CONDITION: &str = "kafka";
 
-/// How often an error that goes on is logged.
+/// How often an error that is repeated is logged.
 const REMINDER: Duration = Duration::from_secs(10);
 
 /// How long a login or a permission may be refused to a member that had it. Then the process ends, so that it is
@@ -58,7 +58,7 @@ impl GroupHealth {
         self.readiness.not_ready(CONDITION, "no member of the group any more: waiting to join it again");
     }
 
-    /// Completes when a refusal has passed.
+    /// Waits until a refusal has passed.
     pub(super) async fn refusal_passed(&self) {
         match &self.refused {
             Some(refused) => tokio::time::sleep_until(refused.last + QUIET).await,

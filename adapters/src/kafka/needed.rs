@@ -10,7 +10,7 @@ use tokio::time::timeout;
 /// How often the task looks.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How long a look may take.
+/// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The task that looks. Where a look fails, the condition stays as it was: other parts say whether Kafka answers.

@@ -23,7 +23,7 @@ use super::message::{blocking, list_of, offset_in, raw};
 use super::reader;
 use super::source::claim::sign;
 
-/// A partition is paused when its queue weighs this much, and read on when it weighs half.
+/// A partition is paused once its queue weighs this much, and read on once it weighs half.
 pub(super) const QUEUE_WEIGHT: usize = 2 << 20;
 
 /// How long one call to the broker may take.

@@ -1,4 +1,4 @@
-//! How the cache is reached, and how long things stay in it.
+//! Where the cache is, how long a call to it may take, and how long counts stay in it.
 
 use std::fmt;
 use std::time::Duration;

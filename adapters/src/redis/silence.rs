@@ -11,7 +11,7 @@ const UNANSWERED: u32 = 3;
 /// How long a new connection may be silent at most, after others that answered nothing.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Watches one connection after the other.
+/// Watches one connection after another: when each was last asked, and whether it answered.
 pub(super) struct Silence {
     /// The number of the present connection: answers from an older one are ignored.
     generation: u64,

@@ -313,7 +313,7 @@ async fn a_value_of_an_unknown_version_counts_as_missing() {
     }
 }
 
-/// A late copy of the request therefore makes another token once the fold has written.
+/// A late copy of a request for a token makes another token once the fold has written.
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_token_contains_the_sequence_number_at_which_it_was_given() {

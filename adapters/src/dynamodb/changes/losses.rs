@@ -29,7 +29,7 @@ const ATTEMPTS: u32 = 8;
 pub struct Loss {
     /// What kind of loss it is, one word.
     pub kind: String,
-    /// What is lost, for people.
+    /// What is lost, in words for people.
     pub what: String,
     /// When it was closed; `None` while it is open.
     pub closed: Option<UnixMillis>,

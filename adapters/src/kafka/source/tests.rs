@@ -60,7 +60,7 @@ fn weight(source: &mut Source) -> usize {
     source.holdings.all_reading().map(|held| held.assignment.queue().weight).sum()
 }
 
-/// Polls the membership for `span`, in which nothing may be taken away.
+/// Polls the membership for `span`. Nothing may be taken from it meanwhile.
 async fn polled(source: &mut Source, span: Duration) {
     let deadline = Instant::now() + span;
     while let Ok(rebalance) = tokio::time::timeout_at(deadline, source.next()).await {
@@ -96,7 +96,7 @@ async fn a_member_whose_workers_take_nothing_stays_in_the_group() {
 #[ignore = "night: waits for a group of the in-process Kafka"]
 async fn records_that_are_not_taken_stay_bounded_in_memory() {
     let (_cluster, settings) = cluster(1);
-    // Four times of what a queue holds; digits that compress to half and no further.
+    // Four times what a queue holds; digits that compress to half and no further.
     let digits = |n: u64| {
         let mut seed = n + 1;
         let mut next = || {
