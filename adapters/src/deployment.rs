@@ -1,6 +1,6 @@
-//! What a process does before its own work: it waits for the tables, checks them, and learns how many shards each post has in
-//! this deployment. From then on it follows in which format the deployment is written, and whether its tables are still those
-//! that it was created over.
+//! What a process does before its own work. [`Deployment::create`] and [`Deployment::join`] wait for the tables, check
+//! them, and return how many shards each post has. From then on a task watches whether this build knows the
+//! deployment's format, and whether the tables are still those that the deployment was created over.
 
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
@@ -10,33 +10,33 @@ use tally_service::{Host, Invalid, Stage, Unfit};
 use crate::dynamodb::counters::Counters;
 use crate::dynamodb::{self, Checkpoints, Connection, Missing, Watch};
 
-/// What the start waits for.
+/// The name in logs of what the start waits for.
 const NAME: &str = "deployment";
 
-/// A new deployment over the rows of another would count by another number of shards, and read Kafka from its start.
+/// The error where there are rows and no configuration. A new deployment over the rows of another one would use another
+/// number of shards, and read Kafka from the start.
 const CONFIGURATION_LOST: &str = "the likes table has rows, and the checkpoints table has no `config`: it was lost, or restored \
                                   without the other table. Nothing starts over it: restore it, or run `tally adopt tables --shards N` \
                                   with the number of shards that the rows were written with";
 
-/// The deployment that a process is part of.
+/// A deployment that a process creates or joins when it starts.
 #[derive(Clone, Copy)]
 pub struct Deployment<'a> {
-    /// Its tables.
     pub tables: &'a Connection,
-    /// What `--shards` says; it has to be what the deployment was created with.
+    /// The value of `--shards`. It has to be what the deployment was created with.
     pub shards: Option<ShardCount>,
 }
 
 impl Deployment<'_> {
-    /// For a process that writes rows or counts: it creates the deployment if it is new. Safe to repeat: the
-    /// configuration is put only where there is none.
+    /// For a process that writes rows or counts: creates the deployment if it is new, and returns its number of shards.
+    /// Safe to repeat: writes the configuration only where there is none.
     ///
     /// # Errors
     /// Tables of another shape, rows without a configuration, a format that this build does not know, another number of
     /// shards, a fault that waiting does not mend, or a stop.
     pub async fn create(self, host: &Host) -> anyhow::Result<ShardCount> {
         self.check_tables(host).await?;
-        // Asked for each time, so that what is granted for it is used.
+        // Every start asks, so that the permission for this request is used although the answer seldom matters.
         let has_rows = host.wait_for(NAME, Backoff::STORE, || dynamodb::holds_items(self.tables)).await?;
         let checkpoints = Checkpoints::new(self.tables);
         match host.wait_for(NAME, Backoff::STORE, || checkpoints.format()).await? {
@@ -46,7 +46,7 @@ impl Deployment<'_> {
         }
         let created = host.wait_for(NAME, Backoff::STORE, || checkpoints.config(self.shards)).await?;
         let watch = self.watch(created, host).await?;
-        // Asked for each time, as above.
+        // Every start writes, for the same reason.
         let counters = Counters::new(self.tables);
         if !host.wait_for("tables", Backoff::STORE, || counters.renew_reserved()).await? {
             tracing::error!(
@@ -56,26 +56,27 @@ impl Deployment<'_> {
         self.follow(created, watch.storing_losses(), host)
     }
 
-    /// Waits for as long as the tables are others than those that the deployment was created over; who watches them from then on.
+    /// Waits until the tables are those that the deployment was created over. Returns the task that watches them.
     async fn watch(&self, created: ShardCount, host: &Host) -> anyhow::Result<Watch> {
         let settled = host.wait_for("tables", Backoff::STORE, || dynamodb::require_whole(self.tables)).await?;
         Ok(Watch::new(self.tables, settled, created, host))
     }
 
-    /// For a process that only reads: it waits until one that writes has created the deployment.
+    /// For a process that only reads: waits until one that writes has created the deployment, and returns its number of
+    /// shards.
     ///
     /// # Errors
-    /// The same.
+    /// As [`create`](Self::create).
     pub async fn join(self, host: &Host) -> anyhow::Result<ShardCount> {
         self.check_tables(host).await?;
         let missing = || Fault::Transient("no consumer or change-streamer has created it yet".to_owned());
         let checkpoints = Checkpoints::new(self.tables);
         let stated = || async {
-            // The rows before the configuration: it is created before the first of them.
+            // Asks for rows first: the configuration is created before the first row.
             let had_rows = dynamodb::held_items(self.tables).await?;
             match checkpoints.format().await? {
                 Some(stated) => Ok(Ok(stated)),
-                // Nothing waits for it over rows.
+                // Waiting would not help: no process creates a configuration over rows.
                 None if had_rows => Ok(Err(Unfit(CONFIGURATION_LOST.to_owned()))),
                 None => Err(missing()),
             }
@@ -102,8 +103,8 @@ impl Deployment<'_> {
         Err(invalid.into())
     }
 
-    /// From here on the process stops by itself once the deployment is written in a format that this build does not know, and is
-    /// not ready while its tables are others.
+    /// Checks `--shards`, spawns the watch and returns the number of shards. The watch stops the process once the
+    /// deployment has a format that this build does not know, and makes it not ready while the tables are others.
     fn follow(self, created: ShardCount, watch: Watch, host: &Host) -> anyhow::Result<ShardCount> {
         let told = self.shards.unwrap_or(created);
         if told != created {

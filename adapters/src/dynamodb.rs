@@ -1,5 +1,6 @@
-//! The ports over DynamoDB and DynamoDB Streams, through the SDK. What a condition means and what follows from a refusal is
-//! decided in `tally_core`; here it is put into requests, and replies into our words.
+//! DynamoDB and its streams behind the ports of `tally_core`, through the AWS SDK: every read and write of the four
+//! tables, and the change stream of `likes`. These modules turn calls into requests and replies into the types of
+//! `tally_core`, which decides what a condition means and what follows from a refusal.
 
 pub mod changes;
 mod checkpoints;

@@ -1,25 +1,25 @@
-//! Kafka through librdkafka: membership of a group, a producer, and a reader outside of groups. What a record means is
-//! decided elsewhere.
+//! Kafka through librdkafka: membership of a group, producers, and a reader outside of groups. Other crates decide what
+//! a record means.
 //!
 //! What librdkafka does, as found against its in-process cluster, and what follows from it:
 //!
 //! - The rebalance hook runs inside `poll`, so nothing can be awaited there. An assignment is answered at once with an
-//!   incremental assign of *nothing*, which lets the group settle; each partition is added later, at the offset that its
-//!   worker has read from its claim. So nothing is fetched before its position is known, no committed offset is looked
-//!   up, and a seek right after an assignment, which fails with "erroneous state", is not needed.
+//!   incremental assign of *nothing*, which lets the group settle; each partition is added later, at the offset that
+//!   its worker has read from its claim. So nothing is fetched before its position is known, no committed offset is
+//!   looked up, and a seek right after an assignment, which fails with "erroneous state", is not needed.
 //! - To start elsewhere is to unassign and assign again. When the unassign call returns, librdkafka drops every record
-//!   fetched under the older position. Positions are set by the task that polls, which empties the queue of records with
-//!   them: after a new position no record of an older one is seen.
+//!   fetched under the older position. The task that polls sets positions, and empties the queue of records with them:
+//!   after a new position no record of an older one is seen.
 //! - A pause outlives an unassign: a partition that was paused is resumed when it is started again.
-//! - A position out of range is an error that names no partition (`auto.offset.reset=error`), so the worker of every
-//!   partition is told to look at its log again. The same follows any error that another log may be the cause of: a topic
-//!   that is deleted and created again keeps the fetcher's position, and neither an error nor a rebalance says so.
+//! - A position out of range is an error that names no partition (`auto.offset.reset=error`), so every worker looks at
+//!   its log again. The same follows any error that another log may have caused: a topic that is deleted and created
+//!   again keeps the fetcher's position, and neither an error nor a rebalance says so.
 //! - A revocation is answered when the workers have dropped their handles, or after a bounded time, whichever is first.
 //!   Until then the client reads none of the member's partitions. Lost partitions are unassigned inside the hook.
 //! - Dropping a consumer blocks while it leaves the group, and for ever where a revocation was not answered. So it is
 //!   dropped on a blocking thread, after every revocation is answered.
-//! - A client may forget every broker and never look for one again. Who calls it in vain tells it of them.
-//! - An idempotent producer may fail for good, for instance after a permission was missing for a moment. It is replaced.
+//! - A client may forget every broker and never look for one again. After a call in vain the caller names them again.
+//! - An idempotent producer may fail for good, for instance after a moment without a permission. It is replaced.
 
 mod args;
 mod brokers;

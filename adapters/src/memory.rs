@@ -1,5 +1,5 @@
-//! In-memory twins of the log and of the cache, over the decision functions of `tally_core`: what the real engines evaluate as
-//! conditions, these call directly.
+//! Stand-ins in memory for Kafka and the cache, for tests and simulations. They call the decision functions of
+//! `tally_core` where the real engines evaluate conditions.
 
 pub mod log;
 mod partitions;

@@ -1,8 +1,8 @@
-//! The cache over Redis or Valkey, alone or as a cluster: a few fixed scripts, and `MGET`. Each call is one command, whose keys
+//! The cache over Redis or Valkey, one server or a cluster, by a few fixed scripts and `MGET`. The keys of each command
 //! are in one hash slot.
 //!
-//! Keys and texts are those of `tally_core::cached`, and the scripts follow its rules: a late or repeated write takes no version
-//! back.
+//! Keys and texts are those of `tally_core::cached`, and the scripts follow its rules: no late or repeated write brings
+//! an older version back.
 
 mod link;
 mod partitions;

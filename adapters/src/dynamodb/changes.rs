@@ -1,14 +1,16 @@
-//! What is stored of the log `changes`, in items of the table `checkpoints`:
+//! What is stored of the log `changes`, the Kafka topic with every change of a row that changes a count. Each is an
+//! item of the table `checkpoints`:
 //!
 //! | id | what |
 //! |---|---|
 //! | `changes/config` | the deployment's id, and the topic that the log is in: [`Config`] |
 //! | `changes/losses` | the losses, open and closed: [`Losses`] |
-//! | `changes/standing/<partition>` | what may be said of the counters of a partition, and up to where folds have read: [`Stated`](tally_core::fold::Stated) |
-//! | `changes/position/<partition>` | where a reader of a partition begins: [`Position`](tally_core::fold::Position) |
+//! | `changes/standing/<partition>` | a standing, which says up to when all changes are counted:
+//! [`Stated`](tally_core::fold::Stated) |
+//! | `changes/position/<partition>` | where the next reader of a partition begins: [`Position`](tally_core::fold::Position) |
 //! | `changes/shard/<label>/<id>` | how far a stream shard is in the log, and who relays it: [`StoredShard`] |
 //!
-//! All reads are consistent. Beside them, relays write canaries into the table `likes`.
+//! All reads are consistent. [`Changes::write_canary`] alone writes into another table, `likes`.
 
 mod losses;
 mod partitions;
@@ -33,16 +35,16 @@ const CONFIG: &str = "changes/config";
 const LOST: &str = "the items `changes/..` are lost, and counters speak of a log that nobody knows any more: restore the \
                     table; or stop everything, delete the item `config` too, and run `tally adopt tables --shards N`";
 
-/// Which topic the log is in, and which deployment it is of.
+/// The topic that holds the log, and the deployment that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// A random text, the same for as long as the tables live.
     pub deployment: DeploymentId,
     /// How many partitions the topic has.
     pub partitions: u32,
-    /// What tells the topic from a later one of the same name.
+    /// The id that tells the topic from a later one of the same name.
     pub topic: TopicId,
-    /// The generation of the topic: places of a greater one are behind all places of this one.
+    /// The generation of the topic. Places (generation and offset) of a greater generation are behind all of this one.
     pub generation: u16,
 }
 
@@ -67,20 +69,19 @@ impl Config {
     }
 }
 
-/// What is stored of the log `changes`.
+/// Reads and writes what is stored of the log `changes`.
 #[derive(Clone, Debug)]
 pub struct Changes {
     connection: Connection,
 }
 
 impl Changes {
-    /// The log of a deployment.
     pub fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone() }
     }
 
-    /// Writes a canary into the table `likes`: a row by which relays see how late the stream is. Safe to repeat, also late: it
-    /// says a time before its first copy was written.
+    /// Writes a canary into the table `likes`: a row with the current time, by which relays see how late the stream is.
+    /// Safe to repeat, also late: the time in it is before its first copy was written.
     ///
     /// # Errors
     /// The table takes no write.
@@ -89,7 +90,7 @@ impl Changes {
         self.connection.likes().update(key, "SET #to=:at", [(":at", number(canary.at))]).await.map(|_| ())
     }
 
-    /// Which topic the log is in; `None` before [`begin_log`](Self::begin_log).
+    /// Returns the log's configuration, or `None` before [`begin_log`](Self::begin_log).
     ///
     /// # Errors
     /// The table cannot be read, or the item.
@@ -97,7 +98,7 @@ impl Changes {
         self.table().find(key(CONFIG), Config::decode).await
     }
 
-    /// The same where the log has to be there: transient while no change-streamer has begun it.
+    /// Returns the log's configuration where the log has to be there: transient while no change-streamer has begun it.
     ///
     /// # Errors
     /// The table cannot be read, or the item.
@@ -106,13 +107,13 @@ impl Changes {
         self.config().await?.ok_or_else(missing)
     }
 
-    /// Puts the configuration where there is none; answers the one that is there. Safe to repeat: what is there stays.
+    /// Stores the configuration if there is none, and returns the stored one. Safe to repeat: a stored one stays.
     ///
     /// # Errors
-    /// The table takes no write. [`Fault::Fatal`] where the deployment had a log and its items are lost: places in counters are
-    /// of that one, and a new one would begin before them.
+    /// The table takes no write. [`Fault::Fatal`] where the deployment had a log and its items are lost: versions of
+    /// counters are places in that log, and a new one would begin before them.
     pub async fn begin_log(&self, config: &Config) -> Outcome<Config> {
-        // In this order: the process that begins the log puts its configuration first, and says then that it has begun.
+        // The process that begins the log stores its configuration first, and the flag `log` afterwards.
         let deployed = self.table().get(key(DEPLOYED), Consistency::Strong).await?;
         let had = deployed.is_some_and(|deployed| deployed.contains_key("log"));
         let stands = match self.config().await? {
@@ -128,9 +129,9 @@ impl Changes {
         Ok(stands)
     }
 
-    /// Goes on in another topic, if the configuration still is as `seen`: the new one, or `None` where it is not. Its
-    /// generation is behind all places that are stored: a fold may have gone on in a further one, where the log lost its end.
-    /// Safe to repeat: the generation that has to be there is another afterwards.
+    /// Goes on in another topic, if the configuration still is `seen`. Returns the new configuration, or `None` where
+    /// another one is stored. The new generation is greater than that of every stored place: where the log lost its
+    /// end, a fold may have gone on in a further generation. Safe to repeat: `seen` is not stored any more afterwards.
     ///
     /// # Errors
     /// The table takes no write, or there is no further generation.

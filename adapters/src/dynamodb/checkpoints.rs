@@ -1,5 +1,6 @@
-//! What a deployment was created with, over which tables, and in which form it is written: the item `config` of the table
-//! `checkpoints`. (Claims, and what is stored of the log `changes`, have modules of their own.)
+//! The item `config` of the table `checkpoints`: what a deployment was created with, over which tables, and in which
+//! format it is written. Every process reads it when it starts; the first one that writes rows or counts creates it.
+//! (Claims, and what is stored of the log `changes`, have modules of their own.)
 
 use std::collections::BTreeMap;
 
@@ -21,10 +22,9 @@ use super::table::{Conditional, Consistency, Table, Values};
 use super::table_ids::{EMPTIED, SeenTables, TableIds};
 use super::watch::{LOSS, open_loss};
 
-/// The key of the configuration.
 pub(super) const CONFIG: &str = "config";
 
-/// The configuration of a deployment.
+/// Reads and writes the configuration of a deployment.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     connection: Connection,
@@ -35,8 +35,8 @@ pub(super) fn key(id: &str) -> Item {
     item! { "id": text(id) }
 }
 
-/// Every item whose id begins with `prefix`. Reads the whole table, which is small: a claim per Kafka partition, an item per
-/// topic and an item per stream shard of the last days.
+/// Returns every item whose id begins with `prefix`. Reads the whole table, which is small: a claim per Kafka
+/// partition, an item per topic and an item per stream shard of the last days.
 pub(super) async fn under(connection: &Connection, prefix: &str) -> Outcome<Vec<Item>> {
     let table = connection.checkpoints();
     let mut found = Vec::new();
@@ -69,7 +69,7 @@ fn encode_definitions(definitions: &Definitions) -> AttributeValue {
     AttributeValue::L(definitions.iter().map(|definition| entry(Entry::from(definition))).collect())
 }
 
-/// Reads the list; where there is none there are likes alone.
+/// Decodes the counters' definitions. Where none are stored, there are likes alone.
 fn decode_definitions(reader: &Reader<'_>) -> Outcome<Definitions> {
     let Some(entries) = reader.get::<Option<Vec<Entry>>>("counters")? else { return Ok(Definitions::likes_alone()) };
     Definitions::new(&entries).map_err(|error| reader.malformed("counters", error))
@@ -86,7 +86,7 @@ impl Attribute for Entry {
     }
 }
 
-/// A configuration, as an operator has kept it.
+/// A configuration that an operator has kept, to be stored again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
     pub shards: ShardCount,
@@ -99,19 +99,18 @@ pub(super) struct Look {
     pub(super) format: Option<Format>,
     pub(super) shards: Option<ShardCount>,
     pub(super) tables: SeenTables,
-    /// When other tables were adopted last.
+    /// When an operator last adopted other tables.
     pub(super) adopted: Option<String>,
 }
 
 impl Look {
-    /// Whether everything is as this build left it, with this many shards.
+    /// Returns whether everything is as this build left it, with this many shards.
     pub(super) fn is_as(&self, shards: ShardCount) -> bool {
         self.format == Some(Format::written()) && self.shards == Some(shards) && self.tables.is_whole()
     }
 }
 
 impl Checkpoints {
-    /// The configuration over this connection.
     pub fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone() }
     }
@@ -124,13 +123,12 @@ impl Checkpoints {
         self.table().reader(config).get("shards")
     }
 
-    /// The item, read consistently.
     async fn stored(&self) -> Outcome<Option<Item>> {
         self.table().get(key(CONFIG), Consistency::Strong).await
     }
 
-    /// Looks at the tables, and at what the configuration says of them. What this build cannot read of it is passed over: it
-    /// may be in another format.
+    /// Looks at the tables, and at what the configuration says of them. Leaves out what this build cannot read of the
+    /// configuration, which may be in another format.
     pub(super) async fn look(&self, consistency: Consistency) -> Outcome<Look> {
         let present = TableIds::present(&self.connection).await?;
         let config = if present.has(CHECKPOINTS) { self.table().get(key(CONFIG), consistency).await? } else { None };
@@ -145,7 +143,7 @@ impl Checkpoints {
         Ok(Look { format: config.as_ref().map(format_of), shards, tables, adopted })
     }
 
-    /// The tables that are there, if all are.
+    /// Returns the ids of the tables; transient while one is missing.
     async fn all_tables(&self) -> Outcome<TableIds> {
         let present = TableIds::present(&self.connection).await?;
         let missing = present.missing().join(" and ");
@@ -153,7 +151,8 @@ impl Checkpoints {
         if missing.is_empty() { Ok(present) } else { Err(fault()) }
     }
 
-    /// Which tables the configuration names and which there are, for those who may have to [adopt](Self::adopt_tables) them.
+    /// Returns which tables the configuration names and which there are, for those who may have to
+    /// [adopt](Self::adopt_tables) them.
     ///
     /// # Errors
     /// A table cannot be looked at.
@@ -164,12 +163,13 @@ impl Checkpoints {
         Ok(SeenTables { is_emptied, ..tables })
     }
 
-    /// Goes on with the tables that are there, if everything still is as `seen`; whether it is. A loss is stored before for each
-    /// table that is another one, since what others know of its content is wrong. Safe to repeat: what has to be there is another
-    /// afterwards, and a repetition finds nothing to do.
+    /// Goes on with the tables that are there, by naming them in the configuration. Returns `false` if something is not
+    /// as `seen` any more. Opens a loss before that for each table that is another one, since what other items say of
+    /// its content is wrong. Safe to repeat: a repetition finds other tables named than in `seen`, and does nothing.
     ///
     /// # Errors
-    /// A table is missing, or there is no configuration: [`put_config`](Self::put_config) writes one. The store takes no write.
+    /// A table is missing, there is no configuration ([`put_config`](Self::put_config) writes one), or the store takes
+    /// no write.
     pub async fn adopt_tables(&self, seen: &SeenTables, now: UnixMillis) -> Outcome<bool> {
         let Some(stored) = &seen.stored else {
             return Err(Fault::Fatal(format!("{}: there is no `config` to name the tables in", self.table().name)));
@@ -186,7 +186,7 @@ impl Checkpoints {
             open_loss(&changes, now, &problem.lost).await?;
         }
         if seen.is_emptied {
-            // It may not be for the first time.
+            // The table may have been emptied before, with a loss of the same text.
             changes.open_new_loss(now, LOSS, EMPTIED).await?;
         }
         let now = self.connection.store_clock().now(now).plus(Bounds::BELIEVED);
@@ -201,8 +201,9 @@ impl Checkpoints {
         Ok(TableIds::decode(&config) == seen.present)
     }
 
-    /// Writes the configuration where there is none, over the tables that are there; whether it did. A loss is stored before:
-    /// nothing is known of what the tables hold. Safe to repeat: what is there stays, and one more loss does no harm.
+    /// Stores the configuration if there is none, over the tables that are there. Returns whether it did. Opens a loss
+    /// before that, since it is unknown what the tables hold. Safe to repeat: a stored configuration stays, and one
+    /// more loss does no harm.
     ///
     /// # Errors
     /// A table is missing, or the store takes no write.
@@ -220,17 +221,18 @@ impl Checkpoints {
         self.put_new_config(config).await
     }
 
-    /// Writes the configuration of a deployment that has none; whether it did. Safe to repeat: what is there stays.
+    /// Stores the configuration of a deployment that has none. Returns whether it did. Safe to repeat: a stored one
+    /// stays.
     async fn put_new_config(&self, mut config: Item) -> Outcome<bool> {
         let tables = self.all_tables().await?;
-        // Before it is there, no process takes an absent counter for 0.
+        // Without the reserved row no process takes an absent counter for 0.
         Counters::new(&self.connection).put_reserved().await?;
         config.extend(item! { "id": text(CONFIG), "format": text(Format::WRITTEN), "tables": tables.encode() });
         Ok(self.table().put_if(config, "attribute_not_exists(#id)", []).await?.is_done())
     }
 }
 
-/// What a configuration states; the first format where it states none.
+/// Returns the format that a configuration states; the first one where it states none.
 fn format_of(config: &Item) -> Format {
     match config.get("format") {
         None => Format::FIRST,
@@ -241,9 +243,8 @@ fn format_of(config: &Item) -> Format {
 }
 
 impl Checkpoints {
-    /// What the deployment was created with, created now with `shards`, or the default, if it was not. The answer may
-    /// differ from `shards`, and then decides. A deployment that states no format states the first one from now on. Safe to
-    /// repeat: what is there stays.
+    /// Returns the number of shards that the deployment was created with. Creates it with `shards`, or the default, if
+    /// it is new. The result may differ from `shards`, and then decides. Safe to repeat: a stored configuration stays.
     ///
     /// # Errors
     /// The table takes no write.
@@ -256,8 +257,8 @@ impl Checkpoints {
         self.shard_count(&self.stored().await?.unwrap_or_default())
     }
 
-    /// What the deployment was created with, read consistently; `None` before it was. For processes that only read: they
-    /// must not decide what others are about to.
+    /// Returns the number of shards that the deployment was created with, or `None` before that; reads consistently.
+    /// For processes that only read: they must not create what others are about to create.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -265,7 +266,7 @@ impl Checkpoints {
         self.stored().await?.map(|found| self.shard_count(&found)).transpose()
     }
 
-    /// In which format the deployment is written, read consistently; `None` before it was created.
+    /// Returns the format that the deployment is written in, or `None` before it was created; reads consistently.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -273,7 +274,7 @@ impl Checkpoints {
         Ok(self.stored().await?.as_ref().map(format_of))
     }
 
-    /// The deployment's counters, read consistently; likes alone where none were defined.
+    /// Returns the definitions of the counters; likes alone where none were defined. Reads consistently.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -281,7 +282,7 @@ impl Checkpoints {
         Ok(self.defined().await?.0)
     }
 
-    /// The same, and the Regions whose counts are added up, in one read.
+    /// Returns the definitions, and the Regions whose counts are added up, from one consistent read.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -291,8 +292,8 @@ impl Checkpoints {
         Ok((decode_definitions(&reader)?, NamedRegions::decode(&reader)?))
     }
 
-    /// Replaces the counters `seen` by `to`, which has the same ones first; `false` where others stand. Safe to repeat: a
-    /// repetition after a success answers `false`.
+    /// Replaces the definitions `seen` by `to`, which begins with the same ones. Returns `false` where others are
+    /// stored. Safe to repeat: a repetition after a success returns `false`.
     ///
     /// # Errors
     /// The table takes no write.
@@ -301,7 +302,7 @@ impl Checkpoints {
         self.replace("counters", stands, encode_definitions(to)).await
     }
 
-    /// Puts `to` in the place of an attribute that is still as `seen`; whether it did.
+    /// Sets an attribute to `to` if it still is `seen`. Returns whether it did.
     async fn replace(&self, name: &str, seen: Option<AttributeValue>, to: AttributeValue) -> Outcome<bool> {
         let mut values = Values::from([(":to", to)]);
         let condition = format!("attribute_exists(#id) AND {}", values.same(name, seen));
@@ -309,7 +310,8 @@ impl Checkpoints {
         Ok(self.table().update_if(key(CONFIG), &update, &condition, values).await?.is_done())
     }
 
-    /// The deployment's ladder, read consistently; an empty one where there is none.
+    /// Returns the deployment's ladder, the thresholds that milestones are recorded for; it may be empty. Reads
+    /// consistently.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -318,8 +320,8 @@ impl Checkpoints {
         Ok(self.table().reader(&found).get::<Option<_>>("milestones")?.unwrap_or_default())
     }
 
-    /// Replaces the ladder `seen` by `to`, which goes on from it; `false` where another stands, or there is no deployment.
-    /// Safe to repeat: a repetition after a success answers `false`.
+    /// Replaces the ladder `seen` by `to`, which goes on from it. Returns `false` where another one is stored, or there
+    /// is no deployment. Safe to repeat: a repetition after a success returns `false`.
     ///
     /// # Errors
     /// The table takes no write.

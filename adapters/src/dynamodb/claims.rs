@@ -1,9 +1,11 @@
-//! Claims of partitions, and what the deployment knows of topics: items of the table `checkpoints`.
+//! Claims of Kafka partitions, and what the deployment knows of topics: items of the table `checkpoints`. Consumers
+//! write under a claim, so that one that lost its partition finds that out.
 //!
 //! | id | what |
 //! |---|---|
 //! | `claim/<topic>/<partition>` | who writes the partition's rows, and how far they have come: [`Claim`] |
-//! | `topic/<name>` | the topic's id and generations, what sums leave out, and whether its consumers are paused: [`Topic`] |
+//! | `topic/<name>` | the topic's id and generations, what sums leave out, whether its consumers are paused: [`Topic`]
+//! |
 //!
 //! All reads are consistent.
 
@@ -22,7 +24,7 @@ use super::connection::{Connection, LIKES};
 use super::item::{Item, Reader, flag, item, number, numbers, text};
 use super::table::{Conditional, Consistency, Table, Values};
 
-/// The claims and topics of a deployment.
+/// Reads and writes the claims and topics of a deployment.
 #[derive(Clone, Debug)]
 pub struct Claims {
     connection: Connection,
@@ -30,19 +32,20 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Over this connection. Confirmations are good by `clock`.
+    /// Over this connection. `clock` measures how long a confirmation is good.
     pub fn new(connection: &Connection, clock: Clock) -> Self {
         Self { connection: connection.clone(), clock }
     }
 
-    /// The time by the store's clock, as far as it is known.
+    /// Returns bounds of the time by the store's clock, or the local time before its first answer.
     pub fn time(&self) -> Bounds {
         let local = self.clock.now();
         self.connection.store_clock().bounds().unwrap_or(Bounds { earliest: local, latest: local })
     }
 
-    /// Takes a partition over: statements under an earlier claim are sent for a short time at most. Safe to repeat: each copy raises
-    /// it once more, and an owner of before finds that out when it stores.
+    /// Takes a partition over by raising the number of its claim. Returns the claim and when it was confirmed.
+    /// Statements under an earlier claim are sent for a short time at most. Safe to repeat: each copy raises the number
+    /// once more, and an earlier owner finds that out when it stores.
     ///
     /// # Errors
     /// The table takes no write, or the item cannot be read.
@@ -53,8 +56,8 @@ impl Claims {
         Ok((decode_claim(&self.table().reader(&raised))?, confirmed))
     }
 
-    /// Stores how far the rows have come under the claim `n`, unless it was raised meanwhile: then `None`. Safe to repeat, also
-    /// late: what was stored later stays.
+    /// Stores how far the rows are under the claim `n`. Returns when the claim was confirmed, or `None` if it was
+    /// raised meanwhile. Safe to repeat, also late: what was stored later stays.
     ///
     /// # Errors
     /// The table takes no write.
@@ -77,7 +80,7 @@ impl Claims {
         match self.table().update_if(key(&claim_id(partition)), &update, condition, values).await? {
             Conditional::Done(_) => Ok(Some(confirmed)),
             Conditional::Refused(None) => Ok(None),
-            // A copy of this request, or a later one of ours, may have been carried out before.
+            // An earlier copy of this request, or a later request of this process, was carried out.
             Conditional::Refused(Some(found)) => {
                 let stands = decode_claim(&self.table().reader(&found))?;
                 Ok((stands.n == n).then_some(confirmed))
@@ -85,7 +88,7 @@ impl Claims {
         }
     }
 
-    /// The claim of a partition.
+    /// Returns the claim of a partition.
     ///
     /// # Errors
     /// The table cannot be read, or the item.
@@ -93,7 +96,7 @@ impl Claims {
         Ok(self.table().find(key(&claim_id(partition)), decode_claim).await?.unwrap_or_default())
     }
 
-    /// The claims of all partitions of a topic, in one request for each hundred.
+    /// Returns the claims of all partitions of a topic, in one request for each hundred.
     ///
     /// # Errors
     /// The table cannot be read, or one of the items.
@@ -109,8 +112,8 @@ impl Claims {
         Ok(ids.iter().map(|id| claims.remove(id).unwrap_or_default()).collect())
     }
 
-    /// Raises the claims of all partitions of a topic, so that no statement of an earlier claim is sent any more after a short
-    /// time. Safe to repeat.
+    /// Raises the claims of all partitions of a topic, so that after a short time no statement under an earlier claim
+    /// is sent. Safe to repeat, as [`raise`](Self::raise) is.
     ///
     /// # Errors
     /// The table takes no write.
@@ -121,7 +124,7 @@ impl Claims {
         Ok(())
     }
 
-    /// What is known of a topic; `None` before it is read for the first time.
+    /// Returns what is stored of a topic, or `None` before a consumer has begun with it.
     ///
     /// # Errors
     /// The table cannot be read, or the item.
@@ -129,7 +132,8 @@ impl Claims {
         self.table().find(key(&topic_id(name)), decode_topic).await
     }
 
-    /// Takes a topic in where none of that name is known; answers the one that is. Safe to repeat: what is there stays.
+    /// Stores a topic if none of that name is stored. Returns the stored one. Safe to repeat: a stored topic stays as
+    /// it is.
     ///
     /// # Errors
     /// The table takes no write.
@@ -137,8 +141,8 @@ impl Claims {
         self.table().put_new(encode_topic(name, topic), "id", decode_topic).await
     }
 
-    /// Puts `to` in the place of what is known of a topic, if that still is as `seen`; whether `to` is there. Safe to repeat:
-    /// the condition is false once it was carried out.
+    /// Replaces what is stored of a topic by `to`, if it still is `seen`. Returns whether `to` is stored afterwards.
+    /// Safe to repeat: the condition is false once it was carried out.
     ///
     /// # Errors
     /// The table takes no write.

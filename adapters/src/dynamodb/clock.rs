@@ -1,10 +1,10 @@
-//! The store's clock, which is learned from the `Date` header of each of its answers, and what follows from it: when a statement
-//! may be sent, and by which clock it is signed.
+//! The store's clock, which this process learns from the `Date` header of every answer. It signs statements by that
+//! clock, and sends one only if the claim of its partition was confirmed lately.
 //!
-//! A like that arrives after the tombstone of a later removal has expired would bring the row back. So a statement is sent only
-//! for a short time after the claim of its partition was confirmed, and the store refuses one that was signed long ago. The claim
-//! is looked at once the signature is there: a machine that sleeps before that sends nothing, and one that sleeps behind it sends
-//! an old signature.
+//! A like that arrives after the tombstone of a later removal has expired would bring the row back. So a statement is
+//! sent only for a short time after the claim was confirmed, and the store refuses a signature that is old. The check
+//! follows the signing: a machine that sleeps before the check sends nothing, and one that sleeps after it sends an old
+//! signature.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,11 +21,11 @@ use tally_core::time::UnixMillis;
 use tally_service::{Clock, StoreClock};
 use tokio::time::Instant;
 
-/// Takes part in every attempt of a client. An answer without a readable date teaches nothing.
+/// Teaches the clock the date of every answer of a client. An answer without a readable date teaches nothing.
 #[derive(Clone, Debug)]
 pub(super) struct ReadDate(pub(super) StoreClock);
 
-/// When the attempt under way was sent.
+/// When the current attempt was sent.
 #[derive(Debug)]
 struct Sent(Instant);
 
@@ -62,14 +62,15 @@ impl Intercept for ReadDate {
     }
 }
 
-/// The time that a `Date` header of HTTP states.
+/// Returns the time that a `Date` header of HTTP states.
 pub fn http_date(date: &str) -> Option<UnixMillis> {
     let millis = DateTime::from_str(date, Format::HttpDate).ok()?.to_millis().ok()?;
     u64::try_from(millis).ok().map(UnixMillis).filter(|at| *at <= UnixMillis::MAX)
 }
 
-/// The store's clock, and before its first answer the machine's. Never later than the store's: a signature made by a clock that
-/// is fast would be good for longer. (The machine's clock and what the SDK adds to it could jump between two answers.)
+/// The clock that signs requests: the store's, or the machine's before the first answer. It is never later than the
+/// store's, since a signature by a fast clock would be good for longer. (The machine's clock, and the SDK's correction
+/// of it, could jump between two answers.)
 #[derive(Debug)]
 pub(super) struct SigningTime {
     pub(super) store: StoreClock,
@@ -83,7 +84,7 @@ impl TimeSource for SigningTime {
     }
 }
 
-/// That the claim of a partition was confirmed, and when: the start of the request that did, by a clock that goes on while the
+/// When the claim of a partition was confirmed: the start of the request that did it, by a clock that goes on while the
 /// machine sleeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Confirmed {
@@ -92,27 +93,27 @@ pub struct Confirmed {
 }
 
 impl Confirmed {
-    /// How long statements may be sent.
+    /// How long after that statements may be sent.
     pub const GOOD_FOR: Duration = Duration::from_secs(60);
 
-    /// Of a request that begins now.
+    /// The confirmation by a request that begins now.
     pub fn now(clock: Clock) -> Self {
         Self { at: clock.awake_or_asleep(), clock }
     }
 
-    /// Whether statements may be sent.
+    /// Returns whether statements may still be sent.
     pub fn is_good(&self) -> bool {
         self.clock.awake_or_asleep().saturating_sub(self.at) <= Self::GOOD_FOR
     }
 }
 
-/// Takes part in each attempt of a statement.
+/// Stops each attempt to send a statement after a confirmation that is too old.
 impl Intercept for Confirmed {
     fn name(&self) -> &'static str {
         "Confirmed"
     }
 
-    /// Behind the signature, and the last thing before the request is sent.
+    /// Runs after the signing, as the last step before the request is sent.
     fn read_before_transmit(
         &self,
         _: &BeforeTransmitInterceptorContextRef<'_>,

@@ -1,4 +1,5 @@
-//! The SDK's clients, set up once and shared by every port.
+//! The SDK's clients for DynamoDB and its streams, set up once and shared by every port: [`Settings`] says how, and a
+//! [`Connection`] has the clients, the names of the tables and the store's clock.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,26 +26,25 @@ use super::environment::{instance_has_none, instance_is_silent};
 use super::fault::in_one_line;
 use super::watch::TablesWatch;
 
-/// Where requests are signed from.
+/// Which credentials sign requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The standard chain: environment, profile, container or instance role.
     Environment,
-    /// A name and a secret that protect nothing, for engines on this machine that accept any. Chosen, never fallen
-    /// back to.
+    /// A name and a secret that protect nothing, for engines on this machine that accept any. Nothing falls back to
+    /// this: a caller has to choose it.
     Local,
 }
 
-/// How the clients behave.
+/// How the clients connect, sign and try again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Stands before every table's name.
+    /// The prefix of every table's name.
     pub table_prefix: String,
-    /// Another endpoint than the standard variables or the Region name.
+    /// The endpoint, if it is another one than the standard variables or the Region name.
     pub endpoint: Option<String>,
-    /// Another Region than the standard variables name.
+    /// The Region, if it is another one than the standard variables name.
     pub region: Option<String>,
-    /// Where requests are signed from.
     pub access: Access,
     /// How often a call is tried, the first time included.
     pub attempts: u32,
@@ -67,10 +67,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long a connection may take.
+    /// How long opening a connection may take.
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// For an engine on this machine that checks no credentials.
+    /// The settings for an engine on this machine that checks no credentials.
     pub fn local(table_prefix: &str) -> Self {
         let region = Some("us-east-1".to_owned());
         Self { table_prefix: table_prefix.to_owned(), region, access: Access::Local, ..Self::default() }
@@ -92,58 +92,58 @@ pub struct Tables {
     pub likes: String,
     /// One item per counter.
     pub counts: String,
-    /// Claims, what is stored of the log `changes`, the deployment's configuration.
+    /// Claims, what is stored of the log `changes`, and the deployment's configuration.
     pub checkpoints: String,
-    /// Runs, the queue, the ledgers, milestones.
+    /// Records of recounts, their queue, the ledgers and milestones.
     pub recounts: String,
 }
 
 impl Tables {
-    /// The tables of a deployment, each name behind `prefix`.
+    /// The tables of a deployment, whose names begin with `prefix`.
     pub fn with_prefix(prefix: &str) -> Self {
         let [likes, counts, checkpoints, recounts] = NAMES.map(|name| format!("{prefix}{name}"));
         Self { prefix: prefix.to_owned(), likes, counts, checkpoints, recounts }
     }
 
-    /// Each table: its name without the prefix, and its name.
+    /// Returns for each table its name without the prefix, and its whole name.
     pub(super) fn each(&self) -> [(&str, &str); 4] {
         [&self.likes, &self.counts, &self.checkpoints, &self.recounts]
             .map(|name| (name.strip_prefix(&self.prefix).unwrap_or(name), name.as_str()))
     }
 }
 
-/// Clients and table names. Cloning it is cheap and shares them.
+/// Clients and table names. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub(super) tables: Arc<Tables>,
-    /// Repeats what timed out or was throttled, a bounded number of times.
+    /// Repeats calls that timed out or were throttled, a bounded number of times.
     pub(super) client: aws_sdk_dynamodb::Client,
-    /// Sends every request once, signed by the store's clock: for writes whose repetition has to be decided by the caller.
+    /// Sends every request once, signed by the store's clock: for writes whose caller decides whether to repeat them.
     pub(super) by_store_clock: aws_sdk_dynamodb::Client,
     pub(super) streams: aws_sdk_dynamodbstreams::Client,
-    /// What tells these tables from those of any other deployment, once they were checked.
+    /// The resource name of the likes table, once the tables were checked.
     pub(super) deployment: Arc<OnceLock<String>>,
-    /// What is wrong with the tables, as far as this process has seen.
+    /// What this process has seen of the tables: whether something is wrong with them.
     pub(super) watch: TablesWatch,
     store_clock: StoreClock,
-    /// How much of a wait is waited.
+    /// Draws the random part of the waits between repetitions.
     pub(super) jitter: Chance,
     region: Option<Region>,
     credentials: Option<SharedCredentialsProvider>,
 }
 
-/// What requests cannot be signed without.
+/// A setting that is missing, and without which requests cannot be signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The variable that is most often used to name it.
+    /// The variable that usually sets it.
     pub variable: &'static str,
-    /// What would help.
+    /// What was not found, and where.
     pub problem: String,
 }
 
 impl Connection {
-    /// Over the network, as `settings` and, unless the engine is a local one, the standard AWS variables say. Opens no
-    /// connection yet. A local engine is spoken to without TLS.
+    /// Connects over the network, as `settings` and, unless the engine is a local one, the standard AWS variables say.
+    /// Opens no connection yet. Uses no TLS with a local engine.
     pub async fn open(settings: &Settings) -> Self {
         let config = match settings.access {
             Access::Environment => standard(settings).await,
@@ -152,31 +152,30 @@ impl Connection {
         Self::over(&config, settings, Chance::from_entropy())
     }
 
-    /// Over an HTTP client that needs no network, such as an emulator's in this process. Sleeps and time-outs follow
-    /// tokio's clock, and requests are signed as of `began` and tokio's time since, so that a service runs under paused
-    /// time. Waits before a repetition are drawn at random inside the SDK: where one seed has to give one run, set
-    /// `attempts` to 1.
+    /// Connects over an HTTP client that needs no network, such as that of an emulator in this process. Sleeps and
+    /// time-outs follow tokio's clock, and requests are signed as of `began` and tokio's time since, so that a service
+    /// runs under paused time. The SDK draws its waits between repetitions at random: where one seed has to give one
+    /// run, set `attempts` to 1.
     pub fn in_process(settings: &Settings, http: impl HttpClient + 'static, began: UnixMillis) -> Self {
         let config = local(settings)
             .time_source(TokioTime::starting_at(began))
-            // Nothing can stall on its way, and the watch over it wakes up all the time.
+            // An answer in process cannot stall, and the protection against that wakes up all the time.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .http_client(http)
             .build();
         Self::over(&config, settings, Chance::seeded(began.0))
     }
 
-    /// What tells this deployment from any other: the resource name of its likes table, account and region included. Known
-    /// once the tables were checked.
+    /// Returns what tells this deployment from any other: the resource name of its likes table, account and Region
+    /// included. Known once the tables were checked.
     pub fn deployment(&self) -> Option<&str> {
         self.deployment.get().map(String::as_str)
     }
 
-    /// What is missing to sign requests, after everything was asked that might know: variables, profiles, roles and the
-    /// instance.
+    /// Returns what is missing to sign requests, if anything is. Asks variables, profiles, roles and the instance.
     ///
     /// # Errors
-    /// Somewhere that should know it and did not answer.
+    /// A source that should know the credentials did not answer.
     pub async fn missing(&self) -> Outcome<Option<Missing>> {
         if self.region.is_none() {
             return Ok(Some(Missing { variable: "AWS_REGION", problem: NO_REGION.to_owned() }));
@@ -192,23 +191,22 @@ impl Connection {
         }
     }
 
-    /// What the store's answers have shown of its clock.
+    /// Returns the store's clock, as this process has learned it from answers.
     pub fn store_clock(&self) -> StoreClock {
         self.store_clock.clone()
     }
 
-    /// Whether the tables are those that the deployment was created over, as the watch of this process has seen them last: it
-    /// runs from [`Deployment::create`](crate::Deployment::create) or [`join`](crate::Deployment::join) on.
+    /// Returns the watch over the tables: whether they are those that the deployment was created over. It runs from
+    /// [`Deployment::create`](crate::Deployment::create) or [`join`](crate::Deployment::join) on.
     pub fn tables_watch(&self) -> TablesWatch {
         self.watch.clone()
     }
 
-    /// The region that requests go to.
+    /// Returns the Region that requests go to.
     pub fn region(&self) -> Option<&str> {
         self.region.as_ref().map(Region::as_ref)
     }
 
-    /// The names of the tables.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
@@ -245,7 +243,7 @@ fn no_credentials(why: &str) -> Missing {
 
 const NO_REGION: &str = "missing: neither it nor AWS_DEFAULT_REGION, a profile or the instance names a region";
 
-/// What the standard AWS variables, profiles, roles and the instance say, and `settings` before them.
+/// Loads what the standard AWS variables, profiles, roles and the instance say. `settings` come first.
 async fn standard(settings: &Settings) -> SdkConfig {
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .retry_config(retries(settings))
@@ -259,7 +257,7 @@ async fn standard(settings: &Settings) -> SdkConfig {
     loader.load().await
 }
 
-/// For an engine on this machine or in this process, but for the HTTP client.
+/// Configures everything except the HTTP client, for an engine on this machine or in this process.
 fn local(settings: &Settings) -> Builder {
     let region = settings.region.clone().unwrap_or_else(|| "us-east-1".to_owned());
     let endpoint = settings.endpoint.clone().unwrap_or_else(|| "http://in-process.invalid".to_owned());
@@ -288,7 +286,7 @@ fn timeouts(settings: &Settings) -> TimeoutConfig {
         .build()
 }
 
-/// Wall time that moves with tokio's.
+/// Wall time that moves with tokio's clock.
 #[derive(Debug)]
 struct TokioTime {
     began: SystemTime,
@@ -307,7 +305,7 @@ impl TimeSource for TokioTime {
     }
 }
 
-/// A service for tests of what goes over the wire.
+/// A stand-in for the service, for tests of the requests that are sent.
 #[cfg(test)]
 pub(super) mod told {
     use std::collections::VecDeque;
@@ -322,7 +320,7 @@ pub(super) mod told {
     use aws_smithy_types::body::SdkBody;
     use serde_json::Value;
 
-    /// A service that says what it is told to, and breaks the connection once it has said everything.
+    /// Answers requests with `answers`, one after the other, and breaks the connection after the last.
     #[derive(Clone, Debug)]
     pub(in crate::dynamodb) struct Told {
         answers: Arc<Mutex<VecDeque<(u16, &'static str)>>>,
@@ -334,7 +332,7 @@ pub(super) mod told {
             Self { answers: Arc::new(Mutex::new(answers.iter().copied().collect())), asked: Arc::default() }
         }
 
-        /// The bodies of the requests so far.
+        /// Returns the bodies of the requests so far.
         pub(in crate::dynamodb) fn asked(&self) -> Vec<Value> {
             self.asked.lock().unwrap().clone()
         }

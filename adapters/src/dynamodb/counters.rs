@@ -1,4 +1,5 @@
-//! The counters that the log `changes` is folded into: items of the table `like_counts`, one for each [`Counter`].
+//! The counters, which the fold keeps up to date with the log `changes`: items of the table `like_counts`, one for each
+//! [`Counter`].
 //!
 //! | attribute | |
 //! |---|---|
@@ -7,13 +8,13 @@
 //! | `s<k>` | the part of shard `k` |
 //! | `version` | everything before this place of the log is in |
 //! | `c` | how many corrections are in; absent is 0 |
-//! | `gap` | the place of the last announcement of a loss that lies before something that is in |
+//! | `gap` | the place of the last announced loss before something that is in |
 //! | `doubt` | the shards with a row whose weight could not be read, a set of numbers |
 //! | `updated_at` | when the counter was written, in milliseconds |
 //!
-//! One row is no counter: the reserved row says that this is the table that counters were written to, and not a new one of
-//! the same name. Without it an absent counter is not known to be 0. Where it was put in the place of a lost one, its attribute
-//! `since` says when.
+//! One row is no counter: the reserved row shows that counters were written to this table, and that it is no new one of
+//! the same name. Without it an absent counter is not known to be 0. If it was put in the place of a lost one, its
+//! attribute `since` says when.
 
 mod crossing;
 mod update;
@@ -37,7 +38,7 @@ use super::table::{Conditional, Consistency, Table};
 /// The key of the reserved row: no post's id holds a control character.
 const RESERVED_ROW: &str = "\u{1}reserved";
 
-/// The table `like_counts`.
+/// Reads and writes the table `like_counts`.
 #[derive(Clone, Debug)]
 pub struct Counters {
     connection: Connection,
@@ -48,22 +49,21 @@ pub struct Counters {
 pub struct Read {
     /// Each counter that is there; [`Fault::Poison`] where its item cannot be read.
     pub counters: BTreeMap<CounterId, Outcome<Counter>>,
-    /// Whether an absent counter was never written. `false` if the reserved row is not there either: the table is a new one,
+    /// Whether an absent counter was never written. `false` if the reserved row is absent, too: the table is a new one,
     /// and its counters are lost.
     pub reserved: bool,
-    /// When the reserved row was put in the place of a lost one. What is absent says nothing beside a standing whose `as_of` is
-    /// not later: that one may not know of the loss.
+    /// When the reserved row was put in the place of a lost one. An absent counter says nothing beside a standing whose
+    /// `as_of` is not later, since that standing may not know of the loss.
     pub since: Option<UnixMillis>,
 }
 
-/// What became of one update of a batch.
+/// The outcome of one update of a batch.
 pub type Written = super::statement::Written<Counter>;
 
 impl Counters {
-    /// How many updates one request takes.
+    /// How many updates one request may have.
     pub const UPDATES: usize = 25;
 
-    /// The counters of a deployment.
     pub fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone() }
     }
@@ -76,7 +76,7 @@ impl Counters {
         update::decode(&self.table().reader(item))
     }
 
-    /// Reads counters. Where one is absent, the reserved row is read after it.
+    /// Reads counters. If one is absent, reads the reserved row afterwards.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -103,7 +103,7 @@ impl Counters {
         self.table().get(key(RESERVED_ROW), consistency).await
     }
 
-    /// Whether the reserved row is there.
+    /// Returns whether the reserved row is there.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -111,7 +111,7 @@ impl Counters {
         Ok(self.reserved_row(consistency).await?.is_some())
     }
 
-    /// Puts the reserved row of a new deployment. Safe to repeat: it is always the same.
+    /// Puts the reserved row of a new deployment. Safe to repeat: the row is always the same.
     ///
     /// # Errors
     /// The table takes no write.
@@ -119,8 +119,8 @@ impl Counters {
         self.table().put(key(RESERVED_ROW)).await
     }
 
-    /// Puts the reserved row in the place of one that was lost, once that is a loss that is open. Safe to repeat: a later time
-    /// makes less exact.
+    /// Puts the reserved row in the place of one that was lost, after a loss was opened for that. Safe to repeat: a
+    /// later time makes fewer answers exact.
     ///
     /// # Errors
     /// The table takes no write.
@@ -128,8 +128,8 @@ impl Counters {
         self.table().put(item! { "post_id": text(RESERVED_ROW), "since": number(since) }).await
     }
 
-    /// Puts the reserved row of a new deployment where it is already; whether there is one. Safe to repeat: it is always the
-    /// same.
+    /// Puts the reserved row of a new deployment once more if it is there. Returns whether the table has a reserved
+    /// row. Safe to repeat: the row is always the same.
     ///
     /// # Errors
     /// The table takes no write.
@@ -139,11 +139,11 @@ impl Counters {
         Ok(!matches!(put, Conditional::Refused(None)))
     }
 
-    /// Writes up to [`Self::UPDATES`] counters, each by itself, and answers in their order.
+    /// Writes up to [`Self::UPDATES`] counters, each by itself. Returns the outcomes in their order.
     ///
-    /// Safe to repeat, also late and by others: an update names every value that it replaces, and the version above all. Once
-    /// it is carried out, or the counter was changed in any other way, a copy of it is refused. The only value that is
-    /// replaced unseen is `updated_at`.
+    /// Safe to repeat, also late and by others: an update names every value that it replaces, above all the version.
+    /// Once it is carried out, or the counter has changed in any other way, a copy is refused. Only `updated_at` is
+    /// replaced unseen.
     ///
     /// # Errors
     /// The request was refused as a whole, or it is not known what became of any update.
@@ -164,8 +164,8 @@ impl Counters {
         Ok(outcomes.into_iter().map(|sent| Written::of(sent, |item| self.decoded(item))).collect())
     }
 
-    /// One page of a scan, read consistently: each counter, or why its item cannot be read. What has no counter's key is
-    /// passed over.
+    /// Reads one page of a scan, consistently: each counter, or why its item cannot be read. Skips items whose key is
+    /// no counter's.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -180,8 +180,9 @@ fn key(id: &str) -> Item {
     item! { "post_id": text(id) }
 }
 
-/// A counter put wrong on purpose, for a local stack and tests: what a careless operator would do by hand. Adds `by` to the total
-/// and to shard 0 of the counter of `post`; `false` where the post has no counter. Repeated it would add again, so it is sent once.
+/// Makes a counter wrong on purpose, as a careless operator would by hand: for a local stack and tests. Adds `by` to
+/// the total and to shard 0 of the counter of `post`. Returns `false` where the post has no counter. A repetition would
+/// add again, so it is sent once.
 pub async fn inject_drift(connection: &Connection, post: &PostId, by: i64) -> Outcome<bool> {
     let table = connection.counts().name;
     let sent = connection

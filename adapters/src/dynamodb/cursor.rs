@@ -1,5 +1,6 @@
-//! Long answers: the parts of a scan, the pages of an answer, and where it goes on: the last key seen, as one text that another
-//! process can use too.
+//! Pages of queries and scans that are too long for one answer. A [`Cursor`] is where the next page begins: the last
+//! key of the page before, as one text that another process can use, too. A [`Segment`] is one part of a scan that
+//! several readers divide.
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::{ConsumedCapacity, ReturnConsumedCapacity};
@@ -9,18 +10,17 @@ use tally_core::ports::Outcome;
 use super::item::{Item, Reader, text};
 use super::table::Table;
 
-/// A part of a long answer, and where the next begins.
+/// One page of a long answer, and where the next one begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What this part holds.
     pub items: Vec<T>,
-    /// Pass it to go on; `None` at the end.
+    /// Where the next page begins; `None` at the end.
     pub next: Option<Cursor>,
-    /// What it cost, in half read units: the least the store charges.
+    /// What the page cost, in half read units, the least that the store charges.
     pub half_units: u64,
 }
 
-/// Where a long answer goes on: opaque, valid for the call that gave it, and for another process too.
+/// Where a long answer goes on: an opaque text, valid for the call that returned it, also in another process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor(pub String);
 
@@ -34,8 +34,8 @@ pub struct Segment {
 }
 
 impl Cursor {
-    /// The cursor behind the key `last`, whose parts are called `names`: of one part that text, of two the length of the first in
-    /// bytes, and both.
+    /// Returns the cursor after the key `last`, whose attributes are `names`; `None` without a key. For a key of one
+    /// attribute the cursor is its text. For two it is the first one's length in bytes, a colon, and both texts.
     pub(super) fn behind(table: Table<'_>, names: &[&str], last: Option<&Item>) -> Outcome<Option<Self>> {
         let Some(last) = last else { return Ok(None) };
         let part = |name: &&str| Reader { table: table.name, item: last }.text(name);
@@ -44,7 +44,7 @@ impl Cursor {
         Ok(Some(Self(length.unwrap_or_default() + &parts.concat())))
     }
 
-    /// The key that it was made of.
+    /// Returns the key that the cursor was made of.
     pub(super) fn start(&self, names: &[&str]) -> Outcome<Item> {
         let parts = || {
             if names.len() == 1 {
@@ -60,14 +60,15 @@ impl Cursor {
 }
 
 impl<T> Page<T> {
-    /// The same page with what its items are read as.
+    /// Returns the page with its items converted by `read`.
     pub(super) fn read<U>(self, read: impl FnOnce(Vec<T>) -> Outcome<Vec<U>>) -> Outcome<Page<U>> {
         Ok(Page { items: read(self.items)?, next: self.next, half_units: self.half_units })
     }
 }
 
 impl Table<'_> {
-    /// A page of a query of the items under the partition key `pk`, behind `after`; the key's parts are called so.
+    /// Reads a page of a query of the items under the partition key `pk`, after `after`. `first` and `second` are the
+    /// names of the partition key and the sort key.
     pub(super) async fn query_page(
         self,
         query: QueryFluentBuilder,
@@ -82,7 +83,8 @@ impl Table<'_> {
         self.page(&[second], reply.items, reply.last_evaluated_key.as_ref(), reply.consumed_capacity.as_ref())
     }
 
-    /// A page of a consistent scan of one part of the table, behind `after`; the key's parts are called `keys`.
+    /// Reads a page of a consistent scan of one part of the table, after `after`. `keys` are the names of the key's
+    /// attributes.
     pub(super) async fn scan_page(
         self,
         part: Segment,

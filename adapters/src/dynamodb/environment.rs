@@ -1,6 +1,6 @@
-//! What can be wrong with the standard AWS variables, as far as it can be known without asking over a network: the SDK
-//! passes over some of it in silence, and finds the rest at the first request. And whether the instance's own service has
-//! credentials, by what it answered.
+//! Checks the standard AWS variables when a process starts, without asking over a network. The SDK ignores some
+//! mistakes in them silently, and finds the others at the first request. Also finds out from the answer or the silence
+//! of the instance's own service whether to wait for its credentials.
 
 use std::error::Error;
 
@@ -12,10 +12,10 @@ use aws_smithy_runtime_api::client::result::{ConnectorError, SdkError};
 use http::Uri;
 use tally_service::Invalid;
 
-/// Where another endpoint than the region's own is named.
+/// The variables that name another endpoint than the Region's own.
 const ENDPOINTS: [&str; 3] = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_DYNAMODB_STREAMS"];
 
-/// What says that credentials come from elsewhere than from variables.
+/// The variables that say that credentials come from elsewhere than from variables.
 const OTHER_CREDENTIALS: [&str; 5] = [
     "AWS_PROFILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
@@ -24,27 +24,27 @@ const OTHER_CREDENTIALS: [&str; 5] = [
     "AWS_SHARED_CREDENTIALS_FILE",
 ];
 
-/// What is wrong with this process's AWS variables.
+/// Returns what is wrong with this process's AWS variables.
 pub fn environment() -> Invalid {
     let home = std::env::home_dir().map(|home| home.join(".aws"));
     let profiles = home.is_some_and(|folder| folder.join("credentials").exists() || folder.join("config").exists());
     problems(|name| std::env::var(name).ok(), region_of_profile(), profiles)
 }
 
-/// Whether a profile names a region.
+/// Returns whether a profile names a region.
 fn region_of_profile() -> bool {
     use aws_config::meta::region::ProvideRegion as _;
     use futures_util::FutureExt as _;
 
-    // Files are read without waiting.
+    // Profiles are files, so this never waits.
     aws_config::profile::region::ProfileFileRegionProvider::new().region().now_or_never().flatten().is_some()
 }
 
-/// The same for any variables, with whether a profile names a region, and whether there are profiles at all.
+/// Checks any variables, given whether a profile names a region and whether there are profiles at all.
 fn problems(get: impl Fn(&str) -> Option<String>, region_of_profile: bool, profiles: bool) -> Invalid {
     let mut invalid = Invalid::none();
     let no_instance = get("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    // The first that is there counts, also where it is empty.
+    // The first variable that is set counts, also if it is empty.
     match ["AWS_REGION", "AWS_DEFAULT_REGION"].into_iter().find_map(|name| Some((name, get(name)?))) {
         Some((name, region)) if !is_region(&region) => {
             invalid.add_variable(name, "not the name of a region, such as eu-west-1");
@@ -79,7 +79,7 @@ fn is_region(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
-/// Checks that `url` is one of an engine: the SDK takes another for none, and asks the real service.
+/// Checks that `url` is the URL of an engine. The SDK ignores a URL that it cannot use, and asks the real service.
 ///
 /// # Errors
 /// What it has to look like.
@@ -95,8 +95,8 @@ pub fn check_endpoint(url: &str) -> Result<(), &'static str> {
     if is_endpoint { Ok(()) } else { Err("not a URL such as http://127.0.0.1:8000") }
 }
 
-/// Whether the instance refuses to give credentials, by its answer or by taking no connection, as one on which the service is
-/// switched off: waiting does not mend that. Silence, and an error of its own, do pass.
+/// Returns whether the instance refuses to give credentials: by its answer, or by taking no connection, as where the
+/// service is switched off. Waiting does not mend that. It may mend silence, or an error of the service's own.
 pub(super) fn instance_has_none(error: &(dyn Error + 'static)) -> bool {
     found::<ImdsError>(error).is_some_and(refuses)
 }
@@ -115,7 +115,7 @@ fn refuses(error: &ImdsError) -> bool {
     }
 }
 
-/// Whether what gave no credentials is an instance that took the question, or never got it, and said nothing.
+/// Returns whether credentials are missing because the instance did not answer. A refused connection is an answer.
 pub(super) fn instance_is_silent(error: &CredentialsError) -> bool {
     let asked = error.source().and_then(|cause| cause.downcast_ref::<ProviderChainError<CredentialsError>>());
     asked.is_some_and(|chain| {
@@ -130,7 +130,7 @@ fn takes_no_connection(error: &(dyn Error + 'static)) -> bool {
     found::<std::io::Error>(error).is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
-/// What of this type is behind an error.
+/// Returns the first cause of an error that has this type.
 fn found<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut cause = Some(error);
     while let Some(error) = cause {

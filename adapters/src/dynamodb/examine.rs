@@ -1,4 +1,5 @@
-//! What an operator wants to know of the tables themselves: how they are kept, what they may take, and what may be done to them.
+//! What `tally` shows operators of the tables themselves: whether each has the right key, backups, protection and
+//! expiry, whether this process may write it, and how much the account may write.
 
 use aws_sdk_dynamodb::types::{DeleteRequest, PointInTimeRecoveryStatus, TimeToLiveStatus, WriteRequest};
 use tally_core::fault::Fault;
@@ -10,28 +11,28 @@ use super::item::{Item, number, text};
 use super::table::Table;
 use super::tables::{Shape, check, describe, shapes};
 
-/// Pages of table names that are read in search of deployments.
+/// How many pages of table names are read in search of deployments.
 const PAGES: usize = 10;
 
-/// How one table is kept, and whether it may be written. What the engine does not say is a fault of its own.
+/// The settings of one table, and whether it may be written. Where the engine does not answer, a field holds a fault.
 #[derive(Clone, Debug)]
 pub struct Examined {
     pub table: String,
-    /// Whether it is what the design needs: its key, and the stream and the index of rows.
+    /// Whether it has the right key and, for `likes`, the stream and the index.
     pub form: Outcome<()>,
-    /// Whether it can be restored to a moment.
+    /// Whether it can be restored to a point in time.
     pub recovery: Outcome<bool>,
     /// Whether it is protected from being deleted.
     pub protected: Outcome<bool>,
-    /// The attribute that items expire by, if they do.
+    /// The attribute by which items expire, if they do.
     pub expires: Outcome<Option<String>>,
-    /// The one that they have to expire by.
+    /// The attribute by which they have to expire.
     pub expiry: Option<&'static str>,
-    /// Whether this process may update items.
+    /// Whether this process may write items.
     pub writable: Outcome<bool>,
 }
 
-/// Write units that the account may use, for all tables and for each.
+/// How many write units the account may use: for all tables together, and for each table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas {
     pub account: u64,
@@ -39,7 +40,7 @@ pub struct Quotas {
 }
 
 impl Connection {
-    /// What the names of this account's deployments begin with, in this region.
+    /// Returns the table prefixes of this account's deployments in this Region, from the first pages of table names.
     ///
     /// # Errors
     /// The tables cannot be listed.
@@ -58,7 +59,7 @@ impl Connection {
         Ok(prefixes)
     }
 
-    /// What the account may write a second.
+    /// Returns how many write units the account may use.
     ///
     /// # Errors
     /// The engine does not say.
@@ -75,7 +76,7 @@ impl Connection {
         })
     }
 
-    /// How each of the four tables is kept, and whether it may be written; nothing is changed.
+    /// Examines the four tables. Changes nothing.
     pub async fn examine(&self) -> Vec<Examined> {
         let mut examined = Vec::new();
         for shape in shapes(self) {
@@ -94,7 +95,7 @@ impl Connection {
         examined
     }
 
-    /// Whether the store deletes tombstones in their time.
+    /// Returns whether the store deletes tombstones whose time is over.
     ///
     /// # Errors
     /// The engine does not say.
@@ -123,8 +124,9 @@ impl Connection {
         Ok(on.map(|described| described.attribute_name.unwrap_or_default()))
     }
 
-    /// Whether writing is allowed, by a write that changes nothing. Of rows an operator puts markers alone, in batches, which take
-    /// no condition: there it deletes a row that is never there. Elsewhere it updates under a condition that no item meets.
+    /// Returns whether writing is allowed, by a write that changes nothing. Operators write only markers into `likes`,
+    /// in batches, which take no condition: there it deletes a row that never exists. In other tables it updates an
+    /// item under a condition that no item meets.
     async fn may_write(&self, table: Table<'_>, keys: &[&str]) -> Outcome<bool> {
         let part = |name: &&str| ((*name).to_owned(), text("\u{1}nothing is ever here"));
         let key: Item = keys.iter().map(part).collect();

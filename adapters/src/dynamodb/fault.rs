@@ -1,7 +1,9 @@
-//! The SDK's errors in our words: [`fault`] for every call, [`of_reasons`] for transactions, [`stream`] for the change stream.
+//! Converts the SDK's errors to [`Fault`]s: [`fault`] for every call, [`of_statement`] for a statement of a batch,
+//! [`of_reasons`] for transactions, [`stream`] for the change stream.
 //!
-//! What matters is whether a request may have been carried out. No answer (a time-out, a broken connection, an answer
-//! that cannot be read) and an error of the service's own leave that open; a refusal that names its reason does not.
+//! What matters is whether a request may have been carried out. It may after no answer (a time-out, a broken
+//! connection, an answer that cannot be read) and after an internal error of the service. It was not where a refusal
+//! names its reason.
 
 use std::error::Error;
 
@@ -10,8 +12,8 @@ use aws_sdk_dynamodb::types::{BatchStatementError, BatchStatementErrorCodeEnum, 
 use tally_core::fault::Fault;
 use tally_core::ports::{Outcome, StreamFault};
 
-/// Classes the failure of a call about `what`, usually a table. `Poison` is kept for a request that the service will
-/// not look at: callers may give up a like over it, so an unknown error is fatal instead.
+/// Classifies the failure of a call about `what`, usually a table. `Poison` means that the service finds the request
+/// itself invalid. Callers may give up a like over it, so an unknown error is fatal instead.
 pub(super) fn fault<E: Error + ProvideErrorMetadata + 'static>(what: &str, error: &SdkError<E>) -> Fault {
     match error {
         SdkError::ServiceError(context) => of_service(what, context.err(), context.raw().status().as_u16()),
@@ -20,7 +22,8 @@ pub(super) fn fault<E: Error + ProvideErrorMetadata + 'static>(what: &str, error
     }
 }
 
-/// An error and its causes, from the outermost to the first, each once. The SDK's own form adds how the error is built.
+/// Joins an error and its causes in one line, the outermost first, each once. The SDK's own text also shows how the
+/// error is built.
 pub(super) fn in_one_line(error: &dyn Error) -> String {
     let mut told: Vec<String> = Vec::new();
     let mut cause = Some(error);
@@ -34,7 +37,7 @@ pub(super) fn in_one_line(error: &dyn Error) -> String {
     told.join(": ")
 }
 
-/// The refusal of a call about `what`.
+/// Classifies a refusal of a call about `what`.
 fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: u16) -> Fault {
     let (code, said) = (error.code().unwrap_or("no error code"), error.message().unwrap_or("no message"));
     let message = format!("{what}: {code}: {said}");
@@ -50,10 +53,11 @@ fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: u16) -> Fau
         | "ResourceInUseException"
         | "RequestExpired"
         | "ExpiredTokenException"
-        // A table that a running process has used comes back, or another one is adopted. A start looks for its tables itself.
+        // A table that a running process has used is restored, or an operator adopts another one. A start looks for its
+        // tables itself.
         | "ResourceNotFoundException" => Fault::Transient(message),
         "ValidationException" | "SerializationException" => Fault::Poison(message),
-        // A process that stood still between signing and sending; signed afresh, the request is taken.
+        // The process stood still between signing and sending. With a new signature the service takes the request.
         "InvalidSignatureException" if said.contains("expired") => Fault::Transient(message),
         _ if status == 429 => Fault::Throttled(message),
         _ if status >= 500 => Fault::Transient(message),
@@ -61,7 +65,7 @@ fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: u16) -> Fau
     }
 }
 
-/// Classes the failure of one statement of a batch about `what`.
+/// Classifies the failure of one statement of a batch about `what`.
 pub(super) fn of_statement(what: &str, error: &BatchStatementError) -> Fault {
     let code = error.code().map_or("no error code", BatchStatementErrorCodeEnum::as_str);
     let message = format!("{what}: {code}: {}", error.message().unwrap_or("no message"));
@@ -73,7 +77,7 @@ pub(super) fn of_statement(what: &str, error: &BatchStatementError) -> Fault {
     }
 }
 
-/// The reply to a conditional write, or `None` where its condition did not hold.
+/// Returns the reply to a conditional write, or `None` where its condition did not hold.
 pub(super) fn unless_refused<T, E>(what: &str, result: Result<T, SdkError<E>>) -> Outcome<Option<T>>
 where
     E: Error + ProvideErrorMetadata + 'static,
@@ -85,7 +89,7 @@ where
     }
 }
 
-/// Why a transaction about `what` was cancelled, none of whose conditions failed: what is worst of it.
+/// Classifies why a transaction about `what` was cancelled although no condition failed: the worst reason decides.
 pub(super) fn of_reasons(what: &str, reasons: &[CancellationReason], said: &str) -> Fault {
     let message = format!("{what}: {said}");
     let codes = || reasons.iter().map(|reason| reason.code().unwrap_or("None"));
@@ -104,7 +108,7 @@ pub(super) fn of_reasons(what: &str, reasons: &[CancellationReason], said: &str)
     }
 }
 
-/// Classes the failure of a read of the change stream.
+/// Classifies the failure of a read of the change stream.
 pub(super) fn stream<E: Error + ProvideErrorMetadata + 'static>(what: &str, error: &SdkError<E>) -> StreamFault {
     match error.as_service_error().and_then(ProvideErrorMetadata::code) {
         Some("TrimmedDataAccessException") => StreamFault::Trimmed,

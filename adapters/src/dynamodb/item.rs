@@ -1,5 +1,5 @@
-//! Items to and from our types: the only reader of attributes. What cannot be read is a fault that names table, key
-//! and attribute, never a panic.
+//! Converts items of DynamoDB to Tally's types and back. An attribute that cannot be read is a fault that names table,
+//! key and attribute, never a panic.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use tally_core::topic::{Offset, TopicId};
 /// An item as the SDK has it.
 pub(super) type Item = HashMap<String, AttributeValue>;
 
-/// An item of these attributes. A value may be an `Option`: without one the attribute is absent.
+/// Builds an item from attributes. A value may be an `Option`: `None` leaves the attribute out.
 macro_rules! item {
     ($($name:literal: $value:expr),* $(,)?) => {{
         let attributes = [$(($name, Option::<aws_sdk_dynamodb::types::AttributeValue>::from($value))),*];
@@ -44,7 +44,7 @@ pub(super) fn numbers(values: &[impl Display]) -> AttributeValue {
     AttributeValue::L(values.iter().map(number).collect())
 }
 
-/// A set of numbers, which is absent where it would be empty.
+/// A set of numbers; `None` where it would be empty, since DynamoDB has no empty sets.
 pub(super) fn number_set(values: &BTreeSet<impl ToString>) -> Option<AttributeValue> {
     (!values.is_empty()).then(|| AttributeValue::Ns(values.iter().map(ToString::to_string).collect()))
 }
@@ -54,13 +54,13 @@ pub(super) fn flag(value: bool) -> AttributeValue {
     AttributeValue::Bool(value)
 }
 
-/// What an attribute is read as.
+/// A type that an attribute can be read as.
 pub(super) trait Attribute: Sized {
     /// # Errors
     /// Why it cannot be read.
     fn read(value: &AttributeValue) -> Result<Self, String>;
 
-    /// What it says where it is absent; `None` where it has to be there.
+    /// Returns the value where the attribute is absent; `None` where it has to be there.
     fn absent() -> Option<Self> {
         None
     }
@@ -172,7 +172,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// An attribute. One that is absent is malformed, unless its type knows what that says.
+    /// Reads an attribute. An absent one is malformed, unless its type has a value for that.
     pub(super) fn get<T: Attribute>(&self, name: &str) -> Outcome<T> {
         let read = match self.item.get(name) {
             Some(value) => T::read(value),
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
         read.map_err(|why| self.malformed(name, why))
     }
 
-    /// A text that has to be there, without a copy of it.
+    /// Returns a text that has to be there, without copying it.
     pub(super) fn text(&self, name: &str) -> Outcome<&'a str> {
         match self.item.get(name) {
             Some(AttributeValue::S(text)) => Ok(text),
@@ -190,12 +190,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The fault of an attribute that cannot be read.
+    /// Returns the fault of an attribute that cannot be read.
     pub(super) fn malformed(&self, attribute: &str, why: impl Display) -> Fault {
         Fault::Poison(format!("table {}, item {}: {attribute}: {why}", self.table, self.key()))
     }
 
-    /// The item's key, as far as it is texts.
+    /// Returns the parts of the item's key that are texts.
     fn key(&self) -> String {
         let parts = ["pk", "user_id", "sk", "post_id", "id"].iter().filter_map(|name| match self.item.get(*name)? {
             AttributeValue::S(text) => Some(format!("{name} {text:?}")),

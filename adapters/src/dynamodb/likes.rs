@@ -1,4 +1,6 @@
-//! The likes table: rows read, and the markers beside them. [`Registers`](super::registers::Registers) writes the rows.
+//! Reads the rows of the table `likes`, for answers, recounts and audits, and puts markers beside them. (A marker is an
+//! item by which a recount sees in the log how far the stream is.) [`Registers`](super::registers::Registers) writes
+//! the rows.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -18,39 +20,38 @@ use super::cursor::{Cursor, Page, Segment};
 use super::item::{Item, Reader, item, text};
 use super::table::{Consistency, Table};
 
-/// The key of a row.
+/// The attributes of a row's key.
 const KEY: [&str; 2] = ["pk", "user_id"];
-/// Rows read at once. A page could be a megabyte, and at 256 units of the 3,000 that a partition has each second those
-/// beside it would feel it.
+/// How many rows one request reads. A page could be a megabyte, and its 256 read units, of the 3,000 that a partition
+/// has each second, would slow down other requests.
 const ROWS: i32 = 1_000;
 
-/// Requests that are made for one page of likes. Behind many tombstones it has fewer than were asked for.
+/// How many requests one page of likes may take. Behind many tombstones a request finds fewer likes than were asked
+/// for.
 const REQUESTS: usize = 6;
 
-/// How many times as many rows each of them reads as the one before: how many tombstones come next is not known.
+/// How many times as many rows each request reads as the one before, since it is not known how many tombstones follow.
 const GROWTH: i32 = 4;
 
 /// The least sort key a user can have: reserved keys begin with U+0001, and ids hold no control character.
 const FIRST_USER: &str = " ";
 
-/// A like that is there.
+/// A like of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Like {
-    /// The user who gave it.
     pub user: UserId,
-    /// When it was given.
     pub liked_at: UnixMillis,
 }
 
-/// The row of a member, by its key alone.
+/// The row of a member, read by its key alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberRow {
     pub user: UserId,
-    /// Of a tombstone, which is left of a member that was removed: when the store deletes it, in seconds.
+    /// When the store deletes a tombstone, the row that is left of a removed member, in seconds; `None` for a member.
     pub gone: Option<u64>,
 }
 
-/// A row as a scan meets it: also one that stands where it should not.
+/// A row as a scan finds it, also under a key where it should not be.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScannedRow {
     /// The row's partition key.
@@ -59,12 +60,12 @@ pub struct ScannedRow {
     pub sort: String,
     /// What the row says that it counts for.
     pub stated: Stated,
-    /// Of a tombstone, which counts for nothing: when the store deletes it, in seconds.
+    /// When the store deletes a tombstone, which counts for nothing, in seconds; `None` for any other row.
     pub gone: Option<u64>,
 }
 
 impl ScannedRow {
-    /// What it counts for; `None` for one that the fold passes over.
+    /// Returns what the row counts for; `None` for a row that the fold skips.
     pub fn weight(&self) -> Option<Weight> {
         match ReservedKey::read(&self.sort) {
             Some(reserved) => self.stated.weight(true).filter(|_| reserved.is_counted()),
@@ -73,14 +74,13 @@ impl ScannedRow {
     }
 }
 
-/// The rows, to be read. A tombstone is no like and no member. Cloning it is cheap.
+/// Reads rows. A tombstone is no like and no member. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Rows {
     connection: Connection,
 }
 
 impl Rows {
-    /// The rows of a deployment.
     pub fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone() }
     }
@@ -89,18 +89,19 @@ impl Rows {
         self.connection.likes()
     }
 
-    /// A consistent query of one row key from the sort key `first` on, with these attributes of each row, or all.
+    /// Builds a consistent query of one row key from the sort key `first` on, with these attributes of each row, or
+    /// all.
     fn rows_of(&self, key: &RowKey, first: impl Into<String>, projection: Option<&str>) -> QueryFluentBuilder {
         let values = [(":pk", text(key.to_string())), (":first", text(first))];
         self.table().query("#pk=:pk AND #user_id>=:first", projection, values)
     }
 
-    /// A page of a query of one row key, behind `after`.
+    /// Reads a page of a query of one row key, after `after`.
     async fn page(&self, query: QueryFluentBuilder, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<Item>> {
         self.table().query_page(query, KEY, &key.to_string(), after).await
     }
 
-    /// The likes among `rows`. Skips tombstones, and malformed rows so that paging continues.
+    /// Returns the likes among `rows`. Skips tombstones, and malformed rows so that paging continues.
     fn likes_in<'a>(&self, rows: &'a [Item]) -> impl Iterator<Item = Like> + use<'a, '_> {
         rows.iter().filter(|row| !row.contains_key("gone")).filter_map(|row| self.like_in(row).ok())
     }
@@ -110,7 +111,7 @@ impl Rows {
         Ok(Like { user: reader.get("user_id")?, liked_at: reader.get("liked_at")? })
     }
 
-    /// `user`'s like in `key`, read consistently.
+    /// Returns `user`'s like in `key`, read consistently.
     ///
     /// # Errors
     /// The table cannot be read, or the row is malformed.
@@ -119,13 +120,13 @@ impl Rows {
         row.filter(|row| !row.contains_key("gone")).map(|row| self.like_in(&row)).transpose()
     }
 
-    /// Whether `member` is in each of `keys`, in their order, read consistently and together.
+    /// Returns whether `member` is in each of `keys`, in their order; reads all of them together, consistently.
     ///
     /// # Errors
     /// The table cannot be read.
     pub async fn present(&self, keys: &[RowKey], member: &UserId) -> Outcome<Vec<bool>> {
         let pks: Vec<String> = keys.iter().map(RowKey::to_string).collect();
-        // A request that names a key twice is refused.
+        // DynamoDB refuses a request that names a key twice.
         let distinct: BTreeSet<&String> = pks.iter().collect();
         let keys: Vec<Item> = distinct.into_iter().map(|pk| row_key(pk.clone(), member.as_str())).collect();
         let found = self.table().get_all(&keys, Consistency::Strong).await?;
@@ -134,8 +135,9 @@ impl Rows {
         Ok(pks.iter().map(|pk| found.contains(pk.as_str())).collect())
     }
 
-    /// The likes of one row key in the order of user ids, behind `after`, read consistently; reserved rows left out. A page of
-    /// fewer than `limit`, or of none, is not the last one if it has a `next`: rows that are no likes came in between.
+    /// Returns the likes of one row key in the order of user ids, after `after`, without reserved rows; reads
+    /// consistently. A page without a `next` is the last one. Any other may have fewer than `limit` likes, or none,
+    /// since there were rows that are no likes.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -161,8 +163,8 @@ impl Rows {
         Ok(page)
     }
 
-    /// Every row of `key` that has a user's id, tombstones too, behind `after`, read consistently: whatever else is in the
-    /// rows. Reserved rows and those of no valid user are left out.
+    /// Returns every row of `key` that has a valid user's id, tombstones too, after `after`, whatever else is in the
+    /// rows; reads consistently. Leaves reserved rows out.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -176,9 +178,9 @@ impl Rows {
         })
     }
 
-    /// The rows of `key` with what they weigh, behind `after`, read consistently: what the fold counts, whatever else is
-    /// in them; `None` where that is not readable. Markers, tombstones and rows of no valid member are left out: they weigh
-    /// nothing.
+    /// Returns the rows of `key` with their weights, after `after`: what the fold counts. The weight is `None` where it
+    /// is not readable. Leaves out markers, tombstones and rows of no valid member, which weigh nothing. Reads
+    /// consistently.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -197,8 +199,8 @@ impl Rows {
         })
     }
 
-    /// One page of a table scan, keys and weights only, read consistently; reserved rows that are no cells left out, and
-    /// tombstones not. The rows of a key follow each other, within a page and from page to page.
+    /// Reads one page of a table scan, keys and weights only, consistently. Leaves out reserved rows that are no cells,
+    /// and keeps tombstones. The rows of a key follow each other, within a page and from page to page.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -210,9 +212,9 @@ impl Rows {
         })
     }
 
-    /// Puts a marker beside the rows of each key, in the place of the one that is there: up to [`PUTS`](crate::dynamodb::PUTS)
-    /// in one request. Safe to repeat, also late: a marker says that what happened to the key before its first copy was written
-    /// lies before it in the stream.
+    /// Puts a marker beside the rows of each key, over the marker that is there: up to [`PUTS`](crate::dynamodb::PUTS)
+    /// in one request. Safe to repeat, also late: a marker promises that what happened to the key before its first copy
+    /// was written comes before it in the stream.
     ///
     /// # Errors
     /// The table takes no write.
@@ -230,7 +232,7 @@ fn row_key(pk: String, user: impl Into<String>) -> Item {
     item! { "pk": text(pk), "user_id": text(user) }
 }
 
-/// The hot path of an audit: the texts are moved out of the item, not copied.
+/// Moves the texts out of the item without copying them: audits spend most of their time here.
 fn scanned(table: &str, mut row: Item) -> Outcome<ScannedRow> {
     let (stated, gone) = (stated(&row), gone(&row));
     let mut part = |name| match row.remove(name) {
@@ -240,7 +242,7 @@ fn scanned(table: &str, mut row: Item) -> Outcome<ScannedRow> {
     Ok(ScannedRow { pk: part("pk")?, sort: part("user_id")?, stated, gone })
 }
 
-/// What a row states to count for. A tombstone counts for nothing.
+/// Returns what a row states to count for. A tombstone counts for nothing.
 fn stated(row: &Item) -> Stated {
     if row.contains_key("gone") {
         return Stated::Amount(Weight::ABSENT);
@@ -252,7 +254,7 @@ fn stated(row: &Item) -> Stated {
     }
 }
 
-/// When the store deletes a tombstone, in seconds. One that does not say it in a number stays for ever.
+/// Returns when the store deletes a tombstone, in seconds. One without a readable number stays for ever.
 fn gone(row: &Item) -> Option<u64> {
     let seconds = row.get("gone")?.as_n().ok().and_then(|seconds| seconds.parse().ok());
     Some(seconds.unwrap_or(u64::MAX))
@@ -262,10 +264,10 @@ fn is_counted(row: &ScannedRow) -> bool {
     ReservedKey::read(&row.sort).is_none_or(ReservedKey::is_counted)
 }
 
-/// What the rows say of a deployment whose checkpoints are lost: of which generations they are, and which sums there are.
+/// What the rows of a deployment whose checkpoints are lost show: their generation, and which sums there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
-    /// The greatest generation of a row's version or of a cell's; 0 where there is none.
+    /// The greatest generation in the version of a row or a cell; 0 where there is none.
     pub generation: u16,
     /// The partitions that have added to a sum.
     pub added: BTreeSet<Partition>,
@@ -298,10 +300,10 @@ impl Remains {
             Some(_) => return Ok(()),
             None => None,
         };
-        // A cell that no consumer wrote has come nowhere, and a row that no consumer wrote has no version.
+        // A cell or row that no consumer wrote has no version.
         let version = reader.get::<Option<Version>>(if cell.is_some() { "to" } else { "v" })?;
         self.generation = self.generation.max(version.map_or(0, Version::generation));
-        // A row under a key that is none counts nothing.
+        // A row whose key is no row key counts for nothing.
         if let (Some(cell), Ok(key)) = (cell, reader.text("pk")?.parse::<RowKey>()) {
             self.sums.insert(key.counter.name);
             self.added.extend(version.map(|_| cell));

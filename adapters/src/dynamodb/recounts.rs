@@ -1,4 +1,5 @@
-//! The recounts table: runs, what is queued for one, the ledgers of corrections and of operations, and milestones.
+//! The table `recounts`: records of recounts (runs), the queue of row keys that wait for one, the ledgers of
+//! corrections and of operators' changes, and milestones (who brought a counter to a threshold).
 
 mod ledgers;
 pub(super) mod milestone;
@@ -21,41 +22,38 @@ use super::cursor::{Cursor, Page};
 use super::item::{Item, Reader, flag, item, number, text};
 use super::table::{Table, Values};
 
-/// Where runs are kept.
+/// The partition key of runs.
 const RUNS: &str = "run";
-/// Where row keys wait for a recount.
+/// The partition key of the queue.
 const QUEUE: &str = "queue";
-/// Where the audit that was asked for is kept.
+/// The key of the request for an audit.
 const AUDIT: &str = "audit";
 
-/// How often a request for an audit is tried while others make one.
+/// How often a request for an audit is tried while other processes make one.
 const ATTEMPTS: usize = 10;
-/// What the times below are made of.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// For how long it is of use how far an audit has come.
+/// How long the progress of an audit is kept.
 const WEEK: Duration = Duration::from_secs(7 * DAY.as_secs());
-/// For how long a run can be looked up.
+/// How long a run can be looked up.
 const SEASON: Duration = Duration::from_secs(90 * DAY.as_secs());
 
 /// A row key that waits for a recount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
-    /// The row key.
     pub key: RowKey,
-    /// Why it was queued first.
+    /// Why it was first queued.
     pub reason: QueueReason,
-    /// How often it was asked for: a recount of fewer requests leaves it queued.
+    /// How often it was asked for. A recount that has seen fewer requests leaves it queued.
     pub asked: u64,
 }
 
-/// The recounts table. Cloning it is cheap.
+/// Reads and writes the table `recounts`. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Recounts {
     connection: Connection,
 }
 
 impl Recounts {
-    /// What the recounts of a deployment remember.
     pub fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone() }
     }
@@ -68,7 +66,7 @@ impl Recounts {
         self.table().query("#pk=:pk", None, [(":pk", text(pk))])
     }
 
-    /// The last items of one partition, the last one first, in as many requests as it takes.
+    /// Returns the last items under one partition key, the last one first, in as many requests as that takes.
     async fn latest<T>(&self, pk: &str, limit: u32, decode: impl Fn(&Reader<'_>) -> Outcome<T>) -> Outcome<Vec<T>> {
         let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
         let (mut found, mut start) = (Vec::new(), None);
@@ -91,13 +89,13 @@ fn key(pk: &str, sk: &str) -> Item {
     item! { "pk": text(pk), "sk": text(sk) }
 }
 
-/// Where it is kept how far an audit has come.
+/// Returns the key of the progress of an audit.
 fn progress_of(run: AuditRun) -> Item {
     key(&format!("segment#{run}"), &padded(0))
 }
 
 impl Recounts {
-    /// Puts a run's record. Safe to repeat: the latest summary stands, and a run that has ended stays as it is.
+    /// Stores a run's record. Safe to repeat: the latest summary is stored, and a run that has ended stays as it is.
     ///
     /// # Errors
     /// The table takes no write.
@@ -105,7 +103,7 @@ impl Recounts {
         self.table().put_if(encode_run(record), "attribute_not_exists(#ended)", []).await.map(|_| ())
     }
 
-    /// A run's record.
+    /// Returns a run's record.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -113,7 +111,7 @@ impl Recounts {
         self.table().find(key(RUNS, &run.to_string()), decode_run).await
     }
 
-    /// The latest runs, newest first: the ids of runs begin with their time.
+    /// Returns the latest runs, newest first: the ids of runs begin with their time.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -121,8 +119,8 @@ impl Recounts {
         self.latest(RUNS, limit, decode_run).await
     }
 
-    /// Queues a row key. Safe to repeat: a key is queued once, for the reason first given, and one request more costs a
-    /// recount at the most.
+    /// Queues a row key. Safe to repeat: a key is queued once, for the first reason, and one more request costs a
+    /// recount at most.
     ///
     /// # Errors
     /// The table takes no write.
@@ -132,7 +130,7 @@ impl Recounts {
         self.table().update(self::key(QUEUE, &key.to_string()), update, values).await.map(|_| ())
     }
 
-    /// What is queued, read consistently.
+    /// Returns a page of the queue, read consistently.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -141,8 +139,8 @@ impl Recounts {
         page.read(|items| items.iter().map(|item| decode_queued(&self.table().reader(item))).collect())
     }
 
-    /// Takes a key off the queue, unless it was asked for again since. Safe to repeat: what is gone stays gone, and what was
-    /// asked for again has another number.
+    /// Takes a key off the queue, unless it was asked for again since. Safe to repeat: a key that is gone stays gone,
+    /// and one that was asked for again has another number.
     ///
     /// # Errors
     /// The table takes no write.
@@ -151,8 +149,8 @@ impl Recounts {
         self.table().delete_if(key(QUEUE, &queued.key.to_string()), "#asked=:asked", asked).await
     }
 
-    /// Queues an audit of everything, asked for at `now`. Safe to repeat: an audit asked for later stands. The time moves with
-    /// every call, whatever the caller's clock says: it tells one request from the next.
+    /// Queues an audit of everything, asked for at `now`. Safe to repeat: the latest request stays. The stored time
+    /// moves with every call, whatever the caller's clock says, so that requests differ.
     ///
     /// # Errors
     /// The table takes no write.
@@ -169,7 +167,7 @@ impl Recounts {
         Err(Fault::Transient(format!("{}: too many workers queue an audit", self.table().name)))
     }
 
-    /// When the audit that is queued was last asked for.
+    /// Returns when the queued audit was last asked for.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -177,8 +175,8 @@ impl Recounts {
         self.table().find(key(AUDIT, AUDIT), |found| found.get("at")).await
     }
 
-    /// The audit that was queued as `asked` is done; one asked for since stays queued. Safe to repeat: that one has a later
-    /// time.
+    /// Takes the audit that was asked for at `asked` off the queue. Safe to repeat: one that was asked for since has a
+    /// later time, and stays queued.
     ///
     /// # Errors
     /// The table takes no write.
@@ -188,8 +186,8 @@ impl Recounts {
 }
 
 impl Recounts {
-    /// Puts how far an audit has come, with the row keys that it has left by now. Safe to repeat, by any process: one that is
-    /// done stays as it is.
+    /// Stores how far an audit is, and how many row keys it has left unsettled so far. Safe to repeat, by any process:
+    /// the progress of an audit that is done stays as it is.
     ///
     /// # Errors
     /// The table takes no write.
@@ -212,7 +210,7 @@ impl Recounts {
         self.table().put_if(stored, condition, [(":yes", flag(true))]).await.map(|_| ())
     }
 
-    /// How far an audit has come.
+    /// Returns how far an audit is.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -220,7 +218,8 @@ impl Recounts {
         self.table().find(progress_of(run), |found| found.get("cursor")).await
     }
 
-    /// Puts lines of the ledger, up to [`PUTS`](super::PUTS) in one request. Safe to repeat: they are the same lines.
+    /// Puts lines of the ledger of corrections, up to [`PUTS`](super::PUTS) in one request. Safe to repeat: the lines
+    /// are the same.
     ///
     /// # Errors
     /// The table takes no write.
@@ -228,7 +227,7 @@ impl Recounts {
         self.table().put_all(lines.iter().map(LedgerEntry::encode)).await
     }
 
-    /// The lines of a counter's ledger, newest first.
+    /// Returns the lines of a counter's ledger, newest first.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -236,7 +235,8 @@ impl Recounts {
         self.latest(&ledgers::of(counter), limit, |line| LedgerEntry::decode(counter, line)).await
     }
 
-    /// Puts a line of the operators' ledger, in the place of the one that began it. Safe to repeat: it is the same line.
+    /// Puts a line of the operators' ledger, over the line that was put when the operation began. Safe to repeat: the
+    /// line is the same.
     ///
     /// # Errors
     /// The table takes no write.
@@ -244,7 +244,7 @@ impl Recounts {
         self.table().put(operation.encode()).await
     }
 
-    /// The latest lines of the operators' ledger, newest first.
+    /// Returns the latest lines of the operators' ledger, newest first.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -252,7 +252,7 @@ impl Recounts {
         self.latest(OPERATORS, limit, Operation::decode).await
     }
 
-    /// The milestones of a counter, the greatest first, read consistently.
+    /// Returns the milestones of a counter, the greatest first, read consistently.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
@@ -260,7 +260,7 @@ impl Recounts {
         self.latest(&milestone::of(counter), limit, milestone::decode).await
     }
 
-    /// The milestone of threshold `n`, read consistently.
+    /// Returns the milestone of threshold `n`, read consistently.
     ///
     /// # Errors
     /// The table cannot be read; [`Fault::Poison`] where the milestone cannot.
@@ -307,12 +307,12 @@ fn reason_text(reason: QueueReason) -> &'static str {
     }
 }
 
-/// A number padded so that text order is number order.
+/// Pads a number so that text order is number order.
 fn padded(n: u64) -> String {
     format!("{n:020}")
 }
 
-/// When the store may delete an item of `now` that is of use for `long`, in seconds.
+/// Returns when the store may delete an item that was written at `now` and is kept for `long`, in seconds.
 fn expiry(now: UnixMillis, long: Duration) -> AttributeValue {
     number(now.0 / 1000 + long.as_secs())
 }

@@ -1,12 +1,12 @@
-//! What is stored of other Regions, and of what this one has published for them. The names stand in the item `config` of the table
-//! `checkpoints`; beside it:
+//! What is stored of other Regions whose counts are added to this one's, and of what this Region has published for
+//! them. The Regions' names are in the item `config` of the table `checkpoints`; it has these items, too:
 //!
 //! | id | what |
 //! |---|---|
-//! | `regions/<region>/<partition>` | how far that Region's topic was read, and its standing there: [`RemotePosition`] |
+//! | `regions/<region>/<partition>` | how far that Region's topic was read, and its standing, which says up to when all changes are counted there: [`RemotePosition`] |
 //! | `published/<partition>` | what this Region has published: [`Published`] |
 //!
-//! Entries of other Regions are items of `like_counts`, written as counters of one shard.
+//! Counters of other Regions (entries) are items of `like_counts`, written as counters of one shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,31 +31,31 @@ use super::table::{Conditional, Consistency, Table, Values};
 const REMOTE: &str = "regions/";
 const PUBLISHED: &str = "published/";
 
-/// The Regions whose entries an answer adds up.
+/// The Regions whose counts an answer adds up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedRegions {
-    /// This one, once it has a name.
+    /// This Region, once it has a name.
     pub own: Option<Region>,
-    /// The others.
+    /// The other Regions.
     pub remotes: BTreeSet<Region>,
-    /// When other tables were adopted last: entries of before are not in these.
+    /// When an operator last adopted other tables: entries that were put before are not in them.
     pub adopted: Option<UnixMillis>,
 }
 
-/// What this Region has published of a partition of its counters: everything that changed until the fold's stored position, and all
-/// others as they were when it began to.
+/// What this Region has published of a partition of its counters: all counters as they were when it began, and
+/// everything that has changed up to the fold's stored position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// In which topic. In another one nothing is published yet.
+    /// The topic. Nothing is published yet in any other one.
     pub topic: TopicId,
-    /// The end that the partition had. One that ends earlier has lost something.
+    /// The end of the topic's partition. If it is before this one now, the topic has lost something.
     pub end: Offset,
     /// How often the topic has lost its end.
     pub cuts: u64,
-    /// Whether it was found without its end, and is not published anew yet.
+    /// Whether the topic has lost its end, and the partition is not published anew yet.
     pub torn: bool,
-    /// The last announcement of a loss before it began to. Behind another one, counters may have changed without a change in the
-    /// log.
+    /// The last announced loss when publishing began. After a later one, counters may have changed without a change in
+    /// the log.
     pub loss: Option<Place>,
 }
 
@@ -65,14 +65,13 @@ impl NamedRegions {
     }
 }
 
-/// What is stored of Regions.
+/// Reads and writes what is stored of Regions.
 #[derive(Clone, Debug)]
 pub struct Regions {
     connection: Connection,
 }
 
 impl Regions {
-    /// The Regions of a deployment.
     pub fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone() }
     }
@@ -81,7 +80,7 @@ impl Regions {
         self.connection.checkpoints()
     }
 
-    /// Names this Region, and others whose entries will be kept here. Safe to repeat.
+    /// Names this Region, and adds others whose entries will be kept here. Safe to repeat: the names are the same.
     ///
     /// # Errors
     /// The table takes no write. [`Fault::Fatal`] where this Region has another name.
@@ -103,7 +102,7 @@ impl Regions {
         }
     }
 
-    /// Leaves a Region out of what is added up from now on. Safe to repeat.
+    /// Removes a Region from those whose counts are added up. Safe to repeat: it stays removed.
     ///
     /// # Errors
     /// The table takes no write.
@@ -113,8 +112,8 @@ impl Regions {
         forgotten.await.map(drop)
     }
 
-    /// Puts another Region's entry of a counter, unless one of this or a later version is there; whether it was put. Safe to
-    /// repeat, late and by others: the latest version stays.
+    /// Puts another Region's entry of a counter, unless one of this or a later version is there. Returns whether it was
+    /// put. Safe to repeat, late and by others: the latest version stays.
     ///
     /// # Errors
     /// The table takes no write.
@@ -139,7 +138,7 @@ impl Regions {
         Ok(put.is_done())
     }
 
-    /// How far a partition of a Region's topic was read; `None` before it was begun.
+    /// Returns how far a partition of a Region's topic was read, or `None` before that began.
     ///
     /// # Errors
     /// The table cannot be read, or the item.
@@ -147,7 +146,8 @@ impl Regions {
         self.table().find(key(&remote_key(region, partition)), decode).await
     }
 
-    /// Stores how far a partition was read. Safe to repeat and to be overtaken by an older one: each is true by itself.
+    /// Stores how far a partition was read. Safe to repeat, and an older one may replace a newer one: each is true by
+    /// itself.
     ///
     /// # Errors
     /// The table takes no write.
@@ -167,8 +167,8 @@ impl Regions {
         self.table().put(stored).await
     }
 
-    /// The standings of other Regions, in one request for each hundred: those that may be believed, and are of entries in the tables
-    /// that there are.
+    /// Returns the standings of other Regions, in one request for each hundred. Leaves out partitions without a
+    /// standing, and those whose entries were put before the last adoption of other tables.
     ///
     /// # Errors
     /// The table cannot be read, or one of the items.
@@ -194,7 +194,7 @@ impl Regions {
         Ok(standings)
     }
 
-    /// What this Region has published of a partition; `None` where nothing is known.
+    /// Returns what this Region has published of a partition; `None` where nothing is stored.
     ///
     /// # Errors
     /// The table cannot be read, or the item.
@@ -211,7 +211,7 @@ impl Regions {
         self.table().find(key(&format!("{PUBLISHED}{partition}")), decode).await
     }
 
-    /// Stores what was published. Safe to repeat.
+    /// Stores what was published. Safe to repeat: it puts the same item.
     ///
     /// # Errors
     /// The table takes no write.

@@ -1,4 +1,6 @@
-//! The rows of `likes` as registers: each carries the version of the event that it comes from, and a write replaces an older one.
+//! Writes the rows of `likes`, and reads and writes cells. Rows are registers: each has the version of the event that
+//! it comes from, and a write replaces an older version only. A cell is the row of a sum that one Kafka partition adds
+//! to.
 //!
 //! | attribute | |
 //! |---|---|
@@ -9,8 +11,8 @@
 //! | `gone` | of a tombstone: when the store deletes it, in seconds |
 //! | `n`, `to` | of a cell: the sum, and the version of the last event in it |
 //!
-//! Writes travel as statements of `BatchExecuteStatement`, each with an outcome of its own. A request is sent once: whether a
-//! statement is sent again is decided by the caller, who may know of a newer event.
+//! Writes are statements of `BatchExecuteStatement`, each with an outcome of its own. A request is sent once: the
+//! caller decides whether a statement is sent again, since it may know of a newer event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,28 +30,30 @@ use super::item::{Item, Reader, item, number, text};
 use super::statement::{self, Refusal, statement};
 use super::table::{Consistency, Table};
 
-/// The rows of `likes`, to be written.
+/// Writes rows, and reads and writes cells.
 #[derive(Clone, Debug)]
 pub struct Registers {
     connection: Connection,
     texts: Arc<Texts>,
 }
 
-/// What became of one write.
+/// The outcome of one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// The row is as the write says.
     Stored,
     /// The row has this version, which is not smaller. A copy of the write may have been carried out before.
     Older(Version),
-    /// Nothing was written: there is a row where the statement puts one, or none that it could replace. Which, it says.
+    /// Nothing was written. `true`: the statement inserts a row, and there is one. `false`: it updates a row, and there
+    /// is none.
     Stands(bool),
     /// [`Fault::Transient`]: it is not known whether it was carried out. Any other fault: it was not.
     Failed(Fault),
 }
 
 impl Written {
-    /// What the partition's progress is told; `None` where no statement is taken until an operator acts.
+    /// Returns the answer for the partition's progress; `None` where the table takes no statement until an operator
+    /// acts.
     pub fn answer(&self) -> Option<Answer> {
         match self {
             Self::Stored => Some(Answer::Stored),
@@ -63,7 +67,6 @@ impl Written {
 }
 
 impl Registers {
-    /// The rows of a deployment.
     pub fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone(), texts: Arc::new(Texts::of(&connection.tables.likes)) }
     }
@@ -72,11 +75,12 @@ impl Registers {
         self.connection.likes()
     }
 
-    /// Sends one request of statements of different rows, at most [`Progress::STATEMENTS`], each by itself, and answers in their
-    /// order. A tombstone that this leaves is deleted from the second `gone` on.
+    /// Sends one request of statements for different rows, at most [`Progress::STATEMENTS`], each by itself. Returns
+    /// the outcomes in their order. The store deletes tombstones that this writes from the second `gone` on.
     ///
-    /// Safe to repeat, also late and by others: a row that has the write's version or a greater one stays as it is. A request
-    /// must not arrive after the tombstone of a later removal has expired, so none is sent unless the claim was confirmed lately.
+    /// Safe to repeat, also late and by others: a row that has the write's version or a greater one stays as it is. A
+    /// request must not arrive after the tombstone of a later removal has expired, so it is sent only if the claim was
+    /// confirmed lately.
     ///
     /// # Panics
     /// There are more statements than a request takes.
@@ -105,8 +109,8 @@ impl Registers {
         }
     }
 
-    /// Sends so many statements as one request. One that is refused as a whole goes statement by statement, so that what is
-    /// wrong with one of them is not laid to the others.
+    /// Sends so many statements as one request. If the request is refused as a whole, sends the statements one by one,
+    /// so that a fault of one is not reported for the others.
     async fn send(
         &self,
         count: usize,
@@ -131,7 +135,7 @@ impl Registers {
         }
     }
 
-    /// Signs and sends one request, unless the claim has not been confirmed lately.
+    /// Signs and sends one request, unless the claim was not confirmed lately.
     async fn request(
         &self,
         statements: Vec<BatchStatementRequest>,
@@ -143,24 +147,24 @@ impl Registers {
     }
 }
 
-/// A cell goes from one state to another.
+/// The update of a cell from one state to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellUpdate {
-    /// Where it is.
+    /// The row key that the cell is under.
     pub key: RowKey,
-    /// As it was read or written last; `None` where it was absent.
+    /// The state as it was last read or written; `None` where the cell was absent.
     pub from: Option<Cell>,
-    /// As it will be.
+    /// The state afterwards.
     pub to: Cell,
 }
 
-/// What became of one update. A cell that has come to another version than the update names is refused.
+/// The outcome of one update. It is refused if the cell has another version than the update names.
 pub type Advanced = statement::Written<Cell>;
 
 /// Cells: the rows that Kafka partitions add to sums.
 impl Registers {
-    /// The cells of `partition` under different row keys, in their order, read consistently; a cell that cannot be read is
-    /// [`Fault::Poison`].
+    /// Returns the cells of `partition` under different row keys, in their order; reads consistently. A cell that
+    /// cannot be read is [`Fault::Poison`].
     ///
     /// # Errors
     /// The table cannot be read.
@@ -176,11 +180,11 @@ impl Registers {
         Ok(pks.iter().map(|pk| cells.remove(pk).transpose()).collect())
     }
 
-    /// Updates cells of `partition` under different row keys, at most [`Progress::STATEMENTS`], each by itself, and answers in
-    /// their order.
+    /// Updates cells of `partition` under different row keys, at most [`Progress::STATEMENTS`], each by itself. Returns
+    /// the outcomes in their order.
     ///
-    /// Safe to repeat, also late and by others: each update names the version that the cell has come to and moves it on, so a
-    /// copy of it is refused.
+    /// Safe to repeat, also late and by others: each update names the cell's version and replaces it by a later one, so
+    /// a copy is refused.
     ///
     /// # Panics
     /// There are more updates than a request takes.
@@ -219,7 +223,7 @@ impl CellUpdate {
     }
 }
 
-/// The sort key of a partition's cells.
+/// Returns the sort key of a partition's cells.
 fn sort(partition: &Partition) -> String {
     ReservedKey::Cell { topic: &partition.topic, partition: partition.index }.to_string()
 }
@@ -228,7 +232,7 @@ fn cell(found: &Reader<'_>) -> Outcome<Cell> {
     Ok(Cell { n: found.get("n")?, to: found.get("to")? })
 }
 
-/// The texts of all statements; what differs between two writes are parameters.
+/// The texts of all statements. Two writes differ only in their parameters.
 #[derive(Debug)]
 struct Texts {
     put: [String; 2],
@@ -237,7 +241,7 @@ struct Texts {
 }
 
 impl Texts {
-    /// The statements of a table. A row has no attribute of what it was before.
+    /// The statements of a table. Each removes the attributes that the row may have from what it was before.
     fn of(table: &str) -> Self {
         Self {
             put: both(table, &["liked_at"], &["region", "gone"]),
@@ -246,7 +250,7 @@ impl Texts {
         }
     }
 
-    /// The statement of an attempt.
+    /// Returns the statement of an attempt.
     fn statement(&self, attempt: &Attempt, gone: u64) -> BatchStatementRequest {
         let (write, replaces) = (&*attempt.write, attempt.replaces());
         let [pk, member, version] = key_and_version(write);
@@ -275,7 +279,8 @@ fn key_and_version(write: &Write) -> [AttributeValue; 3] {
     [text(write.row.key.to_string()), text(write.row.member.as_str()), number(write.version)]
 }
 
-/// An `INSERT` and an `UPDATE`: beside key and version they set some attributes, and no row keeps the others.
+/// Returns an `INSERT` and an `UPDATE` that set the version and the attributes `set`. The `UPDATE` removes the
+/// attributes `removed`.
 fn both(table: &str, set: &[&str], removed: &[&str]) -> [String; 2] {
     let each = |names: &[&str], part: fn(&str) -> String| names.iter().map(|name| part(name)).collect::<String>();
     let put = each(set, |name| format!(",'{name}':?"));

@@ -1,4 +1,4 @@
-//! Statements of `BatchExecuteStatement`, each with an outcome of its own.
+//! Statements of `BatchExecuteStatement`, which write rows, cells and counters, and their outcomes, one for each.
 
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::batch_execute_statement::{BatchExecuteStatementError, BatchExecuteStatementOutput};
@@ -13,13 +13,13 @@ use super::fault::of_statement;
 use super::item::Item;
 use super::table::Table;
 
-/// What became of one update of a batch.
+/// The outcome of one update of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written<T> {
     /// The item is as the update says.
     Stored,
-    /// The item is another one than the update names: as it is now, or `None` where it is absent or has to be read.
-    /// A copy of the update may have been carried out before.
+    /// The item is not as the update names it. It is as this says; `None` where it is absent or has to be read. An
+    /// earlier copy of the update may have been carried out.
     Refused(Option<T>),
     /// [`Fault::Transient`]: it is not known whether it was carried out. Any other fault: it was not.
     Failed(Fault),
@@ -29,13 +29,13 @@ pub enum Written<T> {
 pub(super) enum Refusal {
     /// An `INSERT` found an item.
     Duplicate,
-    /// The condition of an `UPDATE` was false of this item, or there was none.
+    /// The condition of an `UPDATE` was false for this item, or there was no item.
     Condition(Option<Item>),
     Fault(Fault),
 }
 
 impl<T> Written<T> {
-    /// What became of an update whose item is read by `decode`.
+    /// Converts the outcome of an update; `decode` reads the item.
     pub(super) fn of(sent: Result<(), Refusal>, decode: impl FnOnce(&Item) -> Outcome<T>) -> Self {
         match sent {
             Ok(()) => Self::Stored,
@@ -48,7 +48,7 @@ impl<T> Written<T> {
     }
 }
 
-/// A statement of a batch. One whose condition is false shows the item that stands there.
+/// Builds a statement of a batch. If its condition is false, the answer shows the item that is there.
 pub(super) fn statement(text: impl Into<String>, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
     BatchStatementRequest::builder()
         .statement(text)
@@ -59,7 +59,7 @@ pub(super) fn statement(text: impl Into<String>, parameters: Vec<AttributeValue>
 }
 
 impl Table<'_> {
-    /// What became of each of so many statements of a request.
+    /// Returns the outcome of each of the `asked` statements of a request.
     ///
     /// # Errors
     /// The request was refused as a whole, or it is not known what became of any statement.

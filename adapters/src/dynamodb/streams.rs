@@ -1,4 +1,5 @@
-//! The change stream of the likes table, as DynamoDB Streams offers it.
+//! The change stream of the likes table, which relays read: its shards, their children, iterators and pages of records,
+//! over DynamoDB Streams.
 
 mod page;
 
@@ -21,22 +22,21 @@ use super::connection::Connection;
 use super::fault::stream;
 use super::tables::describe;
 
-/// The change stream of the likes table.
 #[derive(Clone, Debug)]
 pub struct Streams {
     connection: Connection,
-    /// What every stream of the table is called before its label.
+    /// The ARN of each of the table's streams without its label.
     arns: OnceCell<String>,
-    /// When the latest stream was switched on: it is asked for once in the stream's life.
+    /// When the latest stream was switched on. The engine is asked once for each stream.
     created: Arc<Mutex<Option<(StreamLabel, UnixMillis)>>>,
-    /// The engine does not know the filter for children, or answers as if it had not been asked.
+    /// Whether the engine does not know the filter for children, or ignores it.
     unfiltered: Arc<AtomicBool>,
-    /// How many digits the engine writes a sequence number with: some pad it, and know it only as they wrote it.
+    /// How many digits the engine writes a sequence number with. Some engines pad numbers, and know them only as they
+    /// wrote them.
     digits: Arc<AtomicUsize>,
 }
 
 impl Streams {
-    /// The stream of a deployment's likes.
     pub fn new(connection: &Connection) -> Self {
         Self {
             connection: connection.clone(),
@@ -60,14 +60,14 @@ impl Streams {
         Ok(format!("{}{label}", self.arns.get_or_try_init(arns).await?))
     }
 
-    /// What the table's streams are called before their labels, and the label of the latest. Requests name the ARN, so the label
-    /// is the one in it: some engines state another one beside it, a millisecond off.
+    /// Returns what the ARNs of the table's streams begin with, and the label of the latest. The label is the one in
+    /// the ARN, since requests name the ARN: some engines state another label beside it, a millisecond off.
     fn latest<'a>(&self, table: &'a TableDescription) -> Result<(&'a str, &'a str), StreamFault> {
         let arn = table.latest_stream_arn().ok_or_else(|| self.has_no_stream())?;
         Ok(arn.split_at(arn.rfind('/').map_or(0, |slash| slash + 1)))
     }
 
-    /// How the label that the engine states differs from the one in the stream's ARN, if it does.
+    /// Returns how the label that the engine states differs from the one in the stream's ARN, if it does.
     ///
     /// # Errors
     /// The table cannot be described, or has no stream.
@@ -78,14 +78,14 @@ impl Streams {
         Ok(other.map(|stated| format!("its ARN ends with {label}, which is used, and its label is {stated}")))
     }
 
-    /// A sequence number with as many digits as this engine writes.
+    /// Returns a sequence number with as many digits as this engine writes.
     fn as_written<'a>(&self, sequence: &'a Sequence) -> &'a str {
         let padded = sequence.as_str();
         let digits = self.digits.load(Ordering::Relaxed).max(sequence.wire().len());
         &padded[padded.len().saturating_sub(digits)..]
     }
 
-    /// When the stream `label` of `table` was switched on.
+    /// Returns when the stream `label` of `table` was switched on.
     async fn created(&self, label: &StreamLabel, table: &TableDescription) -> Result<UnixMillis, StreamFault> {
         let known = || self.created.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, created)) = known().as_ref().filter(|(latest, _)| latest == label) {
@@ -97,7 +97,8 @@ impl Streams {
         Ok(created)
     }
 
-    /// Never a default: a stream that looks as old as its table may hide rows that no streamer followed.
+    /// Converts a creation time. An absent one is an error, never a default: a stream that looks as old as its table
+    /// may hide rows that no streamer followed.
     fn when(&self, time: Option<&DateTime>, what: &str) -> Result<UnixMillis, Fault> {
         time.map(millis).ok_or_else(|| Fault::Fatal(format!("{}: no creation time of its {what}", self.table())))
     }
@@ -106,7 +107,7 @@ impl Streams {
         StreamFault::Off(self.table().to_owned())
     }
 
-    /// One page of a description, behind the shard `after`.
+    /// Reads one page of a stream's description, after the shard `after`.
     async fn page(
         &self,
         arn: &str,
@@ -121,7 +122,7 @@ impl Streams {
             .ok_or_else(|| Fault::Transient(format!("{arn}: described without a description")).into())
     }
 
-    /// Every shard of a stream, or those that pass `filter`, all pages of them.
+    /// Lists every shard of a stream, or those that pass `filter`, in all pages.
     async fn list(&self, arn: &str, filter: Option<ShardFilter>) -> Result<Vec<Listed>, StreamFault> {
         let mut shards = Vec::new();
         let mut after = None;

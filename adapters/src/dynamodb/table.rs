@@ -1,5 +1,5 @@
-//! Requests about the items of a table. An expression names each attribute by `#` and its name, so that no reserved word can
-//! break it.
+//! Requests for the items of one of the four tables; the other modules make most of theirs through [`Table`]. An
+//! expression names each attribute by `#` and its name, so that no reserved word can break it.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -21,11 +21,11 @@ use super::connection::Connection;
 use super::fault::{fault, unless_refused};
 use super::item::{Item, Reader};
 
-/// The keys of one BatchGetItem.
+/// How many keys one BatchGetItem takes.
 const KEYS: usize = 100;
-/// The items of one BatchWriteItem.
+/// How many items one BatchWriteItem takes.
 pub const PUTS: usize = 25;
-/// How often a batch is asked for what was left out of it before that is a fault: 3 s of waits at most.
+/// How many times a batch is sent, before items that are left out are a fault: 3 s of waits at most.
 const ROUNDS: u32 = 8;
 
 /// How recent an item is when it is read.
@@ -33,7 +33,7 @@ const ROUNDS: u32 = 8;
 pub enum Consistency {
     /// The item as it was at some moment of the last second or so, for half the read units.
     Eventual,
-    /// The item with every write that was answered before.
+    /// The item with every write whose answer came before the read.
     Strong,
 }
 
@@ -44,22 +44,23 @@ pub(super) struct Table<'a> {
     pub(super) name: &'a str,
 }
 
-/// What became of a conditional write.
+/// The outcome of a conditional write.
 pub(super) enum Conditional {
-    /// It was carried out; the item afterwards.
+    /// It was carried out, and the item is this afterwards.
     Done(Item),
-    /// Its condition does not hold; the item as it is, if there is one.
+    /// Its condition does not hold for this item, or there is none.
     Refused(Option<Item>),
 }
 
 impl Conditional {
-    /// Whether it was carried out.
+    /// Returns whether it was carried out.
     pub(super) fn is_done(&self) -> bool {
         matches!(self, Self::Done(_))
     }
 }
 
-/// What `#name` stands for in these expressions: the attribute of that name. None rather than an empty map.
+/// Returns what each `#name` in these expressions stands for: the attribute of that name. `None` rather than an empty
+/// map.
 pub(super) fn names(expressions: &[&str]) -> Option<HashMap<String, String>> {
     let parts = expressions.iter().flat_map(|expression| expression.split('#').skip(1));
     let name = |part: &str| {
@@ -75,14 +76,14 @@ pub(super) fn names(expressions: &[&str]) -> Option<HashMap<String, String>> {
 pub(super) struct Values(HashMap<String, AttributeValue>);
 
 impl Values {
-    /// What stands for a value.
+    /// Adds a value, and returns what stands for it in an expression.
     pub(super) fn add(&mut self, value: AttributeValue) -> String {
         let alias = format!(":{}", self.0.len());
         self.0.insert(alias.clone(), value);
         alias
     }
 
-    /// The condition that an attribute is this, or absent.
+    /// Returns the condition that an attribute has this value, or is absent.
     pub(super) fn same(&mut self, name: &str, value: Option<AttributeValue>) -> String {
         match value {
             Some(value) => format!("#{name}={}", self.add(value)),
@@ -90,7 +91,7 @@ impl Values {
         }
     }
 
-    /// The update that sets attributes, and removes those without a value.
+    /// Returns the update that sets attributes, and removes those without a value.
     pub(super) fn update(
         &mut self,
         attributes: impl IntoIterator<Item = (impl Display, Option<AttributeValue>)>,
@@ -106,7 +107,7 @@ impl Values {
         format!("SET {}{remove}{}", set.join(","), removed.join(","))
     }
 
-    /// As a request takes them: none rather than an empty map.
+    /// Returns the values as a request takes them: `None` rather than an empty map.
     pub(super) fn finish(self) -> Option<HashMap<String, AttributeValue>> {
         (!self.0.is_empty()).then_some(self.0)
     }
@@ -145,7 +146,6 @@ impl<'a> Table<'a> {
         &self.connection.client
     }
 
-    /// The fault of a request about this table.
     pub(super) fn fault<E>(self, error: &SdkError<E>) -> Fault
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -153,26 +153,24 @@ impl<'a> Table<'a> {
         fault(self.name, error)
     }
 
-    /// Reads an item of this table.
     pub(super) fn reader(self, item: &'a Item) -> Reader<'a> {
         Reader { table: self.name, item }
     }
 
-    /// The item under `key`.
     pub(super) async fn get(self, key: Item, consistency: Consistency) -> Outcome<Option<Item>> {
         let get = self.client().get_item().table_name(self.name).set_key(Some(key));
         let reply = get.consistent_read(consistency == Consistency::Strong).send().await;
         Ok(reply.map_err(|error| self.fault(&error))?.item)
     }
 
-    /// What the item under `key` says, read consistently.
+    /// Reads the item under `key` consistently, and decodes it.
     pub(super) async fn find<T>(self, key: Item, decode: impl Fn(&Reader<'_>) -> Outcome<T>) -> Outcome<Option<T>> {
         let found = self.get(key, Consistency::Strong).await?;
         found.map(|found| decode(&self.reader(&found))).transpose()
     }
 
-    /// The items under the distinct `keys`, in no order; absent ones are left out. BatchGetItem promises to read some of them;
-    /// it is asked for the others again.
+    /// Returns the items under the distinct `keys`, in no order, without absent ones. BatchGetItem may leave some keys
+    /// out; it is asked for those again.
     ///
     /// # Errors
     /// [`Fault::Throttled`] where some keys are left out again and again.
@@ -197,8 +195,8 @@ impl<'a> Table<'a> {
         Ok(found)
     }
 
-    /// Puts items of different keys, each whatever was there: one at least, [`PUTS`] at most. BatchWriteItem promises to write
-    /// some of them; it is asked for the others again. Safe to repeat wherever each put is.
+    /// Puts items of different keys, each over whatever was there: one at least, [`PUTS`] at most. BatchWriteItem may
+    /// leave some out; it is asked to write those again. Safe to repeat wherever each put is.
     ///
     /// # Errors
     /// The table takes no write; [`Fault::Throttled`] where some items are left out again and again.
@@ -218,7 +216,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Waits before a round of a batch, of which `left` items are left.
+    /// Waits before a round of a batch; `left` items are not done yet.
     async fn wait(self, round: u32, left: usize) -> Outcome<()> {
         if round == ROUNDS {
             let left = format!("table {}: {left} items of a batch were left out {ROUNDS} times", self.name);
@@ -230,7 +228,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Puts an item in the place of the one that is there. Safe to repeat wherever the same item is meant to stand.
+    /// Puts an item over the one that is there. Safe to repeat wherever the same item is meant to be there.
     pub(super) async fn put(self, item: Item) -> Outcome<()> {
         let put = self.client().put_item().table_name(self.name).set_item(Some(item));
         put.send().await.map(|_| ()).map_err(|error| self.fault(&error))
@@ -258,8 +256,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Puts an item where there is none under its key, of which `part` is a part; what the item that is there says. Safe to
-    /// repeat: what is there stays.
+    /// Puts an item if there is none under its key, which has the attribute `part`. Decodes the item that is there
+    /// afterwards. Safe to repeat: what is there stays.
     pub(super) async fn put_new<T>(
         self,
         item: Item,
@@ -274,8 +272,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Puts `to` in the place of `seen` if these attributes of it are as they were; whether `to` is there. Safe to repeat: where
-    /// an earlier copy was carried out, what is there reads as `expected`.
+    /// Replaces `seen` by `to` if these attributes are as in `seen`. Returns whether `to` is there afterwards. Safe to
+    /// repeat: after an earlier copy the item reads as `expected`.
     pub(super) async fn replace<T: PartialEq>(
         self,
         mut seen: Item,
@@ -292,14 +290,14 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Updates the item under `key`; the item afterwards.
+    /// Updates the item under `key`, and returns it as it is afterwards.
     pub(super) async fn update(self, key: Item, update: &str, values: impl Into<Values>) -> Outcome<Item> {
         let update = self.updating(key, update, "", values.into());
         Ok(update.send().await.map_err(|error| self.fault(&error))?.attributes.unwrap_or_default())
     }
 
-    /// Updates the item under `key` if `condition` holds. Safe to repeat wherever carrying it out makes the condition false, or
-    /// leaves the item as it is.
+    /// Updates the item under `key` if `condition` holds. Safe to repeat wherever carrying it out makes the condition
+    /// false, or leaves the item as it is.
     pub(super) async fn update_if(
         self,
         key: Item,
@@ -344,7 +342,7 @@ impl<'a> Table<'a> {
         unless_refused(self.name, delete.send().await).map(|_| ())
     }
 
-    /// A consistent query of the items under `condition`, with these attributes of them, or all.
+    /// Builds a consistent query of the items under `condition`, with these attributes of them, or all.
     pub(super) fn query(
         self,
         condition: &str,
@@ -361,7 +359,7 @@ impl<'a> Table<'a> {
             .consistent_read(true)
     }
 
-    /// A consistent scan, with these attributes of each item, or all.
+    /// Builds a consistent scan, with these attributes of each item, or all.
     pub(super) fn scan(self, projection: Option<&str>) -> ScanFluentBuilder {
         self.client()
             .scan()

@@ -1,5 +1,5 @@
-//! Which tables a deployment was created over. A table that was deleted and created anew has the name of before and another
-//! id, and what others know of its content is wrong.
+//! Which tables a deployment was created over, and whether they still are there. A table that was deleted and created
+//! anew has the same name and another id, and what other tables say of its content is wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +18,10 @@ pub struct TableIds(pub BTreeMap<String, String>);
 /// The tables that the configuration names, beside those that are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenTables {
-    /// What stands before each table's name.
+    /// The prefix of each table's name.
     pub prefix: String,
     /// The tables that the configuration names; `None` where there is no configuration.
     pub stored: Option<TableIds>,
-    /// The tables that are there.
     pub present: TableIds,
     /// Whether `like_counts` was emptied: its reserved row is not there.
     pub is_emptied: bool,
@@ -32,9 +31,8 @@ pub struct SeenTables {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     table: &'static str,
-    /// What is lost by it, for people.
+    /// What is lost by it, in words for people.
     pub(super) lost: String,
-    /// What to do about it.
     remedy: &'static str,
 }
 
@@ -42,7 +40,7 @@ pub(super) const EMPTIED: &str = "like_counts was emptied: its reserved row is n
 const CONFIGURATION_GONE: &str = "the checkpoints table has no `config`: it was emptied, or is another one. Restore it, or run `tally adopt tables --shards N`";
 
 impl TableIds {
-    /// The tables as they are now.
+    /// Finds the ids of the tables that are there.
     pub(super) async fn present(connection: &Connection) -> Outcome<Self> {
         let tables = connection.tables().each();
         let found = try_join_all(tables.map(|(_, table)| find(connection, table))).await?;
@@ -50,7 +48,8 @@ impl TableIds {
         Ok(Self(ids.collect()))
     }
 
-    /// The tables that a configuration names. What cannot be read names no table, which is another one then.
+    /// Decodes the tables that a configuration names. An id that cannot be read is left out, so that its table counts
+    /// as another one.
     pub(super) fn decode(config: &Item) -> Self {
         let stored = config.get("tables").and_then(|tables| tables.as_m().ok()).into_iter().flatten();
         Self(stored.filter_map(|(name, id)| Some((name.clone(), id.as_s().ok()?.clone()))).collect())
@@ -64,14 +63,14 @@ impl TableIds {
         self.0.contains_key(name)
     }
 
-    /// The tables that are not there.
+    /// Returns the tables that are not there.
     pub(super) fn missing(&self) -> Vec<&'static str> {
         NAMES.into_iter().filter(|name| !self.has(name)).collect()
     }
 }
 
-/// What tells a table from any other of its name. An engine that gives its tables no ids knows when it created them. A table
-/// that is being deleted is gone.
+/// Returns what tells a table from any other of its name: its id or, where the engine gives no ids, when it was
+/// created. `None` for a table that is being deleted.
 fn id(table: &TableDescription) -> Option<String> {
     if table.table_status() == Some(&TableStatus::Deleting) {
         return None;
@@ -81,12 +80,12 @@ fn id(table: &TableDescription) -> Option<String> {
 }
 
 impl SeenTables {
-    /// Whether the tables are those that the deployment was created over.
+    /// Returns whether the tables are those that the deployment was created over.
     pub fn is_whole(&self) -> bool {
         self.problem().is_none()
     }
 
-    /// What is wrong with the tables, and what to do about it.
+    /// Returns what is wrong with the tables, and what to do about it.
     pub fn problem(&self) -> Option<String> {
         let said = |problem: Problem| format!("{}: {}", problem.lost, problem.remedy);
         let mut problems: Vec<String> = self.problems().into_iter().map(said).collect();
@@ -99,7 +98,7 @@ impl SeenTables {
         (!problems.is_empty()).then(|| problems.join("; "))
     }
 
-    /// The tables that nothing may be written to.
+    /// Returns the tables that nothing may be written to.
     pub(super) fn closed(&self) -> BTreeSet<&'static str> {
         let mut closed: BTreeSet<_> = self.problems().into_iter().map(|problem| problem.table).collect();
         if self.stored.is_none() {
@@ -108,12 +107,12 @@ impl SeenTables {
         closed
     }
 
-    /// The tables that are gone or others.
+    /// Returns the tables that are gone or others.
     pub(super) fn problems(&self) -> Vec<Problem> {
         NAMES.into_iter().filter_map(|name| self.problem_of(name)).collect()
     }
 
-    /// Whether a table is the one that the configuration names.
+    /// Returns whether a table is the one that the configuration names.
     pub(super) fn is_same(&self, name: &str) -> bool {
         let stored = self.stored.as_ref().and_then(|stored| stored.0.get(name));
         stored.is_some() && stored == self.present.0.get(name)

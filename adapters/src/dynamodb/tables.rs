@@ -1,5 +1,5 @@
-//! What the four tables have to be; every process checks it at its start, through `Deployment`. They are created from
-//! their template.
+//! Checks that the four tables have the keys, the stream and the index that the design needs. Every process does so
+//! when it starts, through `Deployment`. `template.rs` creates the tables.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;
 use aws_sdk_dynamodb::types::{
@@ -12,18 +12,18 @@ use super::connection::Connection;
 use super::fault::fault;
 use super::table::Table;
 
-/// A table as it has to be.
+/// A table as the design needs it.
 pub(super) struct Shape<'a> {
     pub(super) table: Table<'a>,
     /// The partition key, and the sort key if it has one.
     pub(super) keys: &'a [&'a str],
-    /// The attribute that items expire by, if they do.
+    /// The attribute by which items expire, if they do.
     pub(super) expiry: Option<&'static str>,
 }
 
-/// Checks that the tables are what the design needs, and names what is wrong. A table that is not there, or has no stream, may
-/// be about to have it: that is transient. A table of another shape would refuse every row, and a stream without both images
-/// would count nothing: these are fatal.
+/// Checks the four tables, and names what is wrong. A table that is missing or has no stream may be about to get it:
+/// that is transient. Another key would refuse every row, and a stream without both images would count nothing: these
+/// are fatal, and so is a missing index.
 pub async fn check_tables(connection: &Connection) -> Outcome<()> {
     for shape in shapes(connection) {
         check(connection, &shape).await?;
@@ -31,7 +31,7 @@ pub async fn check_tables(connection: &Connection) -> Outcome<()> {
     Ok(())
 }
 
-/// Checks that one table is what the design needs.
+/// Checks one table.
 pub(super) async fn check(connection: &Connection, shape: &Shape<'_>) -> Outcome<()> {
     let name = shape.table.name;
     let table = describe(connection, name).await?;
@@ -40,26 +40,26 @@ pub(super) async fn check(connection: &Connection, shape: &Shape<'_>) -> Outcome
         return Ok(());
     }
     if let Some(name) = table.table_arn() {
-        // The first to say so is as right as any other.
+        // It may be set already, to the same name.
         let _ = connection.deployment.set(name.to_owned());
     }
     check_likes(name, &table)
 }
 
-/// Whether the likes table holds an item, read consistently.
+/// Returns whether the likes table holds an item; reads consistently.
 pub(crate) async fn holds_items(connection: &Connection) -> Outcome<bool> {
     let reply = connection.likes().scan(None).limit(1).send().await;
     let reply = reply.map_err(|error| connection.likes().fault(&error))?;
     Ok(!reply.items().is_empty())
 }
 
-/// Whether the likes table held an item when the store last counted, which it does every few hours: for a process that may
-/// not read rows.
+/// Returns whether the likes table held an item when the store last counted, which it does every few hours. For a
+/// process that may not read rows.
 pub(crate) async fn held_items(connection: &Connection) -> Outcome<bool> {
     Ok(describe(connection, &connection.tables.likes).await?.item_count().is_some_and(|items| items > 0))
 }
 
-/// The four tables of a deployment.
+/// Returns the four tables of a deployment.
 pub(super) fn shapes(connection: &Connection) -> [Shape<'_>; 4] {
     [
         Shape { table: connection.likes(), keys: &["pk", "user_id"], expiry: Some("gone") },
@@ -69,13 +69,13 @@ pub(super) fn shapes(connection: &Connection) -> [Shape<'_>; 4] {
     ]
 }
 
-/// A table that has to be there. It may be about to be created, so that it is missing is transient.
+/// Describes a table that has to be there. A missing one is transient, since it may be about to be created.
 pub(super) async fn describe(connection: &Connection, table: &str) -> Outcome<TableDescription> {
     let missing = || Fault::Transient(format!("{table}: ResourceNotFoundException: there is no such table"));
     find(connection, table).await?.ok_or_else(missing)
 }
 
-/// A table, if it is there.
+/// Describes a table, if it is there.
 pub(super) async fn find(connection: &Connection, table: &str) -> Outcome<Option<TableDescription>> {
     match connection.client.describe_table().table_name(table).send().await {
         Ok(described) => {
@@ -100,7 +100,8 @@ fn check_keys(name: &str, keys: &[&str], table: &TableDescription) -> Outcome<()
     Err(Fault::Fatal(format!("table {}: its key has to be the text {wanted}, not {}", name, found.join(" and "))))
 }
 
-/// The stream carries both images, and the local index keeps the rows of one key together.
+/// Checks that the stream carries both images, and that the local index is there, which keeps the rows of one key
+/// together.
 fn check_likes(name: &str, table: &TableDescription) -> Outcome<()> {
     if !table.local_secondary_indexes().iter().any(|index| index.index_name() == Some("pin")) {
         return Err(Fault::Fatal(format!("table {name}: its local secondary index pin is missing")));

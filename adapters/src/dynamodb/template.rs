@@ -1,6 +1,6 @@
-//! Tables created as the CloudFormation template has them that production creates them from. What an engine on one machine
-//! needs of it is kept as JSON beside this file, so that the local stack is built without a reader of YAML; a test holds the
-//! two against each other.
+//! Creates tables on an engine on one machine as the CloudFormation template has them, from which production creates
+//! its own. `tables.json` has what such an engine needs of the template, so that the local stack is built without a
+//! reader of YAML. A test compares the two.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use super::tables::{describe, find};
 
 /// The tables of `infra/data.yaml`.
 const TABLES: &str = include_str!("tables.json");
-/// How the template writes the prefix of a table's name.
+/// How the template writes the prefix of table names.
 const PREFIX: &str = "${TablePrefix}";
 
-/// How often a table being created is looked at, and how long between.
+/// How often a new table is looked at until it is active, and how long between.
 const LOOKS: u32 = 600;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// Creates the tables that are not there, as the template has them, and waits until all can be used. Safe to repeat: a
-/// table that is there stays as it is, but for an expiry that is off. On AWS the template is given to CloudFormation instead.
+/// Creates the missing tables as the template has them, and waits until all can be used. Safe to repeat: a table that
+/// is there stays as it is, except that its expiry is switched on. On AWS, CloudFormation is given the template.
 pub async fn ensure_tables(connection: &Connection) -> Outcome<()> {
     let tables = tables(&connection.tables().prefix);
     for table in &tables {
@@ -44,7 +44,7 @@ pub async fn ensure_tables(connection: &Connection) -> Outcome<()> {
     Ok(())
 }
 
-/// What [`ensure_tables`] would do, a line for each table that it would create or change.
+/// Returns what [`ensure_tables`] would do, a line for each table that it would create or change.
 ///
 /// # Errors
 /// The store gives no answer.
@@ -68,7 +68,7 @@ pub async fn lacking_tables(connection: &Connection) -> Outcome<Vec<String>> {
     Ok(lacking)
 }
 
-/// The tables of the template, their names behind `prefix`.
+/// Returns the tables of the template, each name behind `prefix`.
 fn tables(prefix: &str) -> Vec<Value> {
     serde_json::from_str(&TABLES.replace(PREFIX, prefix)).expect("a test has read it")
 }
@@ -116,7 +116,7 @@ fn creation(connection: &Connection, table: &Value) -> CreateTableFluentBuilder 
         .set_stream_specification(stream)
 }
 
-/// Lets the store delete what has expired. Safe to repeat: left alone where it is on.
+/// Lets the store delete expired items. Safe to repeat: it changes nothing where that is on.
 async fn expire(connection: &Connection, table: &Value) -> Outcome<()> {
     let name = text(&table["TableName"]);
     let Some(attribute) = table["TimeToLiveSpecification"]["AttributeName"].as_str() else { return Ok(()) };
@@ -201,7 +201,7 @@ mod tests {
         enabled: bool,
     }
 
-    /// What means nothing to an engine on one machine: how a table is paid, kept and found.
+    /// Fields that mean nothing to an engine on one machine: how a table is paid, kept and found.
     const ELSEWHERE: [&str; 7] = [
         "DeletionProtectionEnabled",
         "OnDemandThroughput",
@@ -212,8 +212,8 @@ mod tests {
         "WarmThroughput",
     ];
 
-    /// The tables of a template as `tables.json` has them. What is no table is passed over, and so is what means nothing
-    /// here; a field that is neither that nor known, or a table of another kind, is refused by its name: tables without it
+    /// Reads the tables of a template in the form of `tables.json`. Skips what is no table, and fields that mean
+    /// nothing here. Refuses any other unknown field and a table of another kind by its name, since tables without it
     /// would be others.
     fn tables_of(template: &str) -> Result<Value, String> {
         let template: Value = serde_saphyr::from_str(template).map_err(|error| error.to_string())?;

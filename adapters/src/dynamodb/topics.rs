@@ -1,4 +1,6 @@
-//! The topics that events come from: by when everything that Kafka had acknowledged was a row, partition by partition.
+//! What consumers have stored of the topics that events come from: for each partition a time `safe_at`, by which all
+//! events that Kafka had acknowledged are rows. The API computes from it up to when an answer counts everything
+//! (`as_of`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,14 +16,14 @@ use tally_core::topic::TopicId;
 
 use super::claims::Claims;
 
-/// What consumers have stored of every topic, as far as it was read.
+/// What consumers have stored of every topic, as it was last read.
 #[derive(Clone, Debug)]
 pub struct Topics {
     defined: Definitions,
-    /// Where the events of a counter are whose definition names no topic.
+    /// The topic of counters whose definition names none.
     usual: Arc<str>,
     of: BTreeMap<String, Partitions>,
-    /// Those that no consumer has begun with.
+    /// The topics that no consumer has begun with.
     missing: BTreeSet<String>,
 }
 
@@ -34,12 +36,12 @@ struct Partitions {
 }
 
 impl Topics {
-    /// Nothing is known yet.
+    /// Before anything was read.
     pub fn new(usual: &str) -> Self {
         Self { defined: Definitions::default(), usual: usual.into(), of: BTreeMap::new(), missing: BTreeSet::new() }
     }
 
-    /// A topic of one partition in which everything is known at any time, for tests.
+    /// A topic of one partition whose events are in the rows at any time, for tests.
     pub fn of_one() -> Self {
         let mut times = SafeTimes::default();
         times.note(UnixMillis(0), Some(UnixMillis::MAX));
@@ -47,27 +49,28 @@ impl Topics {
         Self { of: [("likes".to_owned(), partitions)].into(), ..Self::new("likes") }
     }
 
-    /// The partitions that a counter's events come from: that of its subject for a set, all for a sum. `None` where they are not
-    /// known.
+    /// Returns the partitions that a counter's events may come from: for a set that of its subject, unless a partition
+    /// has had misrouted events; otherwise all. `None` where they are not known.
     pub fn of(&self, id: &CounterId) -> Option<&[SafeTimes]> {
         let definition = self.defined.iter().find(|definition| definition.name == id.name)?;
         let safe = &self.of.get(definition.topic.as_deref().unwrap_or(&self.usual))?.safe;
         Some(served::sources(id, safe)).filter(|sources| !sources.is_empty())
     }
 
-    /// By when everything that Kafka had acknowledged, in any of the topics, is in counts of this standing.
+    /// Returns the `as_of` of counts with this standing: all events that Kafka had acknowledged by then, in any topic,
+    /// are in.
     pub fn by(&self, standing: &Standing) -> Option<UnixMillis> {
         let is_known = !self.of.is_empty() && self.missing.is_empty();
         served::as_of(standing, self.all()).filter(|_| is_known)
     }
 
-    /// Every partition of the known topics.
+    /// Returns every partition of the known topics.
     pub fn all(&self) -> impl Iterator<Item = &SafeTimes> {
         self.of.values().flat_map(|partitions| &partitions.safe)
     }
 
-    /// The same with what is stored now. What was known of an earlier generation of a topic is forgotten: a key may have hashed
-    /// to another partition then.
+    /// Reads what is stored now, and adds what was known before. Forgets what was known of an earlier generation of a
+    /// topic: a key may have hashed to another partition then.
     ///
     /// # Errors
     /// The table cannot be read.

@@ -1,5 +1,6 @@
-//! Watches the configuration of a deployment and its tables while a process runs. A table that vanishes, or that is another one
-//! of its name, leaves no error behind: it answers that there is nothing.
+//! Watches a deployment's configuration and tables while a process runs. The task [`Watch`] looks each second, and
+//! [`TablesWatch`] tells other parts of the process what it saw. A table that was deleted and created anew under its
+//! name causes no error: it answers that it has no items.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -25,12 +26,12 @@ use super::table_ids::SeenTables;
 const EVERY: Duration = Duration::from_secs(1);
 /// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The condition that readiness shows.
+/// The readiness condition.
 const CONDITION: &str = "tables";
-/// The kind of the losses that are opened here.
+/// The kind of the losses that this module opens.
 pub(super) const LOSS: &str = "table";
 
-/// Whether the tables are those that the deployment was created over. Clones share what is known.
+/// What is known of the tables: whether they are those that the deployment was created over. Clones share it.
 #[derive(Clone, Debug)]
 pub struct TablesWatch(Arc<watch::Sender<Known>>);
 
@@ -40,7 +41,7 @@ pub(super) struct Known {
     pub(super) problem: Option<String>,
     /// The tables that nothing may be written to.
     pub(super) closed: BTreeSet<&'static str>,
-    /// Whether counters are those of other rows, until a recount has passed.
+    /// Whether counters may be those of other rows, until a recount has passed.
     pub(super) is_lossy: bool,
 }
 
@@ -53,14 +54,14 @@ impl Default for TablesWatch {
 }
 
 impl TablesWatch {
-    /// Whether nothing is known to be wrong. Nothing is exact while something is: not only while a table is gone or another
-    /// one, but until the loss is closed that this was. What a standing knows of that loss does not suffice, since counters are
-    /// wrong before its announcement as well.
+    /// Returns whether nothing is known to be wrong. No answer is exact while something is: a table is gone or another
+    /// one, or the loss that this was is still open. A standing that knows of the loss does not suffice, since counters
+    /// are wrong before its announcement, too.
     pub fn is_whole(&self) -> bool {
         *self.0.borrow() == Known::default()
     }
 
-    /// Why nothing is exact.
+    /// Returns why no answer is exact.
     pub fn problem(&self) -> Option<String> {
         let known = self.0.borrow();
         known.problem.clone().or_else(|| known.is_lossy.then(|| LOSSY.to_owned()))
@@ -78,13 +79,13 @@ impl TablesWatch {
         let _ = self.0.subscribe().wait_for(|known| *known == Known::default()).await;
     }
 
-    /// Waits until something else is known than now.
+    /// Waits until this process knows something new of the tables.
     pub async fn changed(&self) {
         // As above.
         let _ = self.0.subscribe().changed().await;
     }
 
-    /// Transient while nothing may be written to `table`: it is gone or another one, or the configuration is.
+    /// Transient while nothing may be written to `table`: the table or the configuration is gone or another one.
     pub(super) fn open_to(&self, table: &str) -> Outcome<()> {
         let known = self.0.borrow();
         if known.closed.contains(table) || known.closed.contains(CHECKPOINTS) {
@@ -93,7 +94,7 @@ impl TablesWatch {
         Ok(())
     }
 
-    /// Takes note of what is known, and logs what is news of it.
+    /// Stores what is known now, and logs what is new.
     pub(super) fn tell(&self, known: Known) {
         self.0.send_if_modified(|before| {
             if *before == known {
@@ -112,10 +113,10 @@ impl TablesWatch {
     }
 }
 
-/// The adoption after which no loss was open any more, once there was such a look.
+/// The last adoption of tables, once a look has found no open loss after it. The outer `None`: no look has yet.
 pub(crate) struct Settled(Option<Option<String>>);
 
-/// Transient for as long as the tables are not those that the deployment was created over.
+/// Looks at the tables: transient while they are not those that the deployment was created over.
 pub(crate) async fn require_whole(connection: &Connection) -> Outcome<Settled> {
     let look = Checkpoints::new(connection).look(Consistency::Strong).await?;
     let problem = look.tables.problem();
@@ -124,7 +125,7 @@ pub(crate) async fn require_whole(connection: &Connection) -> Outcome<Settled> {
     problem.map_or(Ok(Settled((!is_lossy).then_some(look.adopted))), |problem| Err(Fault::Transient(problem)))
 }
 
-/// Whether a loss of a table is open.
+/// Returns whether a loss of a table is open.
 async fn has_loss(changes: &Changes) -> Outcome<bool> {
     Ok(changes.losses().await?.open().any(|(_, loss)| loss.kind == LOSS))
 }
@@ -137,14 +138,14 @@ pub(super) async fn open_loss(changes: &Changes, now: UnixMillis, what: &str) ->
     Ok(())
 }
 
-/// The task that looks each second.
+/// The task that looks at the tables each second.
 pub(crate) struct Watch {
     connection: Connection,
-    /// How many shards the deployment has had since this process began.
+    /// How many shards the deployment had when this process began.
     shards: ShardCount,
     clock: Clock,
     readiness: Readiness,
-    /// The losses that are opened.
+    /// The losses that this process has opened.
     opened: BTreeSet<String>,
     settled: Settled,
     stores_losses: bool,
@@ -164,17 +165,17 @@ impl Watch {
         }
     }
 
-    /// The same, which stores losses that it finds: for a process that may write what is stored of the log.
+    /// Lets it store losses that it finds: for a process that may write what is stored of the log.
     pub(crate) fn storing_losses(self) -> Self {
         Self { stores_losses: true, ..self }
     }
 
-    /// A look that fails says nothing about the tables.
+    /// Looks once. A failed request says nothing about the tables.
     async fn look(&mut self) -> anyhow::Result<()> {
         let checkpoints = Checkpoints::new(&self.connection);
         let looks = in_time(async {
             let look = checkpoints.look(Consistency::Eventual).await?;
-            // What is not as it should be may only be read too early.
+            // An eventual read may be old, so a strong one confirms what seems wrong.
             if look.is_as(self.shards) { Ok(look) } else { checkpoints.look(Consistency::Strong).await }
         });
         let look = match looks.await {
@@ -210,7 +211,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Stores what is lost, where that can be stored. What fails is tried again with the next look.
+    /// Opens a loss for each table that is gone or another one. Tries what fails again with the next look.
     async fn open_losses(&mut self, tables: &SeenTables) {
         if !self.stores_losses || tables.stored.is_none() {
             return;

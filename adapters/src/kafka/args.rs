@@ -1,5 +1,5 @@
-//! The arguments that say where Kafka is, the same for every binary, checked against each other, and what librdkafka is told
-//! because of them.
+//! The arguments that say where Kafka is and how to log in, the same for every binary. Here they are checked against
+//! each other, and become librdkafka's settings.
 
 use std::path::PathBuf;
 
@@ -88,7 +88,7 @@ impl Settings {
         Self { client, msk_region: None }
     }
 
-    /// What librdkafka is told of this name.
+    /// Returns librdkafka's setting of this name.
     pub fn option(&self, name: &str) -> Option<&str> {
         self.client.get(name)
     }
@@ -106,7 +106,7 @@ impl PartialEq for Settings {
 impl Eq for Settings {}
 
 impl KafkaArgs {
-    /// The settings, if any argument is given. Arguments without brokers are a mistake.
+    /// Returns the settings, if any argument is given. Arguments without brokers are a mistake.
     ///
     /// # Errors
     /// Every mistake.
@@ -149,7 +149,7 @@ pub fn check_brokers(list: &str) -> Result<(), &'static str> {
     if list.split(',').all(is_address) { Ok(()) } else { Err("every broker is HOST:PORT") }
 }
 
-/// The name of a topic as Kafka takes it. A clap `value_parser`.
+/// Checks the name of a topic as Kafka does. A clap `value_parser`.
 ///
 /// # Errors
 /// What a name may have.
@@ -250,7 +250,7 @@ mod tests {
         Settings::try_from(args(&line)).map_err(|invalid| invalid.to_string())
     }
 
-    /// Who is spoken to, and how.
+    /// Returns which brokers are connected to, and how.
     fn spoken(settings: &Settings) -> [Option<&str>; 3] {
         ["bootstrap.servers", "security.protocol", "sasl.mechanism"].map(|name| settings.option(name))
     }

@@ -1,7 +1,7 @@
-//! A client that has lost its brokers is told of them again.
+//! Names its brokers again to a client that has lost them.
 //!
 //! A broker that its controller has fenced for a moment, as after a standstill, names no broker at all in its answers.
-//! librdkafka 2.10 and later then forgets every broker, and may ask nobody ever again (its issue 5301, not mended in
+//! librdkafka 2.10 and later then forgets every broker, and may never ask one again (its issue 5301, not fixed in
 //! 2.12.1): the group is never joined again, and every call fails until the process is started again.
 
 #![expect(unsafe_code, reason = "rdkafka has no call that adds brokers to a client")]
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::args::Settings;
 
-/// How long a client is left to find brokers by itself. It remembers each call, so calls are not made more often.
+/// How long a client may look for brokers by itself. It remembers each call, so calls are not made more often.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The brokers that a client began with.
@@ -32,7 +32,7 @@ impl Brokers {
         Self { list: CString::new(list).unwrap_or_default(), named: Mutex::default() }
     }
 
-    /// Whether the client is told now.
+    /// Returns whether to name the brokers now.
     fn is_due(&self) -> bool {
         let mut named = self.named.lock();
         let due = named.is_none_or(|named| named.elapsed() >= PATIENCE);
@@ -42,7 +42,7 @@ impl Brokers {
         due
     }
 
-    /// Tells a client that cannot reach a broker of those that it began with. One that knows them is left as it is.
+    /// Names the brokers that it began with to a client that cannot reach any. A client that knows them stays as it is.
     pub(super) fn name_again<C: ClientContext>(&self, client: &Client<C>) {
         if self.is_due() {
             // SAFETY: the pointer is of a client that the caller borrows, and may be used by any thread; the list is a C string

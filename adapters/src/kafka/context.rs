@@ -1,4 +1,4 @@
-//! librdkafka's callbacks: rebalances, its log, and requests for a login token.
+//! What librdkafka calls back: on rebalances, to log, and for a login token. The task that polls gets the rebalances.
 
 use std::error::Error;
 use std::time::Duration;
@@ -17,45 +17,45 @@ use tokio::time::Instant;
 use super::args::Settings;
 use super::brokers::Brokers;
 
-/// What a rebalance asks for.
+/// A rebalance, as librdkafka reports it.
 #[derive(Debug)]
 pub(super) enum Change {
     /// These partitions are assigned to this member.
     Assigned(Vec<i32>),
     /// The group wants these back. They stay assigned until they are unassigned.
     Revoked(Vec<i32>),
-    /// These are lost already.
+    /// The group took these from this member without asking.
     Lost(Vec<i32>),
 }
 
-/// The callbacks of a client. They report little: what matters arrives as an event as well.
+/// The callbacks of a client. They report little, since what matters arrives as an event, too.
 pub(super) struct Context {
     pub(super) brokers: Brokers,
     iam: Option<Iam>,
     changes: Option<UnboundedSender<Change>>,
-    /// The explanation of the error that is being reported.
+    /// The explanation of the last error.
     reason: Mutex<String>,
 }
 
 impl Context {
-    /// For a client that is in no group.
+    /// The callbacks of a client that is in no group.
     pub(super) fn new(settings: &Settings) -> Self {
         let iam = settings.msk_region.as_deref().map(Iam::new);
         Self { brokers: Brokers::of(settings), iam, changes: None, reason: Mutex::default() }
     }
 
-    /// For a member of a group, whose rebalances go to `changes`.
+    /// Makes them those of a member of a group, whose rebalances go to `changes`.
     pub(super) fn reporting(mut self, changes: UnboundedSender<Change>) -> Self {
         self.changes = Some(changes);
         self
     }
 
-    /// The explanation of the error that the last poll returned: its code names no broker and no offset.
+    /// Takes the explanation of the error that the last poll returned: the error's code names no broker and no offset.
     pub(super) fn take_reason(&self) -> String {
         std::mem::take(&mut *self.reason())
     }
 
-    /// Whether the client has what it needs to log in. It asks for a token when its events are polled.
+    /// Returns whether the client has what it needs to log in. It asks for a token when its events are polled.
     pub(super) fn can_log_in(&self) -> bool {
         self.iam.as_ref().is_none_or(Iam::has_token)
     }
@@ -107,7 +107,7 @@ impl ConsumerContext for Context {
     }
 }
 
-/// Unassigns those of `list` that were started; unassigning another would fail the whole call.
+/// Unassigns those of `list` that were started. Unassigning any other one would fail the whole call.
 fn unassign_held(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
     let mut held = TopicPartitionList::new();
     for element in consumer.assignment()?.elements() {
@@ -118,7 +118,7 @@ fn unassign_held(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) ->
     consumer.incremental_unassign(&held)
 }
 
-/// A token lives for fifteen minutes, and librdkafka asks for the next one after four fifths of that.
+/// How long a token is fresh. It lives for fifteen minutes, and librdkafka asks for the next after four fifths of that.
 const FRESH: Duration = Duration::from_secs(13 * 60);
 
 /// Signs login tokens for MSK with the AWS credentials of the environment.
@@ -134,14 +134,14 @@ impl Iam {
         Self { region: Region::new(region.to_owned()), runtime: Handle::try_current().ok(), signed: Mutex::new(None) }
     }
 
-    /// Whether a token was signed lately enough to log in with.
+    /// Returns whether a token was signed lately enough to log in with.
     fn has_token(&self) -> bool {
         let signed = *self.signed.lock();
         signed.is_some_and(|at| at.elapsed() < FRESH)
     }
 
-    /// A token. Blocks: librdkafka asks for it wherever its events are polled, which may be a worker of the runtime, so
-    /// the signer runs on a thread of its own.
+    /// Signs a token. Blocks: librdkafka asks for it wherever its events are polled, which may be a worker of the
+    /// runtime, so the signer runs on a thread of its own.
     fn token(&self) -> Result<OAuthToken, Box<dyn Error>> {
         let runtime = self.runtime.clone().ok_or("no runtime to sign a token on")?;
         let region = self.region.clone();

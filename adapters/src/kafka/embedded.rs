@@ -1,5 +1,5 @@
-//! Kafka inside this process: librdkafka's own in-memory cluster, which speaks the real protocol on loopback and ends when
-//! it is dropped. For a stack on one machine and for tests.
+//! Kafka inside this process, for a stack on one machine and for tests: librdkafka's own in-memory cluster, which
+//! speaks the real protocol on loopback and ends when it is dropped.
 //!
 //! It keeps 5 MiB of each partition and deletes what is older, acknowledged or not, read or not, without an error: its
 //! producers have to hold back. It picks its own port, and has one broker.
@@ -11,7 +11,7 @@ use super::args::Settings;
 use super::context::Context;
 use super::fault::fault_of;
 
-/// A Kafka cluster of this process.
+/// A Kafka cluster inside this process.
 pub struct Embedded {
     /// The client that the cluster lives and ends with.
     _client: FutureProducer<Context>,
@@ -43,7 +43,7 @@ impl Embedded {
         Ok(Self { _client: client, bootstrap })
     }
 
-    /// The address for clients.
+    /// Returns the address for clients.
     pub fn bootstrap(&self) -> &str {
         &self.bootstrap
     }

@@ -1,15 +1,15 @@
-//! librdkafka's errors as faults, in one place.
+//! Converts librdkafka's errors to [`Fault`]s, which say whether to wait, to give up a record or to stop.
 
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
-/// The fault of a failed call, with what was being done.
+/// Classifies the error of a failed call. `doing` says what the call was for.
 pub(super) fn fault_of(doing: &str, error: &KafkaError) -> Fault {
     explained(doing, error, "")
 }
 
-/// The same with what the client says besides, if anything.
+/// As [`fault_of`], with the client's explanation, if there is one.
 pub(super) fn explained(doing: &str, error: &KafkaError, reason: &str) -> Fault {
     let mut text = match error.rdkafka_error_code() {
         Some(code) => format!("{doing}: {code}"),
@@ -50,7 +50,8 @@ pub(super) fn explained(doing: &str, error: &KafkaError, reason: &str) -> Fault 
     }
 }
 
-/// Whether records read after such an error may be those of another log. None of these names its partition.
+/// Returns whether records that are read after such an error may be from another log. No such error names its
+/// partition.
 pub(super) fn concerns_the_log(code: Code) -> bool {
     matches!(
         code,
@@ -64,7 +65,7 @@ pub(super) fn concerns_the_log(code: Code) -> bool {
     )
 }
 
-/// Logs what failed of a call whose caller goes on.
+/// Logs the failure of a call whose caller goes on.
 pub(super) fn settled(doing: &str, result: Outcome<KafkaResult<()>>) {
     let fault = match result {
         Ok(Ok(())) => return,

@@ -1,5 +1,5 @@
-//! Which partitions this member has, and which of them the group wants back: the bookkeeping alone. What follows for the
-//! client is carried out by the task that polls.
+//! The bookkeeping of this member's partitions: which it has, and which of them the group wants back. It calls no
+//! client; the task that polls does what follows from it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::owned::Assignment;
 /// A partition of this member, as the task that polls sees it.
 pub(super) struct Held {
     pub(super) assignment: Arc<Assignment>,
-    /// What was read and not delivered yet.
+    /// Records that were read and are not delivered yet.
     pub(super) read: Records,
-    /// Whether it was started: what is read belongs to that position.
+    /// Whether it was started at a position. What is read since then belongs to that position.
     pub(super) started: bool,
 }
 
-/// Assignments that were revoked and whose workers are not done.
+/// A handover: revoked assignments, whose workers may finish until the deadline.
 struct Handover {
     assignments: Vec<Arc<Assignment>>,
     deadline: Instant,
@@ -32,7 +32,7 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
-    /// Begins an assignment. An earlier one of the same partition that was not ended is lost.
+    /// Begins an assignment. An earlier one of the same partition that has not ended is lost.
     pub(super) fn begin(&mut self, index: i32, assignment: Arc<Assignment>) {
         let held = Held { assignment, read: Records::default(), started: false };
         if let Some(before) = self.held.insert(index, held) {
@@ -40,21 +40,22 @@ impl Holdings {
         }
     }
 
-    /// These are lost.
+    /// Ends these assignments as lost.
     pub(super) fn lose(&mut self, indices: &[i32]) {
         for held in indices.iter().filter_map(|index| self.held.remove(index)) {
             held.assignment.end(Revocation::Lost);
         }
     }
 
-    /// All are lost.
+    /// Ends all assignments as lost.
     pub(super) fn lose_all(&mut self) {
         for held in std::mem::take(&mut self.held).into_values() {
             held.assignment.end(Revocation::Lost);
         }
     }
 
-    /// The group wants these back: their workers may finish until `deadline`, or until that of a handover under way.
+    /// Begins a handover of partitions that the group wants back: their workers may finish until `deadline`, or until
+    /// that of a handover under way.
     pub(super) fn ask_back(&mut self, indices: &[i32], deadline: Instant) {
         let handover = self.handover.get_or_insert(Handover { assignments: Vec::new(), deadline });
         for held in indices.iter().filter_map(|index| self.held.get(index)) {
@@ -63,8 +64,8 @@ impl Holdings {
         }
     }
 
-    /// A worker is done with `assignment`. Answers the partition to stop reading now; `None` for one of a handover, whose
-    /// partitions are stopped together.
+    /// Ends `assignment`, whose worker is done. Returns the partition to stop reading now; `None` for one of a
+    /// handover, whose partitions are stopped together.
     pub(super) fn release(&mut self, assignment: &Arc<Assignment>) -> Option<i32> {
         let (index, _) = self.held_by(assignment)?;
         self.held.remove(&index);
@@ -72,28 +73,28 @@ impl Holdings {
         (!self.handover.as_ref().is_some_and(in_handover)).then_some(index)
     }
 
-    /// The partition of an assignment that has not ended.
+    /// Returns the partition of an assignment that has not ended.
     pub(super) fn held_by(&mut self, assignment: &Arc<Assignment>) -> Option<(i32, &mut Held)> {
         let index = i32::try_from(assignment.partition.index).ok()?;
         self.held.get_mut(&index).filter(|held| Arc::ptr_eq(&held.assignment, assignment)).map(|held| (index, held))
     }
 
-    /// The partition that a record of `index` belongs to.
+    /// Returns the partition `index` to add a record to, if it was started.
     pub(super) fn reading(&mut self, index: i32) -> Option<&mut Held> {
         self.held.get_mut(&index).filter(|held| held.started)
     }
 
-    /// Every partition that is read.
+    /// Returns every partition that was started.
     pub(super) fn all_reading(&mut self) -> impl Iterator<Item = &mut Held> {
         self.held.values_mut().filter(|held| held.started)
     }
 
-    /// When the handover under way ends, whether the workers are done or not.
+    /// Returns when the handover under way ends, whether the workers are done or not.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.handover.as_ref().map(|handover| handover.deadline)
     }
 
-    /// Whether all workers of the handover are done, or its time is up.
+    /// Returns whether all workers of the handover are done, or its time is up.
     pub(super) fn handed_over(&self) -> bool {
         self.handover.as_ref().is_some_and(|handover| {
             let waiting = handover.assignments.iter().any(|assignment| self.holds(assignment));
@@ -101,7 +102,7 @@ impl Holdings {
         })
     }
 
-    /// Ends the handover under way. Answers the partitions to stop reading, without those that were assigned again
+    /// Ends the handover under way. Returns the partitions to stop reading, without those that were assigned again
     /// meanwhile; `None` where there is no handover.
     pub(super) fn finish_handover(&mut self) -> Option<Vec<i32>> {
         let handover = self.handover.take()?;

@@ -1,4 +1,5 @@
-//! The task that is a member of the group, and what the group's errors mean: for readiness, and for whether the process ends.
+//! The task that is a member of the group. It starts a worker for each assigned partition, and decides for each error
+//! of the group whether the process is ready, and whether it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +14,21 @@ use tokio::time::Instant;
 /// The readiness condition: whether this process is a member and is not refused.
 const CONDITION: &str = "kafka";
 
-/// How often an error that goes on is logged.
+/// How often an error that is repeated is logged.
 const REMINDER: Duration = Duration::from_secs(10);
 
-/// How long a login or a permission may be refused to a member that had it. Then the process ends, so that it is started
-/// again with fresh credentials.
+/// How long a login or a permission may be refused to a member that had it. Then the process ends, so that it is
+/// started again with fresh credentials.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Silence after which a refusal has passed: the client repeats one that lasts at least every half minute.
+/// After this long without a repetition a refusal has passed. The client repeats one that lasts at least every half
+/// minute.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// How this member fares with its group.
+/// Whether this member has joined its group, and whether the group refuses it.
 pub(super) struct GroupHealth {
     readiness: Readiness,
-    /// Partitions were assigned at least once, so the settings are right.
+    /// Whether partitions were assigned at least once, which shows that the settings are right.
     joined: bool,
     refused: Option<Refused>,
     logged: Option<Instant>,
@@ -39,24 +41,24 @@ struct Refused {
 }
 
 impl GroupHealth {
-    /// Of a process that has joined no group yet; `on_fault` is told of each error.
+    /// The state of a process that has joined no group yet. Calls `on_fault` with each error.
     pub(super) fn new(readiness: &Readiness, on_fault: fn(&Fault)) -> Self {
         readiness.not_ready(CONDITION, "waiting for an assignment");
         Self { readiness: readiness.clone(), joined: false, refused: None, logged: None, on_fault }
     }
 
-    /// Partitions were assigned, or a refusal has passed.
+    /// Notes that partitions were assigned, or that a refusal has passed.
     pub(super) fn joined(&mut self) {
         (self.joined, self.refused) = (true, None);
         self.readiness.ready(CONDITION);
     }
 
-    /// The group gave this member up. Nothing is read until it is a member again.
+    /// Notes that the group gave this member up. Nothing is read until it is a member again.
     fn expelled(&self) {
         self.readiness.not_ready(CONDITION, "no member of the group any more: waiting to join it again");
     }
 
-    /// Completes when a refusal has passed.
+    /// Waits until a refusal has passed.
     pub(super) async fn refusal_passed(&self) {
         match &self.refused {
             Some(refused) => tokio::time::sleep_until(refused.last + QUIET).await,
@@ -64,7 +66,7 @@ impl GroupHealth {
         }
     }
 
-    /// Takes in an error. A broker that does not answer is waited for. A refusal ends the process if it comes before the
+    /// Notes an error. A broker that does not answer is waited for. A refusal ends the process if it comes before the
     /// first assignment, or lasts.
     ///
     /// # Errors
@@ -94,7 +96,7 @@ impl GroupHealth {
         Ok(())
     }
 
-    /// Whether an error is logged: one every ten seconds.
+    /// Returns whether to log an error: one every ten seconds.
     fn is_due(&mut self) -> bool {
         let due = self.logged.is_none_or(|at| at.elapsed() >= REMINDER);
         if due {
@@ -104,15 +106,15 @@ impl GroupHealth {
     }
 }
 
-/// The task: it polls Kafka and does nothing else, so that a slow store cannot cost the membership.
+/// The task. It polls Kafka and does nothing else, so that a slow store cannot cost the membership.
 pub struct Membership {
     pub intake: Box<dyn Intake>,
     pub readiness: Readiness,
-    /// Begins to work on a partition that is assigned, in a task of its own.
+    /// Starts a task that works on an assigned partition.
     pub begin: Box<dyn Fn(Arc<dyn OwnedPartition>) + Send>,
-    /// Told of each rebalance.
+    /// Called with each rebalance.
     pub on_rebalance: fn(&Rebalance),
-    /// Told of each error.
+    /// Called with each error.
     pub on_fault: fn(&Fault),
 }
 

@@ -1,5 +1,4 @@
-//! Watches that a topic is there which a service needs: where it is not, the service is not ready, and the log says which one it
-//! misses.
+//! Watches a topic that a service needs. While there is no such topic, the service is not ready, and the log names it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,17 +7,17 @@ use tally_core::ports::TopicReader;
 use tally_service::{Clock, Readiness, Stop, Task};
 use tokio::time::timeout;
 
-/// How often it is looked for.
+/// How often the task looks.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How long a look may take.
+/// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The task that watches. What it cannot see stays as it was: whether Kafka answers is said elsewhere.
+/// The task that looks. Where a look fails, the condition stays as it was: other parts say whether Kafka answers.
 pub struct NeededTopic {
     pub reader: Arc<dyn TopicReader>,
     pub topic: String,
-    /// What goes there, or comes from there.
+    /// What the topic is for.
     pub purpose: &'static str,
     pub readiness: Readiness,
     pub clock: Clock,
@@ -36,7 +35,7 @@ impl Task for NeededTopic {
     }
 }
 
-/// Says in readiness and, once for each change, in the log whether a topic is there.
+/// Shows in readiness and, once for each change, logs whether a topic is there.
 pub fn say_whether_there(readiness: &Readiness, topic: &str, purpose: &str, is_there: bool) {
     let condition = format!("topic-{topic}");
     let was_missing = readiness.report().conditions.contains_key(&condition);

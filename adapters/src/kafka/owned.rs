@@ -1,5 +1,5 @@
-//! A partition of this member: the bounded queue between the task that polls and the worker that takes, and the worker's
-//! handle.
+//! A partition that this member owns: the bounded queue between the task that polls and the worker that takes its
+//! records, and the worker's handle.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,7 +23,7 @@ use super::message::{blocking, list_of, offset_in, raw};
 use super::reader;
 use super::source::claim::sign;
 
-/// A partition is paused when its queue weighs this much, and read on when it weighs half.
+/// A partition is paused once its queue weighs this much, and read on once it weighs half.
 pub(super) const QUEUE_WEIGHT: usize = 2 << 20;
 
 /// How long one call to the broker may take.
@@ -31,7 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a worker asks of the task that polls.
 pub(super) enum Command {
-    /// Read from here on.
+    /// Read from this offset on.
     Start(Arc<Assignment>, Offset, oneshot::Sender<Outcome<()>>),
     /// The queue has room again.
     Resume(Arc<Assignment>),
@@ -44,7 +44,7 @@ pub(super) struct Assignment {
     pub(super) partition: Partition,
     queue: Mutex<Queue>,
     arrived: Notify,
-    /// How it was taken from this member.
+    /// How it was taken from this member; `None` while it is not.
     pub(super) revoked: watch::Sender<Option<Revocation>>,
 }
 
@@ -61,7 +61,7 @@ impl Assignment {
         Arc::new(Self { partition, queue: Mutex::default(), arrived: Notify::new(), revoked: watch::Sender::new(None) })
     }
 
-    /// Queues what was read. `true` if the queue is so heavy now that the partition has to be paused.
+    /// Queues what was read. Returns `true` if the queue is so heavy now that the partition has to be paused.
     pub(super) fn deliver(&self, records: Records) -> bool {
         let mut queue = self.queue();
         queue.weight += records.weight();
@@ -73,14 +73,14 @@ impl Assignment {
         pause
     }
 
-    /// The position may not be readable: the next reading of records says so.
+    /// Makes the next call for records return `fault`: the position may not be readable any more.
     pub(super) fn doubt(&self, fault: Fault) {
         self.queue().fault = Some(fault);
         self.arrived.notify_one();
     }
 
-    /// Assigns the partition at `offset`, unassigning it first where it is being read from elsewhere. What is being read is the
-    /// client's to say: an earlier start may have failed half-way.
+    /// Assigns the partition at `offset`, and unassigns it first where the client reads it elsewhere. Only the client
+    /// knows that: an earlier start may have failed half-way.
     pub(super) fn restart(&self, consumer: &StreamConsumer<Context>, offset: Offset) -> Outcome<()> {
         let partition = &self.partition;
         let list = list_of(partition, raw(offset))?;
@@ -89,7 +89,7 @@ impl Assignment {
             if consumer.assignment()?.find_partition(&partition.topic, index).is_some() {
                 consumer.incremental_unassign(&list)?;
             }
-            // What was read before, and whether the partition was paused, is forgotten.
+            // Forgets what was read before, and whether the partition was paused.
             *self.queue() = Queue::default();
             consumer.incremental_assign(&list)?;
             consumer.resume(&list)
@@ -97,7 +97,7 @@ impl Assignment {
         positioned().map_err(|error| fault_of(&format!("starting {partition} at {offset}"), &error))
     }
 
-    /// It is taken from this member. The first way counts, unless the partition is lost meanwhile.
+    /// Ends the assignment. The first reason counts, unless the partition is lost meanwhile.
     pub(super) fn end(&self, over: Revocation) {
         self.revoked.send_if_modified(|state| {
             let changes = state.is_none() || (over == Revocation::Lost && *state != Some(Revocation::Lost));
@@ -108,7 +108,7 @@ impl Assignment {
         });
     }
 
-    /// The next run, and whether the queue has room again and the partition is paused.
+    /// Takes the next run of records. Also returns whether the partition is paused and its queue has room again.
     fn take(&self) -> Outcome<Option<(Arc<Records>, bool)>> {
         let mut queue = self.queue();
         if let Some(fault) = queue.fault.take() {
@@ -128,15 +128,15 @@ impl Assignment {
     }
 }
 
-/// The worker's handle; dropping it gives the partition back.
+/// The worker's handle. Dropping it gives the partition back.
 pub(super) struct Handle {
     pub(super) assignment: Arc<Assignment>,
     pub(super) commands: UnboundedSender<Command>,
-    /// Weak: the task that polls decides when the group is left.
+    /// Weak, so that the task that polls decides when the group is left.
     pub(super) consumer: Weak<StreamConsumer<Context>>,
-    /// Says where the log ends.
+    /// The client that says where the log ends.
     pub(super) ends: Arc<BaseConsumer<Context>>,
-    /// Whose offsets they are that it commits.
+    /// The deployment in whose name it commits offsets.
     pub(super) deployment: Option<Arc<str>>,
 }
 

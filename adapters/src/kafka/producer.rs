@@ -1,4 +1,5 @@
-//! Writes records: idempotent, acknowledged by every replica that must have them, partitioned as Java's default does.
+//! Writes records as an idempotent producer. Every replica that must have a record acknowledges it, and a key chooses
+//! the same partition as in Java's client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +46,8 @@ impl Producer {
         Self::with(settings, PROMPT)
     }
 
-    /// A producer for one who gathers what he sends, and waits for its acknowledgement before he sends more: nothing joins a batch.
+    /// A producer for a caller that gathers records, and sends more only after their acknowledgement: a record does not
+    /// wait for others to join its batch.
     ///
     /// # Errors
     /// Settings that librdkafka does not take.
@@ -53,8 +55,8 @@ impl Producer {
         Self::with(settings, AT_ONCE)
     }
 
-    /// A producer for a steady load on the [embedded](super::Embedded) cluster, whose work grows with the number of
-    /// batches it keeps, searched from the oldest at every fetch: few and large ones keep it idle.
+    /// A producer for a steady load on the [embedded](super::Embedded) cluster, which at every fetch searches all its
+    /// batches from the oldest on: few large ones keep it idle.
     ///
     /// # Errors
     /// Settings that librdkafka does not take.
@@ -67,7 +69,7 @@ impl Producer {
         Ok(Self(Arc::new(Shared { settings: settings.clone(), batching, brokers: Brokers::of(settings), client })))
     }
 
-    /// How long a record waits for others to join its batch.
+    /// Returns how long a record waits for others to join its batch.
     pub fn linger(&self) -> Duration {
         self.0.batching.linger
     }
@@ -76,7 +78,7 @@ impl Producer {
         self.0.client.read().clone()
     }
 
-    /// Puts a new client in the place of `failed`, unless another caller has.
+    /// Replaces the client `failed` by a new one, unless another caller has.
     fn replace(&self, failed: &FutureProducer<Context>) -> Outcome<()> {
         let mut client = self.0.client.write();
         if client.client().native_ptr() == failed.client().native_ptr() {
@@ -110,7 +112,7 @@ pub(super) fn config(settings: &Settings, batching: Batching) -> ClientConfig {
         .set("partitioner", "murmur2_random")
         .set("compression.type", batching.compression)
         .set("linger.ms", batching.linger.as_millis().to_string())
-        // What a record may have is for its topic to say. Past this a broker drops the connection instead of an answer.
+        // The topic says how large a record may be. Past this a broker drops the connection instead of answering.
         .set("message.max.bytes", MOST_BYTES)
         .set("delivery.timeout.ms", DELIVERY.as_millis().to_string());
     config
@@ -134,7 +136,7 @@ impl log::Producer for Producer {
     }
 }
 
-/// `record` as the client takes it.
+/// Converts `record` for the client.
 pub(super) fn to_send(record: Outgoing<'_>) -> Outcome<FutureRecord<'_, [u8], [u8]>> {
     let headers = record.headers.iter();
     let headers = headers.fold(OwnedHeaders::new(), |all, (key, value)| all.insert(Header { key, value: *value }));

@@ -1,5 +1,5 @@
-//! Reads a topic from end to end outside of any group; its bookmarks are the committed offsets of a group. And who is in that
-//! group, with the partitions of the topic that each member holds.
+//! Reads a topic from end to end outside of any group. Its bookmarks are the committed offsets of a group. It also
+//! lists the members of that group, and the partitions that each of them holds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -95,7 +95,7 @@ impl log::TopicReader for TopicReader {
     }
 
     async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>> {
-        // The client takes a time in an offset's place.
+        // This call takes a time in an offset's place.
         let list = list_of(partition, At::Offset(i64::try_from(at.0).unwrap_or(i64::MAX)))?;
         self.blocking(move |consumer| {
             offset_in("finding the offset of a time", consumer.offsets_for_times(list, TIMEOUT))
@@ -117,8 +117,8 @@ impl log::TopicReader for TopicReader {
     }
 }
 
-/// A client that is asked for the ends of logs: they lie behind everything that was acknowledged, also where a transaction is open
-/// before it, which hides what came later from who reads.
+/// Returns a client that is asked where logs end. An end is behind everything that was acknowledged, also where an open
+/// transaction hides later records from readers.
 pub(super) fn client_of_ends(settings: &Settings) -> Outcome<BaseConsumer<Context>> {
     client(settings.client.clone().set("group.id", "tally-ends").set("isolation.level", "read_uncommitted"), settings)
 }
@@ -167,8 +167,8 @@ fn logs(consumer: &BaseConsumer<Context>, topic: &str) -> Outcome<Vec<(Partition
     Ok(logs)
 }
 
-/// What the broker says of a log. Blocks. The id last: what was said before is of that topic, as no topic gets an earlier one's
-/// id.
+/// Returns what the broker says of a log. Blocks. Asks for the id last: no topic gets an earlier one's id, so the other
+/// answers are of that topic.
 pub(super) fn log_of(consumer: &BaseConsumer<Context>, partition: &Partition) -> Outcome<Log> {
     let log = watermarks(consumer, partition, TopicId("".into()))?;
     Ok(Log { topic: topic_id::read(consumer.client(), &partition.topic, TIMEOUT)?, ..log })
@@ -215,7 +215,7 @@ fn fill(consumer: &BaseConsumer<Context>, partition: &Partition, to: Offset, rec
                     break;
                 };
                 push(records, &message);
-                // The broker would be asked for the next record, and may wait for one.
+                // This was the last one. The client would wait for the next record, which may not be there yet.
                 if left == 1 {
                     break;
                 }
@@ -231,16 +231,16 @@ const DESCRIBING: Duration = Duration::from_secs(5);
 /// A member of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// What its process calls itself.
+    /// The name that its process gives itself.
     pub client: String,
     /// Where it connects from.
     pub host: String,
-    /// What it holds of the topic.
+    /// The partitions of the topic that it holds.
     pub partitions: Vec<u32>,
 }
 
 impl TopicReader {
-    /// The members of the reader's group; none where there is no such group.
+    /// Returns the members of the reader's group; none where there is no such group.
     ///
     /// # Errors
     /// The brokers do not say.
@@ -265,8 +265,8 @@ fn members(listed: &GroupList, topic: &str) -> Vec<Member> {
     listed.groups().iter().flat_map(|group| group.members()).map(member).collect()
 }
 
-/// The partitions of `topic` in an assignment of Kafka's consumer protocol: a version, and for each topic its name and its
-/// partitions. `None` for what is no such assignment.
+/// Returns the partitions of `topic` in an assignment of Kafka's consumer protocol: a version, and for each topic its
+/// name and its partitions. `None` where the bytes are no such assignment.
 fn assigned_of(mut assigned: &[u8], topic: &str) -> Option<Vec<u32>> {
     let rest = &mut assigned;
     take::<2>(rest)?;

@@ -1,5 +1,5 @@
-//! Membership of a group: polls librdkafka, delivers records to their partitions' queues, and carries out what workers ask
-//! for.
+//! A member of a group, which the task in `membership.rs` runs: polls librdkafka, delivers records to their partitions'
+//! queues, and carries out what workers ask for.
 
 pub(super) mod claim;
 
@@ -31,10 +31,10 @@ use super::message::{list_of, push};
 use super::owned::{Assignment, Command, Handle};
 use super::reader;
 
-/// How many messages are taken before they are delivered and commands are looked at.
+/// How many messages are taken before they are delivered and commands are served.
 const BURST: usize = 1024;
 
-/// How much of one partition is taken before it is delivered, so that a pause does not come late.
+/// How heavy the records of one partition get before they are delivered, so that a pause does not come late.
 const RUN_WEIGHT: usize = 512 << 10;
 
 /// How long workers may take to finish what they have under way when their partitions are revoked.
@@ -44,19 +44,19 @@ const HANDOVER: Duration = Duration::from_secs(10);
 pub struct Source {
     topic: Box<str>,
     group: Box<str>,
-    /// The deployment that reads, where offsets say whose they are.
+    /// The claim of the deployment that reads, if the offsets that it commits name it.
     claim: Option<Claim>,
     /// Whether it has begun to join the group.
     entered: bool,
     /// `None` once it has left.
     consumer: Option<Arc<StreamConsumer<Context>>>,
-    /// Says where logs end.
+    /// The client that says where logs end.
     ends: Arc<BaseConsumer<Context>>,
     changes: UnboundedReceiver<Change>,
     commands: UnboundedReceiver<Command>,
     asked: UnboundedSender<Command>,
     holdings: Holdings,
-    /// When the client is told of its brokers again: it cannot reach any.
+    /// When to name the brokers again to the client, which cannot reach any; `None` while it can.
     without_brokers: Option<Instant>,
 }
 
@@ -69,8 +69,8 @@ impl Source {
         Self::configured(&config(settings, group), Context::new(settings), reader::client_of_ends(settings)?, topic)
     }
 
-    /// The same as a member of `deployment`, where that is known. It joins no group in which another deployment has read the topic: the two would
-    /// share it out between them, and each would miss what the other takes. Offsets it commits say whose they are.
+    /// Makes it a member of `deployment`, if that is known. It joins no group in which another deployment has read the
+    /// topic: each would miss what the other reads. The offsets that it commits name the deployment.
     #[must_use]
     pub fn of_deployment(mut self, deployment: Option<&str>) -> Self {
         let (topic, group) = ((*self.topic).into(), (*self.group).into());
@@ -100,10 +100,10 @@ impl Source {
         })
     }
 
-    /// Joins the group, unless it is another deployment's. Cancel safe: nothing is joined before all is known.
+    /// Joins the group, unless it is another deployment's. Cancel safe: it joins as its last step.
     async fn enter(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> Outcome<()> {
         if let Some(claim) = &mut self.claim {
-            // Meanwhile the client is polled: only then does it log in.
+            // The client logs in only while it is polled.
             let mut stream = consumer.stream();
             tokio::select! {
                 checked = claim.ask(consumer) => checked?,
@@ -200,11 +200,11 @@ impl Source {
                 started
             }
         };
-        // A worker that does not wait any more starts again.
+        // A worker that does not wait any more will start again.
         let _ = done.send(started);
     }
 
-    /// Takes `first` and what else has been fetched already, and delivers it to the partitions.
+    /// Takes `first` and what else was fetched already, and delivers all to the partitions.
     fn take<'m>(
         &mut self,
         first: KafkaResult<BorrowedMessage<'m>>,
@@ -260,15 +260,15 @@ impl Source {
         }
     }
 
-    /// Unassigns those of `partitions` that are assigned: another would fail the whole call.
+    /// Unassigns those of `partitions` that are assigned. Unassigning any other one would fail the whole call.
     fn stop_reading(&self, partitions: &[i32], consumer: &StreamConsumer<Context>) -> KafkaResult<()> {
         let assigned = consumer.assignment()?;
         let held = partitions.iter().copied().filter(|index| assigned.find_partition(&self.topic, *index).is_some());
         consumer.incremental_unassign(&self.list(held))
     }
 
-    /// The client, to be dropped, with every partition lost and every revocation answered: it would wait for the answer for
-    /// ever.
+    /// Takes the client out, to be dropped. Ends every assignment and answers every revocation, since dropping it would
+    /// wait for the answer for ever.
     fn part(&mut self) -> Option<Arc<StreamConsumer<Context>>> {
         let consumer = self.consumer.take()?;
         // From here on the rebalance hook answers by itself.
@@ -284,7 +284,7 @@ impl Source {
     }
 }
 
-/// How the client of a member is set.
+/// Configures the client of a member.
 fn config(settings: &Settings, group: &str) -> ClientConfig {
     let mut config = settings.client.clone();
     config
@@ -293,25 +293,25 @@ fn config(settings: &Settings, group: &str) -> ClientConfig {
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
         .set("auto.offset.reset", "error")
-        // As short as brokers allow by default: only then does another member read on where one died. A slow member that is
-        // taken for dead costs a rebalance, and no row.
+        // As short as brokers allow by default: only then does another member read on where one died. A slow member
+        // that is taken for dead costs a rebalance, and no row.
         .set("session.timeout.ms", "6000")
         .set("heartbeat.interval.ms", "1000")
-        // A broker answers as soon as it has records. The one inside this process does not, and waits this long first.
+        // A broker answers as soon as it has records. The one inside this process waits this long first.
         .set("fetch.wait.max.ms", "50")
         // Beside the bounded queue of a partition, librdkafka asks for more of it while it holds less than this...
         .set("queued.max.messages.kbytes", "2048")
         // Partitions that are added are read within this, and not after minutes.
         .set("topic.metadata.refresh.interval.ms", "10000")
-        // By default it looks again a second later, and a worker would have no records meanwhile.
+        // By default librdkafka looks again a second later, and a worker would have no records meanwhile.
         .set("fetch.queue.backoff.ms", "10")
-        // ... and then for so much, counted as it lies in the log: compressed, so it may be several times as large here.
+        // ... and then for so much, counted as it is in the log: compressed, so it may be several times as large here.
         .set("fetch.message.max.bytes", "131072");
     config
 }
 
-/// Leaves the group once no call uses the client any more: a call that is still under way would drop the client last, on
-/// another thread. Such calls are bounded.
+/// Leaves the group once no other call uses the client: a call under way would drop the client last, on another thread.
+/// Such calls are bounded.
 #[expect(clippy::disallowed_methods, reason = "on a thread of its own")]
 fn close(mut consumer: Arc<StreamConsumer<Context>>) {
     loop {
@@ -369,7 +369,8 @@ impl Intake for Source {
     }
 }
 
-/// Why the group has to be left; pending where none claims it. Cancel safe.
+/// Waits until the group has to be left, and returns why. Waits for ever where no deployment claims the group. Cancel
+/// safe.
 async fn lost(claim: &mut Option<Claim>, consumer: &Arc<StreamConsumer<Context>>) -> String {
     match claim {
         Some(claim) => claim.lost(consumer).await,

@@ -1,4 +1,5 @@
-//! The partitions that a process sends sums to, by topic: `tally_core::spread`, shared by all that send.
+//! Chooses the partition for each event of a sum (a counter that adds amounts), by `tally_core::spread`. All senders of
+//! a process share one state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use tally_core::Map;
 use tally_core::ids::CounterId;
 use tally_core::spread::{Spread, SumPolicy};
 
-/// The choices of one process; clones share them.
+/// The choices of one process, topic by topic; clones share them.
 #[derive(Clone, Debug)]
 pub struct Spreading(Arc<Shared>);
 
@@ -19,7 +20,7 @@ struct Shared {
 }
 
 impl Spreading {
-    /// Leaves all to the keys, until a topic's partitions are [`seen`](Self::seen).
+    /// Leaves every choice to the keys, until a topic's partitions are [`seen`](Self::seen).
     pub fn new(policy: SumPolicy) -> Self {
         Self(Arc::new(Shared { policy, topics: Mutex::default() }))
     }
@@ -28,7 +29,7 @@ impl Spreading {
         self.0.policy
     }
 
-    /// `topic` has so many partitions, with so many records waiting in each.
+    /// Notes that `topic` has so many partitions, with so many records waiting in each.
     pub fn seen(&self, topic: &str, lags: &[u64]) {
         let mut topics = self.0.topics.lock();
         let spread = topics.entry_ref(topic).or_insert_with(|| Spread::new(self.0.policy));
@@ -41,7 +42,7 @@ impl Spreading {
         topics.entry_ref(topic).or_insert_with(|| Spread::new(self.0.policy)).begin(counter, width)
     }
 
-    /// The partition of the next event of `counter`; `None` leaves it to the key. `now` and `draw` are those of
+    /// Returns the partition of the next event of `counter`; `None` leaves it to the key. `now` and `draw` are those of
     /// [`Spread::choose`].
     pub fn partition(&self, topic: &str, counter: &CounterId, now: Duration, draw: u64) -> Option<u32> {
         if self.0.policy == SumPolicy::Post {

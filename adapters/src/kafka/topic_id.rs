@@ -1,4 +1,4 @@
-//! The id of a topic, which the safe bindings do not offer: one `DescribeTopics` request by hand.
+//! Reads the id of a topic by a `DescribeTopics` request made by hand, since the safe bindings do not offer it.
 
 #![expect(unsafe_code, reason = "rdkafka has no DescribeTopics; every pointer is owned by a guard of this file")]
 
@@ -15,11 +15,12 @@ use tally_core::topic::TopicId;
 
 use super::fault::fault_of;
 
-/// What the broker calls `topic`: its id, or its name where the broker knows no ids. Blocks up to `timeout`.
+/// Returns the id that the broker has for `topic`, or the topic's name where the broker knows no ids. Blocks up to
+/// `timeout`.
 pub(super) fn read<C: ClientContext>(client: &Client<C>, topic: &str, timeout: Duration) -> Outcome<TopicId> {
     let name = CString::new(topic).map_err(|_| Fault::Fatal(format!("`{topic}` cannot be a topic's name")))?;
     let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    // Every broker can answer; left alone, librdkafka would wait for a controller, which not every cluster names.
+    // Any broker can answer. Without a choice librdkafka would wait for a controller, which not every cluster names.
     let metadata =
         client.fetch_metadata(Some(topic), timeout).map_err(|error| fault_of("describing a topic", &error))?;
     let broker = metadata.brokers().first().map_or(-1, rdkafka::metadata::MetadataBroker::id);
@@ -65,7 +66,7 @@ fn describe(client: *mut sys::rd_kafka_t, name: &CStr, broker: i32, millis: i32)
         sys::rd_kafka_AdminOptions_set_broker(options.pointer, broker, ptr::null_mut(), 0);
         let queue = Guard::new(sys::rd_kafka_queue_new(client), sys::rd_kafka_queue_destroy)?;
         sys::rd_kafka_DescribeTopics(client, topics.pointer, options.pointer, queue.pointer);
-        // A little longer than the request itself may take, so that its own time-out is what is reported.
+        // A little longer than the request itself may take, so that its own time-out is reported.
         let event = sys::rd_kafka_queue_poll(queue.pointer, millis.saturating_add(1000));
         if event.is_null() {
             return Err(Fault::Transient("describing a topic: no answer in time".to_owned()));
@@ -105,7 +106,7 @@ fn id_in(event: &Guard<sys::rd_kafka_event_t>) -> Outcome<Option<String>> {
     }
 }
 
-/// What an error of the request means: a broker too old for it knows no ids, everything else may pass.
+/// Converts an error of the request. A broker too old for it knows no ids; everything else may pass.
 fn refused(code: sys::rd_kafka_resp_err_t) -> Outcome<Option<String>> {
     use sys::rd_kafka_resp_err_t as error;
     match code {
@@ -117,7 +118,7 @@ fn refused(code: sys::rd_kafka_resp_err_t) -> Outcome<Option<String>> {
     }
 }
 
-/// The id as Kafka's own tools print it; `None` where there is none or it is all zeros.
+/// Returns the id as Kafka's own tools print it; `None` where there is none or it is all zeros.
 ///
 /// # Safety
 /// `id` is null or points to a living id.

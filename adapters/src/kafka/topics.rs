@@ -1,4 +1,4 @@
-//! Topics that operators create, and the settings of those that are there.
+//! Creates topics for operators, and reads the settings of topics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::args::Settings;
 use super::context::Context;
 use super::fault::fault_of;
 
-/// How long the broker may take.
+/// How long the broker may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Creates a topic, with as many replicas as `replication` says, or else the brokers. Safe to repeat: a topic that is there stays
-/// as it is; whether it was created.
+/// Creates a topic with `replication` replicas, or as many as the brokers choose. Returns whether it was created. Safe
+/// to repeat: a topic that is there stays as it is.
 ///
 /// # Errors
 /// The brokers give no answer, or refuse.
@@ -44,7 +44,7 @@ pub async fn create_topic(
     }
 }
 
-/// The settings of a topic, as far as they have a value.
+/// Returns those settings of a topic that have a value.
 ///
 /// # Errors
 /// The broker does not say.
@@ -58,7 +58,7 @@ pub async fn topic_settings(settings: &Settings, name: &str) -> Outcome<BTreeMap
     Ok(found.entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect())
 }
 
-/// How long `topic` keeps a record; `None` where it keeps them for ever.
+/// Returns how long `topic` keeps a record; `None` where it keeps them for ever.
 ///
 /// # Errors
 /// The broker does not say, or its answer has no such setting.

@@ -1,4 +1,4 @@
-//! Writes records by transactions: all of one are seen, or none, also of a process that was killed within it.
+//! Writes records by transactions: readers see all records of one or none, also where a process was killed within it.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use super::fault::fault_of;
 use super::message::blocking;
 use super::producer::{PROMPT, config, to_send};
 
-/// How long a transaction may take. Readers of its partitions see nothing behind one that a killed process has left open, until
-/// the broker ends it after this time, or the next process takes the name over.
+/// How long a transaction may take. Where a killed process has left one open, readers of its partitions see nothing
+/// behind it until the broker ends it after this time, or the next process takes the name over.
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// How long a call to the coordinator may take.
@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Transactions {
     settings: Settings,
     id: String,
-    /// The client that has taken the name over; none before that, and after a fault.
+    /// The client that has taken the name over; `None` before that, and after a fault.
     client: Mutex<Option<FutureProducer<Context>>>,
 }
 
@@ -42,7 +42,7 @@ impl Transactions {
         fault_of(&format!("writing as `{}`", self.id), error)
     }
 
-    /// Carries out a call that blocks.
+    /// Runs a call that blocks, and returns the client.
     async fn call(
         &self,
         client: FutureProducer<Context>,
@@ -75,7 +75,7 @@ impl log::Transactions for Transactions {
             sent.map(|_| ()).map_err(|(error, _)| fault_of(&format!("writing to `{}`", record.topic), &error))
         };
         if let Err(fault) = try_join_all(records.iter().map(send)).await {
-            // Readers need not wait until the broker ends it.
+            // Otherwise readers wait until the broker ends it.
             if let Err(error) = self.call(client, |client| client.abort_transaction(TIMEOUT)).await {
                 tracing::warn!(%error, "cannot end a transaction");
             }

@@ -1,5 +1,5 @@
-//! Kafka in memory: topics of partitions, groups that rebalance when members come and go, and a broker that can be made to
-//! refuse, trim, lose its tail and re-create a topic. It runs under paused time: it waits for its own changes alone.
+//! Kafka in memory, for tests under paused time: topics of partitions, and groups that rebalance when members come and
+//! go. A test can make the broker refuse writes, trim, lose its tail and create a topic anew.
 
 mod state;
 mod transactions;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 pub use self::transactions::Transactions;
 use state::{Assignment, Member, Notice, State, Stored, Topic};
 
-/// How many records one read returns.
+/// How many records one read returns at most.
 const RUN: usize = 256;
 
 /// A broker; clones are the same one.
@@ -31,7 +31,7 @@ pub struct Broker(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Moves with every change, to wake those that wait for one.
+    /// Counts changes of the state, to wake calls that wait for one.
     changed: watch::Sender<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Broker {
         Self::default()
     }
 
-    /// A new, empty topic; one of the same name is gone with all it had, and this one has another id.
+    /// Creates an empty topic with a new id. One of the same name is gone with all it had.
     pub fn create_topic(&self, name: &str, partitions: u32) {
         self.change(|state| {
             state.next += 1;
@@ -90,13 +90,14 @@ impl Broker {
         });
     }
 
-    /// Whether the broker answers at all. Members keep what they have, and read nothing meanwhile.
+    /// Takes the broker down, or up again. While it is down it answers nothing, and members keep their partitions and
+    /// read nothing.
     pub fn set_down(&self, down: bool) {
         self.change(|state| state.down = down);
     }
 
-    /// Takes every partition of `group` from its owner, as after a session time-out, and assigns them again: where there are several
-    /// members, to others.
+    /// Takes every partition of `group` from its owner, as after a session time-out, and assigns them again: to other
+    /// members, if there are several.
     pub fn expire(&self, group: &str) {
         self.change(|state| {
             if let Some(group) = state.groups.get_mut(group) {
@@ -106,7 +107,7 @@ impl Broker {
         });
     }
 
-    /// A member of `group` that reads `topic`.
+    /// Adds a member that reads `topic` to `group`.
     pub fn join(&self, group: &str, topic: &str) -> Membership {
         let id = self.change(|state| {
             state.next += 1;
@@ -119,12 +120,12 @@ impl Broker {
         Membership { broker: self.clone(), group: group.to_owned(), topic: topic.to_owned(), id }
     }
 
-    /// A reader of `topic` whose bookmarks belong to `group`.
+    /// Returns a reader of `topic` whose bookmarks belong to `group`.
     pub fn reader(&self, group: &str, topic: &str) -> TopicReader {
         TopicReader { broker: self.clone(), group: group.to_owned(), topic: topic.to_owned() }
     }
 
-    /// Writes a record at a time, as [`send`](Producer::send) does without one.
+    /// Writes a record with the time `at`. [`send`](Producer::send) writes one with the time 0.
     ///
     /// # Errors
     /// The broker is down, it refuses writes to the topic, or there is no such partition.
@@ -138,7 +139,7 @@ impl Broker {
         })
     }
 
-    /// Writes a record with a time of its own, whether or not writes are refused.
+    /// Writes a record with the time `at`, also while the broker is down or refuses writes.
     pub fn append(&self, record: Outgoing<'_>, at: UnixMillis) -> Outcome<Written> {
         self.change(|state| state.append(record, at))
     }
@@ -153,7 +154,7 @@ impl Broker {
         self.0.state.lock()
     }
 
-    /// What `look` finds, as soon as it finds something.
+    /// Waits until `look` finds something, and returns it.
     async fn until<T>(&self, mut look: impl FnMut(&mut State) -> Option<T> + Send) -> T {
         let mut changed = self.0.changed.subscribe();
         loop {
@@ -177,7 +178,7 @@ impl Broker {
     }
 }
 
-/// A member of a group; dropping it is dying: what it had is lost to it.
+/// A member of a group. Dropping it is its death: its partitions are lost to it.
 #[derive(Debug)]
 pub struct Membership {
     broker: Broker,
@@ -230,7 +231,7 @@ impl Drop for Membership {
     }
 }
 
-/// A partition a member owns.
+/// A partition that a member owns.
 struct Handle {
     broker: Broker,
     group: String,
@@ -245,7 +246,7 @@ impl Handle {
         self.position.lock()
     }
 
-    /// The next run, if there is one and the partition is not revoked.
+    /// Takes the next run of records, if there is one and the partition is not revoked.
     fn read(&self, state: &mut State) -> Option<Outcome<Arc<Records>>> {
         let owned = self.assignment.revoked.borrow().is_none();
         let mut position = self.position();
@@ -340,7 +341,7 @@ impl Producer for Broker {
     }
 }
 
-/// A topic read by hand.
+/// Reads a topic outside of groups.
 #[derive(Clone, Debug)]
 pub struct TopicReader {
     broker: Broker,

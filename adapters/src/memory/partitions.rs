@@ -1,4 +1,5 @@
-//! The cache by partitions of `changes`, in this process: the rules of `tally_core::cached::Slot`, with a bound on what is kept.
+//! The cache in memory: a slot for each partition of `changes`, by the rules of `tally_core::cached::Slot`, and a bound
+//! on the number of counters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +11,10 @@ use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tokio::time::Instant;
 
-/// How long the right to fill lasts.
+/// How long the right to fill a counter lasts.
 const FILL: Duration = Duration::from_secs(5);
 
-/// Counters that are kept. The one that was asked for first goes first.
+/// How many counters are kept. The one that was asked for first goes first.
 const COUNTERS: usize = 100_000;
 
 /// The cache by partitions, in memory. Clones are the same.
@@ -26,12 +27,12 @@ pub struct PartitionCache {
 #[derive(Debug)]
 struct State {
     partitions: BTreeMap<u32, Slot<CounterId>>,
-    /// What is kept, in the order in which it was first asked for.
+    /// The counters that are kept, in the order in which they were first asked for.
     kept: VecDeque<(u32, CounterId)>,
     most: usize,
-    /// Until when each right to fill lasts, by its nonce.
+    /// When each right to fill ends, by its nonce.
     rights: BTreeMap<u128, Duration>,
-    /// Nonces and numbers so far.
+    /// How many nonces and numbers were drawn so far.
     drawn: u64,
 }
 
@@ -49,12 +50,12 @@ impl PartitionCache {
         Self { state: Arc::new(Mutex::new(state)), origin: Instant::now() }
     }
 
-    /// Drops what is kept of a counter, a fill under way too.
+    /// Drops a counter, also one that is being filled.
     pub fn evict(&self, partition: u32, counter: &CounterId) {
         self.state().slot(partition).entries.remove(counter);
     }
 
-    /// Drops every counter, fills under way too, as if all had been kept long enough.
+    /// Drops every counter, also those that are being filled, as if their time was over.
     pub fn expire(&self) {
         let State { partitions, kept, rights, .. } = &mut *self.state();
         partitions.values_mut().for_each(|slot| slot.entries.clear());
@@ -62,7 +63,7 @@ impl PartitionCache {
         rights.clear();
     }
 
-    /// Drops everything, as a server that was started again.
+    /// Drops everything, as a restart of the server does.
     pub fn clear(&self) {
         let State { partitions, kept, rights, .. } = &mut *self.state();
         partitions.clear();
@@ -75,12 +76,13 @@ impl PartitionCache {
         self.state().slot(partition).held = None;
     }
 
-    /// What a partition holds. With [`restore`](Self::restore) it stands for a failover that forgets the last writes.
+    /// Returns what a partition holds. With [`restore`](Self::restore) it simulates a failover that forgets the last
+    /// writes.
     pub fn snapshot(&self, partition: u32) -> Slot<CounterId> {
         self.state().slot(partition).clone()
     }
 
-    /// Makes a partition what it was.
+    /// Sets a partition back to a snapshot.
     pub fn restore(&self, partition: u32, slot: Slot<CounterId>) {
         *self.state().slot(partition) = slot;
     }
@@ -102,7 +104,7 @@ impl State {
 
     /// Drops the right to fill a counter if its time is over.
     fn end_right(&mut self, partition: u32, counter: &CounterId, now: Duration) {
-        // Nonces count up, and every right lasts as long.
+        // Nonces count up and every right lasts equally long, so the first one ends first.
         while self.rights.first_key_value().is_some_and(|(_, until)| *until <= now) {
             self.rights.pop_first();
         }
@@ -113,7 +115,7 @@ impl State {
         }
     }
 
-    /// Keeps one more counter, and drops others for it.
+    /// Keeps one more counter, and drops those that are too many.
     fn keep(&mut self, partition: u32, counter: &CounterId) {
         self.kept.push_back((partition, counter.clone()));
         while self.kept.len() > self.most {

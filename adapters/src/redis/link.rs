@@ -1,5 +1,5 @@
-//! The connection: one server, or a cluster. The client reconnects by itself; a cluster's connection that answers nothing is
-//! replaced here.
+//! The connection to one server or to a cluster. The client reconnects by itself; this module replaces a cluster's
+//! connection that answers nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tokio::time::timeout;
 use super::settings::Settings;
 use super::silence::Silence;
 
-/// How long a connection may take.
+/// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Where commands go.
+/// A connection, and how long an answer may take.
 #[derive(Clone)]
 pub(super) struct Link {
     way: Way,
@@ -32,8 +32,8 @@ enum Way {
     Cluster(Arc<Cluster>),
 }
 
-/// A connection to a cluster that is replaced once it answers nothing: where a node dies under load, the client's recovery
-/// can come to wait for requests that wait for it, and then never ends.
+/// A connection to a cluster, which is replaced once it answers nothing: after a node dies under load, requests and the
+/// client's recovery may wait for each other for ever.
 struct Cluster {
     client: ClusterClient,
     current: Mutex<Current>,
@@ -50,7 +50,7 @@ impl Cluster {
         Self { client, current: Mutex::new(current) }
     }
 
-    /// The connection to ask through, and its generation.
+    /// Returns the connection to ask through, and its generation.
     fn connection(&self) -> (ClusterConnection, u64) {
         let mut current = self.current.lock();
         if current.silence.asked() {
@@ -59,7 +59,7 @@ impl Cluster {
         (current.connection.clone(), current.silence.generation())
     }
 
-    /// Takes note of what came through a connection: an error is an answer, too, but for silence.
+    /// Notes an answer through a connection. An error is an answer, too, unless it is a time-out.
     fn answered<T>(&self, generation: u64, answer: &RedisResult<T>) {
         if !answer.as_ref().is_err_and(RedisError::is_timeout) {
             self.current.lock().silence.answered(generation);
@@ -76,7 +76,8 @@ impl Link {
         Ok(Self { way, timeout: settings.timeout })
     }
 
-    /// The answer to a command, which may be spelled with the text of its script or by its digest. One timeout bounds all of it, the wait for a connection included.
+    /// Returns the answer to a command; `command` builds it with the text of its script or with the digest. One timeout
+    /// bounds the whole call, the wait for a connection included.
     pub(super) async fn answer(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
         let answer = async {
             match &self.way {
@@ -95,7 +96,7 @@ impl Link {
     }
 }
 
-/// How long a call may take whose answers may take so long.
+/// Returns how long a call may take if each answer may take `timeout`.
 fn patience(timeout: Duration) -> Duration {
     CONNECT_TIMEOUT + timeout * 2
 }
@@ -115,12 +116,13 @@ fn cluster(settings: &Settings) -> RedisResult<Way> {
     Ok(Way::Cluster(Arc::new(Cluster::new(client, patience(settings.timeout)))))
 }
 
-/// A connection that is made when it is first used.
+/// Returns a connection that is opened when it is first used.
 fn pending(client: &ClusterClient) -> ClusterConnection {
     client.get_pending_async_connection_with_config(redis::cluster::ClusterConfig::new())
 }
 
-/// Sends a command, a script by its digest. A server that does not know the script has not carried it out, and is sent the text.
+/// Sends a command with the digest of its script. A server that does not know the script has not carried it out, and is
+/// sent the text.
 async fn ask(connection: &(impl ConnectionLike + Clone), command: &impl Fn(bool) -> Cmd) -> RedisResult<Value> {
     let mut connection = connection.clone();
     match command(false).query_async(&mut connection).await {

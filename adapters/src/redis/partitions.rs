@@ -1,4 +1,5 @@
-//! The cache by partitions of `changes`: all keys of a partition are in one hash slot, and each call is one command there.
+//! The cache: values of counters beside the standing of their partition of `changes`, which says up to when all changes
+//! are counted. All keys of a partition are in one hash slot, so one command reads or writes them together.
 
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ use super::link::Link;
 use super::scripts::{BEGIN, FILL, Script, TAKE_OVER, TELL};
 use super::{Settings, fault, text};
 
-/// Values that one script writes: a server answers nothing else meanwhile.
+/// How many values one script writes: meanwhile the server answers nothing else.
 const VALUES: usize = 256;
 
-/// How long the right to fill lasts.
+/// How long the right to fill a counter lasts.
 const FILLING: Duration = Duration::from_secs(5);
 
 /// The cache by partitions. Clones share its connections.
@@ -51,7 +52,7 @@ impl PartitionCache {
         self.link.answer(command).await.map_err(|error| fault(&error))
     }
 
-    /// The lifetime of a value: values that are written together do not expire together.
+    /// Returns the lifetime of a value: values that are written together do not expire together.
     fn lifetime(&self) -> String {
         millis(spread(self.ttl, &self.chance))
     }
@@ -145,7 +146,7 @@ fn unexpected() -> Fault {
     Fault::Transient("redis: an answer of another kind".to_owned())
 }
 
-/// Between three quarters of `span` and all of it.
+/// Returns a span between three quarters of `span` and all of it.
 fn spread(span: Duration, chance: &Chance) -> Duration {
     span - chance.up_to(span / 4)
 }

@@ -1,10 +1,10 @@
-//! The scripts: the only writers of counts and standings.
+//! The scripts that write the cache. Nothing else writes counts and standings there.
 
 use std::sync::LazyLock;
 
 use redis::{Cmd, cmd};
 
-/// Writes a value in the place of the token that was given for it, if the token is still there. KEYS: the value. ARGV: the token,
+/// Writes a value over the token that was given for it, if the token is still there. KEYS: the value. ARGV: the token,
 /// the text, its lifetime in ms. Safe to repeat: the first copy takes the token's place.
 pub(super) static FILL: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
@@ -16,8 +16,8 @@ return 1
     )
 });
 
-/// Takes a partition over, as `tally_core::cached::Slot::take_over` does. KEYS: the standing. ARGV: the number, the place, the
-/// standing, its lifetime in ms.
+/// Takes a partition over, as `tally_core::cached::Slot::take_over` does. KEYS: the standing. ARGV: the number, the
+/// place, the standing, its lifetime in ms.
 pub(super) static TAKE_OVER: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -30,9 +30,9 @@ return 1
     )
 });
 
-/// Writes what the fold tells, as `tally_core::cached::Slot::tell` does. KEYS: the standing, then that of each value. ARGV: the
-/// number, the least sequence number that it takes, the one that it sets, the lifetime of the standing in ms, the standing or an
-/// empty text; then the text, the version and the lifetime of each value. Answers -1 where nothing is written.
+/// Writes what the fold tells, as `tally_core::cached::Slot::tell` does. KEYS: the standing, then each value. ARGV: the
+/// number, the least sequence number that it replaces, the one that it sets, the lifetime of the standing in ms, the
+/// standing or an empty text; then text, version and lifetime of each value. Answers -1 where it writes nothing.
 pub(super) static TELL: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -59,8 +59,8 @@ return written
     )
 });
 
-/// Gives the right to fill, as `tally_core::cached::Slot::begin_fill` does. KEYS: the standing, the value. ARGV: the nonce, the
-/// lifetime of the right in ms. Answers the token, or nothing.
+/// Gives the right to fill, as `tally_core::cached::Slot::begin_fill` does. KEYS: the standing, the value. ARGV: the
+/// nonce, the lifetime of the right in ms. Answers the token, or nothing.
 pub(super) static BEGIN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -84,7 +84,7 @@ impl Script {
         Self { text, digest: redis::Script::new(text).get_hash().to_owned() }
     }
 
-    /// A call by the digest, or by the text, which teaches it to the server.
+    /// Builds a call by the digest, or by the text, which teaches the script to the server.
     pub(super) fn call(&self, keys: &[String], args: &[String], with_text: bool) -> Cmd {
         let mut call = if with_text { cmd("EVAL") } else { cmd("EVALSHA") };
         call.arg(if with_text { self.text } else { &self.digest }).arg(keys.len()).arg(keys).arg(args);

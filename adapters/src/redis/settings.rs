@@ -1,4 +1,4 @@
-//! How the cache is reached, and how long things stay in it.
+//! Where the cache is, how long a call to it may take, and how long counts stay in it.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,17 +12,17 @@ pub struct Settings {
     pub nodes: Vec<String>,
     /// Whether the server is in cluster mode.
     pub cluster: bool,
-    /// What the keys of this deployment begin with.
+    /// The prefix of this deployment's keys.
     pub prefix: CachePrefix,
-    /// The longest a count stays unless it is updated.
+    /// How long a count stays at most, unless it is updated.
     pub ttl: Duration,
     /// How long an answer may take.
     pub timeout: Duration,
 }
 
 impl Settings {
-    /// The cache of a deployment at an address as operators write it: `redis://host:port`, `rediss://` with TLS, several nodes of
-    /// a cluster separated by commas, or `off`, which is `None`. One node may be in cluster mode, too.
+    /// Parses the address of a deployment's cache as operators write it: `redis://host:port`, `rediss://` with TLS,
+    /// several nodes of a cluster separated by commas, or `off`, which is `None`. One node may be in cluster mode, too.
     ///
     /// # Errors
     /// What an address has to look like; never the address, which may carry a password.
@@ -38,7 +38,7 @@ impl Settings {
         Ok(Some(Self { cluster: cluster || usual.cluster, prefix: CachePrefix::of_tables(table_prefix), ..usual }))
     }
 
-    /// The usual times, for the server or the nodes at `nodes`.
+    /// Settings with the usual times, for the server or the nodes at `nodes`.
     pub fn at(nodes: Vec<String>) -> Self {
         Self {
             cluster: nodes.len() > 1,
@@ -50,7 +50,7 @@ impl Settings {
     }
 }
 
-/// Without the addresses: they may carry a password.
+/// Leaves out the addresses: they may carry a password.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { nodes, cluster, prefix, ttl, timeout } = self;

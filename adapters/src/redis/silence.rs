@@ -1,23 +1,24 @@
-//! When a connection that answers nothing is replaced. Pure: it is told of each request and of each answer.
+//! Decides when a connection that answers nothing is replaced. Pure: its caller notes each request and each answer.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Unanswered requests before a connection may be replaced: callers with less patience than ours leave before a slow
-/// answer, and the answer to a later request shows that the connection is fine.
+/// How many requests have to be unanswered before a connection is replaced. Callers with less patience leave before a
+/// slow answer, and the answer to a later request shows that the connection is fine.
 const UNANSWERED: u32 = 3;
 
-/// The longest that a new connection is waited for after others that answered nothing.
+/// How long a new connection may be silent at most, after others that answered nothing.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Watches one connection after the other.
+/// Watches one connection after another: when each was last asked, and whether it answered.
 pub(super) struct Silence {
     /// The number of the present connection: answers from an older one are ignored.
     generation: u64,
-    /// How long the first connection may be silent, and any other after an answer.
+    /// How long a connection may be silent: the first one, and any other after an answer.
     first: Duration,
-    /// How long the present one may be: twice as long with each silent one before it, so that a slow server is reached.
+    /// How long the present one may be silent: twice as long after each silent one before it, so that a slow server is
+    /// reached.
     patience: Duration,
     /// When the first request since the last answer was made, and how many there were.
     unanswered: Option<(Instant, u32)>,
@@ -33,7 +34,8 @@ impl Silence {
         self.generation
     }
 
-    /// Takes note of a request; whether it is to go over a new connection, because the present one was silent for too long.
+    /// Notes a request. Returns whether it has to go over a new connection, because the present one was silent for too
+    /// long.
     pub(super) fn asked(&mut self) -> bool {
         let (since, requests) = self.unanswered.get_or_insert_with(|| (Instant::now(), 0));
         *requests += 1;
@@ -46,7 +48,7 @@ impl Silence {
         true
     }
 
-    /// Takes note of an answer.
+    /// Notes an answer. One from an older connection is ignored.
     pub(super) fn answered(&mut self, generation: u64) {
         if generation == self.generation {
             self.unanswered = None;
@@ -64,7 +66,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(2);
     const MOMENT: Duration = Duration::from_millis(1);
 
-    /// How long it takes until a connection that is asked each moment is replaced.
+    /// Returns how long it takes until a connection that is asked each moment is replaced.
     async fn silent(silence: &mut Silence) -> Duration {
         let began = Instant::now();
         while !silence.asked() {

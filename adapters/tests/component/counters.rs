@@ -1,4 +1,4 @@
-//! Counters: conditional writes, reads, and crossings with milestones.
+//! Counters over the emulator: conditional writes, reads, and crossings (updates that reach milestones).
 
 mod crossing;
 mod properties;

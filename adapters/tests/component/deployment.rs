@@ -1,5 +1,5 @@
-//! The deployment of a process, over the in-process emulator: which process creates it, which waits for it, and when a change
-//! of the format ends a process.
+//! What `Deployment` does at the start of a process, over the in-process emulator: which process creates a deployment,
+//! which waits for it, and when a change of the format ends a process.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Rows with versions: the effect of each write, and of repeated, late and failed ones.
+//! Rows and cells over the emulator: the effect of each write, and of repeated, late and failed ones.
 
 mod cells;
 mod failing;

@@ -1,4 +1,4 @@
-//! Rows with a weight, as readers and the change stream see them.
+//! Rows as readers and the change stream see them: what each counts for (its weight), and who is a member.
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Segment;

@@ -74,7 +74,7 @@ async fn losses(store: &Store) -> Vec<String> {
     losses.open().map(|(_, loss)| format!("{}: {}", loss.kind, loss.what)).collect()
 }
 
-/// Closes the losses, as a recount does at its end.
+/// Closes the losses, as an audit does at its end.
 async fn close_losses(store: &Store) {
     let changes = Changes::new(&store.connection);
     for (number, _) in changes.losses().await.unwrap().open() {
@@ -91,6 +91,7 @@ async fn a_replaced_table_is_named_and_is_a_loss_until_it_is_adopted() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(watch.is_whole() && losses(&store).await.is_empty());
 
+    // A table is deleted: both processes notice, and one loss is stored.
     delete(&store, "like_counts").await;
     within_two_seconds(watch.changed()).await;
     let problem = watch.problem().unwrap();
@@ -99,6 +100,7 @@ async fn a_replaced_table_is_named_and_is_a_loss_until_it_is_adopted() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(losses(&store).await.len(), 1, "by both processes once");
 
+    // A table of the same name is another one.
     ensure_tables(&store.connection).await.unwrap();
     within_two_seconds(watch.changed()).await;
     assert!(watch.problem().unwrap().starts_with("table like_counts is another one than before"));
@@ -108,6 +110,7 @@ async fn a_replaced_table_is_named_and_is_a_loss_until_it_is_adopted() {
     let counters = Counters::new(&store.connection);
     assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(false));
 
+    // An operator adopts it; answers are exact again only after an audit has closed the losses.
     let checkpoints = Checkpoints::new(&store.connection);
     let seen = checkpoints.seen_tables().await.unwrap();
     assert!(!seen.is_whole());

@@ -1,4 +1,4 @@
-//! Tombstones of removed members. No reader of rows takes them for members.
+//! Tombstones, the rows that removed members leave. No reader of rows takes them for members.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The settings with which a deployment was created: its format, its counters, its ladder.
+//! The contract of the item `config` on every engine: the format, counters and ladder of a deployment.
 
 use tally_adapters::dynamodb::Checkpoints;
 use tally_core::definitions::{Definitions, Entry};

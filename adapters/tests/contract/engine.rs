@@ -1,4 +1,4 @@
-//! The engines that a suite runs against.
+//! The engines that each suite of a store runs against: the emulator, in this process or over HTTP, or another one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,9 +11,9 @@ use tally_emulator::{Config, Emulator};
 
 /// The environment variable that names another engine.
 const ENDPOINT: &str = "TALLY_CONTRACT_ENDPOINT";
-/// Known deviations of that engine. A suite asserts that they exist.
+/// The environment variable that names known deviations of that engine. A suite asserts each of them.
 const LACKS: &str = "TALLY_CONTRACT_LACKS";
-/// The time at which tests begin, on clocks that are set.
+/// When tests begin, by the clocks that they set.
 pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 /// The number of shards of every post.
 pub(crate) fn shards() -> ShardCount {

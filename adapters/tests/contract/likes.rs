@@ -1,4 +1,5 @@
-//! Rows with versions, written by statements and read, and each behaviour of PartiQL that the writer relies on.
+//! The contract of the table `likes` on every engine: what statements write, what readers find, and each behaviour of
+//! PartiQL that the writer relies on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

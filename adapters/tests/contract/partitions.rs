@@ -1,4 +1,5 @@
-//! The cache by partitions: a value is read together with the standing of its partition, and contains every change before it.
+//! The contract of a cache: a value is read together with the standing of its partition (up to when all changes are
+//! counted), and contains every change before it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Runs, the queue, segments and the ledgers.
+//! The contract of the table `recounts` on every engine: runs, the queue, the progress of audits, and the ledgers.
 
 use tally_adapters::dynamodb::{Cursor, LedgerEntry, Operation, Queued, Recounts};
 use tally_core::audit::QueueReason;

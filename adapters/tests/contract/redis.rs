@@ -1,6 +1,6 @@
-//! The cache over a real Redis, started here if it is installed, alone and as clusters of one and of three, and over the
-//! cluster in `TALLY_TEST_REDIS_CLUSTER`. It also tests what only the real one shows: expiry, a restart, a dead node, a
-//! replica that takes over, and values of other versions.
+//! The cache over a real Redis: servers that the tests start if it is installed, alone and as clusters of one and of
+//! three, and the cluster in `TALLY_TEST_REDIS_CLUSTER`. Some tests show what only a real one does: expiry, a restart,
+//! a dead node, a replica that takes over, and values of other versions.
 
 mod scripts;
 mod server;
@@ -68,7 +68,7 @@ async fn goes_on(cache: &dyn Cache, partition: u32, hold: &mut TakeOver, post: &
     Ok(())
 }
 
-/// Repeats that until the servers answer.
+/// Repeats [`goes_on`] until the servers answer.
 async fn goes_on_at_last(cache: &dyn Cache, partition: u32, hold: &mut TakeOver, post: &CounterId, place: u64) {
     let deadline = Instant::now() + PATIENCE;
     while let Err(fault) = goes_on(cache, partition, hold, post, place).await {
@@ -313,7 +313,7 @@ async fn a_value_of_an_unknown_version_counts_as_missing() {
     }
 }
 
-/// A late copy of the request therefore makes another token once the fold has written.
+/// A late copy of a request for a token makes another token once the fold has written.
 #[tokio::test]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn a_token_contains_the_sequence_number_at_which_it_was_given() {

@@ -1,4 +1,4 @@
-//! The change stream of the rows.
+//! The contract of the change stream of `likes` on every engine: its shards, their records and their children.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The checks of the tables when a process starts.
+//! The creation of the tables, and the check at the start of a process.
 
 use tally_adapters::dynamodb::{check_tables, ensure_tables};
 use tally_core::fault::Fault;

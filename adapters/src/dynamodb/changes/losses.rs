@@ -1,7 +1,8 @@
-//! The losses: what of the stream or of the log is gone unread, until an audit has repaired it.
+//! A loss is something of the log, the stream or a table that is gone unread, or may be wrong. It is open until an
+//! audit has repaired the counters.
 //!
-//! They are one item, so that one read has all of them. A closed loss is kept for a while, so that a late or repeated finder
-//! does not open it again.
+//! One item has all losses, so that one read returns them. A closed loss stays for a while, so that a process that
+//! finds it late, or once more, does not open it again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,9 +19,9 @@ use super::super::table::Conditional;
 use super::Changes;
 
 const ALL: &str = "changes/losses";
-/// How long a closed loss is kept. Readers of the log remember it for a day, and no number is as old as that by then.
+/// How long a closed loss is kept. Readers of the log remember a loss for a day, and no number is as old as a week.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How often a loss is opened anew because others open theirs.
+/// How often a process tries to open a loss while others open theirs.
 const ATTEMPTS: u32 = 8;
 
 /// A loss as it is stored.
@@ -28,7 +29,7 @@ const ATTEMPTS: u32 = 8;
 pub struct Loss {
     /// What kind of loss it is, one word.
     pub kind: String,
-    /// What is lost, for people.
+    /// What is lost, in words for people.
     pub what: String,
     /// When it was closed; `None` while it is open.
     pub closed: Option<UnixMillis>,
@@ -44,7 +45,7 @@ impl Losses {
         self.0.iter().filter(|(_, loss)| loss.closed.is_none()).map(|(number, loss)| (*number, loss))
     }
 
-    /// The number of a loss that is found now: at least the current time, and greater than all that are stored.
+    /// Returns the number for a loss that is found now: at least the current time, and greater than all stored ones.
     pub fn next(&self, now: UnixMillis) -> LossNumber {
         let behind = self.0.last_key_value().map_or(0, |(LossNumber(last), _)| last.saturating_add(1));
         LossNumber(now.0.max(behind))
@@ -70,7 +71,7 @@ impl Attribute for Loss {
 }
 
 impl Changes {
-    /// The losses, open and closed.
+    /// Returns the losses, open and closed.
     ///
     /// # Errors
     /// The table cannot be read, or the item.
@@ -78,8 +79,8 @@ impl Changes {
         Ok(self.table().find(key(ALL), Losses::decode).await?.unwrap_or_default())
     }
 
-    /// Opens the loss of this number, unless there is one already; answers the one that is there. Safe to repeat: what is
-    /// there stays, also closed.
+    /// Opens the loss of this number, unless it is stored already. Returns the stored one. Safe to repeat: a stored
+    /// loss stays as it is, also if it is closed.
     ///
     /// # Errors
     /// The table takes no write.
@@ -96,7 +97,7 @@ impl Changes {
                         return Ok(stands);
                     }
                 }
-                // A map has to be there before its entries.
+                // The map has to be there before an entry can be set in it.
                 Conditional::Refused(None) => {
                     let none = item! { "id": text(ALL), "losses": AttributeValue::M(Item::new()) };
                     self.table().put_new(none, "id", |_| Ok(())).await?;
@@ -106,7 +107,8 @@ impl Changes {
         Err(Fault::Transient(format!("{}: loss {number} is neither there nor opened", self.table().name)))
     }
 
-    /// Opens a loss that was found now, under the next number. A repetition may open a second one, which does no harm.
+    /// Opens a loss that was found now, under the next number, and returns the number. A repetition may open a second
+    /// loss, which does no harm.
     ///
     /// # Errors
     /// The table takes no write.
@@ -114,15 +116,17 @@ impl Changes {
         self.open_next(now, kind, what, |_| false).await.map(|(number, _)| number)
     }
 
-    /// Opens a loss unless there is one of its kind that says the same, open or closed; whether it did. Processes that find it at
-    /// once number it by the second, and so alike; where they do not, one more loss does no harm.
+    /// Opens a loss unless one of the same kind and text is stored, open or closed. Returns whether it opened one.
+    /// Processes that find the loss at the same time round it up to the same second, and so use the same number; where
+    /// they do not, one more loss does no harm.
     pub(in crate::dynamodb) async fn open_loss_once(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<bool> {
         let second = UnixMillis(now.0.div_ceil(1000) * 1000);
         let is_same = |loss: &Loss| loss.kind == kind && loss.what == what;
         self.open_next(second, kind, what, is_same).await.map(|(_, is_new)| is_new)
     }
 
-    /// The number of a loss that is `known`, or of one that is opened, and whether it is that.
+    /// Returns the number of a stored loss that is `known`, or opens a loss and returns its number; and whether it
+    /// opened it.
     async fn open_next(
         &self,
         now: UnixMillis,
@@ -144,8 +148,8 @@ impl Changes {
         Err(Fault::Transient(format!("{}: too many processes number their losses", self.table().name)))
     }
 
-    /// Closes a loss that is repaired, and drops those that were closed long ago. Safe to repeat: closed stays closed since
-    /// then.
+    /// Closes a loss that is repaired, and drops those that were closed long ago. Safe to repeat: the first time of
+    /// closing stays.
     ///
     /// # Errors
     /// The table takes no write.

@@ -1,4 +1,6 @@
-//! What folds state of a partition, and where its next reader begins. No place ever goes back.
+//! Two items for each partition of the log `changes`, which folds write. One is the fold's statement: the standing of
+//! the partition's counters, which says up to when all changes are counted, and how far the fold has read. The other is
+//! the position at which the next reader begins; it only moves forward.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -33,7 +35,7 @@ fn encode_stated(partition: u32, Stated { standing, last, read, revision }: &Sta
     stored
 }
 
-/// A standing as attributes.
+/// Encodes a standing as attributes.
 pub(in crate::dynamodb) fn encode_standing(StandingAt { at, standing }: &StandingAt) -> Item {
     let Standing { as_of, loss, open } = standing;
     item! { "at": number(at), "as_of": as_of.map(number), "loss": loss.map(number), "open": number_set(open) }
@@ -49,7 +51,7 @@ fn decode_stated(reader: &Reader<'_>) -> Outcome<Stated> {
     Ok(Stated { standing: decode_standing(reader)?, last: reader.get("last")?, read, revision })
 }
 
-/// The standing that such attributes say.
+/// Decodes a standing from its attributes.
 pub(in crate::dynamodb) fn decode_standing(reader: &Reader<'_>) -> Outcome<StandingAt> {
     let standing = Standing { as_of: reader.get("as_of")?, loss: reader.get("loss")?, open: reader.get("open")? };
     Ok(StandingAt { at: reader.get("at")?, standing })
@@ -81,7 +83,8 @@ impl Attribute for Filter {
     }
 }
 
-/// A filter as compressed JSON: of two thousand stream shards it has 300 KB, and an item has room for 400.
+/// Encodes a filter as compressed JSON: that of two thousand stream shards is 300 KB long, and an item has room for
+/// 400.
 fn compressed(filter: &Filter) -> Vec<u8> {
     let json = serde_json::to_vec(filter).expect("texts and integers always serialise");
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
@@ -96,7 +99,7 @@ fn decompressed(bytes: &[u8]) -> io::Result<Filter> {
 }
 
 impl Changes {
-    /// What folds state of a partition; `None` before the first of it was read.
+    /// Returns the fold's statement about a partition, or `None` before the first one.
     ///
     /// # Errors
     /// The table cannot be read, or the item.
@@ -104,7 +107,7 @@ impl Changes {
         self.table().find(key(&format!("{STANDING}{partition}")), decode_stated).await
     }
 
-    /// What may be said of the counters of every partition of a log of so many, in one request for each hundred.
+    /// Returns the standings of all partitions of a log with `partitions` partitions, in one request for each hundred.
     ///
     /// # Errors
     /// The table cannot be read, or one of the items.
@@ -120,8 +123,8 @@ impl Changes {
         found.iter().map(standing).collect()
     }
 
-    /// States something of a partition, unless what stands there is not of the revision before; then that is answered. Safe to
-    /// repeat: what is stated already is stated.
+    /// Stores the fold's statement about a partition if the stored one has the revision before. Otherwise returns the
+    /// stored one. Safe to repeat: it succeeds where the same statement is stored already.
     ///
     /// # Errors
     /// The table takes no write.
@@ -139,7 +142,8 @@ impl Changes {
         }
     }
 
-    /// Where a reader of a partition begins; `None` where none was stored: at the beginning of the log.
+    /// Returns where a reader of a partition begins. `None`: nothing is stored, and it begins at the beginning of the
+    /// log.
     ///
     /// # Errors
     /// The table cannot be read, or the item.
@@ -147,8 +151,8 @@ impl Changes {
         self.table().find(key(&format!("{POSITION}{partition}")), decode).await
     }
 
-    /// Stores where a reader of a partition begins, unless this or a later place is stored; whether it was stored. Safe to
-    /// repeat: the stored place is not before this one afterwards.
+    /// Stores where a reader of a partition begins, unless this place or a later one is stored. Returns whether it was
+    /// stored. Safe to repeat: the store refuses a copy, since this place or a later one is stored afterwards.
     ///
     /// # Errors
     /// The table takes no write.

@@ -1,4 +1,5 @@
-//! How far each stream shard of the likes table is in the log, and which process relays it.
+//! Up to where each stream shard of the likes table is in the log (it is `fed` up to there), and which relay holds its
+//! lease: one item for each stream shard.
 
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShard};
@@ -13,7 +14,7 @@ use super::super::table::{Conditional, Values};
 use super::Changes;
 
 const SHARD: &str = "changes/shard/";
-/// How often a position is merged with the one that another process has just stored.
+/// How often `store_fed` tries again after another process has stored a position.
 const ATTEMPTS: u32 = 8;
 
 /// A stream shard as it is stored.
@@ -21,13 +22,13 @@ const ATTEMPTS: u32 = 8;
 pub struct StoredShard {
     /// The stream shard.
     pub shard: StreamShard,
-    /// The one that it continues.
+    /// The stream shard that it continues.
     pub parent: Option<StreamShard>,
-    /// How far it is in the log.
+    /// Up to where it is in the log.
     pub fed: Fed,
-    /// When all of it was in the log; `None` while it is not.
+    /// When all of it was in the log; `None` before.
     pub closed: Option<UnixMillis>,
-    /// Who relays it.
+    /// The relay that reads it.
     pub lease: Option<Lease>,
 }
 
@@ -60,7 +61,7 @@ fn later(one: Fed, other: Fed) -> Fed {
 }
 
 impl Changes {
-    /// A stream shard as it is stored, if it is.
+    /// Returns a stream shard, if it is stored.
     ///
     /// # Errors
     /// The table cannot be read, or the item.
@@ -68,7 +69,7 @@ impl Changes {
         self.table().find(key(&id(shard)), decode).await
     }
 
-    /// Every stream shard of a stream that is stored, in the order of their names.
+    /// Returns every stored stream shard of a stream, in the order of their names.
     ///
     /// # Errors
     /// The table cannot be read, or one of the items.
@@ -76,7 +77,7 @@ impl Changes {
         self.shards_under(&format!("{SHARD}{label}/")).await
     }
 
-    /// Every stream shard of this and earlier streams that is stored, in the order of their names.
+    /// Returns every stored stream shard of this and earlier streams, in the order of their names.
     ///
     /// # Errors
     /// The table cannot be read, or one of the items.
@@ -91,8 +92,8 @@ impl Changes {
         Ok(shards)
     }
 
-    /// Begins a stream shard behind `fed`, unless it was begun before; answers it as it is. Safe to repeat: what is there
-    /// stays.
+    /// Stores a new stream shard that is in the log up to `fed`. Returns it as stored. Safe to repeat: a stored one
+    /// stays as it is.
     ///
     /// # Errors
     /// The table takes no write.
@@ -106,12 +107,12 @@ impl Changes {
         self.table().put_new(begun, "id", decode).await
     }
 
-    /// Stores how far a stream shard is in the log; answers what is stored then. Position and time each only go forward: what
-    /// two processes have found is true together. Safe to repeat for that reason.
+    /// Stores how far a stream shard is in the log, and returns what is stored then. Position and time each only go
+    /// forward, since what two processes have found is true together. Safe to repeat for that reason.
     ///
     /// # Errors
-    /// The table takes no write. [`Fault::Fatal`] where the stream shard is not stored: it was never begun, or closed and
-    /// forgotten.
+    /// The table takes no write. [`Fault::Fatal`] where the stream shard is not stored: it was never begun, or was
+    /// closed and forgotten.
     pub async fn store_fed(&self, shard: &StreamShard, fed: Fed) -> Outcome<Fed> {
         let mut fed = fed;
         for _ in 0..ATTEMPTS {
@@ -143,8 +144,8 @@ impl Changes {
         found.ok_or_else(|| Fault::Fatal(format!("{}: stream shard {shard} is not stored", self.table().name)))
     }
 
-    /// All of a stream shard is in the log, and its children are begun. Safe to repeat: closed stays closed since then, and
-    /// one that is forgotten stays so.
+    /// Closes a stream shard: all of it is in the log, and its children are begun. Safe to repeat: the first time of
+    /// closing stays, and a forgotten shard stays forgotten.
     ///
     /// # Errors
     /// The table takes no write.
@@ -154,8 +155,8 @@ impl Changes {
         close.await.map(|_| ())
     }
 
-    /// Drops a closed stream shard, once neither it nor a child of it is listed any more. Safe to repeat: what is gone stays
-    /// gone, and one that is not closed stays.
+    /// Deletes a closed stream shard, once neither it nor a child of it is listed any more. Safe to repeat: a deleted
+    /// one stays deleted, and one that is not closed stays.
     ///
     /// # Errors
     /// The table takes no write.
@@ -163,9 +164,9 @@ impl Changes {
         self.table().delete_if(key(&id(shard)), "attribute_exists(#closed)", []).await
     }
 
-    /// Takes or renews the lease of a stream shard, if it still is as `seen`; the lease to renew it by, or `None` where another
-    /// worker was faster. A lease saves double work, and nothing relies
-    /// on it. Safe to repeat: the beat moves, so a second copy is refused, and the lease is found to be taken.
+    /// Takes or renews the lease of a stream shard, if the lease still is as `seen`. Returns the lease to renew next
+    /// time, or `None` where another worker was faster. A lease saves double work, and nothing relies on it. Safe to
+    /// repeat: the beat moves, so a second copy is refused, and the lease is found to be taken.
     ///
     /// # Errors
     /// The table takes no write. [`Fault::Fatal`] where the stream shard is not stored.
@@ -188,8 +189,8 @@ impl Changes {
         Ok(lease.filter(|lease| lease.holder == *holder))
     }
 
-    /// Gives a lease back. Safe to repeat: a lease given back has no holder. The beat stays, so that no later lease looks
-    /// like this one.
+    /// Gives a lease back. Safe to repeat: a lease given back has no holder. The beat stays, so that no later lease
+    /// looks like this one.
     ///
     /// # Errors
     /// The table takes no write.

@@ -1,4 +1,5 @@
-//! The update that reaches milestones: the counter and their records in one transaction, all or nothing.
+//! The update by which a counter crosses thresholds: one transaction writes the counter and the records of its
+//! milestones (who brought it to each threshold), all or nothing.
 
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError as Error;
 use aws_sdk_dynamodb::types::{
@@ -15,27 +16,29 @@ use super::super::recounts::milestone;
 use super::super::table::{Values, names};
 use super::{Counters, Update, key};
 
-/// What became of an update with milestones.
+/// The outcome of an update with milestones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Crossed {
     /// The counter is as the update says, and each milestone has its record.
     Stored,
-    /// Nothing was written: the counter is another one than the update names, as in [`Written::Refused`](super::Written).
+    /// Nothing was written: the counter is not as the update names it, as in [`Written::Refused`](super::Written).
     Refused(Option<Counter>),
-    /// Nothing was written: these thresholds have a record. The counter is written alone, or with the other records.
+    /// Nothing was written: these thresholds have a record already. The caller writes the counter alone, or with the
+    /// other records.
     Recorded(Vec<i64>),
 }
 
 impl Counters {
-    /// How many shards an update with milestones may change: the condition has room for 4 KB and 300 operators.
+    /// How many shards an update with milestones may change: a condition has room for 4 KB and 300 operators.
     pub const SHARDS_CROSSED: usize = 100;
 
-    /// Writes a counter and the records of the milestones that it reaches. Safe to repeat: what makes
-    /// [`write`](Self::write) so, and a record is put only where there is none.
+    /// Writes a counter and the records of the milestones that it reaches. Safe to repeat for the reason that makes
+    /// [`write`](Self::write) so; and a record is put only where there is none.
     ///
     /// # Errors
-    /// [`Fault::Transient`]: it is not known whether it was carried out. [`Fault::Poison`] where the update changes more than
-    /// [`Self::SHARDS_CROSSED`] shards: what lies before the first milestone is written by itself then.
+    /// [`Fault::Transient`]: it is not known whether it was carried out. [`Fault::Poison`] where the update changes
+    /// more than [`Self::SHARDS_CROSSED`] shards: the caller then writes what comes before the first milestone by
+    /// itself.
     pub async fn cross(&self, update: &Update, reached: &[Milestone]) -> Outcome<Crossed> {
         if update.shards() > Self::SHARDS_CROSSED {
             let (table, counter, shards) = (self.table().name, &update.counter, update.shards());
@@ -78,7 +81,7 @@ impl Counters {
             .expect("table, key and expression are set")
     }
 
-    /// Which condition did not hold; the counter's comes first.
+    /// Finds the condition that did not hold; that of the counter comes first.
     fn cancelled(&self, reached: &[Milestone], reasons: &[CancellationReason], said: &str) -> Outcome<Crossed> {
         let refused = |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
         if let Some(update) = reasons.first().filter(|update| refused(update)) {

@@ -1,4 +1,4 @@
-//! A counter as an item, and its updates: each as a statement of its own and as part of a transaction.
+//! A counter as an item, and its updates: each is a statement of a batch, or part of a transaction with milestones.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -12,14 +12,13 @@ use super::super::item::{Attribute as _, Reader, number, number_set, text};
 use super::super::statement::statement;
 use super::super::table::Values;
 
-/// A counter goes from one state to another.
+/// The update of a counter from one state to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// Which.
     pub counter: CounterId,
-    /// As it was read or written last; `None` where it was absent.
+    /// The state as it was last read or written; `None` where the counter was absent.
     pub before: Option<Counter>,
-    /// As it will be.
+    /// The state afterwards.
     pub after: Counter,
 }
 
@@ -45,18 +44,18 @@ impl Change {
         Self { name: name.into(), before, after, is_compared: true, is_written }
     }
 
-    /// The name as a statement has it. A part's is no keyword, and there are so many of them that quotation marks would not
-    /// fit.
+    /// Returns the name as a statement has it. The name of a shard's part is no keyword, and with quotation marks so
+    /// many of them would not fit.
     fn quoted(&self) -> Cow<'_, str> {
         if digits(&self.name).is_some() { Cow::Borrowed(&self.name) } else { Cow::Owned(format!("\"{}\"", self.name)) }
     }
 }
 
-/// The changes of an item that is there. Only what differs is set, and what is set is compared with what it replaces; version,
-/// total and number of corrections are always compared. So an edit by hand is met, and not overwritten.
+/// Returns the changes of an item that is there. An update sets only what differs, and compares it with what it
+/// replaces; it always compares version, total and number of corrections. So it overwrites no edit by hand.
 fn changes(before: &Counter, after: &Counter) -> Vec<Change> {
-    // A statement needs something to do: the version is always set. The number of corrections is absent where there are none:
-    // `IS MISSING OR =0` is a condition in whose statement an engine may not find the key.
+    // The version is always set, since a statement has to set something. The number of corrections is absent where it
+    // is 0: in a statement with the condition `IS MISSING OR =0` an engine may not find the key.
     let corrections = |counter: &Counter| (counter.corrections > 0).then(|| number(counter.corrections));
     let version = Change::between("version", Some(number(before.version)), Some(number(after.version)));
     let mut changes = vec![
@@ -84,7 +83,7 @@ fn changes(before: &Counter, after: &Counter) -> Vec<Change> {
 }
 
 impl Update {
-    /// How many shards have another part afterwards.
+    /// Returns how many shards have another part afterwards.
     pub fn shards(&self) -> usize {
         let none = Counter::default();
         let (before, after) = (&self.before.as_ref().unwrap_or(&none).parts, &self.after.parts);
@@ -92,7 +91,7 @@ impl Update {
         changed + before.keys().filter(|shard| !after.contains_key(shard)).count()
     }
 
-    /// The update as a statement: an `INSERT` where the counter is absent, otherwise an `UPDATE`.
+    /// Returns the update as a statement: an `INSERT` where the counter is absent, otherwise an `UPDATE`.
     pub(super) fn statement(&self, table: &str) -> BatchStatementRequest {
         let (text, parameters) = match &self.before {
             None => self.insert(table),
@@ -134,7 +133,7 @@ impl Update {
         (statement, parameters)
     }
 
-    /// The update as an expression and its condition.
+    /// Returns the update as an expression and its condition.
     pub(super) fn expressions(&self, values: &mut Values) -> (String, String) {
         let Some(before) = &self.before else {
             let set = encode(&self.after).into_iter().map(|(name, value)| (name, Some(value)));
@@ -157,12 +156,12 @@ fn push(text: &mut String, part: fmt::Arguments<'_>) {
     text.write_fmt(part).expect("a String takes everything");
 }
 
-/// The name of the attribute that has the part of a shard.
+/// Returns the name of the attribute with the part of a shard.
 fn part(shard: Shard) -> String {
     format!("s{shard}")
 }
 
-/// The attributes of a counter besides its key.
+/// Encodes a counter as attributes, without its key.
 pub(in crate::dynamodb) fn encode(counter: &Counter) -> Vec<(Cow<'static, str>, AttributeValue)> {
     let Counter { likes, parts, version, corrections, gap, doubt, updated_at } = counter;
     let stated = [
@@ -177,8 +176,8 @@ pub(in crate::dynamodb) fn encode(counter: &Counter) -> Vec<(Cow<'static, str>, 
     stated.chain(parts.iter().map(|(shard, gained)| (part(*shard).into(), number(gained)))).collect()
 }
 
-/// The counter that an item is. Attributes of an unknown name are passed over. A number of corrections has one spelling: one of 0
-/// is absent.
+/// Decodes a counter from an item. Skips attributes of other names. A number of corrections that is 0 has to be absent,
+/// so that each counter is written in one way.
 pub(super) fn decode(reader: &Reader<'_>) -> Outcome<Counter> {
     let corrections = reader.get::<Option<_>>("c")?;
     if corrections == Some(0) {
@@ -202,7 +201,8 @@ pub(super) fn decode(reader: &Reader<'_>) -> Outcome<Counter> {
     Ok(counter)
 }
 
-/// What follows `s` in the name of a shard's part. A number has one spelling.
+/// Returns the digits after the `s` in the name of a shard's part. A number is written in one way only, without leading
+/// zeros.
 fn digits(name: &str) -> Option<&str> {
     let digits = name.strip_prefix('s')?;
     let canonical = digits == "0" || !digits.is_empty() && !digits.starts_with('0');

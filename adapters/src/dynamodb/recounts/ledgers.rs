@@ -1,5 +1,6 @@
-//! The ledgers: of corrections, one line for each, put before it is sent; and of what operators change, in one partition, since
-//! people write few of them. Lines stay for ever.
+//! Two ledgers in the table `recounts`, whose lines stay for ever. One has a line for each correction, put before the
+//! correction is sent. The other has a line for each change that an operator makes; all are under one partition key,
+//! since people make few.
 
 use tally_core::audit::AuditRun;
 use tally_core::ids::{CounterId, Shard};
@@ -9,51 +10,49 @@ use tally_core::time::UnixMillis;
 use super::super::item::{Item, Reader, item, number, text};
 use super::padded;
 
-/// Where the operators' lines are kept.
+/// The partition key of the operators' lines.
 pub(super) const OPERATORS: &str = "operators";
 
-/// Why and by whom a count was corrected: one line of the ledger.
+/// Why a counter was corrected, and by whom: one line of the ledger of corrections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
     /// The counter corrected.
     pub counter: CounterId,
-    /// The shard corrected; `None` where the total was mended.
+    /// The shard corrected; `None` where the total was corrected.
     pub shard: Option<Shard>,
-    /// When.
     pub at: UnixMillis,
-    /// Which run of the recount.
+    /// The recount that corrected it.
     pub run: AuditRun,
-    /// Which process.
+    /// The process that did.
     pub by: String,
-    /// What was counted before.
+    /// The count before.
     pub before: i64,
-    /// What the rows came to.
+    /// What the rows added up to.
     pub after: i64,
     /// Why: the cause's label.
     pub why: String,
 }
 
-/// A change that an operator made by hand, or began to: a line of the operators' ledger. It stands before anything is changed,
-/// and says afterwards how that ended.
+/// A change that an operator made or began: a line of the operators' ledger. It is put before anything is changed, and
+/// once more with the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// When it began.
     pub at: UnixMillis,
-    /// Tells it from others that began then.
+    /// Tells it from others that began at the same time.
     pub token: u64,
     /// Who made it.
     pub by: String,
-    /// Why.
     pub why: String,
-    /// Which command.
+    /// The command.
     pub command: String,
     /// What it was about to change, as it was shown to the operator.
     pub plan: String,
-    /// What it came to; `None` while it is under way, and for ever where its process died.
+    /// How it ended; `None` while it is under way, and for ever where its process died.
     pub ended: Option<String>,
 }
 
-/// Where the lines of a counter are kept.
+/// Returns the partition key of a counter's lines.
 pub(super) fn of(counter: &CounterId) -> String {
     format!("ledger#{}", counter.stored())
 }

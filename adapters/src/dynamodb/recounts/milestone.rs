@@ -1,4 +1,5 @@
-//! The milestones of counters: each put once, in the transaction of the update that reaches it, and never changed.
+//! Milestones: the records of who brought a counter to a threshold. Each is put once, by the transaction that brings
+//! the counter there ([`Counters::cross`](crate::dynamodb::counters::Counters::cross)), and never changed.
 
 use aws_sdk_dynamodb::types::Put;
 use tally_core::ids::{CounterId, MemberKey};
@@ -8,26 +9,25 @@ use tally_core::ports::Outcome;
 use super::super::item::{Item, Reader, flag, item, number, text};
 use super::padded;
 
-/// A milestone as it stands, and the digest that was written with it.
+/// A stored milestone, and the digest that was written with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// The milestone.
     pub milestone: Milestone,
-    /// What [`Milestone::digest`] said when it was written.
+    /// What [`Milestone::digest`] returned when it was written.
     pub digest: String,
 }
 
-/// Where the milestones of a counter are kept.
+/// Returns the partition key of a counter's milestones.
 pub(super) fn of(counter: &CounterId) -> String {
     format!("milestone#{}", counter.stored())
 }
 
-/// Where that of one threshold is.
+/// Returns the sort key of the milestone of threshold `n`.
 pub(super) fn place(n: i64) -> String {
     padded(n.unsigned_abs())
 }
 
-/// The put of a milestone of `counter` into `table`, where there is none.
+/// Builds the put of a milestone of `counter` into `table`, on the condition that there is none.
 pub(in crate::dynamodb) fn put(table: &str, counter: &CounterId, milestone: &Milestone) -> Put {
     Put::builder()
         .table_name(table)
@@ -67,7 +67,6 @@ fn encode(counter: &CounterId, milestone: &Milestone) -> Item {
     encoded
 }
 
-/// A milestone as it stands.
 pub(super) fn decode(reader: &Reader<'_>) -> Outcome<Recorded> {
     let milestone = Milestone {
         n: reader.get("n")?,

@@ -1,6 +1,6 @@
-//! A page of change records, read from the service's answer straight into our words: of each record what a decision is made
-//! by. The SDK's own reading builds a map of every attribute of every item, which took a third of a change-streamer's time.
-//! It goes on signing, sending, trying again and reading errors.
+//! Reads a page of change records from the service's answer straight into [`RawRecord`]s, which have only what the
+//! relay needs. The SDK's own reader builds a map of every attribute of every item, which took a third of a
+//! change-streamer's time. The SDK still signs, sends, tries again and reads errors.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,15 +19,15 @@ use tally_core::tally::{Image, RawRecord};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
 
-/// Who deletes what has expired.
+/// The principal that deletes expired items.
 const EXPIRY: &str = "dynamodb.amazonaws.com";
 
-/// Takes part in one call of `GetRecords`, and keeps the page that it answered with.
+/// Reads the answer to one call of `GetRecords`, and keeps its page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadPage(Arc<Mutex<Option<Records>>>);
 
 impl ReadPage {
-    /// The page, once the call has succeeded.
+    /// Returns the page, once the call has succeeded.
     pub(super) fn page(&self) -> Records {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
     }
@@ -57,8 +57,8 @@ impl DeserializeResponse for ReadPage {
         response: &HttpResponse,
         _: &ConfigBag,
     ) -> Result<Output, OrchestratorError<Error>> {
-        // The attempt before broke off within its page, and this reader is still in place. What a refusal says is read when the page
-        // is asked for again.
+        // The attempt before broke off within its page, so this reader reads the refusal of the next one, too. The
+        // caller asks for the page again, and then the SDK reads what a refusal says.
         if !response.status().is_success() {
             return Err(OrchestratorError::other("a refusal behind a page that broke off"));
         }
@@ -76,7 +76,7 @@ struct Page {
     next_shard_iterator: Option<String>,
 }
 
-/// A record in our words as soon as it is read: a thousand of them as the service writes them would be a megabyte.
+/// A record that is converted as soon as it is read: a thousand of them as the service writes them would be a megabyte.
 struct Raw(RawRecord);
 
 impl<'de> Deserialize<'de> for Raw {
@@ -94,7 +94,7 @@ struct Record<'a> {
     user_identity: Option<Identity<'a>>,
 }
 
-/// Who deleted the item, where that was the service.
+/// Who deleted the item, if the service did.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Identity<'a> {
@@ -115,7 +115,7 @@ struct Change<'a> {
     new_image: Option<Item<'a>>,
 }
 
-/// A key or an image: what means something of it.
+/// The attributes of a key or an image that the relay uses.
 #[derive(Default, Deserialize)]
 struct Item<'a> {
     #[serde(borrow)]
@@ -135,7 +135,7 @@ struct Item<'a> {
     gone: Option<serde::de::IgnoredAny>,
 }
 
-/// An attribute that may be a text or a number. One of another type is neither.
+/// An attribute that may be a text or a number. One of another type is read as neither.
 #[derive(Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 struct Attribute<'a> {
@@ -155,7 +155,7 @@ impl From<Page> for Records {
     }
 }
 
-/// A record as the relay takes it, which decides what it means.
+/// Converts a record for the relay, which decides what it means.
 fn raw(record: Record<'_>) -> RawRecord {
     let Some(change) = record.dynamodb else { return RawRecord::default() };
     let keys = change.keys.unwrap_or_default();
@@ -193,7 +193,7 @@ fn number(attribute: Option<&Attribute<'_>>) -> Option<u64> {
     attribute?.n.as_ref()?.0.parse().ok()
 }
 
-/// The moment of so many seconds. The service states whole ones.
+/// Converts seconds to a time. The service states whole ones.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,6 +1,6 @@
-//! A deployment's claim to its group: committed offsets say whose they are, so that two deployments do not share a topic out
-//! between them. The group is asked whether another deployment has it, before it is joined and again a while after each
-//! assignment. Two that join at once find nothing at first; by then each has signed what it reads.
+//! A deployment's claim to its group: the offsets that it commits name it (they are signed), so that two deployments do
+//! not divide a topic between them. A member asks whether another deployment has signed offsets of the group, before it
+//! joins and again a while after each assignment. Two that join at once find nothing at first; by then each has signed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use super::super::context::Context;
 use super::super::fault::fault_of;
 use super::until;
 
-/// How long after an assignment the group is asked again. The first offsets are signed as reading begins.
+/// How long after an assignment the group is asked again. A member signs its first offsets as it begins to read.
 const AGAIN: Duration = Duration::from_secs(15);
 /// How long one call to the broker may take.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// What the mark of a deployment begins with.
+/// What comes before the deployment's name in a signature.
 const PREFIX: &str = "tally ";
 
-/// Refuses a group that has read the topic for another deployment. Blocks.
+/// Returns a fatal fault where the group has read the topic for another deployment. Blocks.
 fn check(consumer: &StreamConsumer<Context>, topic: &str, group: &str, deployment: &str) -> Outcome<()> {
     let looking = |error| fault_of(&format!("looking at the offsets of group `{group}`"), &error);
     let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).map_err(looking)?;
@@ -46,14 +46,14 @@ fn check(consumer: &StreamConsumer<Context>, topic: &str, group: &str, deploymen
     )))
 }
 
-/// Marks an offset that is committed as this deployment's.
+/// Signs offsets that are to be committed as this deployment's.
 pub(in crate::kafka) fn sign(list: &mut TopicPartitionList, deployment: &str) {
     for mut element in list.elements() {
         element.set_metadata(format!("{PREFIX}{deployment}"));
     }
 }
 
-/// A deployment, the group that it reads as, and what is asked of it.
+/// A deployment, the group that it reads as, and the question about it.
 #[derive(Default)]
 pub(super) struct Claim {
     pub(super) topic: Arc<str>,
@@ -65,12 +65,13 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Partitions were assigned.
+    /// Notes that partitions were assigned, so that the group is asked again.
     pub(super) fn assigned(&mut self) {
         self.again = Some(Instant::now() + AGAIN);
     }
 
-    /// Refuses a group that has read the topic for another deployment. It is asked once for several calls: cancel safe.
+    /// Returns a fatal fault where the group has read the topic for another deployment. Several calls share one
+    /// question, so this is cancel safe.
     pub(super) async fn ask(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> Outcome<()> {
         let asking = self.asking.get_or_insert_with(|| {
             let (topic, group, deployment) = (self.topic.clone(), self.group.clone(), self.deployment.clone());
@@ -82,7 +83,8 @@ impl Claim {
         answer.map_err(|error| Fault::Transient(format!("asking the group: {error}")))?
     }
 
-    /// Why the group has to be left, once that is known; a broker that does not answer is asked again later. Cancel safe.
+    /// Waits until the group has to be left, and returns why. Asks again later where a broker does not answer. Cancel
+    /// safe.
     pub(super) async fn lost(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> String {
         loop {
             until(self.again).await;

@@ -35,7 +35,7 @@ async fn fill(settings: &Settings, count: u64, value: impl Fn(u64) -> Vec<u8>) {
     sent.buffered(200).collect::<Vec<()>>().await;
 }
 
-/// The next rebalance that is none of errors.
+/// Returns the next rebalance. Errors before it have to be retryable.
 async fn rebalance(source: &mut Source) -> Rebalance {
     let waited = tokio::time::timeout(PATIENCE, async {
         loop {
@@ -55,12 +55,12 @@ async fn assigned(source: &mut Source) -> Vec<Arc<dyn OwnedPartition>> {
     }
 }
 
-/// What waits to be taken.
+/// Returns the weight of all queues.
 fn weight(source: &mut Source) -> usize {
     source.holdings.all_reading().map(|held| held.assignment.queue().weight).sum()
 }
 
-/// Polls the membership for `span`, in which nothing may be taken away.
+/// Polls the membership for `span`. Nothing may be taken from it meanwhile.
 async fn polled(source: &mut Source, span: Duration) {
     let deadline = Instant::now() + span;
     while let Ok(rebalance) = tokio::time::timeout_at(deadline, source.next()).await {
@@ -75,7 +75,7 @@ async fn a_member_whose_workers_take_nothing_stays_in_the_group() {
     // More than a queue holds, so that the partition is paused.
     fill(&settings, 1_000, |_| vec![b'x'; 4_000]).await;
     let mut config = config(&settings, "readers");
-    // As short as the client takes it beside its session timeout: twice as long fits into a test.
+    // As short as the client takes it beside its session timeout: the test waits twice as long.
     config.set("max.poll.interval.ms", "6000");
     let mut source = {
         let ends = super::reader::client_of_ends(&settings).unwrap();
@@ -96,7 +96,7 @@ async fn a_member_whose_workers_take_nothing_stays_in_the_group() {
 #[ignore = "night: waits for a group of the in-process Kafka"]
 async fn records_that_are_not_taken_stay_bounded_in_memory() {
     let (_cluster, settings) = cluster(1);
-    // Four times of what a queue holds; digits that compress to half and no further.
+    // Four times what a queue holds; digits that compress to half and no further.
     let digits = |n: u64| {
         let mut seed = n + 1;
         let mut next = || {
@@ -134,7 +134,7 @@ async fn leaving_ends_although_a_worker_still_holds_a_revoked_partition() {
     let owned = assigned(&mut one).await;
     let mut two = Source::new(&settings, "readers", "likes").unwrap();
     let waits = async {
-        // It may be told that it has nothing yet.
+        // Its first assignments may be empty.
         while assigned(&mut two).await.is_empty() {}
     };
     let revoked = tokio::select! {
@@ -176,7 +176,8 @@ async fn a_deployment_does_not_join_the_group_of_another() {
     Box::new(again).leave().await;
 }
 
-/// Partitions of a topic that has two; it begins to read each that is assigned, which signs it.
+/// Takes the next rebalance, and commits an offset for each assigned partition, which signs it. Returns why the group
+/// has to be left, if it has.
 async fn begun(source: &mut Source, held: &mut Vec<Arc<dyn OwnedPartition>>) -> Option<String> {
     match rebalance(source).await {
         Rebalance::Assigned(partitions) => {
@@ -208,7 +209,7 @@ async fn of_two_deployments_that_join_one_group_at_once_each_is_told_and_ends() 
             }
         };
         are_told[nth].set(true);
-        // A member that is silent holds up the group, and with it the other's news.
+        // A silent member holds up the group, and so the other member does not learn why it has to leave.
         while !are_told.iter().all(Cell::get) {
             let _ = tokio::time::timeout(Duration::from_millis(100), source.next()).await;
         }

@@ -16,12 +16,12 @@ pub(super) struct State {
     pub(super) topics: BTreeMap<String, Topic>,
     pub(super) groups: BTreeMap<String, Group>,
     pub(super) bookmarks: BTreeMap<(String, Partition), Offset>,
-    /// Ids given to topics, members, assignments and take-overs.
+    /// The last number given to a topic, member, assignment or take-over.
     pub(super) next: u64,
     /// The last take-over of each name that transactions are written under.
     pub(super) writers: BTreeMap<String, u64>,
     pub(super) down: bool,
-    /// Topics that refuse writes, and with what.
+    /// Topics that refuse writes, each with the fault that it returns.
     pub(super) refusing: BTreeMap<String, Fault>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Message {
     pub(super) key: Option<Vec<u8>>,
     pub(super) value: Option<Vec<u8>>,
     pub(super) headers: Vec<(String, Option<Vec<u8>>)>,
-    /// It marks the end of a transaction, and is handed out to none.
+    /// Whether this only takes up an offset, as the end of a transaction or a compacted record: no read returns it.
     pub(super) is_mark: bool,
 }
 
@@ -72,7 +72,8 @@ pub(super) struct Owner {
     pub(super) member: u64,
     pub(super) assignment: u64,
     pub(super) revoked: Arc<watch::Sender<Option<Revocation>>>,
-    /// Its handle was dropped though it was not revoked. The group does not know, and the member is still the owner.
+    /// Whether its handle was dropped without a revocation. The group does not know that, and the member is still the
+    /// owner.
     pub(super) idle: bool,
 }
 
@@ -111,8 +112,8 @@ impl State {
         Ok(Written { partition, offset })
     }
 
-    /// Takes the commit of who has a partition under an assignment. That of a member that the group has taken it from is of an
-    /// earlier generation, and refused.
+    /// Stores the offset that the owner of a partition commits. Ignores one by a member from which the group has taken
+    /// the partition.
     pub(super) fn commit(&mut self, group: &str, partition: &Partition, assignment: u64, offset: Offset) {
         let owner = self.groups.get(group).and_then(|group| group.owners.get(&partition.index));
         if owner.is_some_and(|owner| owner.assignment == assignment) {
@@ -120,7 +121,7 @@ impl State {
         }
     }
 
-    /// Gives every free partition to the member whose turn it is, and asks the others back.
+    /// Gives every free partition to the member whose turn it is, and asks the owners of others to give them back.
     pub(super) fn balance_all(&mut self) {
         let Self { topics, groups, next, .. } = self;
         for group in groups.values_mut() {
@@ -149,7 +150,7 @@ impl Stored {
 }
 
 impl Group {
-    /// Takes every partition from its owner; it is another member's turn then, where there are several.
+    /// Takes every partition from its owner. If there are several members, the next one has its turn.
     pub(super) fn expire(&mut self) {
         for (index, owner) in std::mem::take(&mut self.owners) {
             owner.revoked.send_replace(Some(Revocation::Lost));

@@ -1,4 +1,5 @@
-//! What the twin does with a partition that its owner has no more use for, and with the commits of one that has it no more.
+//! What the broker in memory does with a partition that its owner has given back, and with commits of a member from
+//! which it was taken.
 
 use super::*;
 

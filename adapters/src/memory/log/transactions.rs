@@ -1,4 +1,5 @@
-//! Transactions and compaction of the broker in memory: each is written in one step, by the last process to take the name over.
+//! Transactions and compaction of the broker in memory. A transaction is written in one step, by the last process that
+//! took its name over.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use tally_core::time::UnixMillis;
 use super::Broker;
 
 impl Broker {
-    /// Forgets the records of a topic that are old and have a later one of their key, as compaction does. Offsets stay.
+    /// Forgets those old records of a topic that have a later one of the same key, as compaction does. Offsets stay.
     pub fn compact(&self, topic: &str, is_old: impl Fn(&[u8]) -> bool) {
         self.change(|state| {
             let Some(topic) = state.topics.get_mut(topic) else { return };
@@ -28,12 +29,12 @@ impl Broker {
         });
     }
 
-    /// Transactions under the name `id`.
+    /// Returns a writer of transactions under the name `id`.
     pub fn transactions(&self, id: &str) -> Transactions {
         Transactions { broker: self.clone(), id: id.to_owned(), token: Mutex::new(None) }
     }
 
-    /// Appends what marks the end of a transaction: a record with an offset that no read shows.
+    /// Appends the mark that ends a transaction: a record with an offset that no read returns.
     pub fn end_transaction(&self, topic: &str, index: u32) {
         self.change(|state| {
             if let Some(stored) = state.partition(topic, index) {
@@ -50,12 +51,12 @@ impl Broker {
     }
 }
 
-/// Transactions under a name: each is written in one step.
+/// Writes transactions under a name, each in one step.
 #[derive(Debug)]
 pub struct Transactions {
     broker: Broker,
     id: String,
-    /// The take-over under which this one writes.
+    /// The take-over under which it writes.
     token: Mutex<Option<u64>>,
 }
 

@@ -1,3 +1,5 @@
+//! The log's configuration: the first process decides, and another topic is the next generation.
+
 use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
 use tally_core::changes::DeploymentId;

@@ -1,3 +1,5 @@
+//! Losses: each is opened once, under a number of its own, and stays closed.
+
 use std::time::Duration;
 
 use serde_json::json;

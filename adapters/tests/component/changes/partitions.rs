@@ -1,3 +1,5 @@
+//! Standings and positions of partitions: an older one never replaces a newer one.
+
 use serde_json::json;
 use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, Filter, LossNumber, Message, Opened, Opening, Place, Standing};

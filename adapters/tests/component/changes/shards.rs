@@ -1,3 +1,5 @@
+//! Stream shards: how far each is in the log, and its lease.
+
 use tally_adapters::dynamodb::changes::{Changes, StoredShard};
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShard};

@@ -1,3 +1,5 @@
+//! Crossings: a counter and the records of its milestones are written together, or neither is.
+
 use tally_adapters::dynamodb::Recounts;
 use tally_adapters::dynamodb::counters::{Counters, Crossed, Written};
 use tally_core::fault::Fault;

@@ -1,4 +1,5 @@
-//! Statements and expressions are equivalent: any counter becomes what its update says, or is refused unchanged.
+//! Updates as statements and as expressions have the same effect: a counter becomes what the update says, or the update
+//! is refused and the counter stays.
 
 use proptest::collection::{btree_map, btree_set};
 use proptest::option;
@@ -27,8 +28,8 @@ fn counters() -> impl Strategy<Value = Counter> {
     )
 }
 
-/// Whether an update from `before` to `after` succeeds on `stands`: everything that it sets has the old value, and so have the
-/// version, the total and the number of corrections.
+/// Returns whether an update from `before` to `after` succeeds on `stands`: all that it sets has the old value there,
+/// and so have the version, the total and the number of corrections.
 fn admits(stands: &Counter, before: &Counter, after: &Counter) -> bool {
     let same_parts = before.parts.keys().chain(after.parts.keys()).all(|shard| {
         before.parts.get(shard) == after.parts.get(shard) || stands.parts.get(shard) == before.parts.get(shard)
@@ -39,7 +40,6 @@ fn admits(stands: &Counter, before: &Counter, after: &Counter) -> bool {
         && same_parts
 }
 
-/// The counter after the update.
 fn overlaid(stands: &Counter, before: &Counter, after: &Counter) -> Counter {
     let mut then = stands.clone();
     (then.version, then.likes, then.corrections) = (after.version, after.likes, after.corrections);

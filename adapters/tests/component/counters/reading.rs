@@ -1,3 +1,5 @@
+//! Reads of counters: what counts as missing, what is read again, and damaged items.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Writes of counters: repeated, late and failed updates, and edits by hand.
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Cells: the rows that one Kafka partition adds to sums. Each update names the version that it replaces.
+
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Registers};
 use tally_core::fault::Fault;

@@ -1,3 +1,5 @@
+//! Writes of rows whose request or statement fails, or whose answer is lost.
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Rows of members: the newest event decides, whatever is stored and in whatever order writes arrive.
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A partition and its rows, with failing requests.
+//! The rows of a whole partition equal its last events, although requests fail and events are read again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{GONE, TABLE, confirmed, like, unlike, write_all};
 
 const EVENTS: u64 = 600;
 
-/// The event at an offset: a sequence of members and actions that takes long to repeat itself.
+/// Returns the event at an offset, from a sequence of members and actions that repeats itself only after long.
 fn event(offset: u64) -> Arc<Write> {
     let member = ((offset * offset + offset / 7) % 40).to_string();
     if offset.is_multiple_of(3) { unlike(&member, offset) } else { like(&member, offset) }

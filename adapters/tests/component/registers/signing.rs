@@ -1,4 +1,5 @@
-//! Which statements are sent, and with which date they are signed.
+//! A statement is sent only for a while after the claim was confirmed, and each is signed with the time of the store's
+//! clock.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tally_testkit::{BEGAN, Store};
 
 use super::{GONE, TABLE, confirmed, like, start, version, write_all};
 
-/// The emulator behind a machine that may be suspended between signing and sending. It records the dates of statements.
+/// A machine that may be suspended between signing and sending, and the dates of the statements that it has sent.
 #[derive(Clone, Debug)]
 struct Machine {
     emulator: SharedHttpClient,
@@ -28,6 +29,7 @@ struct Machine {
 }
 
 #[derive(Debug)]
+/// The way from a machine to the emulator: it records the date of a statement, sleeps, and sends the request on.
 struct Way {
     machine: Machine,
     connector: SharedHttpConnector,
@@ -55,7 +57,7 @@ impl HttpConnector for Way {
     }
 }
 
-/// A machine with a wrong clock, and its rows.
+/// Returns a machine whose clock is at `now`, and a connection from it.
 fn machine(store: &Store, now: UnixMillis) -> (Machine, Connection) {
     let (sleeps, dates) = (Arc::default(), Arc::default());
     let machine = Machine { emulator: store.emulator.http_client(), sleeps, dates };
@@ -93,7 +95,7 @@ async fn a_statement_signed_before_the_machine_was_suspended_has_the_old_date() 
     let registers = Registers::new(&connection);
     *machine.sleeps.lock().unwrap() = Duration::from_secs(24 * 3_600);
     write_all(&registers, &[like("u", 1)], GONE, confirmed()).await;
-    // The store's clock when every test starts, whatever it shows when the request arrives.
+    // The time when the test started, and not when the request arrives.
     assert_eq!(*machine.dates.lock().unwrap(), ["20231114T221320Z"]);
 }
 

@@ -1,4 +1,4 @@
-//! The engines that the log's suite runs against.
+//! The engines that the log's suite runs against: the log in memory, and librdkafka with a cluster or in process.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;

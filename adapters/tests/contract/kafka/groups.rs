@@ -1,4 +1,4 @@
-//! Groups: every partition has one owner while members join and leave.
+//! The contract of groups: every partition has one owner while members join and leave.
 
 use std::collections::BTreeSet;
 

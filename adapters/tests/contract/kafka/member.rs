@@ -1,4 +1,4 @@
-//! A member of a group under test.
+//! A member of a group, whose partitions tests read and give back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The contract of the log's ports, for the in-memory log and for librdkafka with the brokers in `TALLY_TEST_BROKERS`, or else
-//! with its in-process cluster.
+//! The contract of the log's ports, for the in-memory log and for librdkafka: with the brokers in `TALLY_TEST_BROKERS`,
+//! or else with its in-process cluster.
 
 mod engine;
 mod groups;
@@ -123,7 +123,7 @@ async fn a_position_outside_of_the_log_is_a_fault() {
     }
 }
 
-/// The partition has ten records, the first six of which are deleted.
+/// The partition has ten records; the first six are deleted.
 async fn what_is_left_is_read(engine: &dyn Engine) {
     let mut member = Member::new(engine);
     member.owns(PARTITIONS as usize).await;

@@ -1,5 +1,5 @@
-//! Compares the scripts of the cache with the rules of the core: for any sequence of events, both give the same answers and
-//! have the same contents.
+//! Compares the cache's scripts with the rules of the core: for any sequence of events both give the same answers, and
+//! have the same contents afterwards.
 
 use std::collections::BTreeMap;
 

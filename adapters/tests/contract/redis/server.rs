@@ -1,4 +1,4 @@
-//! Redis servers, alone or as nodes of a cluster, if Redis is installed.
+//! Starts Redis servers for tests, alone or as nodes of a cluster, if Redis is installed.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
