@@ -195,3 +195,52 @@ impl Task for Mirror {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tally_core::time::UnixMillis;
+
+    use super::*;
+
+    fn partition(topic: &str) -> Partition {
+        Partition { topic: topic.into(), index: 1 }
+    }
+
+    async fn copied(mirror: &Mirror) -> Vec<(String, String)> {
+        let (reader, partition) = (mirror.to.reader("test", &mirror.topic), partition(&mirror.topic));
+        let records = reader.read(&partition, Offset(0), Offset(100)).await.unwrap();
+        let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+        records.iter().map(|record| (text(record.key), text(record.value))).collect()
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_copied_once_the_last_of_each_key_and_the_standing_behind_all_of_it() {
+        let (from, home) = (Broker::new(), Home::us());
+        from.create_topic(COUNTS, CHANGES_PARTITIONS);
+        let publish = |key: &str, value: &str| {
+            let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
+            let record = Outgoing { topic: COUNTS, partition: Some(1), key, value, headers: &[] };
+            from.write(record, UnixMillis(0)).unwrap();
+        };
+        let (reader, (_, copies)) = (Arc::new(from.reader("mirror", COUNTS)), watch::channel(true));
+        let (to, topic, clock) = (home.copies.clone(), home.copied(), Clock::starting_at(UnixMillis(0)));
+        let mut mirror = Mirror { from: reader, to, topic, copies, clock, lanes: BTreeMap::new() };
+        for (key, value) in [("p", "1"), (STANDING_KEY, "1"), ("q", "1"), ("p", "2"), (STANDING_KEY, "2"), ("p", "3")] {
+            publish(key, value);
+        }
+        mirror.read().await.unwrap();
+        // While it is cut, what was read is gone from Kafka.
+        from.trim(COUNTS, 1, 6);
+        mirror.copy().unwrap();
+        let expected = [("p", "3"), ("q", "1"), (STANDING_KEY, "2")];
+        let told = |pairs: &[(&str, &str)]| -> Vec<_> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        assert_eq!(copied(&mirror).await, told(&expected));
+        publish("q", "4");
+        mirror.read().await.unwrap();
+        mirror.copy().unwrap();
+        mirror.copy().unwrap();
+        assert_eq!(copied(&mirror).await, told(&[&expected[..], &[("q", "4")]].concat()));
+    }
+}

@@ -55,6 +55,6 @@ impl Differences {
 impl fmt::Display for ComparedRegions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, rows, posts } = self;
-        write!(f, "us has {rows} rows and cells of {events} events; the sums of {posts} posts are asked of both APIs")
+        write!(f, "us has {rows} rows and cells of {events} events; both APIs are asked for the sums of {posts} posts")
     }
 }
