@@ -1,17 +1,22 @@
-//! The composition root: engines, services, load, page, and the tasks that watch over them; and one run from start-up to its
-//! end: everything ready, the load, chaos beside it, and the comparison after it.
+//! The composition root: engines, services, load, page, and the tasks that watch over them, in one Region or two; and one run
+//! from start-up to its end: everything ready, the load, chaos beside it, and the comparison after it.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use futures_util::FutureExt;
 use tally_adapters::{Deployment, kafka};
 use tally_core::ids::PostId;
+use tally_core::milestone::Ladder;
 use tally_core::ports::Producer;
 use tally_service::metrics::Catalogue;
 use tally_service::{Exit, Host, Program, Stage, Stop, Worker};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::args::{Args, Config, LoadArgs};
+use crate::args::{Args, Config, LoadArgs, Wanted};
 use crate::chaos::Chaos;
 use crate::counters::{self, Counted};
 use crate::engine::{CHANGES, Engines, TOPIC};
@@ -21,8 +26,9 @@ use crate::local::Local;
 use crate::observe::Observer;
 use crate::page::{self, Endpoints};
 use crate::probe::Probe;
+use crate::regions::{Abroad, Home};
 use crate::screen::live_line;
-use crate::services::{Plan, WINDOWS};
+use crate::services::{NAMES, Plan, SECOND_NAMES, WINDOWS};
 use crate::stack::LocalStack;
 use crate::verify;
 use crate::verify::milestones::{Changes, follow_log};
@@ -48,13 +54,13 @@ impl tally_service::App for App {
             );
         }
         let load = self.config.load();
-        let Config { args, kafka, store, api, milestones } = self.config;
-        let shards = args.store.shards;
-        let engines = Box::pin(Engines::open(&args, kafka, store, &host)).await?;
-        // Services that only read would wait for those that write to say how many shards there are.
-        Deployment { tables: &engines.store.connection, shards }.create(&host).await?;
-        let counters = counters::define(&engines.store.checkpoints, &host).await?;
-        let mut local = Local::new(engines, counters, api.local_addr()?, load, args.sum_policy, &host);
+        let Config { args, wanted, second, milestones } = self.config;
+        let listener = wanted.api.try_clone()?;
+        let mut local = begin(&args, wanted, load, NAMES, &host).boxed().await?;
+        let abroad = match second {
+            Some((args, wanted)) => Some(begin_abroad(&args, wanted, load, &mut local, &host).boxed().await?),
+            None => None,
+        };
         // What a comparison needs grows with every change.
         if args.verify && !milestones.is_empty() && local.engines.are_embedded() {
             let (changes, log, clock) = (Changes::of(milestones), local.engines.store.log.clone(), host.clock());
@@ -65,28 +71,86 @@ impl tally_service::App for App {
         local.is_disturbed = args.chaos;
         let local = Arc::new(local);
         local.screen.say(&banner(&local));
-        let followed = Arc::clone(&local);
-        host.spawn(Stage::Support, "claims", move |stop| follow_claims(followed, stop));
         host.spawn(Stage::Support, "observer", Observer::new(Arc::clone(&local)));
-        let producer = kafka::Producer::new(&local.engines.kafka.settings)?;
-        let taken = gated(&local, &producer, HTTP_BYTES);
-        let plan = Plan {
-            shards,
-            milestones,
-            listener: api,
-            routes: page::routes(Arc::new(LocalStack(Arc::clone(&local))), host.stop()),
-            sums: local.sums.clone(),
-            producer: Arc::new(LedgerProducer { producer: taken, local: Arc::clone(&local) }),
-        };
-        local.services.start(&local.engines, plan, &host)?;
-        if !args.recount_every.is_zero() {
-            let local = Arc::clone(&local);
-            host.spawn(Stage::Output, "recount timer", move |stop| remind(local, args.recount_every, stop));
-        }
-        let writer = load.map(|_| writer(&local, &producer, &host)).transpose()?;
-        let session = Session { host: host.clone(), writer, local, args };
+        let routes = page::routes(Arc::new(LocalStack(Arc::clone(&local))), host.stop());
+        let home = abroad.as_ref().map(|(home, _)| home.clone());
+        let writer = Opening { listener, routes, milestones, home }.start(&local, &args, &host)?;
+        let writers = writer.into_iter().chain(abroad.and_then(|(_, writer)| writer)).collect();
+        let session = Session { host: host.clone(), writers, local, args };
         host.job("session", move |stop| session.run(stop));
         Ok(())
+    }
+}
+
+/// Opens the engines of a Region, and creates what its services need.
+async fn begin(
+    args: &Args,
+    wanted: Wanted,
+    load: Option<LoadArgs>,
+    services: [&'static str; 4],
+    host: &Host,
+) -> anyhow::Result<Local> {
+    let api = wanted.api.local_addr()?;
+    let engines = Box::pin(Engines::open(args, wanted, host)).await?;
+    // Services that only read would wait for those that write to say how many shards there are.
+    Deployment { tables: &engines.store.connection, shards: args.store.shards }.create(host).await?;
+    let counters = counters::define(&engines.store.checkpoints, host).await?;
+    Ok(Local::new(engines, counters, api, load, args.sum_policy, services, host))
+}
+
+/// Begins the second Region and the mirror between it and `first`: what the first is called then, and what the second one's load
+/// writes through.
+async fn begin_abroad(
+    args: &Args,
+    wanted: Wanted,
+    load: Option<LoadArgs>,
+    first: &mut Local,
+    host: &Host,
+) -> anyhow::Result<(Home, Option<Writer>)> {
+    let listener = wanted.api.try_clone()?;
+    let mut us = begin(args, wanted, load, SECOND_NAMES, host).boxed().await?;
+    us.screen = Arc::clone(&first.screen);
+    let (us, eu, home) = (Arc::new(us), Home::eu(), Home::us());
+    let mirror = watch::Sender::new(true);
+    eu.mirror(&us.engines, mirror.subscribe(), host)?;
+    home.mirror(&first.engines, mirror.subscribe(), host)?;
+    let opening = Opening { listener, routes: Router::new(), milestones: Ladder::default(), home: Some(home) };
+    let writer = opening.start(&us, args, host)?;
+    first.abroad = Some(Abroad { us, mirror });
+    Ok((eu, writer))
+}
+
+/// What differs between the services of Regions.
+struct Opening {
+    listener: TcpListener,
+    routes: Router,
+    milestones: Ladder,
+    home: Option<Home>,
+}
+
+impl Opening {
+    /// Starts the services and what they need; what the load writes through, if there is one.
+    fn start(self, local: &Arc<Local>, args: &Args, host: &Host) -> anyhow::Result<Option<Writer>> {
+        let Self { listener, routes, milestones, home } = self;
+        let followed = Arc::clone(local);
+        host.spawn(Stage::Support, "claims", move |stop| follow_claims(followed, stop));
+        let producer = kafka::Producer::new(&local.engines.kafka.settings)?;
+        let taken = gated(local, &producer, HTTP_BYTES);
+        let plan = Plan {
+            shards: args.store.shards,
+            milestones,
+            home,
+            listener,
+            routes,
+            sums: local.sums.clone(),
+            producer: Arc::new(LedgerProducer { producer: taken, local: Arc::clone(local) }),
+        };
+        local.services.start(&local.engines, plan, host)?;
+        if !args.recount_every.is_zero() {
+            let (local, every) = (Arc::clone(local), args.recount_every);
+            host.spawn(Stage::Output, "recount timer", move |stop| remind(local, every, stop));
+        }
+        local.load.map(|_| writer(local, &producer, host)).transpose()
     }
 }
 
@@ -112,8 +176,13 @@ async fn remind(local: Arc<Local>, every: Duration, stop: Stop) -> anyhow::Resul
 
 /// What people read first.
 fn banner(local: &Local) -> String {
-    let Local { engines, counters, load, ledger, .. } = local;
+    let Local { engines, counters, load, ledger, abroad, .. } = local;
     let Endpoints { kafka, dynamodb, api } = local.board.lock().endpoints.clone();
+    let abroad = abroad.as_ref().map(|abroad| {
+        let Endpoints { kafka, dynamodb, api } = abroad.us.board.lock().endpoints.clone();
+        format!("\n  Region us  API {api}   Kafka {kafka}   DynamoDB {dynamodb}")
+    });
+    let abroad = abroad.unwrap_or_default();
     let gone = if engines.are_embedded() { ", gone when it ends" } else { "" };
     let kept = if engines.kafka.embedded.is_some() { "; keeps 5 MiB of a partition" } else { "" };
     let trends =
@@ -141,7 +210,7 @@ fn banner(local: &Local) -> String {
          Kafka      {kafka}   topic {TOPIC}, keyed by post id, murmur2{kept}\n  \
          DynamoDB   {dynamodb}\n  \
          counters   {counters}\n  \
-         load       {load}{chaos}\n"
+         load       {load}{chaos}{abroad}\n"
     )
 }
 
@@ -165,8 +234,8 @@ impl Program for App {
 struct Session {
     host: Host,
     local: Arc<Local>,
-    /// What the load writes through, if there is a load.
-    writer: Option<Writer>,
+    /// What the load of each Region writes through, if there is a load.
+    writers: Vec<Writer>,
     args: Args,
 }
 
@@ -183,7 +252,7 @@ impl Session {
     }
 
     async fn until_over(&mut self, stop: &Stop) -> anyhow::Result<()> {
-        for service in self.local.services.needed() {
+        for service in self.local.regions().flat_map(|region| region.services.needed()) {
             stop.unless_requested(service.ready()).await?;
         }
         self.local.screen.say("ready");
@@ -193,7 +262,7 @@ impl Session {
         let chaos = if self.args.chaos { Chaos::of(&self.local, self.args.seed) } else { None };
         let chaos = chaos.map(|chaos| self.host.worker(Stage::Intake, "chaos", chaos));
         let watcher = self.watcher();
-        let writers = self.writer.take().map(|writer| self.write(&writer, until)).unwrap_or_default();
+        let writers = self.write(until);
         let over = async {
             match until {
                 Some(until) => tokio::time::sleep_until(until).await,
@@ -222,16 +291,20 @@ impl Session {
         Some(self.host.worker(Stage::Support, "lists", move |stop| watch(local, duration, stop)))
     }
 
-    /// Starts load and probes.
-    fn write(&self, writer: &Writer, until: Option<Instant>) -> Vec<Worker> {
-        let probes = self.local.ledger.names.probes();
-        let mut workers: Vec<Worker> = probes
-            .map(|post| self.host.worker(Stage::Intake, "probe", Probe { writer: writer.clone(), post, until }))
-            .collect();
-        workers.extend(self.local.load.map(|config| {
-            let load = Load { writer: writer.clone(), config, seed: self.args.seed, until };
-            self.host.worker(Stage::Intake, "load", load)
-        }));
+    /// Starts the load of each Region, and the probes of the first: an answer is the sum of both, and a probe expects its own likes
+    /// alone.
+    fn write(&mut self, until: Option<Instant>) -> Vec<Worker> {
+        let (host, writers) = (&self.host, std::mem::take(&mut self.writers));
+        let probe = |writer: &Writer| {
+            let probes = self.local.ledger.names.probes().map(|post| Probe { writer: writer.clone(), post, until });
+            probes.map(|probe| host.worker(Stage::Intake, "probe", probe)).collect()
+        };
+        let mut workers: Vec<Worker> = writers.first().map(probe).unwrap_or_default();
+        for (writer, nth) in writers.into_iter().zip(0..) {
+            let Some(config) = writer.local.load else { continue };
+            let load = Load { writer, config, seed: self.args.seed.wrapping_add(nth), until };
+            workers.push(host.worker(Stage::Intake, "load", load));
+        }
         workers
     }
 

@@ -117,6 +117,11 @@ pub struct Args {
     #[arg(long, env = "TALLY_KEY_READ_UNITS", value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT", help_heading = "Engines")]
     pub key_read_units: Option<u32>,
 
+    /// How many Regions, each with engines and a load of its own and all in this process: 1, or 2 with a mirror between them.
+    /// Ports, --chaos, --milestones and lists of what is trending are the first one's
+    #[arg(long, env = "TALLY_REGIONS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2), value_name = "COUNT", help_heading = "Engines")]
+    pub regions: u8,
+
     /// Without what is trending
     #[arg(long, env = "TALLY_NO_TRENDS", help_heading = "Engines")]
     pub no_trends: bool,
@@ -166,9 +171,9 @@ const MOST_PAIRS: u64 = 1 << 28;
 #[derive(Debug)]
 pub struct Config {
     pub args: Args,
-    pub kafka: KafkaEngine,
-    pub store: StoreEngine,
-    pub api: TcpListener,
+    pub wanted: Wanted,
+    /// Those of the second Region, if there is to be one, and the arguments that it has.
+    pub second: Option<(Args, Wanted)>,
     /// The thresholds of milestones; an empty ladder takes what the deployment has.
     pub milestones: Ladder,
 }
@@ -178,6 +183,14 @@ impl Config {
     pub(crate) fn load(&self) -> Option<LoadArgs> {
         (!self.args.no_load).then_some(self.args.load)
     }
+}
+
+/// The engines of a Region, and where its API listens.
+#[derive(Debug)]
+pub struct Wanted {
+    pub kafka: KafkaEngine,
+    pub store: StoreEngine,
+    pub api: TcpListener,
 }
 
 #[derive(Debug)]
@@ -222,13 +235,25 @@ impl TryFrom<Args> for Config {
             }
         };
         let api = here("api-port", args.api_port);
+        let second = (args.regions == 2).then(|| second(&args, &mut invalid)).flatten();
         let milestones = args.milestones.as_ref().map(|told| told.parse::<Ladder>());
         let milestones = milestones.and_then(|parsed| invalid.accept("milestones", parsed)).unwrap_or_default();
         match (kafka, store, api, invalid.is_empty()) {
-            (Some(kafka), Some(store), Some(api), true) => Ok(Self { args, kafka, store, api, milestones }),
+            (Some(kafka), Some(store), Some(api), true) => {
+                Ok(Self { args, wanted: Wanted { kafka, store, api }, second, milestones })
+            }
             _ => Err(invalid),
         }
     }
+}
+
+/// The second Region: embedded engines on free ports, another load, and nothing that goes wrong or is ranked.
+fn second(args: &Args, invalid: &mut Invalid) -> Option<(Args, Wanted)> {
+    let args = Args { seed: args.seed.wrapping_add(1), no_trends: true, chaos: false, ..args.clone() };
+    let mut any = || listen("regions", SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), invalid);
+    let (kafka, store, api) = (KafkaEngine::Embedded(any()?), any()?, any()?);
+    let store = StoreEngine::Embedded { listener: store, emulated: Box::new(emulated(&args)) };
+    Some((args, Wanted { kafka, store, api }))
 }
 
 /// The embedded DynamoDB as it is asked for.
@@ -271,6 +296,15 @@ fn check(args: &Args, invalid: &mut Invalid) {
     ];
     for (flag, given) in set {
         invalid.ensure(flag, !given || embedded, "contradicts --dynamodb-endpoint: it is the emulator's");
+    }
+    let real = [
+        ("brokers", args.brokers.is_some()),
+        ("dynamodb-endpoint", args.dynamodb_endpoint.is_some()),
+        ("redis", args.redis.is_some()),
+    ];
+    for (flag, given) in real {
+        let is_one = args.regions == 1;
+        invalid.ensure(flag, !given || is_one, "contradicts --regions 2: each Region has embedded engines of its own");
     }
     let long = args.stream_retention >= Duration::from_secs(60);
     invalid.ensure("stream-retention", long, "must be at least 1m, or records are gone before they are read");
@@ -327,7 +361,7 @@ mod tests {
         let config = config(&[]).unwrap();
         let load = config.load().unwrap();
         assert_eq!((load.rate, load.posts, load.users, config.args.duration), (500, 100, 1000, None));
-        assert!(!config.args.verify && !config.args.chaos && matches!(config.kafka, KafkaEngine::Embedded(_)));
+        assert!(!config.args.verify && !config.args.chaos && matches!(config.wanted.kafka, KafkaEngine::Embedded(_)));
     }
 
     #[test]
@@ -372,7 +406,7 @@ mod tests {
             "--store-batch-latency=8ms..25ms",
             "--store-call-latency=3ms..8ms",
         ];
-        let StoreEngine::Embedded { emulated, .. } = config(&flags).unwrap().store else {
+        let StoreEngine::Embedded { emulated, .. } = config(&flags).unwrap().wanted.store else {
             panic!("the store is the embedded one")
         };
         let span = |text: &str| Some(text.parse().unwrap());
@@ -380,6 +414,22 @@ mod tests {
         assert_eq!(emulated.transaction_latency, span("20ms..40ms"));
         assert_eq!(emulated.batch_latency, span("8ms..25ms"));
         assert_eq!(emulated.latency, span("3ms..8ms"));
+    }
+
+    #[test]
+    fn a_second_region_has_embedded_engines_and_another_load_and_real_engines_are_refused() {
+        assert!(config(&[]).unwrap().second.is_none());
+        let (args, wanted) = config(&["--regions=2", "--chaos", "--seed=7"]).unwrap().second.unwrap();
+        assert_eq!((args.seed, args.chaos, args.no_trends), (8, false, true));
+        assert!(matches!(wanted.store, StoreEngine::Embedded { .. }));
+        for real in ["--brokers=b:9092", "--dynamodb-endpoint=http://localhost:4566", "--redis=redis://localhost:6379"]
+        {
+            let said = config(&["--regions=2", real]).unwrap_err();
+            assert!(said.contains(real.split('=').next().unwrap()) && said.contains("--regions 2"), "{said}");
+        }
+        for count in ["--regions=0", "--regions=3"] {
+            assert!(config(&[count]).unwrap_err().contains("--regions"), "{count}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::args::{Args, KafkaEngine, StoreEngine};
+use crate::args::{Args, KafkaEngine, StoreEngine, Wanted};
 use crate::cache::{Switchable, expire};
 
 /// The topic of likes, and that of dead letters.
@@ -28,9 +28,11 @@ pub(crate) const DEAD_LETTERS: &str = "likes.dlq";
 pub(crate) const CHANGES: &str = "changes";
 /// The topic of boards, of the embedded Kafka: a real one may have none.
 pub(crate) const BOARDS: &str = "boards";
+/// What a Region publishes of its counts, where there are two.
+pub(crate) const COUNTS: &str = "counts";
 /// Partitions of the embedded topics.
 const PARTITIONS: u32 = 12;
-const CHANGES_PARTITIONS: u32 = 4;
+pub(crate) const CHANGES_PARTITIONS: u32 = 4;
 /// How long DynamoDB shows what its streams tell of.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
@@ -79,7 +81,8 @@ impl Engines {
     ///
     /// # Errors
     /// An engine that cannot be had.
-    pub(crate) async fn open(args: &Args, kafka: KafkaEngine, store: StoreEngine, host: &Host) -> anyhow::Result<Self> {
+    pub(crate) async fn open(args: &Args, wanted: Wanted, host: &Host) -> anyhow::Result<Self> {
+        let Wanted { kafka, store, .. } = wanted;
         let mut table_prefix = args.store.table_prefix.clone();
         if matches!((&kafka, &store), (KafkaEngine::Embedded(_), StoreEngine::At(_))) && table_prefix.is_empty() {
             // The topic ends with this process, and claims of it mean nothing to the next one: so each run has its tables.
@@ -116,6 +119,7 @@ impl Kafka {
                     (DEAD_LETTERS, 1),
                     (CHANGES, CHANGES_PARTITIONS),
                     (BOARDS, 1),
+                    (COUNTS, CHANGES_PARTITIONS),
                 ])?;
                 let (listener, to) = (TcpListener::from_std(listener)?, embedded.bootstrap().to_owned());
                 let bootstrap = listener.local_addr()?.to_string();

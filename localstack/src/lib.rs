@@ -14,6 +14,7 @@ mod names;
 mod observe;
 pub mod page;
 mod probe;
+mod regions;
 mod screen;
 mod services;
 mod stack;

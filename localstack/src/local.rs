@@ -20,6 +20,7 @@ use crate::ledger::Ledger;
 use crate::names::Names;
 use crate::page::{Endpoints, Load, Snapshot};
 use crate::probe::Staleness;
+use crate::regions::Abroad;
 use crate::screen::Screen;
 use crate::services::Services;
 use crate::stack::Happened;
@@ -56,7 +57,9 @@ pub(crate) struct Local {
     pub(crate) happened: Happened,
     /// What the observer saw last, for the live line and the page.
     pub(crate) board: Mutex<Snapshot>,
-    pub(crate) screen: Screen,
+    pub(crate) screen: Arc<Screen>,
+    /// The other Region, where there are two and this is the first.
+    pub(crate) abroad: Option<Abroad>,
 }
 
 impl Local {
@@ -66,6 +69,7 @@ impl Local {
         api: SocketAddr,
         load: Option<LoadArgs>,
         sums: SumPolicy,
+        services: [&'static str; 4],
         host: &Host,
     ) -> Self {
         let partitions = engines.kafka.partitions;
@@ -85,7 +89,7 @@ impl Local {
         let seen = Snapshot { at: now.0, since: now.0, endpoints, load: shown, ..Snapshot::default() };
         Self {
             clock: host.clock(),
-            services: Services::new(host, engines.kafka.lists),
+            services: Services::new(services, host, engines.kafka.lists),
             began: now,
             counters,
             api,
@@ -101,9 +105,15 @@ impl Local {
             injected: AtomicU64::default(),
             happened: Happened::default(),
             board: Mutex::new(seen),
-            screen: Screen::new(),
+            screen: Arc::new(Screen::new()),
+            abroad: None,
             engines,
         }
+    }
+
+    /// This Region, and the other one where there are two.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.abroad.as_ref().map(|abroad| &*abroad.us))
     }
 
     /// Completes once the load is not paused.

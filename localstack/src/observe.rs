@@ -101,6 +101,7 @@ impl Observer {
             seen.ledger_more = self.recounts.more;
         }
         seen.load = self.load();
+        seen.mirror = local.abroad.as_ref().map(|abroad| *abroad.mirror.borrow());
         self.looks += 1;
         *self.local.board.lock() = seen;
     }
@@ -137,6 +138,8 @@ impl Observer {
             api.shown(),
         ];
         parts.extend(trends.iter().map(|trends| trends.shown()));
+        let abroad = self.local.abroad.iter().flat_map(|abroad| abroad.us.services.all());
+        parts.extend(abroad.map(|service| service.shown()));
         parts
     }
 

@@ -55,6 +55,8 @@ pub struct Snapshot {
     pub posts: Vec<String>,
     /// What lists of what is trending there are, once there are any.
     pub trending: Option<Trending>,
+    /// Whether the mirror between the two Regions copies; none where there is one Region.
+    pub mirror: Option<bool>,
 }
 
 /// Of what there are lists.
@@ -228,6 +230,9 @@ pub enum Command {
     PauseLoad {
         paused: bool,
     },
+    /// Stops the copying between the two Regions, both ways.
+    CutMirror,
+    HealMirror,
 }
 
 #[derive(Debug)]

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use crate::engine::{BOARDS, CHANGES, DEAD_LETTERS, Engines, TOPIC};
 use crate::page;
+use crate::regions::Home;
 
 /// How long one service may drain when everything stops: several stages have to fit into the process's own grace.
 const GRACE: Duration = Duration::from_millis(1200);
@@ -157,6 +158,10 @@ pub(crate) const WINDOWS: [&str; 2] = ["1m", "10m"];
 /// How much of the log of changes may be unread: less than the 5 MiB at which the embedded Kafka begins to trim.
 const AHEAD: usize = 4 << 20;
 
+/// What they are called on the page, and those of the second Region.
+pub(crate) const NAMES: [&str; 4] = ["consumer", "change-streamer", "batch-recount", "count-api"];
+pub(crate) const SECOND_NAMES: [&str; 4] = ["us consumer", "us change-streamer", "us batch-recount", "us count-api"];
+
 /// The services, in the order data flows.
 #[derive(Clone, Debug)]
 pub(crate) struct Services {
@@ -173,6 +178,8 @@ pub(crate) struct Plan {
     pub(crate) shards: Option<ShardCount>,
     /// The thresholds of milestones.
     pub(crate) milestones: Ladder,
+    /// The Region, where there are two.
+    pub(crate) home: Option<Home>,
     pub(crate) listener: TcpListener,
     /// Served by the API beside its own.
     pub(crate) routes: Router,
@@ -184,15 +191,10 @@ pub(crate) struct Plan {
 
 impl Services {
     /// Services that are not started yet, with what is trending or without.
-    pub(crate) fn new(host: &Host, lists: bool) -> Self {
+    pub(crate) fn new(names: [&'static str; 4], host: &Host, lists: bool) -> Self {
         let service = |name| Service::new(name, host.readiness());
-        Self {
-            consumer: service("consumer"),
-            streamer: service("change-streamer"),
-            recount: service("batch-recount"),
-            api: service("count-api"),
-            trends: lists.then(|| service("trends")),
-        }
+        let [consumer, streamer, recount, api] = names.map(service);
+        Self { consumer, streamer, recount, api, trends: lists.then(|| service("trends")) }
     }
 
     /// Those without which nothing is counted or answered.
@@ -255,7 +257,10 @@ fn streamer_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
     ports.cache = Some(Arc::new(engines.cache.clone()));
     let ahead = engines.kafka.embedded.is_some().then_some(AHEAD);
     let rules = streamer::Rules { milestones: plan.milestones, ahead, ..streamer::Rules::default() };
-    let settings = streamer::Settings { shards: plan.shards, rules, ..streamer::Settings::default() };
+    let regions = plan.home.as_ref().map(Home::rules);
+    let ports_of = |home: &Home| home.ports(&engines.kafka.settings, &group);
+    ports.regions = plan.home.as_ref().map(ports_of).transpose()?;
+    let settings = streamer::Settings { shards: plan.shards, rules, regions, ..streamer::Settings::default() };
     Ok(Box::new(move |host| {
         let app = streamer::App::with_ports(settings.clone(), ports.clone());
         Ok(Running::start(app, host))

@@ -26,6 +26,7 @@ pub(crate) enum Deed {
     CacheStopped,
     DriftInjected,
     RecountAsked,
+    MirrorCut,
 }
 
 impl fmt::Display for Deed {
@@ -38,6 +39,7 @@ impl fmt::Display for Deed {
             Self::CacheStopped => "cache stopped",
             Self::DriftInjected => "drift injected",
             Self::RecountAsked => "recount asked for",
+            Self::MirrorCut => "mirror cut",
         })
     }
 }
@@ -73,7 +75,9 @@ pub(crate) struct LocalStack(pub(crate) Arc<Local>);
 
 impl LocalStack {
     fn kill(&self, name: &str) -> anyhow::Result<String> {
-        let Some(service) = self.0.services.all().find(|service| service.name() == name) else {
+        let Some(service) =
+            self.0.regions().flat_map(|region| region.services.all()).find(|service| service.name() == name)
+        else {
             bail!(Refusal(format!("there is no service `{name}`")));
         };
         service.kill();
@@ -129,11 +133,24 @@ impl LocalStack {
         Ok(format!("the busiest stream shard was split: {} children", children.len()))
     }
 
+    fn mirror(&self, copies: bool) -> anyhow::Result<String> {
+        let Some(abroad) = &self.0.abroad else {
+            bail!(Refusal("there is one Region: start it with --regions 2".to_owned()));
+        };
+        abroad.mirror.send_replace(copies);
+        if !copies {
+            self.0.happened.note(Deed::MirrorCut);
+        }
+        let healed = "the mirror copies again, first what waited";
+        let cut = "the mirror is cut: each Region goes on with what it knows of the other";
+        Ok(if copies { healed } else { cut }.to_owned())
+    }
+
     fn pause(&self, paused: bool) -> anyhow::Result<String> {
         if self.0.load.is_none() {
             bail!(Refusal("there is no load".to_owned()));
         }
-        self.0.paused.send_replace(paused);
+        self.0.regions().for_each(|region| _ = region.paused.send_replace(paused));
         Ok(if paused { "the load is paused" } else { "the load goes on" }.to_owned())
     }
 }
@@ -153,6 +170,8 @@ impl Stack for LocalStack {
             Command::Recount => self.recount().await,
             Command::SplitShard => self.split(),
             Command::PauseLoad { paused } => self.pause(paused),
+            Command::CutMirror => self.mirror(false),
+            Command::HealMirror => self.mirror(true),
         }
     }
 }

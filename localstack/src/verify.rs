@@ -6,6 +6,7 @@
 mod compare;
 mod lists;
 pub(crate) mod milestones;
+mod regions;
 pub(crate) mod sightings;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,9 +30,10 @@ use crate::local::Local;
 use crate::observe;
 use crate::page::{Drift, Staleness};
 use crate::probe::Client;
-use crate::verify::compare::{Compared, Rows, compared, counters_with_rows, rows_with_ledger, served_with_rows};
+use crate::verify::compare::{Compared, Rows, Shown, compared, counters_with_rows, rows_with_ledger, served_with_rows};
 use crate::verify::lists::ComparedLists;
 use crate::verify::milestones::ComparedMilestones;
+use crate::verify::regions::ComparedRegions;
 
 /// Differences listed one by one; beyond them only their number is kept.
 pub(super) const LISTED: usize = 20;
@@ -87,8 +89,10 @@ pub(crate) struct Comparison {
     pub(crate) lists: Option<ComparedLists>,
     /// Nothing where there is no ladder.
     pub(crate) milestones: Option<ComparedMilestones>,
+    /// Nothing where there is one Region.
+    pub(crate) regions: Option<ComparedRegions>,
     /// The steps that were not reached in time.
-    pub(crate) unreached: Vec<&'static str>,
+    pub(crate) unreached: Vec<String>,
     pub(crate) differences: Differences,
 }
 
@@ -105,10 +109,22 @@ struct Verify<'a>(&'a Local);
 impl Verify<'_> {
     async fn run(&self) -> anyhow::Result<Comparison> {
         let Local { engines, ledger, staleness, injected, screen, .. } = self.0;
-        let unreached = self.quiet().await;
+        let mut unreached: Vec<String> = self.quiet().await.into_iter().map(str::to_owned).collect();
+        let abroad = self.0.abroad.as_ref().map(|abroad| Verify(&abroad.us));
+        if let Some(us) = &abroad {
+            unreached.extend(us.quiet().await.into_iter().map(|step| format!("in us: {step}")));
+        }
         screen.step("comparing every row and every count");
         let (rows, counters, mut differences) = self.tables().await?;
-        differences.extend(self.answers(&rows, &counters).await?);
+        let mut regions = None;
+        match &abroad {
+            None => differences.extend(self.answers(&[&rows], &counters, MEMORY).await?),
+            Some(us) => {
+                let (compared, found) = self.sums(us, &rows, &counters).await?;
+                regions = Some(compared);
+                differences.extend(found);
+            }
+        }
         let mut lists = None;
         if self.0.services.trends.is_some() {
             let (compared, found) = self.lists(&rows).await?;
@@ -133,6 +149,7 @@ impl Verify<'_> {
             drift,
             lists,
             milestones,
+            regions,
             unreached,
             differences,
         })
@@ -225,18 +242,21 @@ impl Verify<'_> {
         counters.keys().filter(|id| names.contains(&id.name)).map(|id| &id.post).collect()
     }
 
-    /// What the API answers about every post that has a counter and of the load's own, once it had time to forget what it
-    /// remembers. A hashtag's counters have other routes, and are not asked for.
-    async fn answers(&self, rows: &Rows, counters: &CountsTable) -> anyhow::Result<Differences> {
+    /// What the API answers about every post that has a counter and of the load's own, once it is right, or was not `within`
+    /// this time. A hashtag's counters have other routes, and are not asked for.
+    async fn answers(&self, rows: &[&Rows], counters: &CountsTable, within: Duration) -> anyhow::Result<Differences> {
         let (names, known) = (self.of_posts(), self.posts(counters));
         let posts: BTreeSet<&PostId> = known.into_iter().chain(self.0.ledger.names.posts()).collect();
         let posts: Vec<&PostId> = posts.into_iter().collect();
-        let deadline = Instant::now() + MEMORY;
+        let deadline = Instant::now() + within;
         let client = Client::new(self.0.api);
         loop {
-            let differences = served_with_rows(&ask(&client, &posts, &names).await?, rows);
-            if differences.count == 0 || Instant::now() >= deadline {
-                return Ok(differences);
+            let served = ask(&client, &posts, &names).await;
+            let is_over = Instant::now() >= deadline;
+            match served.map(|served| served_with_rows(&served, rows)) {
+                Ok(differences) if is_over || differences.count == 0 => return Ok(differences),
+                Err(error) if is_over => return Err(error),
+                _ => {}
             }
             self.0.clock.sleep(LOOK_EVERY).await;
         }
@@ -261,7 +281,7 @@ impl Verify<'_> {
 }
 
 /// The counters called `names` of each of `posts`, as the API answers.
-async fn ask(client: &Client, posts: &[&PostId], names: &[CounterName]) -> anyhow::Result<BTreeMap<CounterId, i64>> {
+async fn ask(client: &Client, posts: &[&PostId], names: &[CounterName]) -> anyhow::Result<BTreeMap<CounterId, Shown>> {
     let mut served = BTreeMap::new();
     let called: Vec<&str> = names.iter().map(CounterName::as_str).collect();
     for batch in posts.chunks((MOST / names.len().max(1)).max(1)) {
@@ -273,8 +293,9 @@ async fn ask(client: &Client, posts: &[&PostId], names: &[CounterName]) -> anyho
             asked.map(|(post, name)| CounterId { post: post.clone(), name: name.clone() }).collect();
         anyhow::ensure!(counts.len() == asked.len(), "the API answered {} of {} counters", counts.len(), asked.len());
         for (id, count) in asked.into_iter().zip(counts) {
-            let shown = count["value"].as_i64().with_context(|| format!("{id}: the API answers {count}"))?;
-            served.insert(id, shown);
+            let value = count["value"].as_i64().with_context(|| format!("{id}: the API answers {count}"))?;
+            let is = |claim: &str| count[claim].as_bool().unwrap_or_default();
+            served.insert(id, Shown { value, exact: is("exact"), fresh: is("fresh") });
         }
     }
     Ok(served)
@@ -318,6 +339,9 @@ impl fmt::Display for Comparison {
         }
         if let Some(milestones) = &self.milestones {
             writeln!(f, "  {:<12} {milestones}", "milestones")?;
+        }
+        if let Some(regions) = &self.regions {
+            writeln!(f, "  {:<12} {regions}", "regions")?;
         }
         writeln!(f, "  {:<12} {}", "differences", self.differences.count)?;
         for unreached in &self.unreached {

@@ -81,6 +81,30 @@ async fn a_count_put_wrong_by_hand_is_found() {
 }
 
 #[tokio::test]
+#[ignore = "night: runs a whole stack for long, or judges how fast the machine is"]
+async fn two_regions_answer_the_same_sums_once_a_mirror_that_was_cut_has_healed() {
+    let load = ["--rate", "200", "--posts", "5", "--users", "40"];
+    let stack = start(&[&["--regions", "2", "--duration", "60s", "--verify"], &load[..]].concat());
+    let page = address(&stack, "page ").await;
+    stack.prints("events/s").await;
+    let act = async |action: &str| {
+        let answer = post(&page, "/local/actions", "", &format!(r#"{{"action":"{action}"}}"#)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    };
+    let answers = async |fresh: &str| {
+        let told = get(&page, "/v1/posts/post-1/counters/likes?detail=regions").await.expect("a whole answer").body;
+        told.contains(r#""region":"us""#) && told.contains(r#""exact":true"#) && told.contains(fresh)
+    };
+    eventually("both Regions are in", async || answers(r#""fresh":true}]"#).await).await;
+    act("cut_mirror").await;
+    eventually("us is behind", async || answers(r#""behind":["us"]"#).await).await;
+    act("heal_mirror").await;
+    let (said, code) = end(&stack).await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("\n  regions      us has ") && said.contains("mirror cut 1\u{d7}"), "{said}");
+}
+
+#[tokio::test]
 async fn no_page_of_another_site_reads_or_likes() {
     let stack = start(&["--no-load"]);
     let page = address(&stack, "page ").await;
@@ -196,6 +220,7 @@ async fn what_cannot_be_run_is_refused_with_78() {
         (&["--rate", "fast"][..], "--rate"),
         (&["--no-such-flag"], "--no-such-flag"),
         (&["--verify"], "--duration"),
+        (&["--regions", "2", "--brokers", "b:9092"], "--brokers"),
         (&["--unlike-ratio", "2"], "--unlike-ratio"),
     ] {
         let args: Vec<&str> = ANY_PORT.iter().chain(args).copied().collect();

@@ -91,6 +91,7 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_RECOUNT_EVERY",
     "TALLY_REDIS",
     "TALLY_REDIS_CLUSTER",
+    "TALLY_REGIONS",
     "TALLY_REGION_NAME",
     "TALLY_REMOTE",
     "TALLY_ROLE",

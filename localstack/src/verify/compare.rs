@@ -232,13 +232,23 @@ pub(super) fn counters_with_rows(counters: &BTreeMap<CounterId, Counter>, rows: 
     differences
 }
 
-/// Compares what the API answers with the rows.
-pub(super) fn served_with_rows(served: &BTreeMap<CounterId, i64>, rows: &Rows) -> Differences {
+/// What the API answers of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) value: i64,
+    pub(super) exact: bool,
+    pub(super) fresh: bool,
+}
+
+/// Compares what the API answers with the rows of each Region. A sum over several has to be exact and fresh besides.
+pub(super) fn served_with_rows(served: &BTreeMap<CounterId, Shown>, rows: &[&Rows]) -> Differences {
     let mut differences = Differences::default();
-    for (id, shown) in served {
-        let there = rows.of(id).total();
-        if *shown != there {
-            differences.add(|| format!("{id}: the rows come to {there}, the API answers {shown}"));
+    for (id, Shown { value, exact, fresh }) in served {
+        let there: i64 = rows.iter().map(|rows| rows.of(id).total()).sum();
+        if *value != there {
+            differences.add(|| format!("{id}: the rows come to {there}, the API answers {value}"));
+        } else if rows.len() > 1 && !(*exact && *fresh) {
+            differences.add(|| format!("{id}: the API answers {value}, exact: {exact}, fresh: {fresh}"));
         }
     }
     differences

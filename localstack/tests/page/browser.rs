@@ -51,12 +51,12 @@ impl Drop for Check {
     }
 }
 
-/// A stack whose page is at `port`, and its URL.
-async fn stack(port: &str) -> (Process, String) {
+/// A stack of so many Regions whose page is at `port`, and its URL.
+async fn stack(port: &str, regions: &str) -> (Process, String) {
     let mut command = command(env!("CARGO_BIN_EXE_tally-localstack"));
     command.args(["--api-port", port, "--kafka-port", "0", "--dynamodb-port", "0", "--admin-listen", "127.0.0.1:0"]);
     // Few posts: a recount of what changes all the time opens a window on every row key, one after the other.
-    command.args(["--rate", "100", "--posts", "8", "--milestones", "3"]);
+    command.args(["--rate", "100", "--posts", "8", "--milestones", "3", "--regions", regions]);
     let stack = Process::start("stack", &mut command).expect("the stack starts");
     let line = stack.prints("page ").await;
     (stack, line.split_whitespace().last().expect("it prints where the page is").to_owned())
@@ -79,13 +79,16 @@ fn check(url: &str) -> Command {
 /// The check that has a stack and a test of its own: its two recounts take as long as all other checks.
 const RECOUNTS: &str = "drift_is_found_by_a_recount";
 
+/// The check that needs two Regions.
+const MIRROR: &str = "the_mirror_is_cut";
+
 /// The checks around it: services that were killed and a stream that was split before, and the page with corrections after.
 const AROUND: [&str; 3] = ["services_are_killed", "a_split_grows", "wider_than_a_phone"];
 
 #[tokio::test]
 #[ignore = "needs Chromium and its driver; .ci/night runs it"]
 async fn a_person_with_a_browser_sees_a_recount_find_drift() {
-    let (_stack, url) = stack("0").await;
+    let (_stack, url) = stack("0", "1").await;
     let only = AROUND.iter().chain([&RECOUNTS]).flat_map(|name| ["--only", name]);
     let said = Check::start(check(&url).args(only)).end().await;
     assert_eq!(said.lines().count(), AROUND.len() + 1, "each name is of one check: {said}");
@@ -93,10 +96,18 @@ async fn a_person_with_a_browser_sees_a_recount_find_drift() {
 
 #[tokio::test]
 #[ignore = "needs Chromium and its driver; .ci/night runs it"]
-async fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
-    let (first, url) = stack(&port_to_come_back_to()).await;
+async fn a_person_with_a_browser_cuts_the_mirror_and_heals_it() {
+    let (_stack, url) = stack("0", "2").await;
+    let said = Check::start(check(&url).args(["--only", MIRROR])).end().await;
+    assert_eq!(said.lines().count(), 1, "the name is of one check: {said}");
+}
 
-    let skip = AROUND[..2].iter().chain([&RECOUNTS]).flat_map(|name| ["--skip", name]);
+#[tokio::test]
+#[ignore = "needs Chromium and its driver; .ci/night runs it"]
+async fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong() {
+    let (first, url) = stack(&port_to_come_back_to(), "1").await;
+
+    let skip = AROUND[..2].iter().chain([&RECOUNTS, &MIRROR]).flat_map(|name| ["--skip", name]);
     let mut looking = check(&url);
     let looking = Check::start(looking.arg("--leave").args(skip).stdin(Stdio::piped()));
     looking.prints("watching").await;
@@ -108,7 +119,7 @@ async fn a_person_with_a_browser_sees_counts_move_and_can_make_things_go_wrong()
     let mut stdin = looking.0.child().stdin.take().expect("stdin is piped");
     stdin.write_all(b"gone\n").expect("the script listens");
     looking.prints("the_stack_is_gone").await;
-    let (_second, same) = stack(url.trim_end_matches('/').rsplit(':').next().expect("a URL with a port")).await;
+    let (_second, same) = stack(url.trim_end_matches('/').rsplit(':').next().expect("a URL with a port"), "1").await;
     assert_eq!(same, url);
     stdin.write_all(b"back\n").expect("the script listens");
     looking.end().await;

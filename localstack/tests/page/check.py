@@ -286,6 +286,16 @@ def the_load_pauses_and_goes_on(browser):
     browser.until("events move", lambda: number(browser, "[data-figure=rate]") > 0)
 
 
+def the_mirror_is_cut_and_heals(browser):
+    fresh = "return [...document.querySelectorAll('#regions li')].map((one) => [one.dataset.region, one.querySelector('.fresh').dataset.fresh])"
+    browser.until("both Regions are fresh", lambda: browser.run(fresh) == [["eu", "true"], ["us", "true"]])
+    act(browser, "Cut the mirror")
+    browser.until("the other Region is not fresh", lambda: ["us", "false"] in browser.run(fresh))
+    browser.until("the sum says so", lambda: "not fresh" in browser.text("#focus .exact"))
+    act(browser, "Heal the mirror")
+    browser.until("both are fresh again", lambda: browser.run(fresh) == [["eu", "true"], ["us", "true"]])
+
+
 def restarts(browser, part):
     script = """
       const one = [...document.querySelectorAll('#parts li')].find((part) => part.querySelector('.name').textContent === arguments[0]);
@@ -463,6 +473,7 @@ AT_A_DESK = [
     everything_is_reached_by_keyboard_and_shows_it,
     nothing_moves_for_who_wants_no_motion,
     the_load_pauses_and_goes_on,
+    the_mirror_is_cut_and_heals,
     services_are_killed_and_come_back,
     a_split_grows_the_tree,
     the_cache_goes_and_the_counts_stay,

@@ -45,6 +45,7 @@ impl Stack for Double {
             ledger_more: 0,
             posts: vec![HOSTILE.to_owned()],
             trending: None,
+            mirror: None,
         }
     }
 

@@ -163,6 +163,8 @@ async fn each_action_reaches_the_stack_as_it_was_asked_for() {
         (json!({ "action": "start_cache" }), Command::StartCache),
         (json!({ "action": "inject_drift", "post_id": HOSTILE, "by": -7 }), drift),
         (json!({ "action": "split_shard" }), Command::SplitShard),
+        (json!({ "action": "cut_mirror" }), Command::CutMirror),
+        (json!({ "action": "heal_mirror" }), Command::HealMirror),
         (json!({ "action": "pause_load", "paused": true }), Command::PauseLoad { paused: true }),
     ];
     for (asked, action) in actions {

@@ -58,6 +58,7 @@ follow({
     show(snapshot);
     rate(snapshot);
     staleness(snapshot);
+    shown.across(snapshot.mirror !== null);
     shown.offer(snapshot.posts);
     top.offer(snapshot.trending, snapshot.parts.some(({ name }) => name === "trends"));
     // Until a person writes there, drift goes to the hottest post.

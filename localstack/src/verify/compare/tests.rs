@@ -88,14 +88,18 @@ fn world() -> World {
     world
 }
 
+fn shown(value: i64) -> Shown {
+    Shown { value, exact: true, fresh: true }
+}
+
 #[test]
 fn what_agrees_has_no_differences_and_strangers_are_counted_too() {
     let world = world();
     assert_eq!(world.differences(), [""; 0]);
     assert_eq!(counters_with_rows(&world.counters, &world.rows).count, 0);
     let right = [(Counted::Likes, 0, 11), (Counted::Likes, 1, 0), (Counted::Views, 0, 60), (Counted::Retweets, 0, 6)];
-    let served = right.map(|(counted, post, value)| (world.id(counted, post), value)).into();
-    assert_eq!(served_with_rows(&served, &world.rows).count, 0);
+    let served = right.map(|(counted, post, value)| (world.id(counted, post), shown(value))).into();
+    assert_eq!(served_with_rows(&served, &[&world.rows]).count, 0);
     let compared = compared(&world.rows, &world.counters);
     let of = |counted| compared[&world.id(counted, 0).name];
     assert_eq!(of(Counted::Likes), Compared { rows: 11, counts: 1, total: 11 });
@@ -187,10 +191,24 @@ fn a_count_off_by_one_is_found_in_its_shard_in_the_total_and_in_the_answer() {
         assert_eq!(counters_with_rows(&world.counters, &world.rows).count, 1 + right[&id].parts.len() as u64);
         world.counters = right;
     }
-    let served = BTreeMap::from([(world.id(Counted::Likes, 0), 12), (world.id(Counted::Views, 0), 35)]);
+    let served = BTreeMap::from([(world.id(Counted::Likes, 0), shown(12)), (world.id(Counted::Views, 0), shown(35))]);
     let expected =
         ["post-1: the rows come to 11, the API answers 12", "post-1 +views: the rows come to 60, the API answers 35"];
-    assert_eq!(served_with_rows(&served, &world.rows).listed, expected);
+    assert_eq!(served_with_rows(&served, &[&world.rows]).listed, expected);
+}
+
+#[test]
+fn a_sum_of_regions_has_the_rows_of_each_and_is_exact_and_fresh() {
+    let world = world();
+    let found = |answer| {
+        let served = BTreeMap::from([(world.id(Counted::Likes, 0), answer)]);
+        served_with_rows(&served, &[&world.rows, &world.rows]).listed
+    };
+    assert_eq!(found(shown(22)), [""; 0]);
+    assert_eq!(found(shown(11)), ["post-1: the rows come to 22, the API answers 11"]);
+    let behind = found(Shown { fresh: false, ..shown(22) });
+    assert_eq!(behind, ["post-1: the API answers 22, exact: true, fresh: false"]);
+    assert_eq!(found(Shown { exact: false, ..shown(22) }).len(), 1);
 }
 
 #[test]

@@ -36,6 +36,9 @@ export function posts(now) {
   const busy = new Set();
   let focus = null;
   let user = sessionStorage.getItem("user") ?? `you-${crypto.getRandomValues(new Uint16Array(1))[0].toString(16).padStart(4, "0")}`;
+  // What each Region adds to the likes of a post, where there are several.
+  const entries = new Map();
+  let several = false;
   let unfollow = null;
   let reached = true;
   let turn = 0;
@@ -64,21 +67,38 @@ export function posts(now) {
     say(view.label, liked ? "Liked" : "Like");
     if (!known) return;
     say(view.count, number(known.value));
-    mark(view.exact, "data-exact", known.exact);
-    mark(view.exact, "title", EXACT[known.exact]);
-    say(view.exact, claim(known));
-    const age = known.as_of ? span(Math.max(0, now() - known.as_of)) : null;
-    say(view.fresh, age === null ? "age unknown" : `as of ${age} ago`);
-    mark(view.fresh, "data-fresh", known.fresh);
-    view.fresh.title = known.as_of ? `includes every like and unlike before ${clock(known.as_of)}` : "";
+    claimed(view, known);
   }
 
+  /** What is claimed of a number. */
+  function claimed({ exact, fresh }, known) {
+    mark(exact, "data-exact", known.exact);
+    mark(exact, "title", EXACT[known.exact]);
+    say(exact, claim(known));
+    const age = known.as_of ? span(Math.max(0, now() - known.as_of)) : null;
+    say(fresh, age === null ? "age unknown" : `as of ${age} ago`);
+    mark(fresh, "data-fresh", known.fresh);
+    fresh.title = known.as_of ? `includes every like and unlike before ${clock(known.as_of)}` : "";
+  }
+
+  function region(name) {
+    const [count, exact, fresh] = ["count", "exact", "fresh"].map((name) => el("span", { class: name }));
+    return { root: el("li", { "data-region": name }, el("span", { class: "name" }, name), count, exact, fresh), count, exact, fresh };
+  }
+
+  const showRegions = list(byId("regions"), ({ region }) => region, region, (one, entry) => {
+    say(one.count, number(entry.count));
+    claimed(one, entry);
+  });
   const showFocus = list(byId("focus"), (post) => post, view, fill);
   const beside = byId("beside");
   const [besideId, besideCount, besideExact] = ["id", "count", "exact"].map((name) => el("span", { class: name }));
   beside.append(besideId, besideCount, besideExact);
   const draw = () => {
     showFocus(focus === null ? [] : [focus]);
+    const parts = entries.get(focus) ?? [];
+    byId("regions").hidden = parts.length === 0;
+    showRegions(parts);
     // The same once more beside the buttons that change it: on a phone the post itself is far up.
     const known = counts.get(focus)?.likes;
     beside.hidden = known === undefined;
@@ -144,6 +164,10 @@ export function posts(now) {
       const answer = await send("/v1/counters:batchGet", { post_ids: [focus], counters: Object.keys(COUNTERS), member: person });
       answer.counts.forEach(take);
       if (person === user && before === turn) answer.counts.forEach(own);
+      if (several) {
+        const { post_id: post, regions = [] } = await request(`${countersOf(focus)}/likes?detail=regions`);
+        entries.set(post, regions);
+      }
       if (!reached) tell("The counts are back.");
       reached = true;
     } catch (error) {
@@ -233,9 +257,14 @@ export function posts(now) {
       draw();
     },
     show,
+    /** Whether there are several Regions. */
+    across(regions) {
+      several = regions;
+    },
     /** Forgets what was known: another stack is there now. */
     forget() {
       counts.clear();
+      entries.clear();
       mine.clear();
     },
   };

@@ -137,7 +137,13 @@ function tree(shards) {
 }
 
 /** Buttons that undo say so. */
-function settle({ load, parts }) {
+function settle({ load, parts, mirror }) {
+  byId("mirror-row").hidden = mirror === null;
+  byId("mirror").form.dataset.action = mirror ? "cut_mirror" : "heal_mirror";
+  say(byId("mirror"), mirror ? "Cut the mirror" : "Heal the mirror");
+  say(byId("a-mirror"), mirror
+    ? "Each Region goes on with what it knows of the other: after about 20 seconds its sums are not fresh, and their time stands still."
+    : "What waited is copied, and within some seconds both Regions answer the same sums.");
   const stopped = parts.some(({ name, state }) => /cache|redis/.test(name) && state === "down");
   byId("cache").form.dataset.action = stopped ? "start_cache" : "stop_cache";
   say(byId("cache"), stopped ? "Start the cache" : "Stop the cache");
