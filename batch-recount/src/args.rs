@@ -1,4 +1,4 @@
-//! The arguments, and what they mean together.
+//! The recount's settings: [`Args`] parses command line and environment, and [`Config`] is what they mean together.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, help_heading = "Mode", conflicts_with_all = ["watch", "resume"])]
     pub candidates_only: bool,
 
-    /// Run until stopped: audits while a loss is open or one was asked for, and row keys that were queued, as they come
+    /// Run until stopped: audit while a loss is open or an audit was asked for, and recount row keys as they are queued
     #[arg(long, env = "TALLY_WATCH", help_heading = "Mode", conflicts_with_all = ["resume", "dry_run"])]
     pub watch: bool,
 
@@ -98,20 +98,20 @@ pub struct Config {
     pub rules: Rules,
 }
 
-/// What to recount.
+/// What a run recounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Every row key and every total.
     Audit,
-    /// The same, as a part of this run.
+    /// Every row key and every total, in continuation of this run.
     Resume(AuditRun),
-    /// These counters of these posts, by their names; with none all of them.
+    /// These counters of these posts, by their names; all counters if none is named.
     Posts { posts: Vec<PostId>, counters: Vec<String> },
     /// Posts whose counts have changed since.
     Since(Since),
-    /// What is in the queue now.
+    /// The row keys that are queued now.
     Queue,
-    /// What comes into the queue, until stopped.
+    /// The row keys that are queued, as they come, and audits as they become due.
     Watch,
 }
 
@@ -168,7 +168,7 @@ impl FromStr for Since {
 }
 
 impl Since {
-    /// The time meant, seen from `now`.
+    /// Returns the time that is meant if it is `now`.
     pub fn before(self, now: UnixMillis) -> UnixMillis {
         match self {
             Self::Ago(span) => now.minus(span),

@@ -1,4 +1,4 @@
-//! The command line and the environment, and what they mean together.
+//! The streamer's settings: [`Args`] parses command line and environment, and [`Config`] is what they mean together.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tally_core::ids::{Region, ShardCount};
 use tally_core::milestone::Ladder;
 use tally_service::{CommonArgs, Invalid, Secret, StoreArgs, parse_duration};
 
-/// The longest wait between two reads: what counters include is known no better than that.
+/// The longest `--poll-idle`: what the counters include is known only as of the last read of each stream shard.
 const POLL_IDLE_MOST: Duration = Duration::from_secs(10);
 
 /// Copies the stream of like rows into the log `changes`, and keeps the counts and the cache from there
@@ -88,7 +88,7 @@ pub struct RegionRules {
     pub name: Region,
     /// The topic that it publishes in.
     pub topic: String,
-    /// Where the events of counters come from that name no topic.
+    /// The topic with the events of those counters that name no topic.
     pub usual: String,
     /// The other Regions, and their topics as they are copied here.
     pub remotes: Vec<(Region, String)>,
@@ -104,7 +104,7 @@ fn remote(text: &str) -> Result<(Region, String), String> {
 }
 
 impl RegionArgs {
-    /// The rules of a Region that has a name.
+    /// Returns the rules of a Region that has a name. Notes in `invalid` what is wrong with the arguments.
     fn rules(self, changes: &str, invalid: &mut Invalid) -> Option<RegionRules> {
         let Self { region_name, counts_topic, remotes, topic } = self;
         let names: BTreeSet<&Region> = remotes.iter().map(|(name, _)| name).collect();
@@ -119,7 +119,7 @@ impl RegionArgs {
     }
 }
 
-/// What a process does.
+/// Which parts of the streamer a process runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Role {
     /// It copies the stream into the log.
@@ -151,7 +151,7 @@ pub struct Config {
     pub settings: Settings,
 }
 
-/// What a streamer does, whatever its stores are.
+/// What a streamer does, whichever tables, cache and Kafka it works on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The number of shards this process was told the deployment has.
@@ -162,7 +162,7 @@ pub struct Settings {
     pub regions: Option<RegionRules>,
 }
 
-/// How the stream is followed, and the log folded.
+/// How the relay follows the stream, and how the fold reads the log.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
 #[command(about = None, long_about = None)]
 pub struct Rules {
@@ -196,7 +196,7 @@ pub struct Rules {
     pub ahead: Option<usize>,
 }
 
-/// As of a process that is told nothing.
+/// The defaults of the command line.
 impl Default for Rules {
     fn default() -> Self {
         tally_service::defaults()
