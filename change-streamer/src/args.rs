@@ -76,7 +76,7 @@ pub struct RegionArgs {
     #[arg(long = "remote", env = "TALLY_REMOTE", value_delimiter = ',', value_parser = remote, value_name = "NAME=TOPIC")]
     pub remotes: Vec<(Region, String)>,
 
-    /// Where the events of counters come from that name no topic: what is published says by when all of them are in
+    /// The topic of the counters that name no topic: what is published says up to when all of its events are in
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC")]
     pub topic: String,
 }

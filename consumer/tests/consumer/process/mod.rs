@@ -1,4 +1,4 @@
-//! The consumer as a process, over real librdkafka, real HTTP and real signals.
+//! Tests of the consumer as a process, over real librdkafka, real HTTP and real signals.
 //!
 //! The sizes suit the checks of a change. Variables set larger ones: `TALLY_TEST_EVENTS=200000`, `TALLY_TEST_KILLS=20`,
 //! `TALLY_TEST_STOPS=100`, and in seconds `TALLY_TEST_OUTAGE=60` and `TALLY_TEST_THROTTLE=30` for longer outages.
