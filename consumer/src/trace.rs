@@ -1,4 +1,4 @@
-//! W3C trace context of records: the span of a batch names the spans that its records came from.
+//! W3C trace context of records: the span of a request names the spans of the producers that sent its records.
 
 use std::fmt;
 

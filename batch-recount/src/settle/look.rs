@@ -1,5 +1,5 @@
-//! One look at many row keys: reads their rows, puts a marker beside each, follows the log, and compares with the
-//! counters.
+//! One look at many row keys: reads their rows, puts a *marker* beside each (an item that shows in the log how far the
+//! stream is), follows the log until it has the markers, and compares the rows with the counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};

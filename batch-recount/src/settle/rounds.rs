@@ -1,4 +1,5 @@
-//! Looks at row keys, round after round, until each is settled or left, and sends the corrections that they need.
+//! Looks at row keys, round after round, until each is *settled*, which means that a look found its counter equal, or
+//! *left*, since too many looks did not. Sends the corrections that they need.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

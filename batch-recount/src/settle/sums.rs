@@ -1,4 +1,5 @@
-//! Sums the weights of rows by row key, as a scan reads them, and gives up parts of the posts for want of memory.
+//! Sums the weights of rows, which is what they count for, by row key, as the scan of an audit reads them. If memory is
+//! short, keeps one *part* of the posts, and leaves the others to later passes.
 
 use serde::{Deserialize, Serialize};
 use tally_core::Map;

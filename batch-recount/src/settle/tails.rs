@@ -1,4 +1,5 @@
-//! Tails of the log: a recount reads what the fold of a partition accepts behind the position that it has stored.
+//! Tails: the log of changes behind the positions that the folds have stored. A recount reads a tail as the fold does,
+//! and so accepts the same entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

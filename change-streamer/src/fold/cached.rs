@@ -1,4 +1,5 @@
-//! Keeps the cache of one partition: after each write the fold tells it the new values and the standing together.
+//! Keeps the cache of one partition. After each write the fold tells it the new values together with the standing,
+//! which says up to when all changes are in them, and which losses are open.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! How late the records of the stream are. It decides how far a reader at the newest record stays behind the clock when
-//! it claims to have read everything.
+//! How late the records of the stream are. By this, a reader at the newest record stays behind the clock when it claims
+//! to have read everything.
 //!
 //! A stream promises no delay, so an empty page says nothing of what was just written. So readers claim no time later
 //! than the newest record that any reader of the process has seen. While nothing else is written, [`Canaries`] writes

@@ -1,5 +1,5 @@
-//! Reads one stream shard in order, from where it is fed to its end, and hands every page to the writer of the log.
-//! Claims up to when everything was read, and opens a loss where records are gone.
+//! Reads one stream shard in order to its end, from where it is *fed*, that is, in the log already. Hands every page to
+//! the writer of the log, claims up to when everything was read, and opens a loss where records are gone.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What a task does once a second: stores under the claim how far the rows are, tells Kafka, and asks it for its end.
+//! What the task of a partition does once a second: it stores under its claim how far the rows are, has Kafka commit
+//! that, and asks Kafka where the partition ends now.
 
 use std::sync::Arc;
 

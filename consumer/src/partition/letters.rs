@@ -1,4 +1,5 @@
-//! Dead letters: sends each until it is acknowledged, and only then counts its record as finished.
+//! Writes dead letters, for records that cannot be applied: sends each until Kafka acknowledges it, and only then
+//! counts its record as finished.
 
 use std::sync::Arc;
 

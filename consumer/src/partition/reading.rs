@@ -1,4 +1,5 @@
-//! Decodes records. Their events go to the progress or to the sums, and what is no event becomes a dead letter.
+//! Decodes the records of a partition. An event of a member becomes a write of its row, for the progress to send; an
+//! amount goes to its sum; and a record that is no event becomes a dead letter.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
