@@ -16,8 +16,8 @@ use crate::settle::Rules;
 /// Compares every count with its rows, exactly and while both change, and repairs what differs
 ///
 /// Without a mode everything is audited: rows and counts are scanned and compared, and each count that differs, or that
-/// the comparison cannot prove, is recounted exactly. Exits with 0 if nothing differed or all of it was repaired, with 1
-/// if drift is left, with 69 if there was no answer. Only --watch opens the admin listener.
+/// the comparison cannot prove, is recounted exactly. Exits with 0 if nothing differed or all of it was repaired, with
+/// 1 if drift is left, with 69 if there was no answer. Only --watch opens the admin listener.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-batch-recount", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9095")))]
@@ -61,7 +61,8 @@ pub struct Args {
     #[arg(long, env = "TALLY_FORCE", help_heading = "Mode")]
     pub force: bool,
 
-    /// How long to wait for tables or Kafka that do not answer, before exiting with 69; --watch waits for as long as it takes
+    /// How long to wait for tables or Kafka that do not answer, before exiting with 69; --watch waits for as long as it
+    /// takes
     #[arg(long, env = "TALLY_PATIENCE", default_value = "5m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Pace")]
     pub patience: Duration,
 

@@ -186,7 +186,7 @@ const ASSUMED: f64 = 12_000.0;
 /// For how long unused budget is saved up at most.
 const SAVED: Duration = Duration::from_secs(1);
 
-/// A budget of read units. A page's cost is known only afterwards, so the next read waits until what was read is paid for.
+/// A budget of read units. A page's cost is known only afterwards, so the next read waits until the last is paid for.
 #[derive(Debug)]
 struct Budget {
     clock: Clock,

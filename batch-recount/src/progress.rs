@@ -34,8 +34,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Shows progress on the terminal, if there is one, and on the standard output if it `prints`. `tables` says how many
-    /// items there are to read, for a run that reads whole tables.
+    /// Shows progress on the terminal, if there is one, and on the standard output if it `prints`. `tables` says how
+    /// many items there are to read, for a run that reads whole tables.
     pub(crate) fn new(tables: Option<u64>, clock: Clock, prints: bool) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| bar(tables.unwrap_or_default()));
         Self { clock, began: clock.reading().at, bar, prints, tables, doubted: Mutex::default() }

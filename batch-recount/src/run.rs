@@ -32,8 +32,8 @@ pub(crate) struct Run {
 /// Returns how the recount ended, and its summary.
 ///
 /// # Errors
-/// A run to be continued that does not exist, is over, was no audit, or corrects where a dry run is asked for; the log does not go
-/// on, or a store refuses what it is asked.
+/// A run to be continued that does not exist, is over, was no audit, or corrects where a dry run is asked for; the log
+/// does not go on, or a store refuses what it is asked.
 pub async fn recount(of: &Recount, scope: &Scope, prints: bool) -> anyhow::Result<(Exit, Summary)> {
     let mut run = Run::begin(of, scope).await?;
     let tables = match run.record.scope {

@@ -3,8 +3,8 @@
 //! as of their places in the log. What differs is sent to the log as a correction. An *audit* settles all row keys by a
 //! scan of the tables, and looks at those that the scan does not prove.
 //!
-//! A row key is settled when a look finds its counter equal, and never because a correction was sent. So a correction that is
-//! lost, sent twice, or overtaken by another recount does no harm.
+//! A row key is settled when a look finds its counter equal, and never because a correction was sent. So a correction
+//! that is lost, sent twice, or overtaken by another recount does no harm.
 
 mod audit;
 mod look;

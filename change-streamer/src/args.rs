@@ -63,8 +63,8 @@ pub struct Args {
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
 #[command(about = None, long_about = None, next_help_heading = "Regions")]
 pub struct RegionArgs {
-    /// What this Region is called, where the counts of several are added up: up to 32 lower-case letters, digits and dashes. Its
-    /// counts are published for the others
+    /// What this Region is called, where the counts of several are added up: up to 32 lower-case letters, digits and
+    /// dashes. Its counts are published for the others
     #[arg(long, env = "TALLY_REGION_NAME", value_parser = region, value_name = "NAME")]
     pub region_name: Option<Region>,
 
@@ -72,7 +72,8 @@ pub struct RegionArgs {
     #[arg(long, env = "TALLY_COUNTS_TOPIC", default_value = "counts", value_parser = kafka::topic, value_name = "TOPIC")]
     pub counts_topic: String,
 
-    /// Another Region, and its topic as it is copied here: `us=us.counts`; once for each of them, or separated by commas
+    /// Another Region, and its topic as it is copied here: `us=us.counts`; once for each of them, or separated by
+    /// commas
     #[arg(long = "remote", env = "TALLY_REMOTE", value_delimiter = ',', value_parser = remote, value_name = "NAME=TOPIC")]
     pub remotes: Vec<(Region, String)>,
 
@@ -170,7 +171,8 @@ pub struct Rules {
     #[arg(long, env = "TALLY_LINGER", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Log")]
     pub linger: Duration,
 
-    /// How many requests to the counters are under way at once at most, of each partition; a request has up to 25 of them
+    /// How many requests to the counters are under way at once at most, of each partition; a request has up to 25 of
+    /// them
     #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 16, value_name = "COUNT", help_heading = "Log")]
     pub concurrency: usize,
 
@@ -183,7 +185,8 @@ pub struct Rules {
     pub discover: Duration,
 
     // `None`: no leases, every process reads everything.
-    /// How long a lease may stand still before another worker takes it over; it is renewed at least three times as often
+    /// How long a lease may stand still before another worker takes it over; it is renewed at least three times as
+    /// often
     #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
     pub lease: Option<Duration>,
 
@@ -191,7 +194,8 @@ pub struct Rules {
     #[arg(skip)]
     pub milestones: Ladder,
 
-    /// How many bytes the relay may be ahead of the fold of a partition; `None`: any number. The embedded Kafka deletes unread records.
+    /// How many bytes the relay may be ahead of the fold of a partition; `None`: any number. The embedded Kafka deletes
+    /// unread records.
     #[arg(skip)]
     pub ahead: Option<usize>,
 }

@@ -47,8 +47,8 @@ pub struct ReadSettings {
     #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
     pub dead_letter_topic: Option<String>,
 
-    /// The group whose members share the topic's partitions, all of one deployment. By default `tally-consumer` behind the
-    /// table prefix
+    /// The group whose members share the topic's partitions, all of one deployment. By default `tally-consumer` behind
+    /// the table prefix
     #[arg(long, env = "TALLY_GROUP", value_parser = tally_service::text(), value_name = "GROUP", help_heading = "Topic")]
     pub group: Option<String>,
 
@@ -68,7 +68,8 @@ pub struct ReadSettings {
     #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT", help_heading = "Batches")]
     pub concurrency: usize,
 
-    /// How long the row of a removed member is kept, so that a late copy of an earlier event cannot bring the member back: at least `1h`
+    /// How long the row of a removed member is kept, so that a late copy of an earlier event cannot bring the member
+    /// back: at least `1h`
     #[arg(long, env = "TALLY_TOMBSTONES", default_value = "24h", value_parser = parse_duration, value_name = "SPAN", help_heading = "Rows")]
     pub tombstones: Duration,
 

@@ -1,6 +1,6 @@
 //! A dead letter as it is stored: the record unchanged, with headers that say where it came from and why it was not
-//! applied, under the names that Kafka Connect's tools read, and which deployment it is from. If the topic does not take
-//! the whole record, the letter has what fits, and headers that say what the whole was.
+//! applied, under the names that Kafka Connect's tools read, and which deployment it is from. If the topic does not
+//! take the whole record, the letter has what fits, and headers that say what the whole was.
 
 use sha2::{Digest, Sha256};
 use tally_core::event::Rejection;

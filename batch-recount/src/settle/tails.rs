@@ -207,7 +207,7 @@ impl Recount {
                 return behind(format!("the fold of {partition} has not read the announcement of loss {loss}"));
             }
             if filter.loss().is_some() && filter.standing().as_of.is_none() {
-                // What an ended stream shard had unread may still come, behind later entries of the same rows in its children.
+                // Unread records of an ended stream shard may still come, behind later entries of its children.
                 return behind(format!("the fold of {partition} does not know all stream shards"));
             }
             let tail = Tail { partition, place, loss: filter.loss(), filter, torn: false };

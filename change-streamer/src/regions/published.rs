@@ -48,7 +48,7 @@ pub(crate) struct Publisher {
     /// The topic, and how often it has lost its end. A copy of what was there before may lack what is published now.
     topic: TopicId,
     cuts: u64,
-    /// The offset that the partition has reached. Only this fold appends to it, so a smaller end means that Kafka lost records.
+    /// The offset that the partition has reached. Only this fold appends to it: if the end is smaller, Kafka lost some.
     end: Offset,
     /// The counters that have changed and are not published yet.
     waiting: BTreeMap<CounterId, Value>,

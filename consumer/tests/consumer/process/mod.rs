@@ -94,8 +94,8 @@ async fn a_zombie_that_resumes_changes_no_row() {
     stage.check().await;
     let rows = stage.rows().await;
     one.signal(Signal::CONT).unwrap();
-    // The consumer learns of its removal from whichever answer comes first: the group rebalances (its partitions are revoked),
-    // or it is no longer a member (they are lost). Then it joins again.
+    // The consumer learns of its removal from whichever answer comes first: the group rebalances (its partitions are
+    // revoked), or it is no longer a member (they are lost). Then it joins again.
     one.says("asked back").await;
     assert_eq!(stage.rows().await, rows);
     stage.say(500).await;
